@@ -40,9 +40,9 @@ def make_text_mask(mask: Mask) -> Callable[[str], str]:
     keyed = hmac.new(mask.key, digestmod="sha256")
 
     def digest(text: str) -> str:
-        mine = keyed.copy()
-        mine.update(text.encode())
-        return mine.hexdigest()
+        digest_state = keyed.copy()
+        digest_state.update(text.encode())
+        return digest_state.hexdigest()
 
     def truncated(text: str) -> str:
         return f"{text[: mask.length]}-{digest(text)[:TAG]}"

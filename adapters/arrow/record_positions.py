@@ -47,9 +47,9 @@ def split_by_span(frame: pa.Table, span: Span) -> tuple[pa.Table, pa.Table]:
     for at, end in span.end.items():
         if at.topic not in topics:
             continue
-        mine = pc.and_(pc.equal(frame[topic], at.topic), pc.equal(frame[partition], at.partition))
+        in_partition = pc.and_(pc.equal(frame[topic], at.topic), pc.equal(frame[partition], at.partition))
         near = pc.and_(pc.greater_equal(frame[offset], span.start[at]), pc.less(frame[offset], end))
-        hit = pc.and_(mine, near)
+        hit = pc.and_(in_partition, near)
         inside = hit if inside is None else pc.or_(inside, hit)
     number = 0 if inside is None else pc.sum(inside).as_py() or 0
     if number in (0, frame.num_rows):
@@ -82,8 +82,8 @@ def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Reject
     names = RAW_RECORD_POSITION if "topic" in rows.column_names and TOPIC not in rows.column_names else RECORD_POSITION
     errors: dict[RecordLocation, str] = {}
     tables: dict[RecordLocation, str] = {}
-    named = rows[TABLE].to_pylist() if TABLE in rows.column_names else repeat(None, rows.num_rows)
-    for location, error, table in zip(_list_positions(rows, names), rows[ERROR].to_pylist(), named, strict=True):
+    table_names = rows[TABLE].to_pylist() if TABLE in rows.column_names else repeat(None, rows.num_rows)
+    for location, error, table in zip(_list_positions(rows, names), rows[ERROR].to_pylist(), table_names, strict=True):
         errors.setdefault(location, error)
         tables[location] = table or ""
     if not errors:
@@ -123,8 +123,8 @@ def find_drops(raw: pa.Table, routes: pa.Table, decoder: Decoder) -> pa.Table:
     drops = raw.filter(pc.fill_null(pc.equal(routes["ignored"], TABLE_DROPPED), False))
     if not drops.num_rows:
         return DROPS.empty_table()
-    named = drops.select(RAW_RECORD_POSITION).append_column("table", decoder.envelope(drops)["table"])
-    return named.filter(pc.is_valid(named["table"])).cast(DROPS)
+    positions = drops.select(RAW_RECORD_POSITION).append_column("table", decoder.envelope(drops)["table"])
+    return positions.filter(pc.is_valid(positions["table"])).cast(DROPS)
 
 
 def group_by_table(drops: pa.Table) -> Mapping[str, Sequence[Position]]:

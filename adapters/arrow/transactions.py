@@ -27,12 +27,12 @@ def split_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
 
 def split_exact_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
     """See `ports.engine.TransactionTracking.exact_parts`."""
-    mine = _drop_snapshot_reads(changes)
-    positions = list(zip(*(mine[name].to_pylist() for name in position_columns(mine.column_names)), strict=True))
-    whole = zip(*(mine[name].to_pylist() for name in identity_columns(mine.column_names)), strict=True)
+    rows = _drop_snapshot_reads(changes)
+    positions = list(zip(*(rows[name].to_pylist() for name in position_columns(rows.column_names)), strict=True))
+    whole = zip(*(rows[name].to_pylist() for name in identity_columns(rows.column_names)), strict=True)
     different: dict[tuple[str, TopicPartition], set[str]] = {}
     reached: dict[tuple[str, TopicPartition], list[tuple[int | None, ...]]] = {}
-    at = zip(*(mine[name].to_pylist() for name in (TX, TOPIC, PARTITION)), strict=True)
+    at = zip(*(rows[name].to_pylist() for name in (TX, TOPIC, PARTITION)), strict=True)
     for (tx, topic, partition), position, values in zip(at, positions, whole, strict=True):
         key = (tx, TopicPartition(topic, partition))
         different.setdefault(key, set()).add(repr(values))

@@ -209,21 +209,21 @@ class SchemaTranslator:
 
     def _translate_kind(self, kind: str, schema: Mapping[str, Any], full: str, space: str, depth: int) -> ConnectType:
         self._made += 1
-        mine = {"type": kind, "name": f"t{self._made}"}
+        head = {"type": kind, "name": f"t{self._made}"}
         if kind == "enum":
             symbols = schema.get("symbols")
             if not isinstance(symbols, list) or not symbols or not all(isinstance(one, str) for one in symbols):
                 raise schema_error("has an enum without symbols")
-            return ConnectType(mine | {"symbols": symbols}, self._describe("string", schema, kind, full))
+            return ConnectType(head | {"symbols": symbols}, self._describe("string", schema, kind, full))
         if kind == "fixed":
             size = schema.get("size")
             if not isinstance(size, int) or size < 1:
                 raise schema_error("has a fixed without a size")
-            return ConnectType(mine | {"size": size}, self._describe("bytes", schema, kind, full))
+            return ConnectType(head | {"size": size}, self._describe("bytes", schema, kind, full))
         fields = self._translate_fields(schema.get("fields"), space, depth)
         connect = self._describe("struct", schema, kind, None if full.startswith(NAMELESS) else full)
         is_pair = full == MAP_ENTRY or schema.get("connect.internal.type") == "MapEntry"
-        return record_type(mine, fields, connect, is_pair=is_pair)
+        return record_type(head, fields, connect, is_pair=is_pair)
 
     def _translate_fields(self, fields: Any, space: str, depth: int) -> dict[str, ConnectType]:
         if not isinstance(fields, list) or not fields:
@@ -325,10 +325,10 @@ def pair_list_type(items: ConnectType, fields: Mapping[str, dict[str, Any]], con
 
 
 def record_type(
-    mine: dict[str, Any], fields: Mapping[str, ConnectType], connect: dict[str, Any], *, is_pair: bool
+    head: dict[str, Any], fields: Mapping[str, ConnectType], connect: dict[str, Any], *, is_pair: bool
 ) -> ConnectType:
     """The type of a record."""
-    avro = mine | {"fields": [{"name": name, "type": node.avro} for name, node in fields.items()]}
+    avro = head | {"fields": [{"name": name, "type": node.avro} for name, node in fields.items()]}
     schema = connect | {"fields": [node.connect | {"field": name} for name, node in fields.items()]}
     mends = [(name, node.mend) for name, node in fields.items() if node.mend is not None]
 

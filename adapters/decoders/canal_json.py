@@ -105,8 +105,8 @@ class CanalBatchReader(BatchReader):
         old: Any = rows.old
         self._types, self._keys = one.mysqlType, one.pkNames
         self._sql_types, self._labels = one.sqlType, _message_labels(one)
-        named = {"database": make_union(one.database), "table": make_union(one.table), "type": make_union(*OPS)}
-        self.decode = make_narrow_decoder(FlatMessage, **named, data=list[row], old=(list[old] | None, None))
+        types = {"database": make_union(one.database), "table": make_union(one.table), "type": make_union(*OPS)}
+        self.decode = make_narrow_decoder(FlatMessage, **types, data=list[row], old=(list[old] | None, None))
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
         return [OPS[one.type] if self._can_read(one) else None for one in messages]

@@ -136,9 +136,9 @@ class DebeziumJsonDecoder(CompositeDecoder):
             if table is not None and self._private.get_masks(table):
                 groups[table].append(index)
         values = raw["value"].to_pylist() if groups else []
-        for table, mine in groups.items():
-            events = self._to_events(raw.take(pa.array(mine, pa.int64())), table)
-            for index, value in zip(mine, events["value"].to_pylist(), strict=True):
+        for table, indices in groups.items():
+            events = self._to_events(raw.take(pa.array(indices, pa.int64())), table)
+            for index, value in zip(indices, events["value"].to_pylist(), strict=True):
                 values[index] = value
         at = raw.schema.get_field_index("value")
         return raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())])) if groups else raw
@@ -284,11 +284,11 @@ class _GroupSchema:
         if self.schema is None and (find_control_kind(fields, topic) or _is_whole(fields)):
             return None
         meta = meta | {n.removeprefix(MARK): bytes(raw) for n, raw in fields.items() if n.startswith(MARK)}
-        named = self.name.removesuffix(".Value") if self.name.endswith(".Value") else topic
+        full_name = self.name.removesuffix(".Value") if self.name.endswith(".Value") else topic
         if self._own is not None:
             payload = self._strip_added(fields, self._own)
             meta = {n: raw for n, raw in meta.items() if MARK + n not in self._own.private}
-        event = _build_event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, named)
+        event = _build_event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, full_name)
         return self._opening + event + b"}" if self.schema else event
 
     def _strip_added(self, fields: Mapping[str, msgspec.Raw], own: OwnFields) -> bytes:
@@ -301,15 +301,15 @@ def _is_whole(fields: Mapping[str, msgspec.Raw]) -> bool:
     return "op" in fields and b'"connector"' in bytes(fields.get("source", b""))
 
 
-def _build_event(payload: bytes, meta: Meta, named: str) -> bytes:
+def _build_event(payload: bytes, meta: Meta, full_name: str) -> bytes:
     deleted = meta.get("deleted") in (b"true", b'"true"')
     op = b'"d"' if deleted else meta.get("op", b'"u"')
     image = b'"before":' if op == b'"d"' else b'"after":'
-    source, transaction = _build_source(meta, named), _build_transaction(meta)
+    source, transaction = _build_source(meta, full_name), _build_transaction(meta)
     return b'{"op":' + op + b',"source":' + source + b',"transaction":' + transaction + b"," + image + payload + b"}"
 
 
-def _build_source(meta: Meta, named: str) -> bytes:
+def _build_source(meta: Meta, full_name: str) -> bytes:
     """The source block from the added fields. Missing table names come from the topic or the schema name."""
     fields: dict[str, msgspec.Raw] = {}
     for name in SOURCE_FIELDS:
@@ -319,7 +319,7 @@ def _build_source(meta: Meta, named: str) -> bytes:
     if "connector" not in fields:
         kind = next((connector for name, connector in TOLD_BY.items() if name in fields), None)
         fields["connector"] = msgspec.Raw(msgspec.json.encode(kind))
-    above, _, table = named.rpartition(".")
+    above, _, table = full_name.rpartition(".")
     names = {"schema": above.rpartition(".")[2] or None, "table": table}
     if not ("table" in fields or "collection" in fields) or not ("schema" in fields or "db" in fields):
         fields = {n: raw for n, raw in fields.items() if n not in ("db", "schema", "table", "collection")}

@@ -440,11 +440,11 @@ class OutboxMasker:
         marks = read_mask_headers(raw["headers"].combine_chunks())
         columns = (raw[name].to_pylist() for name in _UnmaskedRecord._fields)
         records = map(_UnmaskedRecord, *columns)
-        done = [
+        masked_records = [
             self._mask_record(record, one, marks.get(i))
             for i, (record, one) in enumerate(zip(records, outcomes, strict=True))
         ]
-        return replace_records(raw, done)
+        return replace_records(raw, masked_records)
 
     def _mask_record(self, record: _UnmaskedRecord, outcome: Said, mark: MaskHeader | None) -> MaskedRecord:
         as_it_is = MaskedRecord(record.headers, record.key, record.value)

@@ -69,21 +69,21 @@ class MaskingDecoder(CompositeDecoder):
             return super().decode(raw, table)
         schema = changes_schema(table)
         # Replaced columns are one chunk. If other columns have an empty chunk, there is a slice without rows.
-        done = [self._decode_slice(piece, table) for piece in split_frame(self.mask_records(raw)) if piece.num_rows]
-        return pa.concat_tables([schema.empty_table(), *done]).combine_chunks()
+        frames = [self._decode_slice(piece, table) for piece in split_frame(self.mask_records(raw)) if piece.num_rows]
+        return pa.concat_tables([schema.empty_table(), *frames]).combine_chunks()
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         """Decode masked records. Errors of values that masking found invalid come from the header."""
         errors = find_read_errors(raw)
-        done = []
+        frames = []
         for is_bad, run in groupby(range(raw.num_rows), errors.__contains__):
             indices = list(run)
-            mine = raw.slice(indices[0], len(indices))
+            run_records = raw.slice(indices[0], len(indices))
             if is_bad:
-                done.append(self._build_rejected(mine, table, [errors[index] for index in indices]))
+                frames.append(self._build_rejected(run_records, table, [errors[index] for index in indices]))
             else:
-                done.append(super().decode(pa.Table.from_batches([mine]), table))
-        return pa.concat_tables(done)
+                frames.append(super().decode(pa.Table.from_batches([run_records]), table))
+        return pa.concat_tables(frames)
 
     def _build_rejected(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
         return build_rejected(raw, table, rejects)
@@ -209,8 +209,8 @@ class RecordMasker:
     def mask_records(self, raw: pa.Table) -> pa.Table:
         if not self._tables or not raw.num_rows:
             return raw
-        done = [one for start in range(0, raw.num_rows, FEW) for one in self._mask_few(raw.slice(start, FEW))]
-        return replace_records(raw, done)
+        masked_records = [one for start in range(0, raw.num_rows, FEW) for one in self._mask_few(raw.slice(start, FEW))]
+        return replace_records(raw, masked_records)
 
     def _mask_few(self, raw: pa.Table) -> list[MaskedRecord]:
         masking, records = ValueMasker(), self._read_records(raw)
@@ -254,8 +254,8 @@ class RecordMasker:
         if record.table_name and record.value is not None:
             return MaskedRecord(record.headers, record.key, record.value)
         try:
-            named = self._opens.find_table(record)
-            if named is not None and self._tables.find_masks(named) == {}:
+            table = self._opens.find_table(record)
+            if table is not None and self._tables.find_masks(table) == {}:
                 return MaskedRecord(record.headers, record.key, record.value)
             if record.ignored is None or record.value is None:
                 return redact_whole(record.key, record.value)

@@ -107,7 +107,7 @@ class DecodePool:
         with self._lock:
             while any(requested is raw for requested, _, _ in self._requests):
                 self._collect_answer()
-            route = next((route for done, route, _ in self._done if done is raw), None)
+            route = next((route for batch, route, _ in self._done if batch is raw), None)
             # Another frame may have gone to another table since then: the stored route is newer than this
             # result.
             return RecordSlice(route.table, route.fingerprint, raw) if route is not None and route == self._route else None

@@ -36,8 +36,8 @@ def decode_records(pickled: bytes, raw: pa.Table) -> pa.Table | None:
     """The changes of the records. None unless all of them have the requested table and fingerprint."""
     decoder, table, fingerprint, spec = _unpickle_request(pickled)
     routes = decoder.route(raw)
-    mine = pc.and_(pc.equal(routes["table"], table), pc.equal(routes["fingerprint"], fingerprint))
-    return decoder.decode(raw, spec) if pc.all(pc.fill_null(mine, False)).as_py() else None
+    is_same = pc.and_(pc.equal(routes["table"], table), pc.equal(routes["fingerprint"], fingerprint))
+    return decoder.decode(raw, spec) if pc.all(pc.fill_null(is_same, False)).as_py() else None
 
 
 def serve_requests(line: Connection, records: SharedMemoryFile, changes: SharedMemoryFile) -> None:

@@ -207,10 +207,10 @@ def _split_runs(raw: pa.Table, routes: pa.Table) -> tuple[RecordSlice[pa.Table],
     for table in pc.unique(routes["table"]).to_pylist():
         if table is None:
             continue
-        mine = pc.equal(routes["table"], table)
-        whole = raw.num_rows == pc.sum(mine).as_py()
-        frame = raw if whole else raw.filter(mine)
-        prints = routes["fingerprint"] if whole else routes["fingerprint"].filter(mine)
+        in_table = pc.equal(routes["table"], table)
+        whole = raw.num_rows == pc.sum(in_table).as_py()
+        frame = raw if whole else raw.filter(in_table)
+        prints = routes["fingerprint"] if whole else routes["fingerprint"].filter(in_table)
         out += _split_by_schema(table, frame, prints)
     return tuple(out)
 
@@ -488,11 +488,11 @@ def _max_event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
     """The facts for a watermark, if there is one. Snapshot rows do not count, because they have the time of reading."""
     if plan.watermark is None:
         return {}
-    mine = changes.select([TOPIC, PARTITION, TS]).filter(pc.not_equal(changes[OP], Op.READ.value))
-    mine = mine.set_column(2, TS, mine[TS].cast(pa.int64())).drop_null()
-    each = mine.group_by([TOPIC, PARTITION]).aggregate([(TS, "max")]).to_pylist()
+    times = changes.select([TOPIC, PARTITION, TS]).filter(pc.not_equal(changes[OP], Op.READ.value))
+    times = times.set_column(2, TS, times[TS].cast(pa.int64())).drop_null()
+    each = times.group_by([TOPIC, PARTITION]).aggregate([(TS, "max")]).to_pylist()
     reached = {TopicPartition(row[TOPIC], row[PARTITION]): row[f"{TS}_max"] for row in each}
-    return {"oldest": pc.min(mine[TS]).as_py(), "max_event_times": reached}
+    return {"oldest": pc.min(times[TS]).as_py(), "max_event_times": reached}
 
 
 def _has_missing_values(lists: pa.ChunkedArray, plan: ApplyPlan) -> bool:

@@ -329,7 +329,7 @@ def register_rows(
 ) -> None:
     """Registers `rows` as the table `name`, or those that meet the condition `within`. Their columns are those
     of `names`."""
-    if within is None and all(stored == named for stored, named in names.items()):
+    if within is None and all(stored == alias for stored, alias in names.items()):
         connection.register(name, rows)
         return
     connection.register(f"_all_{name}", rows)
@@ -339,8 +339,8 @@ def register_rows(
 
 def register_groups(connection: duckdb.DuckDBPyConnection, groups: Groups, kind: pa.DataType) -> None:
     """Registers the groups for `groups_condition`."""
-    named = pa.array([group for group in groups if group is not None], kind)
-    connection.register(GROUPS, pa.table({"value": named}))
+    values = pa.array([group for group in groups if group is not None], kind)
+    connection.register(GROUPS, pa.table({"value": values}))
 
 
 def groups_condition(key: str, groups: Groups) -> str:
@@ -348,8 +348,8 @@ def groups_condition(key: str, groups: Groups) -> str:
 
     NULL has its own condition, so that other groups are looked up instead of compared one by one.
     """
-    named = f"({key}) IN (FROM {GROUPS})"
-    return f"({named} OR ({key}) IS NULL)" if None in groups else named
+    condition = f"({key}) IN (FROM {GROUPS})"
+    return f"({condition} OR ({key}) IS NULL)" if None in groups else condition
 
 
 def run_query(connection: duckdb.DuckDBPyConnection, query: str, column: str | None, groups: Groups | None) -> pa.Table:
@@ -380,10 +380,10 @@ def filter_groups(rows: pa.Table, column: str, groups: Groups) -> pa.Table:
 
     Raises Fatal when they lack the column.
     """
-    named = next((name for name in rows.column_names if name.lower() == column.lower()), None)
-    if named is None:
+    column_name = next((name for name in rows.column_names if name.lower() == column.lower()), None)
+    if column_name is None:
         raise Fatal(f"the query gives no column {column!r}", next_step="Correct `partition_by`, or the query.")
-    values = rows[named]
+    values = rows[column_name]
     if groups.issuperset(values.unique().to_pylist()):
         return rows
     return rows.filter(pa.array([value in groups for value in values.to_pylist()], pa.bool_()))

@@ -171,8 +171,8 @@ def _rename_columns(rows: DataFrame) -> DataFrame:
 def _select_columns(rows: DataFrame, columns: Collection[str] | None) -> DataFrame:
     """The columns that a query may read, and the file of each row."""
     names = [name for name in rows.columns if columns is None or source_name(name).lower() in columns]
-    chosen = [column(name).alias(source_name(name)) for name in names or rows.columns[:1]]
-    return rows.select(*chosen, sf.col("_metadata.file_name").alias(FILE))
+    expressions = [column(name).alias(source_name(name)) for name in names or rows.columns[:1]]
+    return rows.select(*expressions, sf.col("_metadata.file_name").alias(FILE))
 
 
 def _filter_files(rows: DataFrame, files: Collection[str], sign: int) -> DataFrame:

@@ -263,9 +263,9 @@ def open_earlier(folder: Folder, version: int) -> TableVersion | None:
 
 def map_columns(schema: pa.Schema, columns: Collection[str] | None) -> dict[str, str]:
     """The existing columns among `columns` (lower case, None for all), by stored name and source name. At least one."""
-    named = {name: source_name(name) for name in schema.names}
-    selected = {stored: name for stored, name in named.items() if columns is None or name.lower() in columns}
-    return selected or dict([*named.items()][:1])
+    names = {name: source_name(name) for name in schema.names}
+    selected = {stored: name for stored, name in names.items() if columns is None or name.lower() in columns}
+    return selected or dict([*names.items()][:1])
 
 
 def scan_columns(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:

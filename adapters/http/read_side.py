@@ -252,7 +252,7 @@ def render_timeline(
 ) -> str:
     """The timeline page of a row. `shown`: the changes on this page, newest first."""
     target, count = row.target, len(row.entries)
-    named = ", ".join(f"{name} = {value}" for name, value in zip(target.key, key, strict=False)) or " / ".join(key)
+    title = ", ".join(f"{name} = {value}" for name, value in zip(target.key, key, strict=False)) or " / ".join(key)
     ended = row.entries[-1].after is None
     now = "The row is gone." if ended else "The row is there now."
     rejected = f"<p>Left out: {format_count(row.rejected, 'rejected record')} of the table.</p>" if row.rejected else ""
@@ -260,8 +260,8 @@ def render_timeline(
     more = f'<p><a href="{escape(earlier)}">Earlier changes</a></p>' if earlier else ""
     items = "".join(_render_item(entry) for entry in shown)
     return _render_page(
-        f"{target.name} {named}",
-        f"<h1>{_escape_text(named)}</h1><p class=dim>{_escape_text(target.name)}, a copy of "
+        f"{target.name} {title}",
+        f"<h1>{_escape_text(title)}</h1><p class=dim>{_escape_text(target.name)}, a copy of "
         f"{_escape_text(str(target.source_table))}: "
         f"{format_count(count, 'change')}, newest first. {now} Times are those of the source, in UTC. "
         f'<a href="{escape(json_url)}">JSON</a></p>{rejected}{notes}<ol>{items}</ol>{more}',

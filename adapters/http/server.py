@@ -126,11 +126,11 @@ class Commands:
         try:
             self._check_request(request)
             new = _to_event(await self._read_body(request))
-            (done,) = await run_in_threadpool(_store_event, self._emit, new)
+            (entry,) = await run_in_threadpool(_store_event, self._emit, new)
         except RequestRefused as refused:
             headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else None
             return _to_response(refused.said, refused.status, headers)
-        return _to_response({**asdict(done.event), "is_new": done.is_new}, 201 if done.is_new else 200)
+        return _to_response({**asdict(entry.event), "is_new": entry.is_new}, 201 if entry.is_new else 200)
 
     def _check_request(self, request: Request) -> None:
         """Raise RequestRefused for a caller without the token, and for a body that is not JSON."""

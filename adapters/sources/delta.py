@@ -74,8 +74,8 @@ class DeltaSourceCheck(TableCheck):
         if unmatched:
             step = "It is read as soon as the log has it; or correct `topics`."
             yield Diagnosis("warning", self._name, f"The event log has no topic that matches {', '.join(unmatched)}.", step)
-        mine = (file.path for file in every.files if wanted(file.topic))
-        closed = [path for path in mine if isinstance(path, Path) and not os.access(path, os.R_OK)]
+        paths = (file.path for file in every.files if wanted(file.topic))
+        closed = [path for path in paths if isinstance(path, Path) and not os.access(path, os.R_OK)]
         if closed:
             yield Diagnosis("error", self._name, f"{closed[0]} cannot be read.", f"Let user {os.geteuid()} read it.")
             return

@@ -108,5 +108,5 @@ class FilesSettings(FileSourceOptions):
         """The options without `csv`, which only the reader of the files needs: the decoder gets rows as JSON."""
         if self.format != ROWS:
             return section
-        mine = {"inserts_only": "operation_column" not in section, "text_values": self.files == "csv", "in_files": True}
-        return {"sequence_columns": (), **mine, **{key: value for key, value in section.items() if key != "csv"}}
+        defaults = {"inserts_only": "operation_column" not in section, "text_values": self.files == "csv", "in_files": True}
+        return {"sequence_columns": (), **defaults, **{key: value for key, value in section.items() if key != "csv"}}

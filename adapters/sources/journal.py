@@ -370,11 +370,11 @@ class BackgroundTask:
         ended, self._running = self._running, None
         return ended.result()
 
-    def _run(self, done: Future[bool]) -> None:
+    def _run(self, future: Future[bool]) -> None:
         self._since = time.monotonic()
         try:
-            done.set_result(self._take())
+            future.set_result(self._take())
         except BaseException as problem:  # Raised in `wait`.
-            done.set_exception(problem)
+            future.set_exception(problem)
         finally:
             self._since = None

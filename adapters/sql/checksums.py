@@ -194,8 +194,8 @@ def render_bucket_condition(
         return " AND ".join(_render_range(dialect, keys, within)) or "1 = 1"
     if not buckets:
         return "1 = 0"
-    chosen = ", ".join(str(int(bucket)) for bucket in buckets)
-    bucket = f"{_render_bucket(dialect, keys)} IN ({chosen})"
+    numbers = ", ".join(str(int(bucket)) for bucket in buckets)
+    bucket = f"{_render_bucket(dialect, keys)} IN ({numbers})"
     return " AND ".join([*_render_range(dialect, keys, within), bucket])
 
 

@@ -207,7 +207,7 @@ class _Scd2Steps(Scd2Terms):
         pairs = [
             (self.value_expression(n), f"lag({self.value_expression(n)}) {self.window_over()}") for n in self.inputs.compared
         ]
-        differs = [f"{mine} IS DISTINCT FROM {other}" for mine, other in pairs] or ["FALSE"]
+        differs = [f"{value} IS DISTINCT FROM {other}" for value, other in pairs] or ["FALSE"]
         return f"NOT ({self.is_delete}) AND ({first} OR {' OR '.join(differs)}) AS {self.q(OPENS)}"
 
     def value_expression(self, name: str) -> str:
@@ -278,8 +278,8 @@ class _Scd2Steps(Scd2Terms):
     def list_version_columns(self) -> list[str]:
         """The columns of a version: keys, sequences, start, end and carried values, in the order of the target. Then
         carried columns that the target does not have."""
-        mine = {*self.keys, *self.starts, START_AT, END_AT, *self.ends, *self.lasts, CDC_UNSENT, *self.inputs.values}
-        target = [c.name for c in self.plan.target if c.name in mine]
+        names = {*self.keys, *self.starts, START_AT, END_AT, *self.ends, *self.lasts, CDC_UNSENT, *self.inputs.values}
+        target = [c.name for c in self.plan.target if c.name in names]
         return [*target, *(n for n in self.inputs.values if n not in target)]
 
     def select_absorbed(self, events: str) -> str:

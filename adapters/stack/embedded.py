@@ -106,8 +106,8 @@ class EmbeddedStack:
 
     def read_logs(self, service: str | None = None, *, last: int = 50, follow: bool = False) -> Iterator[str]:
         """The last lines of one or all logs, as `name | line`; with `follow`, then all new lines for ever."""
-        chosen = self.services if service is None else (self.service(service),)
-        return read_logs({s.name: s.log for s in chosen}, last=last, follow=follow)
+        services = self.services if service is None else (self.service(service),)
+        return read_logs({s.name: s.log for s in services}, last=last, follow=follow)
 
     def service(self, name: str) -> Service:
         """The service with this name, to control it alone. `EnvironmentProblem` for an unknown name."""
@@ -259,5 +259,5 @@ def _run_on_all(services: Sequence[S], action: Callable[[S], None]) -> None:
         return
     with ThreadPoolExecutor(len(services)) as pool:
         running = [pool.submit(action, service) for service in services]
-    for done in running:
-        done.result()
+    for future in running:
+        future.result()

@@ -173,9 +173,9 @@ class KafkaService:
         shutil.rmtree(scratch, ignore_errors=True)
         config = self._configure(folder / "format.properties", scratch)
         java, *arguments = self._command(jars, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(config))
-        done = subprocess.run([java, self._format_mark, *arguments], capture_output=True, text=True, cwd=folder, check=False)  # noqa: S603
-        if done.returncode != 0:
-            raise EnvironmentProblem(f"{self.name}: the log folder could not be formatted: {done.stderr.strip()[-2000:]}")
+        run = subprocess.run([java, self._format_mark, *arguments], capture_output=True, text=True, cwd=folder, check=False)  # noqa: S603
+        if run.returncode != 0:
+            raise EnvironmentProblem(f"{self.name}: the log folder could not be formatted: {run.stderr.strip()[-2000:]}")
         scratch.rename(folder / "data")
 
     def _answers(self) -> bool:

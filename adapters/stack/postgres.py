@@ -171,10 +171,10 @@ class PostgresService:
     def _binaries(self) -> Installation:
         version = self.data / "PG_VERSION"
         major = int(version.read_text()) if version.is_file() else None
-        chosen = self._installation
-        if chosen is None or major not in (None, chosen.major):
-            chosen = choose_installation(major)
-        return make_reachable(chosen, server_user())
+        installation = self._installation
+        if installation is None or major not in (None, installation.major):
+            installation = choose_installation(major)
+        return make_reachable(installation, server_user())
 
     def _create(self) -> None:
         """Run initdb in a folder with another name, then rename it: an existing data folder is complete."""
@@ -210,12 +210,12 @@ class PostgresService:
     def _run(self, program: str, *options: str) -> None:
         # A file, not a pipe: the server inherits the descriptor and would keep a pipe open.
         with tempfile.TemporaryFile("w+") as out:
-            done = subprocess.run(  # noqa: S603
+            run = subprocess.run(  # noqa: S603
                 [self._binaries().program(program), *options],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", check=False, env=_environment(),
                 **server_user().popen_options(),
             )  # fmt: skip
-            if done.returncode != 0:
+            if run.returncode != 0:
                 out.seek(0)
                 raise EnvironmentProblem(
                     f"{self.name}: {program} failed: {out.read().strip()}",

@@ -119,12 +119,12 @@ def await_condition(ready: Callable[[], bool], seconds: float, *, alive: Callabl
     return False
 
 
-def require_free(service: str, ports: Mapping[str, int], named: StackPorts) -> None:
-    """Raise EnvironmentProblem if another program listens on a port of the service. `named`: the ports by their names in
+def require_free(service: str, ports: Mapping[str, int], all_ports: StackPorts) -> None:
+    """Raise EnvironmentProblem if another program listens on a port of the service. `all_ports`: the ports by their names in
     REPLICATOR_STACK_PORTS."""
     conflicts = {port: name for name, port in ports.items() if not is_free(port)}
     if conflicts:
-        names = {port: name for name, port in named.mapping().items()}
+        names = {port: name for name, port in all_ports.mapping().items()}
         raise EnvironmentProblem(
             f"{service} cannot start: port {' and '.join(map(str, conflicts))} on 127.0.0.1 is taken by another program.",
             next_step="Stop that program (a Docker stack on the same ports?), or move "

@@ -81,8 +81,8 @@ def _change_column(values: pa.ChunkedArray, rule: ColumnRule) -> tuple[pa.Chunke
         values = mask_values(values, rule.mask)
     if rule.cast is None or values.type == rule.cast:
         return values, None
-    done, lost = cast_values(values, rule.cast)
-    return done, lost if pc.any(lost).as_py() else None
+    cast, lost = cast_values(values, rule.cast)
+    return cast, lost if pc.any(lost).as_py() else None
 
 
 def _add_column(
@@ -158,9 +158,9 @@ def compute_column(
     node = resolve_expression(expression, {column_name: column.type for column_name, column in columns.items()})
     values, failed = ExpressionRows(columns, len(lacking)).evaluate(node)
     if values.type != kind:
-        done, lost = cast_values(pa.chunked_array([values]), kind)
+        cast, lost = cast_values(pa.chunked_array([values]), kind)
         values, failed = (
-            combine_arrays(done, kind),
+            combine_arrays(cast, kind),
             first_reasons(failed, lossy_cast_reasons(combine_arrays(lost, pa.bool_()), kind)),
         )
     upsert = pc.is_in(columns[OP], value_set=UPSERTS).combine_chunks()

@@ -89,9 +89,9 @@ class ExpressionRows:
         for when, then in zip(pairs[::2], pairs[1::2], strict=True):
             holds, why = self.evaluate_condition(when)
             failed = first_reasons(failed, _select_values(left, why))
-            chosen = pc.and_(left, pc.fill_null(holds, False))
-            left = pc.and_(left, pc.invert(chosen))
-            values, failed = self._choose_values(then, chosen, values, failed)
+            is_branch = pc.and_(left, pc.fill_null(holds, False))
+            left = pc.and_(left, pc.invert(is_branch))
+            values, failed = self._choose_values(then, is_branch, values, failed)
         return self._choose_values(last, left, values, failed)
 
     def _evaluate_coalesce(self, node: TypedExpr) -> Found:
@@ -189,7 +189,7 @@ def _map_values(function: Callable[..., pa.Array], kind: pa.DataType, *operands:
             return [pa.nulls(1, kind)]
     half = count // 2
     parts = ([operand.slice(0, half) for operand in operands], [operand.slice(half) for operand in operands])
-    return [done for part in parts for done in _map_values(function, kind, *part)]
+    return [array for part in parts for array in _map_values(function, kind, *part)]
 
 
 def _check_range(function: Callable[..., pa.Array], kind: pa.DataType, *operands: pa.Array) -> Found:
@@ -197,10 +197,10 @@ def _check_range(function: Callable[..., pa.Array], kind: pa.DataType, *operands
     pieces = _map_values(function, kind, *operands)
     if len(pieces) == 1 and len(operands[0]) != 1:
         return pieces[0], None
-    done, has_operands = pa.concat_arrays(pieces), pa.repeat(pa.scalar(True), len(operands[0]))
+    array, has_operands = pa.concat_arrays(pieces), pa.repeat(pa.scalar(True), len(operands[0]))
     for operand in operands:
         has_operands = pc.and_(has_operands, pc.is_valid(operand))
-    return done, make_reasons(pc.and_(has_operands, pc.is_null(done)), OUT_OF_RANGE)
+    return array, make_reasons(pc.and_(has_operands, pc.is_null(array)), OUT_OF_RANGE)
 
 
 def _apply_arithmetic(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
@@ -210,13 +210,13 @@ def _apply_arithmetic(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     return _check_range(function, node.type, *operands)
 
 
-def _check_finite(done: pa.Array, *operands: pa.Array) -> Found:
+def _check_finite(array: pa.Array, *operands: pa.Array) -> Found:
     """A result of finite numbers that is not finite is out of range."""
-    lost = pc.invert(pc.is_finite(done))
+    lost = pc.invert(pc.is_finite(array))
     for operand in operands:
         lost = pc.and_(lost, pc.is_finite(operand))
     why = make_reasons(lost, OUT_OF_RANGE)
-    return (done, None) if why is None else (pc.if_else(pc.is_valid(why), pa.scalar(None, done.type), done), why)
+    return (array, None) if why is None else (pc.if_else(pc.is_valid(why), pa.scalar(None, array.type), array), why)
 
 
 def _divide(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
@@ -225,8 +225,8 @@ def _divide(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     why = make_reasons(pc.and_(zero, pc.is_valid(left)), BY_ZERO)
     if why is not None:
         right = pc.if_else(zero, pa.scalar(None, right.type), right)
-    done, beyond = _check_finite(pc.divide(left, right), left, right)
-    return done, first_reasons(why, beyond)
+    array, beyond = _check_finite(pc.divide(left, right), left, right)
+    return array, first_reasons(why, beyond)
 
 
 def _modulo(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
@@ -235,9 +235,9 @@ def _modulo(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     zero = pc.equal(right, 0)
     # The smallest number divided by -1 overflows, but it has a remainder.
     by = pc.if_else(pc.or_(zero, pc.equal(right, -1)), pa.scalar(1, WHOLE), right)
-    done = pc.subtract(left, pc.multiply(pc.divide(left, by), by))
+    array = pc.subtract(left, pc.multiply(pc.divide(left, by), by))
     why = make_reasons(pc.and_(zero, pc.is_valid(left)), BY_ZERO)
-    return (done if why is None else pc.if_else(zero, pa.scalar(None, WHOLE), done)), why
+    return (array if why is None else pc.if_else(zero, pa.scalar(None, WHOLE), array)), why
 
 
 def _apply_unary(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
@@ -247,10 +247,10 @@ def _apply_unary(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 def _round(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     (values,) = operands
-    done = {"floor": pc.floor, "ceil": pc.ceil, "round": lambda array: _round_half_away(array, node.value)}[node.operation](
+    out = {"floor": pc.floor, "ceil": pc.ceil, "round": lambda array: _round_half_away(array, node.value)}[node.operation](
         values
     )
-    return _check_finite(done, values) if t.is_floating(node.type) else (done, None)
+    return _check_finite(out, values) if t.is_floating(node.type) else (out, None)
 
 
 def _round_half_away(values: pa.Array, decimals: int) -> pa.Array:
@@ -258,8 +258,8 @@ def _round_half_away(values: pa.Array, decimals: int) -> pa.Array:
     if not t.is_floating(values.type):
         return pc.round(values, ndigits=decimals, round_mode="half_towards_infinity")
     small = pc.less(pc.abs(values), WHOLE_FROM)
-    done = pc.round(pc.if_else(small, values, 0.0), ndigits=decimals, round_mode="half_towards_infinity")
-    return pc.if_else(small, done, values)
+    array = pc.round(pc.if_else(small, values, 0.0), ndigits=decimals, round_mode="half_towards_infinity")
+    return pc.if_else(small, array, values)
 
 
 def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
@@ -276,8 +276,8 @@ def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 
 def _cast_values(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
-    done, lost = cast_values(pa.chunked_array([operands[0]]), node.type)
-    return combine_arrays(done, node.type), lossy_cast_reasons(combine_arrays(lost, pa.bool_()), node.type)
+    values, lost = cast_values(pa.chunked_array([operands[0]]), node.type)
+    return combine_arrays(values, node.type), lossy_cast_reasons(combine_arrays(lost, pa.bool_()), node.type)
 
 
 def lossy_cast_reasons(where: pa.Array, kind: pa.DataType) -> Texts:
@@ -326,10 +326,10 @@ def _extract_part(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 def _truncate_time(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     (values,) = operands
-    done, why = _check_range(
+    clock, why = _check_range(
         lambda array: pc.floor_temporal(array, unit=node.value), _to_utc_clock(values).type, _to_utc_clock(values)
     )
-    return done.cast(node.type), why
+    return clock.cast(node.type), why
 
 
 def _to_utc_clock(values: pa.Array) -> pa.Array:
@@ -371,8 +371,8 @@ def cast_values(values: pa.ChunkedArray, into: pa.DataType) -> Cast:
     whole = (values if kind == values.type else values.cast(kind)).combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # An array without chunks.
         whole = pa.array([], kind)
-    done = pa.chunked_array(_cast_halves(whole, into), into)
-    return done, pc.and_(pc.is_valid(pa.chunked_array([whole], kind)), pc.is_null(done))
+    array = pa.chunked_array(_cast_halves(whole, into), into)
+    return array, pc.and_(pc.is_valid(pa.chunked_array([whole], kind)), pc.is_null(array))
 
 
 def _cast_halves(values: pa.Array, into: pa.DataType) -> list[pa.Array]:
@@ -401,15 +401,15 @@ def to_float(values: pa.Array, into: pa.DataType) -> pa.Array:
     return values.cast(pa.string()).cast(into) if t.is_decimal(values.type) else values.cast(into, safe=False)
 
 
-def _drop_lossy(values: pa.Array, done: pa.Array) -> pa.Array:
-    """`done`, null if the cast back gives another value."""
-    if _is_text_type(values.type) or _is_text_type(done.type):
-        return done
-    back = _cast_array(done, values.type)
+def _drop_lossy(values: pa.Array, array: pa.Array) -> pa.Array:
+    """`array`, null if the cast back gives another value."""
+    if _is_text_type(values.type) or _is_text_type(array.type):
+        return array
+    back = _cast_array(array, values.type)
     same = pc.equal(back, values)
     if t.is_floating(values.type):
         same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(values)))
-    return pc.if_else(same, done, pa.scalar(None, done.type))
+    return pc.if_else(same, array, pa.scalar(None, array.type))
 
 
 def _is_number_text(kind: pa.DataType) -> bool:

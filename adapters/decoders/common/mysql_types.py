@@ -219,13 +219,13 @@ def _to_label(of: _Labels, text: str) -> str:
     if not of.labels:
         reason = f"holds the number of a label, and its messages do not list the labels of the {of.name}"
         raise ValueMisfit(RejectCode.MALFORMED, f"{reason}: {advice}")
-    named = _label_of_number(of, int(text))
-    if text in of.labels and not of.sent.endswith(NUMBERED) and named != text:
+    label = _label_of_number(of, int(text))
+    if text in of.labels and not of.sent.endswith(NUMBERED) and label != text:
         reason = f"holds digits that are both a label of its {of.name} and the number of another one"
         raise ValueMisfit(RejectCode.MALFORMED, f"{reason}, and its message has no `sqlType` that says which: {advice}")
-    if named is None:
+    if label is None:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, f"holds a number for which its {of.name} has no label: {advice}")
-    return named
+    return label
 
 
 def _label_of_number(of: _Labels, number: int) -> str | None:

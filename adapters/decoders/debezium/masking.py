@@ -320,9 +320,9 @@ class DebeziumMasker:
         """The changes of `before` as changes of `table`."""
         rules = self._column_rules(before)
         columns = dict(zip(changes.column_names, changes.columns, strict=True))
-        done = transform_columns(columns, rules, table) if rules else columns
+        columns = transform_columns(columns, rules, table) if rules else columns
         schema = changes_schema(table)
-        return pa.Table.from_arrays([done[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
+        return pa.Table.from_arrays([columns[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
 
     def mask_records(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:
         """The records as they may be stored. Each has either a table or an error."""
@@ -336,14 +336,14 @@ class DebeziumMasker:
         tokens = TokenMasker(self._placeholders)
         masked = [self._mask_record(*row, tokens) for row in zip(records, tables, errors, marked, strict=True)]
         tokens.mask_all()
-        done = [(_encode_headers(headers), _encode_record(key), _encode_record(value)) for headers, key, value in masked]
-        if plain and any(one[0] for one in done):
+        rows = [(_encode_headers(headers), _encode_record(key), _encode_record(value)) for headers, key, value in masked]
+        if plain and any(one[0] for one in rows):
             before = raw["headers"].to_pylist()
-            done = [
-                ((old or []) + (new or []) or old, key, value) for old, (new, key, value) in zip(before, done, strict=True)
+            rows = [
+                ((old or []) + (new or []) or old, key, value) for old, (new, key, value) in zip(before, rows, strict=True)
             ]
             plain = False
-        for name, values in zip(("headers", "key", "value"), zip(*done, strict=True), strict=True):
+        for name, values in zip(("headers", "key", "value"), zip(*rows, strict=True), strict=True):
             if name == "headers" and plain:
                 continue
             at, kind = raw.column_names.index(name), raw.schema.field(name).type
@@ -392,8 +392,8 @@ class DebeziumMasker:
         read = readings if value is not None else {**readings, **of_key.readers}
         entries = self._mask_headers(headers, of_key.remaining_masks(schema.remaining_masks(masks)), read, columns, tokens)
         is_bare = schema is BARE and (value is not None or (key is not None and of_key is BARE))
-        mine = MaskHeader(table, tuple(sorted(all_of_them)))
-        return add_mask_header(entries, mine, None, CONTEXT, *OF_KEYS) if is_bare else entries, masked_key, event
+        header = MaskHeader(table, tuple(sorted(all_of_them)))
+        return add_mask_header(entries, header, None, CONTEXT, *OF_KEYS) if is_bare else entries, masked_key, event
 
     def _note_columns(self, topic: str, columns: frozenset[str]) -> frozenset[str]:
         """Store the columns of a topic's records. Tombstones, which have no columns, use them."""

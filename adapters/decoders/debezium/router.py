@@ -222,8 +222,8 @@ class RouteResults:
         if topic in self._tables:
             table, fingerprint = self._tables[topic]
         else:
-            named = key.struct.name.removesuffix(".Key") if key.struct and key.struct.name else topic
-            table, fingerprint = ".".join(named.split(".")[-2:]), f"key.{key.fingerprint}"
+            name = key.struct.name.removesuffix(".Key") if key.struct and key.struct.name else topic
+            table, fingerprint = ".".join(name.split(".")[-2:]), f"key.{key.fingerprint}"
         if key.error or key is NO_KEY or not self._options.deletes_by_tombstone(table):
             return None, None, TOMBSTONE, None
         return table, fingerprint, None, None

@@ -469,8 +469,8 @@ def _read_decimals(arrow: pa.DataType, scale: int, decimals_are: Decimals, value
         _raise_misfit(pc.and_(coded, is_number), AMBIGUOUS)
     if not pc.any(coded).as_py():
         return decimals.from_text(texts, arrow)
-    chosen = zip(coded.to_pylist(), texts.to_pylist(), strict=True)
-    numbers = [_parse_unscaled(text) * 10 ** max(0, -scale) if is_coded else None for is_coded, text in chosen]
+    cells = zip(coded.to_pylist(), texts.to_pylist(), strict=True)
+    numbers = [_parse_unscaled(text) * 10 ** max(0, -scale) if is_coded else None for is_coded, text in cells]
     others = decimals.from_text(pc.if_else(coded, pa.scalar(None, pa.string()), texts), arrow)
     return pc.if_else(coded, decimals.from_unscaled(numbers, arrow), others)
 

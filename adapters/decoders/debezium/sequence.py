@@ -248,8 +248,8 @@ def _merge_orders(parts: list[tuple[list[int], ChangeOrder]]) -> ChangeOrder:
 
 
 def _unknown_order(facts: SequenceFacts, connector: str | None) -> ChangeOrder:
-    named = f"connector {connector[:40]!r}" if connector else "a connector that it does not name"
-    reason = missing_sequence_reject(f"the record comes from {named}, whose log positions are not known to this decoder")
+    label = f"connector {connector[:40]!r}" if connector else "a connector that it does not name"
+    reason = missing_sequence_reject(f"the record comes from {label}, whose log positions are not known to this decoder")
     if facts.sources and all(s is NO_SOURCE for s in facts.sources):
         reason = missing_sequence_reject("the record has no source block, so its place in the log is unknown")
     count = len(facts.sources)

@@ -36,8 +36,8 @@ class CsvFrameDecoder:
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         # The slices stay chunks: a copy of the frame takes as long as a tenth of its decoding.
-        done = [self._decode_slice(piece, table) for piece in split_frame(raw, ROWS)]
-        whole = pa.concat_tables(done or [changes_schema(table).empty_table()])
+        frames = [self._decode_slice(piece, table) for piece in split_frame(raw, ROWS)]
+        whole = pa.concat_tables(frames or [changes_schema(table).empty_table()])
         return add_line(whole, ERROR, whole[OFFSET], describe_place)
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
@@ -52,8 +52,8 @@ class CsvFrameDecoder:
     ) -> Iterator[Part]:
         layout = self._layouts.get_layout(header, table.name)
         types = {column.name: column.type for column in layout.columns}
-        for mine, rows, named in read_named_cells(raw, indices, layout, self._options.csv, errors):
-            yield mine, CsvChangeBlock(rows, named, table, self._options, types=types, headless=header is None).build()
+        for places, rows, cells in read_named_cells(raw, indices, layout, self._options.csv, errors):
+            yield places, CsvChangeBlock(rows, cells, table, self._options, types=types, headless=header is None).build()
 
 
 # Rows with the same columns to changes, column by column.
@@ -292,11 +292,11 @@ def read_named_cells(
     if layout.error is not None:
         errors |= dict.fromkeys(indices, layout.error)
         return
-    mine = select_part(raw, indices)
-    split = split_rows(mine.column("value"), layout.widths, dialect)
+    records = select_part(raw, indices)
+    split = split_rows(records.column("value"), layout.widths, dialect)
     errors |= {indices[i]: reject for i, reject in split.errors.items()}
     for cells in split.parts:
-        rows = select_part(mine, cells.places)
+        rows = select_part(records, cells.places)
         where = None if rows.num_rows == raw.num_rows else [indices[i] for i in cells.places]
         yield where, rows, dict(zip(layout.get_names(len(cells.columns)), cells.columns, strict=True))
 

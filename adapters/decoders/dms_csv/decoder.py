@@ -119,9 +119,9 @@ class CsvRouter:
         which = pa.repeat(pa.scalar(0, pa.int32()), raw.num_rows)
         for header, indices in group_by_header(raw.column("headers")):
             topics = select_part(raw, indices).column("topic").dictionary_encode()
-            mine = pc.add(topics.indices, len(outcomes))
+            routes = pc.add(topics.indices, len(outcomes))
             outcomes += [self._route_topic(header, topic) for topic in topics.dictionary.to_pylist()]
-            which = mine if len(indices) == raw.num_rows else _scatter(which, indices, mine)
+            which = routes if len(indices) == raw.num_rows else _scatter(which, indices, routes)
         which = pc.if_else(pc.is_null(raw.column("value")), pa.scalar(0, pa.int32()), which)
         refused = self._find_rejects(raw)
         if refused:
@@ -193,10 +193,10 @@ class CsvEnvelopes:
         topics = raw.column("topic")
         for topic in pc.unique(select_part(raw, indices).column("topic")).to_pylist():
             of_topic = pc.equal(topics, topic).to_pylist()
-            mine = [index for index in indices if of_topic[index]]
+            places = [index for index in indices if of_topic[index]]
             layout = self._layouts.get_layout(header, topic)
-            for where, rows, named in read_named_cells(raw, mine, layout, self._options.csv, errors):
-                yield where, self._build_rows(rows, named, layout)
+            for where, rows, cells in read_named_cells(raw, places, layout, self._options.csv, errors):
+                yield where, self._build_rows(rows, cells, layout)
 
     def _build_rows(self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], layout: CsvLayout) -> pa.Table:
         operations = cells.get(self._options.operation_column)

@@ -131,11 +131,11 @@ def _read_image(record: Mapping[str, Any], which: str, names: ColumnTypeNames) -
             f"its {which} have {count_text}, and it has {format_count(len(names), 'field')}",
         )
     # fastavro returns an `EmptyObject` as its name or as a (branch, name) pair, both within one record.
-    named = zip(names, values, strict=True)
+    fields = zip(names, values, strict=True)
     contents = [value[1] if isinstance(value, tuple) else value for value in values]
     if NONE not in contents and NULL not in contents:
-        return dict(named)
-    pairs = zip(named, contents, strict=True)
+        return dict(fields)
+    pairs = zip(fields, contents, strict=True)
     return {name: None if content == NULL else value for (name, value), content in pairs if content != NONE}
 
 

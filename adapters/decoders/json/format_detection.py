@@ -45,19 +45,19 @@ def detect_format(data: bytes) -> str | None:
         return _match_beginning(data)
 
 
-def hint_by_names(reject: Reject, data: bytes, mine: str) -> Reject:
-    """The reject with a hint if the record looks like another format than `mine`."""
-    return _add_hint(reject, detect_format(data), mine)
+def hint_by_names(reject: Reject, data: bytes, name: str) -> Reject:
+    """The reject with a hint if the record looks like another format than `name`."""
+    return _add_hint(reject, detect_format(data), name)
 
 
-def hint_by_beginning(reject: Reject, data: bytes, mine: str = "") -> Reject:
+def hint_by_beginning(reject: Reject, data: bytes, name: str = "") -> Reject:
     """`hint_by_names` for bytes that are not JSON."""
-    return _add_hint(reject, _match_beginning(data), mine)
+    return _add_hint(reject, _match_beginning(data), name)
 
 
 def _match_beginning(data: bytes) -> str | None:
     return next((name for name, begins in BEGINNINGS if begins.match(data)), None)
 
 
-def _add_hint(reject: Reject, other: str | None, mine: str) -> Reject:
-    return reject if other in (None, mine) else Reject(reject.code, f"{reject.sentence}; it looks like `format: {other}`")
+def _add_hint(reject: Reject, other: str | None, name: str) -> Reject:
+    return reject if other in (None, name) else Reject(reject.code, f"{reject.sentence}; it looks like `format: {other}`")

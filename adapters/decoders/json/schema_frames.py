@@ -114,9 +114,9 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
             slow.append(index)
             left = _clear_place(left, index)
             continue
-        mine = pc.and_(left, _mask_matching(values, prefix))
-        out.groups.append(_slice_group(values, prefix, mine))
-        left = pc.and_(left, pc.invert(mine))
+        is_member = pc.and_(left, _mask_matching(values, prefix))
+        out.groups.append(_slice_group(values, prefix, is_member))
+        left = pc.and_(left, pc.invert(is_member))
     slow += _true_places(left)
     _split_one_by_one(out, values, sorted(slow), depth)
     return out
@@ -141,9 +141,9 @@ def _mask_matching(values: pa.Array, prefix: bytes) -> pa.Array:
     return pc.fill_null(matching, False)
 
 
-def _slice_group(values: pa.Array, prefix: bytes, mine: pa.Array) -> SchemaGroup:
-    sliced = pc.binary_slice(values.filter(mine), len(prefix), -1)
-    return SchemaGroup(extract_schema(prefix), _true_places(mine), sliced.to_pylist, sliced)
+def _slice_group(values: pa.Array, prefix: bytes, is_member: pa.Array) -> SchemaGroup:
+    sliced = pc.binary_slice(values.filter(is_member), len(prefix), -1)
+    return SchemaGroup(extract_schema(prefix), _true_places(is_member), sliced.to_pylist, sliced)
 
 
 def _true_places(mask: pa.Array) -> list[int]:

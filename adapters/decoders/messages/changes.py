@@ -69,15 +69,15 @@ class MessageFrameDecoder:
             if error is not None or layout is None or isinstance(message, Reject):
                 errors[index] = error or EMPTY
                 continue
-            mine, messages = by_layout.setdefault(layout, ([], []))
-            mine.append(index)
+            places, messages = by_layout.setdefault(layout, ([], []))
+            places.append(index)
             messages.append(message)
         parts: list[Part] = []
-        for layout, (mine, messages) in by_layout.items():
-            block = MessageChangeBlock(select_records(raw, mine), messages, table, self._get_reader(layout, table))
+        for layout, (places, messages) in by_layout.items():
+            block = MessageChangeBlock(select_records(raw, places), messages, table, self._get_reader(layout, table))
             of, frame = block.build(self._options)
-            errors |= {mine[i]: reject for i, reject in block.errors.items()}
-            parts.append(([mine[i] for i in of], frame))
+            errors |= {places[i]: reject for i, reject in block.errors.items()}
+            parts.append(([places[i] for i in of], frame))
         return parts + reject_records(raw, table, errors)
 
     def _find_fault(self, message: Message | Reject, layout: MessageLayout | None) -> Reject | None:
@@ -120,8 +120,8 @@ class MessageBatchReader:
         if reader is None or not indices:
             return [], range(raw.num_rows)
         whole = len(indices) == raw.num_rows
-        mine, batch = select_records(raw, None if whole else indices), merge_batches(parts)
-        left, of, frame = MessageColumns(mine, batch, table, reader.rows, self._options.epoch).build()
+        records, batch = select_records(raw, None if whole else indices), merge_batches(parts)
+        left, of, frame = MessageColumns(records, batch, table, reader.rows, self._options.epoch).build()
         if whole and not left and batch.message_numbers is None:
             return [(None, frame)], ()
         decoded = set(indices) - {indices[message] for message in left}

@@ -57,8 +57,8 @@ class MessageLayout:
 
     def column_types(self, table: TableSpec) -> ColumnTypes:
         """The types of the columns of `table` in messages, with the wanted types."""
-        mine = self.unmasked_types() | {name: ColumnType(of, of) for name, of in self.masked.items()}
-        return {c.name: mine[c.name]._replace(wanted=c.type) for c in table.columns if c.name in mine}
+        types = self.unmasked_types() | {name: ColumnType(of, of) for name, of in self.masked.items()}
+        return {c.name: types[c.name]._replace(wanted=c.type) for c in table.columns if c.name in types}
 
     def unmasked_types(self) -> dict[str, ColumnType]:
         """The types of columns in unmasked messages."""

@@ -241,14 +241,14 @@ class RowEnvelopes:
         return build_envelopes(raw, self._options.limits.depth, self._read_group)
 
     def _read_group(self, raw: pa.RecordBatch, group: SchemaGroup) -> Part:
-        mine, payloads = select_records(raw, group.rows), group.payloads()
+        records, payloads = select_records(raw, group.rows), group.payloads()
         rows, errors = decode_or_reject(_fields, payloads, {})
         for i, payload in split_members(raw.column("value"), group, errors, self._options.limits.depth).items():
             again, still = decode_or_reject(_fields, [payload], {})
             if not still:
                 payloads[i], rows[i] = payload, again[0]
                 del errors[i]
-        topics = mine.column("topic").to_pylist()
+        topics = records.column("topic").to_pylist()
         layouts = {topic: self._layouts.get_layout(group.schema, topic) for topic in set(topics)}
         ops = []
         for i, topic in enumerate(topics):
@@ -263,18 +263,18 @@ class RowEnvelopes:
         columns = {
             **images,
             "connector": pc.if_else(has_op, CONNECTOR, pa.scalar(None, pa.string())),
-            "table": pc.if_else(has_op, mine.column("topic"), pa.scalar(None, pa.string())),
+            "table": pc.if_else(has_op, records.column("topic"), pa.scalar(None, pa.string())),
             "op": pa.array(ops, pa.string()),
-            **{f"seq_{k}": element for k, element in enumerate(self._read_sequence(mine, rows), 1)},
-            "ts": null_out_of_range(mine.column("timestamp").cast(STAMP)),
+            **{f"seq_{k}": element for k, element in enumerate(self._read_sequence(records, rows), 1)},
+            "ts": null_out_of_range(records.column("timestamp").cast(STAMP)),
             "schema_id": pa.array([layouts[topic].fingerprint for topic in topics], pa.string()),
             "error": describe_errors(errors, len(rows)),
         }
         return group.rows, build_envelope(len(rows), columns)
 
-    def _read_sequence(self, mine: pa.RecordBatch, rows: list[dict[str, msgspec.Raw]]) -> list[pa.Array]:
+    def _read_sequence(self, records: pa.RecordBatch, rows: list[dict[str, msgspec.Raw]]) -> list[pa.Array]:
         names = self._options.sequence_columns
-        return [_read_element(rows, name) for name in names] if names else offsets_to_sequence(mine.column("offset"))
+        return [_read_element(rows, name) for name in names] if names else offsets_to_sequence(records.column("offset"))
 
 
 def _build_images(ops: list[Op | None], payloads: list[bytes], errors: dict[int, Reject]) -> dict[str, pa.Array]:

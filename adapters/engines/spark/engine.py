@@ -268,8 +268,8 @@ def _matches_span(span: Span, names: Sequence[str]) -> Column:
     topic, partition, offset = map(column, names)
     out = sf.lit(False)
     for at, end in span.end.items():
-        mine = (topic == at.topic) & (partition == at.partition)
-        out = out | (mine & (offset >= span.start[at]) & (offset < end))
+        in_partition = (topic == at.topic) & (partition == at.partition)
+        out = out | (in_partition & (offset >= span.start[at]) & (offset < end))
     return out
 
 
@@ -492,16 +492,16 @@ def _split_runs(
     raw: DataFrame, routed: DataFrame | None, table: str, seen: Mapping[RouteKind, int]
 ) -> Iterator[RecordSlice[DataFrame]]:
     """Slices with one fingerprint each. With several fingerprints they are cut in each partition separately."""
-    mine = [kind for kind in seen if kind.table == table and not kind.bad]
-    fingerprints = {kind.fingerprint or "" for kind in mine}
+    kinds = [kind for kind in seen if kind.table == table and not kind.bad]
+    fingerprints = {kind.fingerprint or "" for kind in kinds}
     is_mine = (column(ROUTED["table"]) == table) & column(ROUTED["fingerprint"]).isNotNull()
-    records = sum(seen[kind] for kind in mine)
+    records = sum(seen[kind] for kind in kinds)
     if len(fingerprints) == 1:
-        frame = filter_rows(raw, _matches_kinds(mine)) if routed is None else _select_bare(filter_rows(routed, is_mine))
-        everything = routed is None and len(mine) == len(seen)
+        frame = filter_rows(raw, _matches_kinds(kinds)) if routed is None else _select_bare(filter_rows(routed, is_mine))
+        everything = routed is None and len(kinds) == len(seen)
         yield RecordSlice(table, fingerprints.pop(), set_row_count(raw if everything else frame, records))
         return
-    together = filter_rows(_add_known_routes(raw, mine) if routed is None else routed, is_mine)
+    together = filter_rows(_add_known_routes(raw, kinds) if routed is None else routed, is_mine)
     starts = _find_starts(together)
     ends: Sequence[Row | None] = [*starts[1:], None]
     for start, end in zip(starts, ends, strict=True):
@@ -525,11 +525,11 @@ def _matches_kinds(kinds: Iterable[RouteKind]) -> Column:
     return out
 
 
-def _find_starts(mine: DataFrame) -> list[Row]:
+def _find_starts(rows: DataFrame) -> list[Row]:
     """The first record of each run with one fingerprint, in order of position."""
     fingerprint = column(ROUTED["fingerprint"])
     before = sf.lag(fingerprint).over(Window.partitionBy("topic", "partition").orderBy("offset"))
-    fresh = mine.select(*RAW_RECORD_POSITION, fingerprint, before.alias("_before"))
+    fresh = rows.select(*RAW_RECORD_POSITION, fingerprint, before.alias("_before"))
     fresh = fresh.filter(column("_before").isNull() | (column("_before") != fingerprint))
     return fresh.orderBy(*RAW_RECORD_POSITION).collect()
 

@@ -225,8 +225,8 @@ def _list_truncates(marked: DataFrame, plan: ApplyPlan) -> tuple[Truncate, ...]:
 def _max_event_times(changes: DataFrame) -> dict[str, Any]:
     """The facts for a watermark. Snapshot rows do not count, because they have the time of reading."""
     micros = sf.unix_micros(column(TS))
-    mine = changes.filter((column(OP) != Op.READ.value) & column(TS).isNotNull()).groupBy(TOPIC, PARTITION)
-    each = mine.agg(sf.min(micros).alias("oldest"), sf.max(micros).alias("newest")).collect()
+    groups = changes.filter((column(OP) != Op.READ.value) & column(TS).isNotNull()).groupBy(TOPIC, PARTITION)
+    each = groups.agg(sf.min(micros).alias("oldest"), sf.max(micros).alias("newest")).collect()
     reached = {TopicPartition(row[TOPIC], row[PARTITION]): row["newest"] for row in each}
     return {"oldest": min((row["oldest"] for row in each), default=None), "max_event_times": reached}
 

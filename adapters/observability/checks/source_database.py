@@ -225,9 +225,9 @@ def check_slot(name: str, connection: psycopg.Connection, slot: str) -> Iterator
         step = "The connector creates it when it starts. Read the connector's log, and check that `slot` is its slot.name."
         yield Diagnosis("warning", name, f"There is no replication slot {slot}.", step)
         return
-    active, status, plugin, mine, size, limit_mb = rows[0]
-    if not mine or plugin != "pgoutput":
-        where = f"uses {plugin}" if mine else "belongs to another database"
+    active, status, plugin, is_own, size, limit_mb = rows[0]
+    if not is_own or plugin != "pgoutput":
+        where = f"uses {plugin}" if is_own else "belongs to another database"
         yield Diagnosis("error", name, f"Replication slot {slot} {where}.", "Give the connector another slot.name.")
     if status == "lost":
         yield _lost_diagnosis(name, slot)

@@ -124,12 +124,12 @@ class BackfillFolder:
         replace_file(self.folder / STATE, json.dumps(asdict(state)).encode())
         return state
 
-    def begin_run(self, below: tuple[int, ...], begun: str, system: str, form: str) -> BackfillState:
+    def begin_run(self, below: tuple[int, ...], begun_at: str, system: str, form: str) -> BackfillState:
         """Start another run. Its offsets are above all earlier ones; if the folder was lost, they continue from the
         clock."""
         state = self.read_state()
         run = 1 if state is None else state.run + 1
-        return self.write_state(BackfillState(run, "rows", below, begun, system, form, self.next_offset(state)))
+        return self.write_state(BackfillState(run, "rows", below, begun_at, system, form, self.next_offset(state)))
 
     def next_offset(self, state: BackfillState | None = None) -> int:
         """The next offset."""
@@ -152,9 +152,9 @@ class BackfillFolder:
         offsets = pa.array(range(first, first + count), RAW.field("offset").type)
         table = records.set_column(records.column_names.index("offset"), RAW.field("offset"), offsets)
         path = self.folder / f"{first:020}-{first + count:020}.parquet"
-        noted = table.replace_schema_metadata({"replicator": json.dumps(notes)})
+        frame = table.replace_schema_metadata({"replicator": json.dumps(notes)})
         with write_whole(path) as draft:
-            pq.write_table(noted, draft, compression="zstd", use_dictionary=["topic"])
+            pq.write_table(frame, draft, compression="zstd", use_dictionary=["topic"])
 
     def build_records(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
         """Records in the form in which they may be stored. `append` sets their offsets."""

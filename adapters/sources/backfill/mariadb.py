@@ -189,8 +189,8 @@ class _MariaDbSnapshot:
         totals: Counter[tuple[int, str]] = Counter()
         conditions = self._render_groups(_list_within(split.without, split.within))
         for sign, condition in [(1, "1 = 1"), *((-1, condition) for condition in conditions)]:
-            chosen = f"(SELECT * FROM {self._relation} AS t WHERE {condition})"
-            query = render_sums(MARIADB, chosen, columns, keys, within=split.within)
+            table_rows = f"(SELECT * FROM {self._relation} AS t WHERE {condition})"
+            query = render_sums(MARIADB, table_rows, columns, keys, within=split.within)
             for bucket, *sums in fetch_rows(self.connection, query):
                 for name, value in zip(CHECKSUMS.names[1:], sums, strict=True):
                     totals[int(bucket), name] += sign * int(value)
@@ -259,13 +259,13 @@ class _MariaDbSnapshot:
             fetch = max(1, min(MOST_FETCHED, 2 * fetch, FETCHED_BYTES * fetch // size))
 
     def _query(self, after: Sequence[str] | None, count: int, condition: str) -> str:
-        mine = [quote_name(column.name) for column in self.table.key_columns]
-        chosen = ", ".join(
+        names = [quote_name(column.name) for column in self.table.key_columns]
+        columns = ", ".join(
             column.required_form.select_template.replace("{c}", quote_name(column.name)) for column in self.table.columns
         )
         expressions = None if after is None else _key_expressions(self.connection, self.table, after)
-        where = condition if expressions is None else f"{condition} AND {_compare_keys(mine, expressions, '>')}"
-        return f"SELECT {chosen} FROM {self._relation} AS t WHERE {where} ORDER BY {', '.join(mine)} LIMIT {count}"
+        where = condition if expressions is None else f"{condition} AND {_compare_keys(names, expressions, '>')}"
+        return f"SELECT {columns} FROM {self._relation} AS t WHERE {where} ORDER BY {', '.join(names)} LIMIT {count}"
 
 
 class _JsonWriter:
@@ -439,13 +439,13 @@ def describe_table(
 
 def _order_by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -> tuple[str, ...]:
     """The keys in the order of a unique index over exactly these columns, which is used to read rows in batches."""
-    chosen = next((index for index in indexes if set(index) == set(keys)), None)
-    if chosen is None:
+    index_columns = next((index for index in indexes if set(index) == set(keys)), None)
+    if index_columns is None:
         raise ConfigProblem(
             f"Table {table} has no unique index over {', '.join(keys)}, by which its rows could be read.",
             next_step=f"Add one, or correct `keys` of the table. {INSTEAD}",
         )
-    return tuple(chosen)
+    return tuple(index_columns)
 
 
 def _refuse_unordered(table: BackfillTable[MariaDbColumn]) -> None:

@@ -321,14 +321,14 @@ def _rows_query(table: BackfillTable[PostgresColumn], relation: str, after: Sequ
 
 def _select_rows(table: BackfillTable[PostgresColumn], relation: str) -> str:
     """The query for all rows: JSON of the key, JSON of the row, and the key's values as text."""
-    chosen = ", ".join(
+    columns = ", ".join(
         [
             _object_expression(table.key_columns),
             _object_expression(table.columns),
             *(f"t.{quote_name(column.name)}::text" for column in table.key_columns),
         ]
     )
-    return f"SELECT {chosen} FROM {relation} AS t"
+    return f"SELECT {columns} FROM {relation} AS t"
 
 
 def _object_expression(columns: Sequence[PostgresColumn]) -> str:
@@ -340,9 +340,9 @@ def _object_expression(columns: Sequence[PostgresColumn]) -> str:
 
 def _compare_keys(table: BackfillTable[PostgresColumn], how: str) -> str:
     """A comparison of the key with given texts."""
-    mine = ", ".join(_escape_literal(f"t.{quote_name(column.name)}") for column in table.key_columns)
+    key_columns = ", ".join(_escape_literal(f"t.{quote_name(column.name)}") for column in table.key_columns)
     key_texts = ", ".join(f"%s::text::{_escape_literal(column.sql)}" for column in table.key_columns)
-    return f"ROW({mine}) {how} ROW({key_texts})"
+    return f"ROW({key_columns}) {how} ROW({key_texts})"
 
 
 def _escape_literal(text: str) -> str:

@@ -126,8 +126,8 @@ class TableBackfill:
         with self._database.open_snapshot(table, tell) as snapshot:
             point = snapshot.point
             if state is None:
-                begun = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
-                state = self._kept.begin_run(point.place, begun, this, self._describe_form(table))
+                begun_at = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
+                state = self._kept.begin_run(point.place, begun_at, this, self._describe_form(table))
             count = sum(
                 piece.end - piece.first for piece, notes in self._kept.list_run_files(state.run) if notes["stage"] == "rows"
             )
@@ -237,8 +237,8 @@ class DatabaseComparison:
             [events.encode_key(key) for key in [*(key for key, _, _ in rows), *absent]],
             [*(events.encode_read(row, point) for _, row, _ in rows), *(events.encode_delete(key, point) for key in absent)],
         )
-        begun = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
-        run = self._kept.begin_run(point.place, begun, self._database.identity(), REPAIR)
+        begun_at = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
+        run = self._kept.begin_run(point.place, begun_at, self._database.identity(), REPAIR)
         self._kept.append(
             written, {"run": run.run, "stage": "rows", "place": point.place, "micros": point.micros, "last": []}
         )

@@ -206,7 +206,7 @@ class RowVersionReader:
 
     def deliver(self, apply_batch: ApplyBatch[Any], stop: Stop) -> bool:
         """Deliver everything new. Returns True if there was anything."""
-        handed = False
+        has_new = False
         while not stop.is_set() and self._next < self._end:
             window = self._next_window(self._pace.reach)
             try:
@@ -217,9 +217,9 @@ class RowVersionReader:
                 window.refuse_missing(self._table.name)
                 raise EnvironmentProblem(f"The file {error.path} was gone, and is there again.") from error
             self._pace.grow(batch.records, batch.size)
-            self._next, handed = window.end, True
+            self._next, has_new = window.end, True
             apply_batch(batch)
-        return handed
+        return has_new
 
     def _next_window(self, reach: int) -> RowWindow:
         """The next window of at most `reach` rows. Lost rows raise an error only if no rows precede them."""

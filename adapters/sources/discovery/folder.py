@@ -72,8 +72,8 @@ def discover_folder(path: str, _: str | None) -> Sequence[DiscoveredSource]:
 
 def _describe_files(root: Path, files: Sequence[Path]) -> tuple[DiscoveredSource, set[Path]]:
     """The source, and the files that it reads."""
-    if named := [file for file in files if _has_name(connect_names.parse_name, file)]:
-        return _describe_archive(root, {"files": "connect"}, [root]), set(named)
+    if files_of_sink := [file for file in files if _has_name(connect_names.parse_name, file)]:
+        return _describe_archive(root, {"files": "connect"}, [root]), set(files_of_sink)
     if dumps := [file for file in files if _has_name(dms_names.parse_name, file)]:
         alike = [file for file in dumps if (file.suffix == ".parquet") == (dumps[0].suffix == ".parquet")]
         return _describe_dumps(root, alike), set(alike)

@@ -48,10 +48,10 @@ def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
     described = {topic: describe_topic(topic, raw.filter(pc.equal(raw["topic"], topic))) for topic in topics}
     settings = {"transport": "kafka", "bootstrap_servers": servers}
 
-    def locate(mine: list[str]) -> dict[str, object]:
-        globs = keep_globs(patterns, mine, described)
-        named = [topic for topic in mine if not TopicFilter(globs)(topic)]
-        return {**settings, "topics": [*globs, *_fold_topics(named, existing)]}
+    def locate(topics: list[str]) -> dict[str, object]:
+        globs = keep_globs(patterns, topics, described)
+        others = [topic for topic in topics if not TopicFilter(globs)(topic)]
+        return {**settings, "topics": [*globs, *_fold_topics(others, existing)]}
 
     first, *others = list_sources("kafka", f"Kafka at {servers}", described, locate)
     unmatched = ", ".join(cluster.wanted.find_unmatched(existing))
@@ -78,6 +78,6 @@ def _fold_topics(topics: Sequence[str], existing: Iterable[str]) -> Iterator[str
     groups: dict[str, list[str]] = {}
     for topic in topics:
         groups.setdefault(topic.rpartition(".")[0], []).append(topic)
-    for prefix, mine in groups.items():
-        others = {name for name in existing if name.startswith(f"{prefix}.")} - set(mine)
-        yield from [f"{prefix}.*"] if prefix and len(mine) > 1 and not others else mine
+    for prefix, group in groups.items():
+        others = {name for name in existing if name.startswith(f"{prefix}.")} - set(group)
+        yield from [f"{prefix}.*"] if prefix and len(group) > 1 and not others else group

@@ -143,7 +143,7 @@ def _describe_database(address: Mapping[str, str], connection: psycopg.Connectio
     name = name if name[:1].isalpha() else f"db_{name}"
     slot, schemas = _name_slot(name), list(dict.fromkeys(table.schema for table in tables))
     publication, published = _choose_publication(slot, tables, fetch_rows(connection, PUBLICATIONS))
-    named = {"schema.include.list": schemas, "table.exclude.list": [row[0] for row in fetch_rows(connection, PARTITIONS)]}
+    lists = {"schema.include.list": schemas, "table.exclude.list": [row[0] for row in fetch_rows(connection, PARTITIONS)]}
     file, info = f"connectors/{name}.json", connection.info
     dsn = _build_url(info, info.password, {key: value for key, value in address.items() if key not in IN_AUTHORITY})
     return DiscoveredSource(
@@ -162,7 +162,7 @@ def _describe_database(address: Mapping[str, str], connection: psycopg.Connectio
             for table in tables
         ],
         variables={"SOURCE_DSN": dsn} | ({PASSWORD: info.password} if info.password else {}),
-        files={file: _build_connector(name, address, info, named, publication)},
+        files={file: _build_connector(name, address, info, lists, publication)},
         sql=[
             *_list_statements(user, level, may_replicate, tables, fetch_rows(connection, WITHOUT_IDENTITY)),
             *published,
@@ -233,10 +233,10 @@ def _build_connector(
     name: str,
     address: Mapping[str, str],
     info: psycopg.ConnectionInfo,
-    named: Mapping[str, Sequence[str]],
+    lists: Mapping[str, Sequence[str]],
     publication: str,
 ) -> str:
-    """The shipped connector for this database. The worker fills in the password. `named`: properties that list names."""
+    """The shipped connector for this database. The worker fills in the password. `lists`: properties that list names."""
     config = json.loads(find_shipped(CONNECTOR).read_text())["config"]
     for key in ("database.password", "table.include.list"):
         del config[key]
@@ -245,7 +245,7 @@ def _build_connector(
     config |= {"database.dbname": info.dbname} | ({"database.password": f"${{env:{PASSWORD}}}"} if info.password else {})
     config |= {f"database.{key}": address[key] for key in TLS if key in address}
     config |= {"topic.prefix": name, "slot.name": _name_slot(name), "publication.name": publication}
-    config |= {key: ",".join(re.escape(name).replace(",", r"\,") for name in names) for key, names in named.items() if names}
+    config |= {key: ",".join(re.escape(name).replace(",", r"\,") for name in names) for key, names in lists.items() if names}
     return json.dumps({"name": name, "config": config}, indent=2) + "\n"
 
 

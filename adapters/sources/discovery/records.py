@@ -101,17 +101,17 @@ def _group_topics(described: Mapping[str, tuple[str, list[DiscoveredTable]]]) ->
 
 
 def keep_globs(
-    patterns: Iterable[str], mine: Sequence[str], described: Mapping[str, tuple[str, list[DiscoveredTable]]]
+    patterns: Iterable[str], topics: Sequence[str], described: Mapping[str, tuple[str, list[DiscoveredTable]]]
 ) -> list[str]:
-    """The patterns that match only topics of a source, `mine`, and those of its format without tables."""
+    """The patterns that match only `topics` (of a source), and those of its format without tables."""
     globs = []
     for pattern in patterns:
         matched = set(filter(TopicFilter([pattern]), described))
-        others = [described[topic] for topic in matched.difference(mine)]
+        others = [described[topic] for topic in matched.difference(topics)]
         if (
             pattern not in matched
-            and matched.intersection(mine)
-            and all(one == (described[mine[0]][0], []) for one in others)
+            and matched.intersection(topics)
+            and all(one == (described[topics[0]][0], []) for one in others)
         ):
             globs.append(pattern)
     return globs
@@ -126,15 +126,15 @@ def _decode_tables(decoder: Decoder, raw: pa.Table) -> Iterator[DiscoveredTable]
     routed, envelope = decoder.route(raw), decoder.envelope(raw)
     for table in dict.fromkeys(routed["table"].drop_null().to_pylist()):
         of_table = pc.fill_null(pc.equal(routed["table"], table), False)
-        mine, prints = raw.filter(of_table), routed.filter(of_table)["fingerprint"]
+        records, prints = raw.filter(of_table), routed.filter(of_table)["fingerprint"]
         try:
-            yield DiscoveredTable(table, decoder.learn(mine, table, next(p for p in prints.to_pylist() if p)).keys)
+            yield DiscoveredTable(table, decoder.learn(records, table, next(p for p in prints.to_pylist() if p)).keys)
         except (Fatal, StopIteration):
             images = envelope.filter(of_table)
             texts = [text for name in ("after", "before") for text in images[name].drop_null().to_pylist()]
             objects = [fields for text in texts if (fields := _read_object(text.encode()))]
             if objects:
-                yield _guess_table(table, mine, objects)
+                yield _guess_table(table, records, objects)
 
 
 def _guess_table(name: str, raw: pa.Table, objects: Iterable[Mapping[str, Any]]) -> DiscoveredTable:

@@ -432,7 +432,7 @@ class DeltaLogReader(Generic[F]):
 
     def deliver(self, apply_batch: ApplyBatch[F], stop: Stop) -> bool:
         """Deliver everything new. Returns True if there was anything."""
-        handed, batches = False, self._read_batches()
+        has_new, batches = False, self._read_batches()
         try:
             while not stop.is_set():
                 try:
@@ -443,11 +443,11 @@ class DeltaLogReader(Generic[F]):
                     continue
                 if batch is None:
                     break
-                handed = True
+                has_new = True
                 apply_batch(batch)
         finally:
             batches.close()
-        return handed
+        return has_new
 
     def _read_batches(self) -> Generator[Batch[F], None, None]:
         return read_ahead(self._next_batch) if self._ahead else iterate(self._next_batch)

@@ -190,8 +190,8 @@ class OpenLogFile:
 
     def can_continue(self, window: ReadWindow) -> bool:
         """True if all rows of the window are still available."""
-        mine = (item for item in window.span.start.items() if item[0].topic == self._file.topic)
-        return all(offset >= self._from.get(partition, self._lowest) for partition, offset in mine)
+        starts = (item for item in window.span.start.items() if item[0].topic == self._file.topic)
+        return all(offset >= self._from.get(partition, self._lowest) for partition, offset in starts)
 
     def read_rows(self, window: ReadWindow) -> Iterator[pa.Table]:
         """The rows of the window, in small slices."""

@@ -144,15 +144,15 @@ class PostgresLogReader:
         """Deliver everything new. Returns True if there was anything."""
         if not self._find_left():
             return False
-        handed = False
+        has_new = False
         batches = self._read_batches()
         with closing(read_ahead(partial(next, batches, None), batches.close)) as prefetch:
             for batch in prefetch:
                 if stop.is_set():
                     break
-                handed = True
+                has_new = True
                 apply_batch(batch)
-        return handed
+        return has_new
 
     def _find_left(self) -> dict[TopicPartition, int]:
         """The partitions with undelivered offsets, and their ends."""

@@ -119,10 +119,10 @@ def follow_versions(
     versions.refresh()
     apply_batch(nothing(Span(start, start)))
     while not stop.is_set():
-        handed = versions.deliver(apply_batch, stop)
+        has_new = versions.deliver(apply_batch, stop)
         if once or stop.wait(TICK):
             return
-        if not handed:
+        if not has_new:
             apply_batch(nothing(Span(Position(), Position())))
         versions.refresh()
 

@@ -197,15 +197,15 @@ def read_bounded(stream: LineStream, longest: int, size: int | None = None) -> I
         yield line
 
 
-def _skip_line(stream: LineStream, begun: bytes, left: int | None) -> LongLine:
-    """Skip the rest of a line that starts with `begun`."""
-    count, last = len(begun), begun
+def _skip_line(stream: LineStream, head: bytes, left: int | None) -> LongLine:
+    """Skip the rest of a line that starts with `head`."""
+    count, last = len(head), head
     while not last.endswith(b"\n"):
         last = stream.readline(BLOCK if left is None else min(BLOCK, left - count))
         if not last:
             break
         count += len(last)
-    return LongLine.from_text(begun[:KEPT] + (b"\n" if last.endswith(b"\n") else b""), count)
+    return LongLine.from_text(head[:KEPT] + (b"\n" if last.endswith(b"\n") else b""), count)
 
 
 # The interface to kinds of files: how they are listed, and how their lines become records.
@@ -330,11 +330,11 @@ class ArchiveReader:
 
     def read(self, file: ArchiveFile) -> None:
         """Read new content of `file`."""
-        begun = self._progress.begin(file)
-        if begun is None:
+        progress = self._progress.begin(file)
+        if progress is None:
             return
         try:
-            at, lines = self._read_from(file, *begun)
+            at, lines = self._read_from(file, *progress)
         except FileNotFoundError:
             return
         except OSError as error:

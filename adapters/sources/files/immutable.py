@@ -55,10 +55,10 @@ class ImmutableFilesSource(ArchiveSource):
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the files at the start, when they are complete."""
         if once:
-            mine = {file.label for file in self._list_requested()}
+            labels = {file.label for file in self._list_requested()}
             waiting = self._scan.begin_delivery(DeliveryProgress(start), apply_batch, stop)
             while (
-                left := max((self._seconds_until_stable(f) for f in self._list_files() if f.label in mine), default=0.0)
+                left := max((self._seconds_until_stable(f) for f in self._list_files() if f.label in labels), default=0.0)
             ) > 0:
                 if stop.wait(min(left, 1.0)):
                     return
@@ -269,10 +269,10 @@ class CsvRowJoiner:
         d, q, e = (escape_sign(sign) if sign else "" for sign in (dialect.delimiter, dialect.quote, dialect.escape))
         escaped = f"|{e}(?s:.)" if e else ""
         inside, plain = f"(?:[^{q}{e}]|{q}{q}{escaped})*+", f"(?:[^{d}{e}]{escaped})*+"
-        begun = f"(?:(?!{q}){plain}|{q}{inside}{q}(?!{q}){plain})"
+        cell = f"(?:(?!{q}){plain}|{q}{inside}{q}(?!{q}){plain})"
         self._quoted = re.compile(f"{q}{inside}{q}".encode())
         # A row with an open last value; the end of such a value, and the rest of its row.
-        self._opens = re.compile(f"{begun}(?:{d}{begun})*+{d}{q}{inside}|{q}{inside}".encode())
+        self._opens = re.compile(f"{cell}(?:{d}{cell})*+{d}{q}{inside}|{q}{inside}".encode())
         self._closes = re.compile(f"{inside}{q}(?!{q}){plain}({d})?".encode())
 
     def join_lines(self, lines: Iterable[bytes], longest: int) -> Iterator[bytes]:

@@ -308,16 +308,16 @@ class SplitPlan:
         return [piece for file in files for piece in self._plan_file(file)]
 
     def _plan_file(self, file: ArchiveFile) -> list[FileSplit]:
-        begun = self._progress.begin(file)
-        if begun is None:
+        progress = self._progress.begin(file)
+        if progress is None:
             return []
         try:
-            splits = list(split_file(self._form, file, *begun, self._size))
+            splits = list(split_file(self._form, file, *progress, self._size))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise unusable_error(file, error) from error
-        self._files[file.label] = (file, *begun)
+        self._files[file.label] = (file, *progress)
         return splits
 
     def record_slices(self, slices: Iterable[ScannedSlice]) -> None:

@@ -56,7 +56,7 @@ class FileSplit:
     groups: tuple[int, ...] = ()
 
 
-def split_file(form: FileFormat, file: ArchiveFile, begun: int, lines: int, size: int) -> Iterator[FileSplit]:
+def split_file(form: FileFormat, file: ArchiveFile, first: int, lines: int, size: int) -> Iterator[FileSplit]:
     """The new content of `file`, in splits of about `size` bytes if possible."""
     # Executors have other working folders.
     file = replace(file, path=file.path.absolute())
@@ -65,11 +65,11 @@ def split_file(form: FileFormat, file: ArchiveFile, begun: int, lines: int, size
     elif file.name.endswith((".gz", AVRO)):
         yield FileSplit(file, 0, file.size, 0, 0, file.size * EXPANDS)
     elif not form.divisible:
-        yield FileSplit(file, begun, file.size, begun, lines, file.size - begun)
+        yield FileSplit(file, first, file.size, first, lines, file.size - first)
     else:
-        for start in range(begun, file.size, size):
+        for start in range(first, file.size, size):
             end = min(start + size, file.size)
-            yield FileSplit(file, start, end, begun, lines, end - start)
+            yield FileSplit(file, start, end, first, lines, end - start)
 
 
 def _split_row_groups(form: FileFormat, file: ArchiveFile, size: int) -> Iterator[FileSplit]:

@@ -93,8 +93,8 @@ class QueryPolls:
         if not progress.parts:
             return progress
         schema = self._to_stored(reading.schema.empty_table()).schema
-        begun = {n: part for n, part in enumerate(progress.parts) if part.border is not None and not part.done}
-        recent_rows = {n: self._load_recent(schema, cursor.from_text(str(part.border))) for n, part in begun.items()}
+        parts = {n: part for n, part in enumerate(progress.parts) if part.border is not None and not part.done}
+        recent_rows = {n: self._load_recent(schema, cursor.from_text(str(part.border))) for n, part in parts.items()}
         for number, queried_rows in ParallelReader(self.database, progress.parts, cursor).read_rows():
             part = progress.parts[number]
             if queried_rows is None:

@@ -415,10 +415,10 @@ class FileSnapshot:
         """The same for a folder. A copy may write `_SUCCESS` before other files and preserve modification times, but it
         cannot preserve ctime."""
         times = {file.name: file.stat().st_ctime for file in self.path.iterdir()}
-        done = times.pop(DONE, None)
-        if done is None or (times and done > max(times.values())):
+        marker_time = times.pop(DONE, None)
+        if marker_time is None or (times and marker_time > max(times.values())):
             return 0.0
-        return seconds_until_stable(self.path, max([done, *times.values()]), len(times), SETTLED_SECONDS)
+        return seconds_until_stable(self.path, max([marker_time, *times.values()]), len(times), SETTLED_SECONDS)
 
     def read_size(self, form: SnapshotFormat = PARQUET) -> int:
         """The bytes of its files."""

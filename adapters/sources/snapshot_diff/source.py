@@ -251,17 +251,17 @@ class SnapshotJournal(RowJournal):
 
     def _read_versions(self) -> dict[int, int | None]:
         """The processed versions, with known sizes. Stores a version that was committed but not stored."""
-        noted = self.state.read(VERSIONS, _parse_versions) or {}
+        versions = self.state.read(VERSIONS, _parse_versions) or {}
         if not self.has_rows:
-            if noted:
+            if versions:
                 raise self.gone_error("the stored snapshots")
             return {}
         newest = int(self.read_newest_progress())
-        if newest > max(noted, default=-1):
-            noted = self._add_version(noted, newest, None)
-            self._write_versions(noted)
-        self._known = noted
-        return noted
+        if newest > max(versions, default=-1):
+            versions = self._add_version(versions, newest, None)
+            self._write_versions(versions)
+        self._known = versions
+        return versions
 
     def _add_version(self, versions: dict[int, int | None], version: int, size: int | None) -> dict[int, int | None]:
         """The versions to store after this one. If versions are assigned here, only the newest is needed."""
