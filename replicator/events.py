@@ -59,8 +59,8 @@ class EventClient:
         new = make_event(
             aggregate_id, aggregate_type, event_type, data, more, expected_version=expected_version, event_id=event_id
         )
-        (done,) = self._emitting.emit([new])
-        return done.event
+        (entry,) = self._emitting.emit([new])
+        return entry.event
 
     def events(
         self,

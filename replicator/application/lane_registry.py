@@ -162,12 +162,12 @@ class LaneRegistry(Generic[F]):
         for table in new:
             self._open_table(table, lambda _: Position())
             self._met |= {run.lane.id for run in self.tables.get(table, ())}
-        begun = [self._add_partitions(run, span) for run in self.list_runs()]
+        is_new = [self._add_partitions(run, span) for run in self.list_runs()]
         if new_partitions := [p for p in span.start if p not in self.began]:
             first = self._get_oldest().only(new_partitions)
             self.began = Position({**first, **self.began})
-            begun.append(bool(first))
-        if grown or any(begun):
+            is_new.append(bool(first))
+        if grown or any(is_new):
             self._save_entry()
         return new
 
@@ -456,9 +456,9 @@ def is_target_taken(lane: Lane, entry: RegisterEntry) -> bool:
     target name. Then no topic of the table is among the topics with which the lane of this id began.
     """
     refused, topics = make_refused_id(lane), entry.topics.get(lane.table, frozenset())
-    begun = {partition.topic for partition in entry.beginnings.get(lane.id, Position())}
+    stored_topics = {partition.topic for partition in entry.beginnings.get(lane.id, Position())}
     is_stored_as_refused = refused == lane.id or refused in entry.beginnings
-    return is_stored_as_refused or bool(lane.table and begun and not begun & topics)
+    return is_stored_as_refused or bool(lane.table and stored_topics and not stored_topics & topics)
 
 
 def find_target_problem(lane: Lane, entry: RegisterEntry) -> ConfigProblem | None:
@@ -517,21 +517,21 @@ CoversPartition = Callable[[TopicPartition], bool]
 def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: CoversPartition) -> Sequence[str]:
     """The records that the lane would miss if it began again; empty if none. `begun`: where its partitions began."""
     start, beginning, end = source.start(), source.beginning(), source.end()
-    mine = {p: offset for p, offset in start.items() if covers(p)}
+    starts = {p: offset for p, offset in start.items() if covers(p)}
     # With sparse offsets, the only known first offset is the stored one.
     sparse = source.features.sparse_offsets
-    expected = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
+    expected = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **starts}.items() if covers(p)}
     losses = source.losses(Position(expected), {})
     sentences = []
     for partition, first in sorted(expected.items()):
-        at = mine.get(partition)
+        at = starts.get(partition)
         if at is None:
             sentences += [losses[partition]] if partition in losses else []
             continue
         is_lost = at > first and (partition in losses or at > beginning.get(partition, at))
         if is_lost and not _is_whole(source, lane, partition, at):
             sentences.append(f"The source begins at offset {at} of {partition}.")
-    if not sentences and all(end.get(partition, at) <= at for partition, at in mine.items()):
+    if not sentences and all(end.get(partition, at) <= at for partition, at in starts.items()):
         sentences.append("The source has no records of its table.")
     return sentences
 

@@ -247,10 +247,10 @@ class LaneSchema:
 
     def _select_columns(self, table: TableSpec) -> TableSpec:
         """The table without the columns that the lane leaves out."""
-        chosen, table = self._lane.row_transforms.columns, self._apply_text_types(table)
-        if chosen is None:
+        selection, table = self._lane.row_transforms.columns, self._apply_text_types(table)
+        if selection is None:
             return table
-        return replace(table, columns=tuple(c for c in table.columns if c.name in chosen or c.name in table.keys))
+        return replace(table, columns=tuple(c for c in table.columns if c.name in selection or c.name in table.keys))
 
     def _apply_text_types(self, table: TableSpec) -> TableSpec:
         return replace(table, columns=self._to_text_columns(table.columns))

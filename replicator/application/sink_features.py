@@ -70,7 +70,7 @@ def write_schema_version(sink: Sink[Any], lane: Lane, version: SchemaVersion) ->
         store.remember(lane, version)
 
 
-def _log_outcome(lane: Lane, done: Future[None]) -> None:
-    error = None if done.cancelled() else done.exception()
+def _log_outcome(lane: Lane, future: Future[None]) -> None:
+    error = None if future.cancelled() else future.exception()
     if error is not None and not isinstance(error, Stopped):
         log.warning("schema not remembered", lane=lane.id, sentence=to_problem(error).sentence)

@@ -175,10 +175,10 @@ class DiffRun:
             self.session.confirm(f"Write {rows} again, as the source has them now?", "nothing was repaired")
         repaired = {}
         for one in wrong:
-            done = repair_table(self.session.loaded, one, self.session.print_note)
-            repaired[one.lane] = {"rows": done.rows, "deletes": done.deletes}
+            repair = repair_table(self.session.loaded, one, self.session.print_note)
+            repaired[one.lane] = {"rows": repair.rows, "deletes": repair.deletes}
             if not self.session.as_json:
-                echo(f"{one.lane}: {format_count(done.rows, 'row')} written again, {done.deletes:,} deleted")
+                echo(f"{one.lane}: {format_count(repair.rows, 'row')} written again, {repair.deletes:,} deleted")
         # The report keeps what was found before.
         again = replace(self, from_scratch=False, report=None)
         return again.finish(again.compare(), repaired)

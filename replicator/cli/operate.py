@@ -243,28 +243,28 @@ def refresh(session: CommandSession, projections: tuple[str, ...], full: bool, e
 
     if engine:
         session.overrides += (f"engine={engine}",)
-    chosen = wiring.select_projections(session.loaded, projections)
+    selection = wiring.select_projections(session.loaded, projections)
     with wiring.open_refresher(session.loaded) as refreshing:
-        done = []
-        for one in chosen:
-            done.append(refreshing.refresh(one, full=full))
-            session.print_note(describe_refresh(done[-1]))
-    written = sum(one.version is not None for one in done)
-    session.emit([asdict(one) for one in done], f"{format_count(len(done), 'projection')}, {written} refreshed")
+        results = []
+        for one in selection:
+            results.append(refreshing.refresh(one, full=full))
+            session.print_note(describe_refresh(results[-1]))
+    written = sum(one.version is not None for one in results)
+    session.emit([asdict(one) for one in results], f"{format_count(len(results), 'projection')}, {written} refreshed")
 
 
-def describe_refresh(done: RefreshResult) -> str:
+def describe_refresh(result: RefreshResult) -> str:
     """The outcome of a refresh as a line of text."""
     how = {
         "current": "nothing has changed",
         "none": "no row that it reads has changed",
-        "groups": f"{format_count(done.groups, 'group')}, {format_count(done.rows, 'row')}"
-        if done.groups is not None
+        "groups": f"{format_count(result.groups, 'group')}, {format_count(result.rows, 'row')}"
+        if result.groups is not None
         else "",
-        "full": f"{format_count(done.rows, 'row')}, everything: {done.reason}",
-    }[done.kind]
-    version = "" if done.version is None else f", version {done.version}"
-    return f"{done.name} -> {done.target}: {how}{version}, {done.seconds:.1f} s"
+        "full": f"{format_count(result.rows, 'row')}, everything: {result.reason}",
+    }[result.kind]
+    version = "" if result.version is None else f", version {result.version}"
+    return f"{result.name} -> {result.target}: {how}{version}, {result.seconds:.1f} s"
 
 
 # `replicator compact` and `replicator vacuum`: merge small files, and delete files that are not needed.
@@ -340,8 +340,8 @@ def _describe_outcome(one: MaintenanceResult, verb: str) -> str:
 
 def _to_json(one: MaintenanceResult) -> dict[str, Any]:
     error = None if one.error is None else one.error.sentence
-    done = None if one.result is None else asdict(one.result)
-    return {"target": one.target, "done": done, "skipped": one.skipped or None, "error": error}
+    result = None if one.result is None else asdict(one.result)
+    return {"target": one.target, "done": result, "skipped": one.skipped or None, "error": error}
 
 
 # `replicator snapshot`: stores checkpoints of the lanes of a table, from which replays start.
@@ -423,13 +423,13 @@ def emit(
     new = make_event(aggregate_id, aggregate_type, event_type, *texts, expected_version=expected_version, event_id=event_id)
     emitting = wiring.make_emitter(session.loaded)
     try:
-        (done,) = emitting.emit([new])
+        (entry,) = emitting.emit([new])
     finally:
         emitting.store.close()
-    event = done.event
+    event = entry.event
     subject = f"{event.aggregate_type} {event.aggregate_id}, version {event.event_version}"
-    summary = f"{subject}: {event.event_type}" if done.is_new else f"{subject}: event {event.event_id} is stored already"
-    session.emit({**event_to_json(event), "is_new": done.is_new}, summary)
+    summary = f"{subject}: {event.event_type}" if entry.is_new else f"{subject}: event {event.event_id} is stored already"
+    session.emit({**event_to_json(event), "is_new": entry.is_new}, summary)
 
 
 def event_to_json(event: Any) -> dict[str, Any]:

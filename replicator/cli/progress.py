@@ -80,7 +80,7 @@ BAR_SECONDS = 0.5
 ShowProgress = Callable[[Any], AbstractContextManager[Any]]
 
 
-def make_bar(session: CommandSession, container: Container, named: str) -> ShowProgress:
+def make_bar(session: CommandSession, container: Container, title: str) -> ShowProgress:
     """A bar for a pipeline with one source on a terminal. With `--json`, with `-q`, and without a terminal: log lines.
 
     The block begins before the pipeline runs, because it reads the bounds of the source.
@@ -93,14 +93,14 @@ def make_bar(session: CommandSession, container: Container, named: str) -> ShowP
     def of_pipeline(status: Reporting) -> AbstractContextManager[None]:
         (pipeline,) = container.pipelines().values()
         source = pipeline.context.source
-        return show_bar(status, named, source.beginning(), source.end(), Console(stderr=True))
+        return show_bar(status, title, source.beginning(), source.end(), Console(stderr=True))
 
     return of_pipeline
 
 
 @contextmanager
 def show_bar(
-    status: Reporting, named: str, first: Position, end: Position, console: Console, every: float = BAR_SECONDS
+    status: Reporting, title: str, first: Position, end: Position, console: Console, every: float = BAR_SECONDS
 ) -> Iterator[None]:
     """While the block runs, show the progress from `first` to `end`: records done, records per second, and the time left.
 
@@ -114,15 +114,15 @@ def show_bar(
     total = sum(max(0, offset - first.get(partition, 0)) for partition, offset in end.items())
     ended = threading.Event()
     with Progress(*columns, console=console) as shown:
-        task = shown.add_task(named, total=total, rate=0.0, records=format_count(total, "record"))
+        task = shown.add_task(title, total=total, rate=0.0, records=format_count(total, "record"))
 
         def show() -> None:
-            begun = None
+            start_count = None
             while not ended.wait(every):
-                done = _count_done(status, first, end)
-                begun = done if begun is None else begun
+                record_count = _count_done(status, first, end)
+                start_count = record_count if start_count is None else start_count
                 elapsed = shown.tasks[0].elapsed or 0
-                shown.update(task, completed=done, rate=(done - begun) / elapsed if elapsed else 0.0)
+                shown.update(task, completed=record_count, rate=(record_count - start_count) / elapsed if elapsed else 0.0)
 
         thread = threading.Thread(target=show, name="progress", daemon=True)
         thread.start()

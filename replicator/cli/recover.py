@@ -346,13 +346,13 @@ def replay(
     from replicator.ports.components import RebuildRequest
 
     table = find_source_table(session.components, table)
-    mine = rebuild.find_lane(session.components, table, lane)
+    target_lane = rebuild.find_lane(session.components, table, lane)
     period = {"since": since, "until": until}
     times: dict[str, Any] = {name: time.isoformat() for name, time in period.items() if time is not None}
     if dry_run:
         if into is not None:
             raise ConfigProblem("--dry-run and --into exclude each other", next_step="Use either --dry-run or --into.")
-        _dry_run(session, mine, {"policy": policy, **times})
+        _dry_run(session, target_lane, {"policy": policy, **times})
         return
     if into is None:
         if policy is not None or times:
@@ -361,11 +361,11 @@ def replay(
                 next_step="Write a second target with `--into NAME`, or compare with `--dry-run`.",
             )
         result = table_swap.swap_target(
-            session.components, mine, partial(_run_rebuild, session, mine.into), session.print_note
+            session.components, target_lane, partial(_run_rebuild, session, target_lane.into), session.print_note
         )
         session.emit(result, _summarize(result) + "; the target is replaced")
         return
-    request = RebuildRequest(mine, into, policy, **times)
+    request = RebuildRequest(target_lane, into, policy, **times)
     result = {
         "lane": request.id,
         **_run_rebuild(session, request.into, prepare_restored_rebuild(session.components, request, session.print_note)),
@@ -382,7 +382,7 @@ def _dry_run(session: CommandSession, lane: Any, options: dict[str, Any]) -> Non
     session.emit(result, "", text=lambda: echo("\n".join(table_swap.to_lines(result))))
 
 
-def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> dict[str, Any]:
+def _run_rebuild(session: CommandSession, title: str, rebuild: Components) -> dict[str, Any]:
     """Run a replay to its end. The numbers of its records."""
     from replicator.wiring.container import build_container, run_until_caught_up
     from replicator.wiring.process_setup import tune_collector
@@ -394,7 +394,7 @@ def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> di
     tune_collector()
     stop = container.stop()
     handle_signals(stop)
-    supervisor = run_until_caught_up(container, make_bar(session, container, named))
+    supervisor = run_until_caught_up(container, make_bar(session, container, title))
     if stop.is_set():
         raise Fatal("the replay was interrupted", next_step="Repeat the command: it resumes.")
     report = container.status().report().to_dict()

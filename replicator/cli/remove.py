@@ -96,20 +96,20 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     if not yes:
         session.confirm("Erase this row, for good?", f"no row of {scope.table} was erased", lines, _erasure_to_json(scope))
     refresher = partial(open_refresher, session.loaded)
-    done = erase.erase_row(session.components, refresher, scope, end_versions=vacuum, report=session.print_note)
+    outcome = erase.erase_row(session.components, refresher, scope, end_versions=vacuum, report=session.print_note)
     repeat = "run `replicator forget` again with the same key and `--vacuum` to delete them, which ends time travel to them"
-    notes = [f"Still there: {where}." for where in done.versions]
-    notes += [f"Older versions: {repeat}."] if done.versions else []
-    notes += [f"The row had another key too: {table} {' '.join(other)}. Erase it as well." for other in sorted(done.linked)]
+    notes = [f"Still there: {where}." for where in outcome.versions]
+    notes += [f"Older versions: {repeat}."] if outcome.versions else []
+    notes += [f"The row had another key too: {table} {' '.join(key)}. Erase it as well." for key in sorted(outcome.linked)]
     notes += [f"Not changed: {one}." for one in scope.stays]
-    removed = ", ".join(f"{count:,} from {store}" for store, count in done.removed.items())
-    notes += [f"Computed again: {describe_refresh(one)}." for one in done.refreshed]
+    removed = ", ".join(f"{count:,} from {store}" for store, count in outcome.removed.items())
+    notes += [f"Computed again: {describe_refresh(one)}." for one in outcome.refreshed]
     summary = f"{table}: one key erased; rows and records removed: {removed}"
     result = {
         **_erasure_to_json(scope),
-        "removed": done.removed,
-        "versions": done.versions,
-        "linked": sorted(map(list, done.linked)),
+        "removed": outcome.removed,
+        "versions": outcome.versions,
+        "linked": sorted(map(list, outcome.linked)),
     }
     session.emit(result, summary, text=lambda: echo("\n".join([*(lines if yes else ()), summary, *notes])))
 

@@ -232,8 +232,8 @@ def list_changes(older: TableSpec, newer: TableSpec, renames: tuple[tuple[str, s
             changes.append(SchemaChange(SchemaChangeKind.DROPPED, name, before=_describe_column(column)))
         elif (kind := classify_type_change(column, after)) is not None:
             kind = SchemaChangeKind.KEY_CHANGED if name in older.keys and kind is SchemaChangeKind.TYPE_CHANGED else kind
-            named = f"type of key column {name!r}" if kind is SchemaChangeKind.KEY_CHANGED else name
-            changes.append(SchemaChange(kind, named, _describe_column(column), _describe_column(after)))
+            label = f"type of key column {name!r}" if kind is SchemaChangeKind.KEY_CHANGED else name
+            changes.append(SchemaChange(kind, label, _describe_column(column), _describe_column(after)))
     added = (c for c in newer.columns if c.name not in old and c.name not in moved.values())
     return (*changes, *(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in added))
 
@@ -250,8 +250,8 @@ def _list_key_changes(older: TableSpec, newer: TableSpec) -> list[SchemaChange]:
 
 
 def _describe_column(column: Column) -> str:
-    named = column.source_type.rpartition(".")[2]
-    return f"{column.type} ({named})" if named else str(column.type)
+    type_name = column.source_type.rpartition(".")[2]
+    return f"{column.type} ({type_name})" if type_name else str(column.type)
 
 
 def classify_type_change(older: Column, newer: Column) -> SchemaChangeKind | None:

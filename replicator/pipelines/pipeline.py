@@ -195,16 +195,16 @@ class Pipeline:
         refuse_foreign(others, "create_auto_cdc_from_snapshot_flow", allowed, FLOW_PARAMETERS, at)
         if callable(source):
             raise make_config_error(at, "not_supported", "'source' of a flow from snapshots is a function", WRITE_SNAPSHOTS)
-        named = split_source(_require_text(source, "source", at), at, self._list_names("sources"))[0]
-        transport = self._get_transport(named)
+        name_of_source = split_source(_require_text(source, "source", at), at, self._list_names("sources"))[0]
+        transport = self._get_transport(name_of_source)
         if transport not in (None, "snapshots"):
-            sentence = f"the source '{named}' has the transport '{transport}', which does not read snapshots"
+            sentence = f"the source '{name_of_source}' has the transport '{transport}', which does not read snapshots"
             raise make_config_error(at, "source", sentence, WRITE_SNAPSHOTS)
         self._add_flow(target, source, name, flow_keys, at)
 
     def _get_transport(self, source: str) -> str | None:
-        named = self._document.data.get("sources") if isinstance(self._document.data, dict) else None
-        settings = named.get(source) if isinstance(named, dict) else None
+        sources = self._document.data.get("sources") if isinstance(self._document.data, dict) else None
+        settings = sources.get(source) if isinstance(sources, dict) else None
         return settings.get("transport") if isinstance(settings, dict) else None
 
     def _add_flow(self, target: str, source: str, name: str | None, keys: Keys, at: Origin) -> None:
@@ -216,8 +216,8 @@ class Pipeline:
 
     def _list_names(self, part: str) -> list[str]:
         """The names of the sources, or of the sinks."""
-        named = self._document.data.get(part) if isinstance(self._document.data, dict) else None
-        return list(named) if isinstance(named, dict) else []
+        entries = self._document.data.get(part) if isinstance(self._document.data, dict) else None
+        return list(entries) if isinstance(entries, dict) else []
 
     def config(self) -> dict[str, Any]:
         """The pipeline as plain data, as in a YAML file. Commands of the program can use it."""

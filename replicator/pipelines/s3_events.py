@@ -60,10 +60,10 @@ def handle(
     created = list(dict.fromkeys(list_created(event)))
     loaded = read_config(Path(config or find_config_file()), env, tuple(overrides))
     sources = _group_by_source(loaded, created)
-    mine = {one for objects in sources.values() for one in objects}
+    own_objects = {one for objects in sources.values() for one in objects}
     report = run_pipeline(loaded, once=True, stop=None, served=False, files=_list_files(sources)) if sources else None
-    passed_over = [str(one) for one in created if one not in mine]
-    return {"files": [str(one) for one in created if one in mine], "passed_over": passed_over, "report": report}
+    passed_over = [str(one) for one in created if one not in own_objects]
+    return {"files": [str(one) for one in created if one in own_objects], "passed_over": passed_over, "report": report}
 
 
 def list_created(event: Mapping[str, Any] | str) -> Iterator[CreatedObject]:

@@ -325,8 +325,8 @@ class Delivery(Generic[F]):
             is_placeholder = self._bulk_loader is not None and self._bulk_loader.is_placeholder(item)
             state = None if is_placeholder else self._sink.state(item.run.lane)
             if state is not None and not item.write.span.after(state.position):
-                done = LaneOutcome(state.position, Counts(applied=item.write.folded.rows), state.purged_up_to)
-                self._record_outcome([item], done, 0.0)
+                outcome = LaneOutcome(state.position, Counts(applied=item.write.folded.rows), state.purged_up_to)
+                self._record_outcome([item], outcome, 0.0)
             else:
                 uncommitted.append(item)
         return uncommitted
@@ -424,10 +424,10 @@ class Delivery(Generic[F]):
         self._rejects.count_records(counts.rejected)
 
     def _reject_rows(self, pending: Sequence[WriteRequest[F]], lane: Lane, rows: F) -> None:
-        mine = [p for p in pending if p.run.lane.id == lane.id]
-        if not mine:
+        items = [p for p in pending if p.run.lane.id == lane.id]
+        if not items:
             raise Fatal(f"The sink rejected rows of lane {lane.id}, but no write of this lane was in progress.")
-        self._store_rejects(lane, rows, RecordFrames(tuple({id(one): one for item in mine for one in item.raw}.values())))
+        self._store_rejects(lane, rows, RecordFrames(tuple({id(one): one for item in items for one in item.raw}.values())))
 
     def _store_rejects(self, lane: Lane, rows: F, raw: RecordFrames[F]) -> None:
         stored = self._rejects.keep_rejects(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)

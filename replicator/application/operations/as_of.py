@@ -163,13 +163,13 @@ def read_rows_as_of(
     with ExitStack() as opened:
         if folder is None:
             folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="replicator-then-")))
-        begun = copy_newest(parts, lane, folder, at.until)
-        if begun is not None:
-            tell(f"starting from snapshot {begun.number}, which ends at {begun.newest}")
+        base = copy_newest(parts, lane, folder, at.until)
+        if base is not None:
+            tell(f"starting from snapshot {base.number}, which ends at {base.newest}")
         else:
             refuse_truncated(parts, lane)
-        refuse_incomplete(parts, lane, begun.begun if begun else Position(), HISTORY_STEP)
-        lake, stop = prepare_lake(parts, lane, folder, begun, at.until), threading.Event()
+        refuse_incomplete(parts, lane, base.begun if base else Position(), HISTORY_STEP)
+        lake, stop = prepare_lake(parts, lane, folder, base, at.until), threading.Event()
         with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):
             lake.catch_up(stop, in_batches=True)
         with closing(lake.open_sink(lane.sink)) as sink:

@@ -283,8 +283,8 @@ class BackfilledSource(Generic[F]):
 
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """See `Source`. The journal is read after batches of the stream, which arrive at least every second."""
-        mine, others = self._split_position(start)
-        journal_reader = _JournalReader(self._journal, mine, apply_batch, stop, self._clock)
+        journal_position, others = self._split_position(start)
+        journal_reader = _JournalReader(self._journal, journal_position, apply_batch, stop, self._clock)
         until = self._journal.span().end if once else None
         journal_reader.read()
 
@@ -325,8 +325,8 @@ class BackfilledSource(Generic[F]):
 
     def _split_position(self, position: Position) -> tuple[Position, Position]:
         """The position in the journal, and the position in the stream."""
-        mine = position.only(p for p in position if _is_backfilled(p.topic))
-        return mine, position.only(p for p in position if p not in mine)
+        backfill = position.only(p for p in position if _is_backfilled(p.topic))
+        return backfill, position.only(p for p in position if p not in backfill)
 
 
 def _is_backfilled(topic: str) -> bool:

@@ -89,8 +89,8 @@ class ChangeLogReader:
         self._source.read(self._source.beginning(), self._source.end(), batch, stop or threading.Event())
         find_removed = self._source.features.removed
         removed = Position() if find_removed is None else find_removed()
-        mine = removed.only(partition for partition in removed if partition.topic in topics or not topics)
-        return ChangeLogResult(records, changes, rejected, self._catalog.get_union(table), mine)
+        missing = removed.only(partition for partition in removed if partition.topic in topics or not topics)
+        return ChangeLogResult(records, changes, rejected, self._catalog.get_union(table), missing)
 
     def _find_schema(self, run: RecordSlice[pa.Table]) -> TableSpec:
         try:
@@ -159,11 +159,11 @@ def _match_keys(changes: pa.Table, table: TableSpec, keys: Iterable[tuple[Any, .
     """A mask of the changes of rows with these keys, and of truncates."""
     mask = pc.equal(changes[OP], Op.TRUNCATE.value)
     for key in keys:
-        mine: Any = True
+        is_key: Any = True
         for name, value in zip(table.keys, key, strict=True):
             equal = pc.equal(changes[name], pa.scalar(value, table.column(name).type))
-            mine = pc.and_(mine, pc.fill_null(equal, False))
-        mask = pc.or_(mask, mine)
+            is_key = pc.and_(is_key, pc.fill_null(equal, False))
+        mask = pc.or_(mask, is_key)
     return mask
 
 

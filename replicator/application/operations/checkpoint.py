@@ -328,19 +328,19 @@ def take_checkpoint(parts: Components, lane: Lane, tell: ShowLine = lambda _: No
 
 
 def prepare_lake(
-    parts: Components, lane: Lane, folder: Path, begun: Checkpoint | None, until: datetime | LogCut | None = None
+    parts: Components, lane: Lane, folder: Path, base: Checkpoint | None, until: datetime | LogCut | None = None
 ) -> Components:
     """The pipeline that applies the event log to a lake below `folder`, in this process.
 
-    It starts from the content of the checkpoint `begun`, which is already there, and ends at the time or cut
+    It starts from the content of the checkpoint `base`, which is already there, and ends at the time or cut
     `until`. The result does not depend on the lane's target. Tombstones are kept forever, because their arrival
     times are not those of the repeated records.
     """
     below = until.end.to_json() if isinstance(until, LogCut) else None
     time = until.isoformat() if isinstance(until, datetime) else None
     request = RebuildRequest(lane, AS_OF_FOLDER, until=time, below=below)
-    topics, lake = list_topics(parts, lane, begun), parts.use_lake(lane.sink, folder)
-    return prepare_rebuild(lake, request, topics, from_scratch=begun is not None, is_plain=True)
+    topics, lake = list_topics(parts, lane, base), parts.use_lake(lane.sink, folder)
+    return prepare_rebuild(lake, request, topics, from_scratch=base is not None, is_plain=True)
 
 
 def copy_newest(parts: Components, lane: Lane, folder: Path, until: datetime | LogCut | None) -> Checkpoint | None:
@@ -426,10 +426,10 @@ def get_removed(parts: Components, lane: Lane) -> Position:
         return Position() if removed is None else removed()
 
 
-def list_topics(parts: Components, lane: Lane, begun: Checkpoint | None = None) -> Collection[str]:
+def list_topics(parts: Components, lane: Lane, base: Checkpoint | None = None) -> Collection[str]:
     """The topics with records of the lane's table, as this pipeline has read them. Empty if none yet."""
     seen = parts.register.load(lane.source).topics.get(lane.table, frozenset())
-    before = {partition.topic for partition in begun.position} if begun else set()
+    before = {partition.topic for partition in base.position} if base else set()
     return {*seen, *before, BACKFILL_TOPICS + lane.table} if seen else ()
 
 
@@ -494,8 +494,8 @@ def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report:
     """
     if request.since is None:
         refuse_incomplete_rebuild(parts, request)
-    begun = use_checkpoint(partial(find_checkpoint, parts, request, report), partial(_restore, parts, request, report))
-    rebuild_parts = begun or prepare_rebuild(parts, request)
+    components = use_checkpoint(partial(find_checkpoint, parts, request, report), partial(_restore, parts, request, report))
+    rebuild_parts = components or prepare_rebuild(parts, request)
     copy = get_rebuild_folder(parts, request.id) / BEGIN_FILE
     shutil.rmtree(copy, ignore_errors=True)  # A killed rebuild may have left one, too.
     return rebuild_parts
@@ -595,9 +595,9 @@ def _restore_state(parts: Components, rebuild_parts: Components, request: Rebuil
         restore(rebuilt, plan, stored)
 
 
-def _copy_register(parts: Components, rebuild_parts: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_register(parts: Components, rebuild_parts: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the register entry of the run that made the checkpoint."""
-    folder, origin = begun
+    folder, origin = source
     pipeline = parts.pipeline
     registers = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
     seen = FileRegister(registers).load(rebuilt.source)
@@ -605,9 +605,9 @@ def _copy_register(parts: Components, rebuild_parts: Components, begun: tuple[Pa
     rebuild_parts.register.save(rebuilt.source, replace(seen, beginnings=beginnings))
 
 
-def _copy_dead_letters(parts: Components, rebuild_parts: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_dead_letters(parts: Components, rebuild_parts: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the dead letters of the checkpoint to the lane."""
-    folder, origin = begun
+    folder, origin = source
     with closing(parts.use_lake(rebuilt.sink, folder).open_dead_letters()) as rejected:
         letters = rejected.read()
     _refuse_missing_rows(rebuild_parts, rebuilt, letters)

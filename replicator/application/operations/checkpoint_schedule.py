@@ -258,9 +258,9 @@ def _list_layer_offsets(parts: Components, log: str, partition: TopicPartition, 
     for name, rules in parts.sources.items():
         if rules.lake and rules.lake == parts.sinks[log].log_folder:
             tables = parts.register.load(name).topics
-            mine = [lane for lane in states.lanes if lane.source == name and partition.topic in tables.get(lane.table, ())]
-            yield from (states.get_position(lane).get(partition, 0) for lane in mine)
-            if not mine:
+            lanes = [lane for lane in states.lanes if lane.source == name and partition.topic in tables.get(lane.table, ())]
+            yield from (states.get_position(lane).get(partition, 0) for lane in lanes)
+            if not lanes:
                 yield 0
 
 
@@ -361,9 +361,9 @@ def _is_usable(parts: Components, lane: Lane, last: Checkpoint, identities: dict
 
 
 def _list_scheduled(parts: Components, lanes: LaneRuns) -> list[ScheduledCheckpoint]:
-    named = {run.lane.id: run.lane.table for run in lanes.list_runs() if run.lane.table}
+    tables = {run.lane.id: run.lane.table for run in lanes.list_runs() if run.lane.table}
     scheduled = []
-    for lane in _list_mirror_lanes(parts, named):
+    for lane in _list_mirror_lanes(parts, tables):
         schedule = _get_schedule(parts, lane)
         if schedule is not None:
             take, find = partial(checkpoint.take_checkpoint, parts, lane), partial(_find_last, parts, lane)

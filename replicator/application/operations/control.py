@@ -121,20 +121,20 @@ class Control(Generic[F]):
         return run
 
     def _post_command(
-        self, run: LaneRun, command: Callable[[SourcePipeline[F]], Future[None] | None], done: Future[None]
+        self, run: LaneRun, command: Callable[[SourcePipeline[F]], Future[None] | None], outcome: Future[None]
     ) -> Future[None]:
         pipeline = self._pipelines[run.lane.source]
 
         def obey() -> None:
             try:
-                _forward_result(command(pipeline), done)
+                _forward_result(command(pipeline), outcome)
             except BaseException as error:
-                done.set_exception(error)
+                outcome.set_exception(error)
                 if not isinstance(error, Exception):
                     raise
 
         pipeline.post(obey)
-        return done
+        return outcome
 
 
 def _forward_result(answer: Future[None] | None, to: Future[None]) -> None:

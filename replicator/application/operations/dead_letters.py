@@ -155,10 +155,10 @@ def retry_selected(
         if source not in pipelines:
             raise _make_unknown_source_error(letter)
         by_source.setdefault(source, []).append(letter)
-    done = RetryResult()
+    result = RetryResult()
     for source, letters in by_source.items():
-        done += DeadLetterRetry(pipelines[source], shared).retry(letters)
-    return done
+        result += DeadLetterRetry(pipelines[source], shared).retry(letters)
+    return result
 
 
 def refuse_unknown(store: DeadLetters, which: DeadLetterFilter) -> None:
@@ -168,8 +168,8 @@ def refuse_unknown(store: DeadLetters, which: DeadLetterFilter) -> None:
     stored = {letter.event_id for letter in store.read(replace(which, state=None))}
     missing = sorted(which.events - stored)
     if missing:
-        named = ", ".join(map(repr, missing))
-        raise ConfigProblem(f"there is no dead letter {named}", next_step="`replicator dlq list` shows the known ids.")
+        ids = ", ".join(map(repr, missing))
+        raise ConfigProblem(f"there is no dead letter {ids}", next_step="`replicator dlq list` shows the known ids.")
 
 
 def refuse_unknown_code(store: DeadLetters, which: DeadLetterFilter) -> None:
@@ -241,18 +241,18 @@ class DeadLetterRetry(Generic[F]):
     def retry(self, letters: Iterable[DeadLetter]) -> RetryResult:
         """Retry the dead letters, in the order of their records. Errors of a sink or the store pass through;
         finished work stays."""
-        done, usable = RetryResult(), []
+        result, usable = RetryResult(), []
         letters = sorted(letters, key=attrgetter("record_position"))
         self._waiting = self._store.read(DeadLetterFilter(lane="", state=OPEN))
         for letter in letters:
             why = self._describe_unusable(letter)
             if why:
-                done += RetryResult(untried={letter.event_id: why})
+                result += RetryResult(untried={letter.event_id: why})
             else:
                 usable.append(letter)
         for start in range(0, len(usable), SLICE_ROWS):
-            done += self._retry_slice(self._mask_dead_letters(usable[start : start + SLICE_ROWS]))
-        return done
+            result += self._retry_slice(self._mask_dead_letters(usable[start : start + SLICE_ROWS]))
+        return result
 
     def _mask_dead_letters(self, letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
         """The dead letters under the masks of now, which may be newer than they are. A record that crashed the

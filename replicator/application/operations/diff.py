@@ -323,9 +323,9 @@ class LaneComparison:
     def _find_unequal(self, split: TableSplit) -> tuple[int, list[list[int]]]:
         """The number of rows in buckets with equal checksums, and the other buckets, in groups that fit into memory."""
         with ThreadPoolExecutor(1) as background:
-            theirs = background.submit(self.target.sum, self.columns.to_target(split))
-            mine = self.source.sum(split)
-            one, two = ({row["bucket"]: row for row in sums.to_pylist()} for sums in (mine, theirs.result()))
+            target_sums = background.submit(self.target.sum, self.columns.to_target(split))
+            source_sums = self.source.sum(split)
+            one, two = ({row["bucket"]: row for row in sums.to_pylist()} for sums in (source_sums, target_sums.result()))
         unequal = [bucket for bucket in sorted({*one, *two}) if one.get(bucket) != two.get(bucket)]
         groups: list[list[int]] = []
         size = READ_ROWS
@@ -400,8 +400,8 @@ class LaneComparison:
         if not rows.num_rows or not keys.num_rows:
             return rows
         tail_keys = to_key_texts([keys[name].combine_chunks() for name in self.source.keys], keys.num_rows)
-        mine = to_key_texts([rows[name].combine_chunks() for name in self.columns.keys], rows.num_rows)
-        return rows.filter(pc.invert(pc.is_in(mine, value_set=tail_keys)))
+        key_texts = to_key_texts([rows[name].combine_chunks() for name in self.columns.keys], rows.num_rows)
+        return rows.filter(pc.invert(pc.is_in(key_texts, value_set=tail_keys)))
 
     def _choose_split_rows(self, *, with_sums: bool) -> int:
         """The rows of a split: few of them at a limited rate, as there is a pause between two splits only."""

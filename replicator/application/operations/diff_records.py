@@ -141,8 +141,8 @@ class TableRecords:
             if run.table == self._table:
                 schema = self._catalog.learn_schema(run)
                 changes, rejects = self._engine.decode(run, self._decoder, schema)
-                named = [*schema.keys, *CHANGE_COLUMNS]
-                yield run.frame, pa.concat_tables([changes.select(named), rejects.select(named)])
+                names = [*schema.keys, *CHANGE_COLUMNS]
+                yield run.frame, pa.concat_tables([changes.select(names), rejects.select(names)])
 
 
 def _locate_keys(changes: pa.Table) -> Iterator[tuple[RecordPosition, str]]:

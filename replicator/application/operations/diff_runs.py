@@ -361,9 +361,9 @@ class DiffScheduler:
                 return
             # Two failed ones do not follow each other (`keep_run`).
             runs = list(islice(list_runs(self._folder, one.lane), 2))
-            done = next((run for run in runs if run.error is None), None)
-            if done is not None:
-                self._telemetry.record(done.to_measurement())
+            finished_run = next((run for run in runs if run.error is None), None)
+            if finished_run is not None:
+                self._telemetry.record(finished_run.to_measurement())
             if self._is_due(one, runs[0] if runs else None):
                 self._compare(one)
 

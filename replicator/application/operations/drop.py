@@ -80,8 +80,8 @@ def drop_lane(parts: Components, lane: Lane) -> None:
 
 def list_artifacts(removal: LaneRemoval, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:
     """Everything that the sink and the register store for the lane; empty if nothing. Changes nothing."""
-    noted = [_make_register_artifact(lane, name) for name in _list_registered_sources(register, sources, lane)]
-    return [*removal.list_artifacts(lane), *noted]
+    entries = [_make_register_artifact(lane, name) for name in _list_registered_sources(register, sources, lane)]
+    return [*removal.list_artifacts(lane), *entries]
 
 
 def remove_lane(removal: LaneRemoval, register: Register, sources: Iterable[str], lane: Lane) -> None:

@@ -162,11 +162,11 @@ def erase_row(
             ErasureTargets(targets, logs, letters),
             report,
         )
-        done = erasing.run(erasure, scope.texts, end_versions=end_versions)
+        outcome = erasing.run(erasure, scope.texts, end_versions=end_versions)
         if scope.projections:
             with open_refresher() as refreshing:
-                refresh_projections(refreshing, scope.projections, done, end_versions=end_versions)
-        return done
+                refresh_projections(refreshing, scope.projections, outcome, end_versions=end_versions)
+        return outcome
 
 
 class ErasureOperation:
@@ -192,19 +192,19 @@ class ErasureOperation:
             replace(erasure, hash=hashes.hash_key(erasure.source, erasure.table, erasure.columns, texts))
         )
         self._list.put_erasure(hashes, stored)
-        done, looking = ErasureOutcome(), _RecordSearch(self._decoder, hashes, stored)
+        outcome, looking = ErasureOutcome(), _RecordSearch(self._decoder, hashes, stored)
         records = self._find_records(looking)
         letters = self._find_dead_letters(looking)
         if looking.messages:  # These message keys identify records that cannot be decoded.
             records = self._find_records(looking)
         stored = replace(stored, messages=stored.messages | looking.messages)
         self._list.put_erasure(hashes, stored)
-        self._erase_everywhere(done, records, letters, dict(zip(erasure.columns, texts, strict=True)))
+        self._erase_everywhere(outcome, records, letters, dict(zip(erasure.columns, texts, strict=True)))
         if end_versions:
-            self._end_old_versions(done)
-        done.linked = looking.linked
-        self._list.put_erasure(hashes, replace(stored, removed=_add_counts(stored.removed, done.removed)))
-        return done
+            self._end_old_versions(outcome)
+        outcome.linked = looking.linked
+        self._list.put_erasure(hashes, replace(stored, removed=_add_counts(stored.removed, outcome.removed)))
+        return outcome
 
     def _find_records(self, looking: _RecordSearch) -> dict[str, list[tuple[str, int, int]]]:
         return {lane.id: looking.find_positions(log.records(lane), self._tell) for lane, log in self._places.logs}
@@ -227,42 +227,42 @@ class ErasureOperation:
 
     def _erase_everywhere(
         self,
-        done: ErasureOutcome,
+        outcome: ErasureOutcome,
         records: Mapping[str, Sequence[tuple[str, int, int]]],
         letters: list[Any],
         key: dict[str, str],
     ) -> None:
         for lane, log in self._places.logs:
-            done.versions.append(log.empty(lane, records[lane.id]))
-            done.removed[lane.sink] = len(records[lane.id])
+            outcome.versions.append(log.empty(lane, records[lane.id]))
+            outcome.removed[lane.sink] = len(records[lane.id])
         self._places.dead_letters.remove(letters)
-        done.removed[DEAD_LETTERS] = len(letters)
+        outcome.removed[DEAD_LETTERS] = len(letters)
         versions = self._places.dead_letters.features.versions
         if versions is not None:
-            done.versions.append(versions.describe())
+            outcome.versions.append(versions.describe())
         for lane, erasure in self._places.targets:
             erased = erasure.erase(lane, key)
-            done.removed[lane.id] = erased.rows + erased.side_rows
-            done.versions.append(erased.versions)
-        done.versions = list(filter(None, done.versions))
+            outcome.removed[lane.id] = erased.rows + erased.side_rows
+            outcome.versions.append(erased.versions)
+        outcome.versions = list(filter(None, outcome.versions))
 
-    def _end_old_versions(self, done: ErasureOutcome) -> None:
+    def _end_old_versions(self, outcome: ErasureOutcome) -> None:
         left = [log.end_versions(lane) for lane, log in self._places.logs]
         left += [erasure.end_versions(lane) for lane, erasure in self._places.targets]
         versions = self._places.dead_letters.features.versions
         if versions is not None:
             left.append(versions.end())
-        done.versions = list(filter(None, left))
+        outcome.versions = list(filter(None, left))
 
 
 def refresh_projections(
-    refreshing: ProjectionRefresher, projections: Sequence[Projection], done: ErasureOutcome, *, end_versions: bool
+    refreshing: ProjectionRefresher, projections: Sequence[Projection], outcome: ErasureOutcome, *, end_versions: bool
 ) -> None:
     """Refresh the tables that are computed from the targets, so that they have nothing of the key from there. Safe
     to repeat."""
     for one in projections:
-        done.refreshed.append(refreshing.refresh(one))
-        done.versions += filter(None, [refreshing.projector.describe_versions(one, end=end_versions)])
+        outcome.refreshed.append(refreshing.refresh(one))
+        outcome.versions += filter(None, [refreshing.projector.describe_versions(one, end=end_versions)])
 
 
 class _RecordSearch:

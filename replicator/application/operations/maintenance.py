@@ -58,10 +58,10 @@ def _run_each(
     """Run the feature `verb` of the sinks and of the dead-letter store."""
     targets = _list_targets(parts)
     _refuse_unknown(names, targets)
-    chosen = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
+    selection = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
     with ExitStack() as opened:
         owners: dict[str, Any] = {}
-        for label, lane in chosen.items():
+        for label, lane in selection.items():
             name = lane.sink if lane is not None else DEAD_LETTERS
             if name not in owners:
                 adapter: Any = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()

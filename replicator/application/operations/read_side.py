@@ -486,10 +486,10 @@ class ConfiguredTargets:
         return lanes
 
     def _make_target(self, name: str, lanes: Lanes) -> ReadTarget:
-        mine = lanes.get(name, ())
-        keys = {self._find_key(lane) for lane in mine}
-        policies = {lane.policy for lane in mine}
-        table = mine[0].table if len(mine) == 1 else None
+        table_lanes = lanes.get(name, ())
+        keys = {self._find_key(lane) for lane in table_lanes}
+        policies = {lane.policy for lane in table_lanes}
+        table = table_lanes[0].table if len(table_lanes) == 1 else None
         return ReadTarget(
             name,
             next(iter(keys)) if len(keys) == 1 else (),
@@ -516,9 +516,9 @@ class ConfiguredTargets:
 def _map_shown_columns(lane: Lane, columns: Sequence[str]) -> Mapping[str, str]:
     """Source columns that the target stores unchanged, with their names there. Histories must not show more than
     the target."""
-    chosen = lane.row_transforms.columns
+    choice = lane.row_transforms.columns
     rules = {
-        name: lane.row_transforms.column_transforms.get_rule(name) for name in columns if chosen is None or name in chosen
+        name: lane.row_transforms.column_transforms.get_rule(name) for name in columns if choice is None or name in choice
     }
     return {name: rule.rename or name for name, rule in rules.items() if replace(rule, rename="") == NO_COLUMN_RULE}
 

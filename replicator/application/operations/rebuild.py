@@ -35,23 +35,23 @@ LOCAL = "local"
 def find_lane(parts: Components, table: str, lane: str | None) -> Lane:
     """The lane `lane` of a table (its source name), or the only one. ConfigProblem for none, and for several."""
     every = {one.id: one for one in parts.resolve_lanes(table)}
-    mine = {name: one for name, one in every.items() if can_rebuild(parts, one)}
-    if lane in every and lane not in mine:
+    candidates = {name: one for name, one in every.items() if can_rebuild(parts, one)}
+    if lane in every and lane not in candidates:
         raise ConfigProblem(
             f"{lane} is in the event store, which cannot be rebuilt: stored events keep their versions",
             next_step=f"`replicator lanes resync {lane}` reads missing events again. Events that are already stored stay.",
         )
-    names = ", ".join(mine) or "none"
-    if lane is not None and lane not in mine:
+    names = ", ".join(candidates) or "none"
+    if lane is not None and lane not in candidates:
         raise ConfigProblem(f"table {table} has no lane {lane!r}", next_step=f"Its lanes are: {names}.")
-    if not mine:
+    if not candidates:
         raise ConfigProblem(
             f"no entry of `tables` writes {table!r} to a target that can be rebuilt",
             next_step="Use the table's name at the source: SCHEMA.TABLE.",
         )
-    if lane is None and len(mine) > 1:
+    if lane is None and len(candidates) > 1:
         raise ConfigProblem(f"table {table} has several lanes", next_step=f"Name one with `--lane`: {names}.")
-    return mine[lane] if lane is not None else next(iter(mine.values()))
+    return candidates[lane] if lane is not None else next(iter(candidates.values()))
 
 
 def can_rebuild(parts: Components, lane: Lane) -> bool:
@@ -213,8 +213,8 @@ def without_transaction_topic(position: Position, transactions: TransactionRules
 
 def find_gap(live: LaneState | None, rebuilt: LaneState | None) -> Position:
     """The end of the rebuilt rows, in the partitions in which the lane is further."""
-    ours, theirs = (state.position if state else Position() for state in (live, rebuilt))
-    return Position({p: offset for p, offset in theirs.items() if offset < ours.get(p, offset)})
+    live_position, position = (state.position if state else Position() for state in (live, rebuilt))
+    return Position({p: offset for p, offset in position.items() if offset < live_position.get(p, offset)})
 
 
 def refuse_lost_records(source: Source[Any], lane: Lane, live: LaneState | None, rebuilt: LaneState | None) -> None:

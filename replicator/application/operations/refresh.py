@@ -78,13 +78,13 @@ class ProjectionRefresher:
         run = LineageRun(record.run, self.namespace, projection, reads, datasets)
         self._send_lineage(run, "START")
         try:
-            done = self.projector.replace(projection, todo, record)
+            result = self.projector.replace(projection, todo, record)
         except Exception as problem:
             why = problem.sentence if isinstance(problem, ReplicatorError) else type(problem).__name__
             self._send_lineage(run, "FAIL", RunOutcome(problem=why))
             raise
-        self._send_lineage(run, "COMPLETE", RunOutcome(done.version, done.rows))
-        return _make_result(projection, todo, reads, began, (record, done))
+        self._send_lineage(run, "COMPLETE", RunOutcome(result.version, result.rows))
+        return _make_result(projection, todo, reads, began, (record, result))
 
     def _send_lineage(self, run: LineageRun, happened: RunState, outcome: RunOutcome | None = None) -> None:
         """A lineage error is only logged: it never stops a refresh."""
@@ -101,19 +101,19 @@ def _make_result(
     todo: RefreshWork,
     reads: InputVersions,
     began: float,
-    done: tuple[RefreshRecord, ReplaceResult] | None = None,
+    outcome: tuple[RefreshRecord, ReplaceResult] | None = None,
 ) -> RefreshResult:
     return RefreshResult(
         name=projection.name,
         target=projection.label,
-        kind="current" if done is None else todo.kind,
+        kind="current" if outcome is None else todo.kind,
         reason=todo.reason,
         groups=None if todo.groups is None else len(todo.groups),
-        rows=0 if done is None else done[1].rows,
-        version=None if done is None else done[1].version,
+        rows=0 if outcome is None else outcome[1].rows,
+        version=None if outcome is None else outcome[1].version,
         reads={name: read.version for name, read in reads.items()},
         seconds=round(time.monotonic() - began, 3),
-        run=None if done is None else done[0].run,
+        run=None if outcome is None else outcome[0].run,
     )
 
 
@@ -221,7 +221,7 @@ class ProjectionScheduler:
     def _refresh_projection(self, one: ScheduledProjection, refreshing: ProjectionRefresher) -> None:
         name = one.projection.name
         try:
-            done = refreshing.refresh(one.projection)
+            result = refreshing.refresh(one.projection)
         except Exception as error:
             one.problem = to_problem(error)
             one.next_at = self._clock() + one.backoff.next_delay()
@@ -231,9 +231,9 @@ class ProjectionScheduler:
         one.backoff.reset()
         one.next_at = self._clock() + (FORCED_REFRESH_SECONDS if one.every is None else one.every)
         one.at = self._now().isoformat()
-        if done.version is not None or one.last is None:
-            one.last = done
-            log.info("projection refreshed", name=name, kind=done.kind, rows=done.rows, version=done.version)
+        if result.version is not None or one.last is None:
+            one.last = result
+            log.info("projection refreshed", name=name, kind=result.kind, rows=result.rows, version=result.version)
 
 
 def _to_report(one: ScheduledProjection) -> dict[str, Any]:
@@ -317,12 +317,12 @@ class LineageRun:
         read = self.reads.get(one.name)
         return {**self._dataset_to_json(one.label), "facets": {} if read is None else _version_facet(read.version)}
 
-    def _output_to_json(self, done: RunOutcome) -> dict[str, Any]:
-        counted = {"outputStatistics": _make_facet("1-0-2/OutputStatisticsOutputDatasetFacet", {"rowCount": done.rows})}
+    def _output_to_json(self, outcome: RunOutcome) -> dict[str, Any]:
+        counted = {"outputStatistics": _make_facet("1-0-2/OutputStatisticsOutputDatasetFacet", {"rowCount": outcome.rows})}
         return {
             **self._dataset_to_json(self.projection.label),
-            "facets": {} if done.version is None else _version_facet(done.version),
-            "outputFacets": {} if done.rows is None else counted,
+            "facets": {} if outcome.version is None else _version_facet(outcome.version),
+            "outputFacets": {} if outcome.rows is None else counted,
         }
 
     def _dataset_to_json(self, label: str) -> dict[str, str]:

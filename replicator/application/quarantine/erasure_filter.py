@@ -208,9 +208,9 @@ class ErasureFilter:
         routes, keys = self._decoder.route(raw), set()
         for one in self._erased_keys:
             of_table = _is_routed_to(routes, one.table)
-            mine, prints = raw.filter(of_table), routes.filter(of_table)["fingerprint"]
+            table_records, prints = raw.filter(of_table), routes.filter(of_table)["fingerprint"]
             for fingerprint in pc.unique(prints).to_pylist():
-                records = mine.filter(pc.equal(prints, fingerprint))
+                records = table_records.filter(pc.equal(prints, fingerprint))
                 spec = self._find_key_schema(records, one, fingerprint)
                 for columns in [] if spec is None else _read_keys(self._decoder.decode(records, spec), one.columns):
                     keys |= {row for row in zip(*columns, strict=True) if None not in row and not one.has_key(row)}
@@ -223,10 +223,10 @@ class ErasureFilter:
         erased: set[int] = set()
         unclear = self._group_unrouted(raw, routes)
         for table in {one.table for one in self._erased_keys}:
-            mine = pc.indices_nonzero(_is_routed_to(routes, table))
-            if len(mine):
+            rows = pc.indices_nonzero(_is_routed_to(routes, table))
+            if len(rows):
                 in_table, unread = self._find_in_table(
-                    raw, routes, mine, [one for one in self._erased_keys if one.table == table]
+                    raw, routes, rows, [one for one in self._erased_keys if one.table == table]
                 )
                 erased |= in_table
                 unclear[table] |= unread
@@ -246,14 +246,14 @@ class ErasureFilter:
         return unrouted
 
     def _find_in_table(
-        self, raw: pa.Table, routes: pa.Table, mine: pa.Array, erased_keys: Sequence[ErasedKeys]
+        self, raw: pa.Table, routes: pa.Table, rows: pa.Array, erased_keys: Sequence[ErasedKeys]
     ) -> tuple[set[int], set[int]]:
-        """The records (of `mine`) that belong to an erased key, and the ones whose key cannot be decoded."""
+        """The records (of `rows`) that belong to an erased key, and the ones whose key cannot be decoded."""
         erased: set[int] = set()
         unread: set[int] = set()
-        prints = routes["fingerprint"].take(mine)
+        prints = routes["fingerprint"].take(rows)
         for fingerprint in pc.unique(prints).to_pylist():
-            at = mine.filter(pc.equal(prints, fingerprint).combine_chunks())
+            at = rows.filter(pc.equal(prints, fingerprint).combine_chunks())
             records = raw.take(at)
             for one in erased_keys:
                 hits, errors = self._decode_keys(records, one, fingerprint)

@@ -117,8 +117,8 @@ class PoisonRecordFilter:
         """True for each poison record; None without any."""
         mask = pa.repeat(pa.scalar(False), raw.num_rows)
         for at, offsets in self._offsets.items():
-            mine = pc.and_(pc.equal(raw["topic"], at.topic), pc.equal(raw["partition"], at.partition))
-            hit = pc.and_(mine, pc.is_in(raw["offset"], pa.array(offsets, pa.int64())))
+            in_partition = pc.and_(pc.equal(raw["topic"], at.topic), pc.equal(raw["partition"], at.partition))
+            hit = pc.and_(in_partition, pc.is_in(raw["offset"], pa.array(offsets, pa.int64())))
             mask = pc.or_(mask, hit.combine_chunks() if isinstance(hit, pa.ChunkedArray) else hit)
         return mask if pc.any(mask).as_py() else None
 
@@ -311,21 +311,21 @@ class PoisonRecordFinder(Generic[F]):
     @contextmanager
     def note_decoding(self, span: Span) -> Iterator[None]:
         """Note the span while the block decodes its records, and does nothing else."""
-        noted = replace(self._notes, decoding=SuspectedSpan(_drop_empty(span), self._by))
+        notes = replace(self._notes, decoding=SuspectedSpan(_drop_empty(span), self._by))
         try:
             if not self._watches:
                 yield
                 return
             with self._turn:
-                self._save_notes(noted)
+                self._save_notes(notes)
                 try:
                     yield
                 finally:
-                    self._save_notes(replace(noted, decoding=None))
+                    self._save_notes(replace(notes, decoding=None))
         except DecoderDied:
             # The decoder crashed in another process; the note is just as true.
             self._died = True
-            self._save_notes(noted)
+            self._save_notes(notes)
             raise
 
     def _save_notes(self, notes: CrashNotes) -> None:

@@ -471,18 +471,18 @@ class SourcePipeline(Generic[F]):
         """
         running = [run for run in self.registry.list_runs() if run.status is LaneStatus.RUNNING]
         for sink in sorted({run.lane.sink for run in running}):
-            mine = [run for run in running if run.lane.sink == sink]
+            sink_runs = [run for run in running if run.lane.sink == sink]
             others = [run for run in running if run.lane.sink != sink]
             has_room = self.context.workers[sink].queue.wait_for_room(
-                partial(self._is_only_sink_away, mine, others), self._shared.stop
+                partial(self._is_only_sink_away, sink_runs, others), self._shared.stop
             )
-            for run in [] if has_room or self._shared.stop.is_set() else mine:
+            for run in [] if has_room or self._shared.stop.is_set() else sink_runs:
                 self._shared.lanes.fall_back(run)
 
-    def _is_only_sink_away(self, mine: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
-        """True if the sink of the lanes `mine` does not answer, and the sink of one of `others` does."""
+    def _is_only_sink_away(self, sink_runs: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
+        """True if the sink of `sink_runs` does not answer, and the sink of one of `others` does."""
         self._record_beat()
-        return any(run.retrying for run in mine) and any(run.retrying is None for run in others)
+        return any(run.retrying for run in sink_runs) and any(run.retrying is None for run in others)
 
     def _run_commands(self) -> None:
         while True:

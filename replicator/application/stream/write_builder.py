@@ -300,8 +300,8 @@ class WriteBuilder(Generic[F]):
 
     def _find_unknown_mask(self, batch: Batch[F], routed: RoutedBatch[F], topics: set[str]) -> UnknownMask | None:
         with self._note_decoding(batch.span):
-            mine = (slice_ for slice_ in routed.slices if routed.topics[slice_.table] & topics)
-            masks = (self._catalog.find_unknown_mask(slice_) for slice_ in mine)
+            slices = (slice_ for slice_ in routed.slices if routed.topics[slice_.table] & topics)
+            masks = (self._catalog.find_unknown_mask(slice_) for slice_ in slices)
             return next((one for one in masks if one is not None), None)
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:

@@ -359,8 +359,8 @@ class PendingTransactions:
         self._stop_waiting_for_all(lambda one: bool(one.first))
         self.sure_at = end
 
-    def _stop_waiting_for_all(self, chosen: Callable[[PendingTransaction], bool]) -> None:
-        for tx in [tx for tx, one in self._held.items() if chosen(one)]:
+    def _stop_waiting_for_all(self, is_chosen: Callable[[PendingTransaction], bool]) -> None:
+        for tx in [tx for tx, one in self._held.items() if is_chosen(one)]:
             self._stop_waiting(tx)
 
     def _give_up_the_largest(self) -> None:

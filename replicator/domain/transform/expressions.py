@@ -118,16 +118,16 @@ def _resolve_comparison(comparison: Compare, types: Types) -> TypedExpr:
     kinds = [get_kind(typed.type) for _, typed in valued]
     for (side, typed), kind in zip(valued, kinds, strict=True):
         if kind is None:
-            named = f"column {side.name!r}" if isinstance(side, Col) else "a value"
-            raise InvalidExpression(f"compares {named}, whose type {typed.type} cannot be compared")
+            label = f"column {side.name!r}" if isinstance(side, Col) else "a value"
+            raise InvalidExpression(f"compares {label}, whose type {typed.type} cannot be compared")
     if len(set(kinds)) > 1:
         words = "columns" if all(isinstance(side, Col) for side in sides) else "values"
         described = " and ".join(_describe_operand(side, typed).removeprefix("column ") for side, typed in valued)
         raise InvalidExpression(f"compares {words} of different kinds: {described}")
     side, typed = valued[0]
     if kinds[0] is ExpressionKind.TRUTH and comparison.op not in ("=", "<>"):
-        named = repr(side.name) if isinstance(side, Col) else "a value"
-        raise InvalidExpression(f"compares {named} by order, but its type is boolean")
+        label = repr(side.name) if isinstance(side, Col) else "a value"
+        raise InvalidExpression(f"compares {label} by order, but its type is boolean")
     into = _find_common_type(
         [to_basic_type(typed) for _, typed in valued], [side for side in sides if isinstance(side, Lit)]
     )
@@ -324,8 +324,8 @@ def _resolve_decimals(name: str, left: TypedExpr, right: TypedExpr) -> TypedExpr
             f"uses {_quote_name(name)} on decimals that have too many digits together: cast one of them to fewer digits"
         )
     kind = pa.decimal128 if digits <= MAX_DIGITS else pa.decimal256
-    done = TypedExpr(name, kind(digits, scale), (convert_to(left, kind(p, s)), convert_to(right, kind(q, r))))
-    return done if digits <= MAX_DIGITS else TypedExpr("narrowed", pa.decimal128(MAX_DIGITS, scale), (done,))
+    typed = TypedExpr(name, kind(digits, scale), (convert_to(left, kind(p, s)), convert_to(right, kind(q, r))))
+    return typed if digits <= MAX_DIGITS else TypedExpr("narrowed", pa.decimal128(MAX_DIGITS, scale), (typed,))
 
 
 def _resolve_division(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
@@ -355,8 +355,8 @@ def _resolve_round(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
     if operand.type == WHOLE or left >= scale:
         return operand
     wide = (pa.decimal128 if digits < MAX_DIGITS else pa.decimal256)(digits + 1, scale)
-    done = TypedExpr(name, wide, (convert_to(operand, wide),), left)
-    return TypedExpr("narrowed", pa.decimal128(digits - scale + left + 1, left), (done,))
+    rounding = TypedExpr(name, wide, (convert_to(operand, wide),), left)
+    return TypedExpr("narrowed", pa.decimal128(digits - scale + left + 1, left), (rounding,))
 
 
 def _resolve_concat(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:

@@ -62,7 +62,7 @@ class RowTransforms:
     @property
     def description(self) -> tuple[str, ...]:
         """The transforms for people."""
-        order, chosen = ", ".join(self.sequence_by), ", ".join(self.columns.names) if self.columns else ""
+        order, names = ", ".join(self.sequence_by), ", ".join(self.columns.names) if self.columns else ""
         texts = {
             "truncates by condition": self.truncates is not None,
             "deletes by condition": self.deletes is not None,
@@ -72,7 +72,7 @@ class RowTransforms:
             "sequences per column": self.has_column_versions,
             f"in the order of ({order})": self.sequence_by,
             "NULL changes nothing": self.ignore_null,
-            f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({chosen})": self.columns,
+            f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({names})": self.columns,
         }
         return (*(text for text, holds in texts.items() if holds), *self.column_transforms.description)
 
@@ -112,13 +112,13 @@ class RowTransforms:
         )
 
     def _refuse_where(self, table: TableSpec) -> None:
-        named = list_columns(self.where) if self.where is not None else frozenset[str]()
-        if named and self.has_column_versions:
+        names = list_columns(self.where) if self.where is not None else frozenset[str]()
+        if names and self.has_column_versions:
             raise ConfigProblem(
                 f"table {table.name} has `partial_updates: by_column`, so a change may lack the columns of 'where'",
                 next_step="Remove 'where', or `partial_updates: by_column`.",
             )
-        for name in sorted(named):
+        for name in sorted(names):
             if self.ignore_null is not None and name in self.ignore_null and name not in table.keys:
                 raise ConfigProblem(
                     f"'where' of table {table.name} names column {name!r}, in which a NULL changes nothing. So a change "

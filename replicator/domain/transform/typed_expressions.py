@@ -208,8 +208,8 @@ def unify_types(nodes: Sequence[TypedExpr]) -> tuple[TypedExpr, ...]:
     elif len(types) == 1:
         into = valued[0].type
     else:
-        named = " and ".join(sorted(map(str, types)))
-        raise InvalidExpression(f"combines several kinds of values: {named}")
+        names = " and ".join(sorted(map(str, types)))
+        raise InvalidExpression(f"combines several kinds of values: {names}")
     return tuple(convert_to(node, into) for node in basics)
 
 
