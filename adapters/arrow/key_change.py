@@ -338,9 +338,9 @@ def list_owner_columns(plan: ApplyPlan) -> list[str]:
 
 def find_owners(changes: pa.Table, plan: ApplyPlan) -> dict[int, RowOwner]:
     """The owner of every delete half of a key change, by row number. `changes` must be in the order of arrival."""
-    near = _find_vacated_keys(changes, plan.table.keys)
-    judge = _OwnerFinder(changes.select(list_owner_columns(plan)).take(near), plan)
-    return {near[i].as_py(): owner for i, owner in judge.find_owners().items()}
+    rows = _find_vacated_keys(changes, plan.table.keys)
+    judge = _OwnerFinder(changes.select(list_owner_columns(plan)).take(rows), plan)
+    return {rows[i].as_py(): owner for i, owner in judge.find_owners().items()}
 
 
 def _find_vacated_keys(changes: pa.Table, names: Sequence[str]) -> pa.Array:

@@ -48,8 +48,8 @@ def split_by_span(frame: pa.Table, span: Span) -> tuple[pa.Table, pa.Table]:
         if at.topic not in topics:
             continue
         in_partition = pc.and_(pc.equal(frame[topic], at.topic), pc.equal(frame[partition], at.partition))
-        near = pc.and_(pc.greater_equal(frame[offset], span.start[at]), pc.less(frame[offset], end))
-        hit = pc.and_(in_partition, near)
+        in_range = pc.and_(pc.greater_equal(frame[offset], span.start[at]), pc.less(frame[offset], end))
+        hit = pc.and_(in_partition, in_range)
         inside = hit if inside is None else pc.or_(inside, hit)
     number = 0 if inside is None else pc.sum(inside).as_py() or 0
     if number in (0, frame.num_rows):
@@ -61,12 +61,12 @@ def split_by_span(frame: pa.Table, span: Span) -> tuple[pa.Table, pa.Table]:
 def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes: KeyHashes) -> pa.Array:
     """For each record of a raw frame: True if `since` has an offset for its topic, partition and key hash, and the record
     is at or above it. Only possible keys are hashed, each once."""
-    near = pa.repeat(pa.scalar(False), raw.num_rows)
+    candidates = pa.repeat(pa.scalar(False), raw.num_rows)
     for topic, partition in {(topic, partition) for topic, partition, _ in since}:
         lowest = min(offset for (*at, _), offset in since.items() if at == [topic, partition])
         in_partition = pc.and_(pc.equal(raw["topic"], topic), pc.equal(raw["partition"], partition))
-        near = pc.or_(near, pc.and_(in_partition, pc.greater_equal(raw["offset"], lowest)))
-    numbers = pc.indices_nonzero(pc.and_(near, pc.is_valid(raw["key"])))
+        candidates = pc.or_(candidates, pc.and_(in_partition, pc.greater_equal(raw["offset"], lowest)))
+    numbers = pc.indices_nonzero(pc.and_(candidates, pc.is_valid(raw["key"])))
     key_hashes: dict[bytes, str] = {}
     rows = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_RECORD_POSITION, "key")), strict=True)
     later = set()
@@ -103,8 +103,8 @@ def _find_records(wanted: dict[RecordLocation, str], raw: Sequence[pa.Table]) ->
     records: dict[RecordLocation, RejectedRecord] = {}
     offsets = pa.array(sorted({location.offset for location in wanted}), pa.int64())
     for frame in raw:
-        near = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
-        for location, row in zip(_list_positions(near, RAW_RECORD_POSITION), near.select(REST).to_pylist(), strict=True):
+        hits = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
+        for location, row in zip(_list_positions(hits, RAW_RECORD_POSITION), hits.select(REST).to_pylist(), strict=True):
             if location in wanted:
                 headers = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
                 records[location] = RejectedRecord(*location, row["key"], row["value"], "", row["timestamp"], headers)

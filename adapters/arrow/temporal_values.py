@@ -286,13 +286,13 @@ class OutOfRangeOptions(BaseModel):
         return Column(column.name, pa.string(), column.nullable) if is_text and str(column.type) in BOUNDS else column
 
 
-def make_lenient(node: ValueReader, how: ReadMode) -> ValueReader:
-    """A reader like `node` with treatment `how` for values out of range. Other invalid values are still refused."""
-    if how != "unread" and str(node.type) not in BOUNDS:
+def make_lenient(node: ValueReader, mode: ReadMode) -> ValueReader:
+    """A reader like `node` with treatment `mode` for values out of range. Other invalid values are still refused."""
+    if mode != "unread" and str(node.type) not in BOUNDS:
         return node
-    if how == "reject":
+    if mode == "reject":
         return replace(node, build=partial(_build_with_hint, node))
-    arrow = pa.string() if how == "text" else node.type
+    arrow = pa.string() if mode == "text" else node.type
 
     def build(values: Sequence[Any]) -> pa.Array:
         try:
@@ -302,16 +302,16 @@ def make_lenient(node: ValueReader, how: ReadMode) -> ValueReader:
                 raise  # The caller needs to find the UNSET values.
         cells = values.to_pylist() if isinstance(values, pa.Array) else list(values)
         array, bad = build_or_reject(lambda items: node.build(_take_like(values, items)), cells, "")
-        if how == "unread":
+        if mode == "unread":
             return array
         texts = {index: _to_text(node, cells[index]) for index in bad}
         for index, reject in bad.items():
-            if reject.code != RejectCode.OUT_OF_RANGE or not _is_out_of_range(texts[index], how):
+            if reject.code != RejectCode.OUT_OF_RANGE or not _is_out_of_range(texts[index], mode):
                 raise ValueMisfit(reject.code, reject.sentence.strip())
-        if how == "clamp":
+        if mode == "clamp":
             limits = BOUNDS[str(node.type)]
             return _fill_nulls(array, {index: limits[_is_above_range(text)] for index, text in texts.items()})
-        return _fill_nulls(_cast_to(array, arrow), texts) if how == "text" else array
+        return _fill_nulls(_cast_to(array, arrow), texts) if mode == "text" else array
 
     return replace(node, type=arrow, build=build)
 
@@ -356,9 +356,9 @@ def _to_text(node: ValueReader, value: Any) -> str:
     return f"{int(year[1]) + 1:04}-{year[2].replace('T', ' ')} BC" if year else text
 
 
-def _is_out_of_range(text: str, how: ReadMode) -> bool:
-    """True if the text is an out-of-range date or time that `how` can treat."""
-    return bool(BEFORE.match(text) or AFTER.match(text) or (how != "clamp" and ZERO_DAY.match(text)))
+def _is_out_of_range(text: str, mode: ReadMode) -> bool:
+    """True if the text is an out-of-range date or time that `mode` can treat."""
+    return bool(BEFORE.match(text) or AFTER.match(text) or (mode != "clamp" and ZERO_DAY.match(text)))
 
 
 def _is_above_range(text: str) -> bool:

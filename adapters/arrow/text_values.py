@@ -57,7 +57,7 @@ def find_text_reader(arrow: pa.DataType) -> Read | None:
         (t.is_timestamp, _timestamp_reader),
         (t.is_time64, lambda _: temporal_values.iso_time_reader().build),
     )
-    return next((of(arrow) for applies, of in readers if applies(arrow)), None)
+    return next((make_reader(arrow) for applies, make_reader in readers if applies(arrow)), None)
 
 
 def text_value_reader(arrow: pa.DataType) -> ValueReader:
@@ -74,10 +74,10 @@ def _make_reader(arrow: pa.DataType) -> Read:
 
 
 def read_texts(
-    texts: pa.Array, arrow: pa.DataType, subject: str, how: ReadMode = "reject"
+    texts: pa.Array, arrow: pa.DataType, subject: str, mode: ReadMode = "reject"
 ) -> tuple[pa.Array, dict[int, Reject]]:
-    """The values of a column, null for invalid ones, and their errors by index. `how`: of values out of range."""
-    one = make_lenient(ValueReader(arrow, str, _make_reader(arrow)), how).build
+    """The values of a column, null for invalid ones, and their errors by index. `mode`: of values out of range."""
+    one = make_lenient(ValueReader(arrow, str, _make_reader(arrow)), mode).build
 
     def build(texts: pa.Array | list[object]) -> pa.Array:
         return one(texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string()))

@@ -125,14 +125,14 @@ class CanalBatchReader(BatchReader):
             return False
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
-        of = None
+        numbers = None
         if any(len(one.data) > 1 for one in messages):
-            of = [index for index, one in enumerate(messages) for _ in one.data]
+            numbers = [index for index, one in enumerate(messages) for _ in one.data]
         return MessageContents(
             ops=ops,
             rows=[row for one in messages for row in one.data],
             olds=[old for one in messages for old in one.old or repeat(None, len(one.data))],
-            message_numbers=of,
+            message_numbers=numbers,
             at=to_micros_array([one.es for one in messages], 1000),
             tx=pa.nulls(len(messages), pa.string()),
         )

@@ -157,7 +157,7 @@ class OutboxReader:
             "_ts": pa.array([event.at for event in events], pa.int64()).view(STAMP),
             "_tx": pa.array([event.tx for event in events], pa.string()),
             "event_offset": raw.column("offset"),
-            **{name: raw.column(of) for name, of in RECORD_IDS.items()},
+            **{name: raw.column(column) for name, column in RECORD_IDS.items()},
             **{name: pa.array([getattr(event, name) for event in events], pa.string()) for name in FIELDS},
         }
         schema = changes_schema(table)

@@ -121,7 +121,7 @@ class RecordOpener(Protocol):
         """Opened records of tables, or for each unreadable record the reason. Never fails."""
         ...
 
-    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
+    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:
         """The key of that record; None if its content is unknown. Such a key is not stored."""
         ...
 
@@ -505,9 +505,9 @@ class JsonValueWriter(ValueWriter):
         return NULL if text is None else msgspec.Raw(msgspec.json.encode(text))
 
 
-def open_json_key(key: bytes, of: OpenRecord) -> OpenRecord | None:
+def open_json_key(key: bytes, record: OpenRecord) -> OpenRecord | None:
     """A key that is an object of columns. None for any other key, which may repeat values and is not stored."""
-    names = of.writer.names if isinstance(of.writer, JsonValueWriter) else ()
+    names = record.writer.names if isinstance(record.writer, JsonValueWriter) else ()
     try:
         fields = read_object(key)
     except UNREADABLE:
@@ -515,7 +515,7 @@ def open_json_key(key: bytes, of: OpenRecord) -> OpenRecord | None:
     if not all(name in names or name.removeprefix(PREFIX) in names for name in fields if name not in OF_KEYS):
         return None
     images = [Image(fields, Role.BESIDE), Image(fields, Role.BESIDE, PREFIX)]
-    return OpenRecord(images, of.writer, of.keys, lambda: msgspec.json.encode(fields))
+    return OpenRecord(images, record.writer, record.keys, lambda: msgspec.json.encode(fields))
 
 
 def read_objects(token: msgspec.Raw) -> list[Object | None]:

@@ -252,10 +252,10 @@ class DecodeWorker:
             self._is_ready = True
         return self._is_ready
 
-    def send_request(self, how: bytes, raw: pa.Table) -> None:
-        """Send records to decode. `how`, pickled: decoder, expected table, expected fingerprint, specification."""
+    def send_request(self, request: bytes, raw: pa.Table) -> None:
+        """Send records to decode. `request`, pickled: decoder, expected table, expected fingerprint, specification."""
         try:
-            self._line.send((how, self._records.write(raw)))
+            self._line.send((request, self._records.write(raw)))
         except NO_ROOM as error:
             raise WorkerEnded(str(error)) from error
 

@@ -46,17 +46,17 @@ def serve_requests(line: Connection, records: SharedMemoryFile, changes: SharedM
     try:
         line.send(0)
         for number in count(1):
-            how, size = line.recv()
-            line.send(_answer_request(how, records.read(size), changes))
+            request, size = line.recv()
+            line.send(_answer_request(request, records.read(size), changes))
             if number % COLLECTED == 0:
                 gc.collect()
     except (EOFError, OSError):
         return
 
 
-def _answer_request(how: bytes, raw: pa.Table, changes: SharedMemoryFile) -> int | str | None:
+def _answer_request(request: bytes, raw: pa.Table, changes: SharedMemoryFile) -> int | str | None:
     try:
-        decoded = decode_records(how, raw)
+        decoded = decode_records(request, raw)
         return None if decoded is None else changes.write(decoded)
     except Exception as error:
         return f"{type(error).__name__}: {error}"

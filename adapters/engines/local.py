@@ -282,8 +282,8 @@ def _drop_guarded(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]
     with open_session() as connection:
         connection.register("changes", _select_narrow(changes, plan))
         outcome = connection.sql(guard_select(plan, DUCKDB, "changes")).to_arrow_table()[OUTCOME]
-    seen = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
-    counts = Counts(superseded=seen.get(BELOW, 0), duplicate=seen.get(EQUAL, 0))
+    totals = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
+    counts = Counts(superseded=totals.get(BELOW, 0), duplicate=totals.get(EQUAL, 0))
     return changes.filter(pc.equal(outcome, KEPT)), counts
 
 
@@ -310,10 +310,10 @@ def _last_per_key(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
 
 def _drop_spare_old_keys(rows: pa.Table) -> pa.Table:
     """Keep old keys only in rows that need values from the old row."""
-    moved = rows[OLD_KEY]
-    if moved.null_count == rows.num_rows:
+    old_keys = rows[OLD_KEY]
+    if old_keys.null_count == rows.num_rows:
         return rows
-    return _replace_column(rows, OLD_KEY, pc.if_else(pc.is_valid(rows[UNCHANGED]), moved, pa.scalar(None, moved.type)))
+    return _replace_column(rows, OLD_KEY, pc.if_else(pc.is_valid(rows[UNCHANGED]), old_keys, pa.scalar(None, old_keys.type)))
 
 
 def _is_once_per_key(changes: pa.Table, plan: ApplyPlan) -> bool:

@@ -147,10 +147,10 @@ class BaseProjector(ABC):
         for pairs in together.values():
             locations = [tables.locate(one.table) for one, tables in pairs]
             try:
-                opened = self._opened.enter_context(pairs[0][1].open(locations))
+                input_tables = self._opened.enter_context(pairs[0][1].open(locations))
             except InputMissing as missing:
                 raise missing_input_error(projection, pairs[locations.index(missing.place)][0]) from missing
-            self._inputs.update({one.name: table for (one, _), table in zip(pairs, opened, strict=True)})
+            self._inputs.update({one.name: table for (one, _), table in zip(pairs, input_tables, strict=True)})
 
     def _read_newest(self, projection: Projection, inputs: Iterable[ProjectionInput]) -> dict[str, InputVersion]:
         versions = {}

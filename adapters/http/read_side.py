@@ -156,9 +156,9 @@ class ReadSideRoutes:
         history = self._reads.history(name, key)
         newest = list(reversed(history.entries))
         earlier = make_link(request, after=str(passed + limit)) if passed + limit < len(newest) else None
-        shown = newest[passed : passed + limit]
+        page = newest[passed : passed + limit]
         raw = request.scope["raw_path"].decode("ascii").replace("/timeline/", "/history/", 1)
-        return Response(render_timeline(history, key, shown, raw, earlier), 200, page_headers(), HTML)
+        return Response(render_timeline(history, key, page, raw, earlier), 200, page_headers(), HTML)
 
 
 def _describe_target(target: ReadTarget) -> dict[str, Any]:
@@ -248,9 +248,9 @@ def page_headers() -> dict[str, str]:
 
 
 def render_timeline(
-    row: RowHistory, key: Sequence[str], shown: Sequence[HistoryEntry], json_url: str, earlier: str | None
+    row: RowHistory, key: Sequence[str], page: Sequence[HistoryEntry], json_url: str, earlier: str | None
 ) -> str:
-    """The timeline page of a row. `shown`: the changes on this page, newest first."""
+    """The timeline page of a row. `page`: the changes on this page, newest first."""
     target, count = row.target, len(row.entries)
     title = ", ".join(f"{name} = {value}" for name, value in zip(target.key, key, strict=False)) or " / ".join(key)
     ended = row.entries[-1].after is None
@@ -258,7 +258,7 @@ def render_timeline(
     rejected = f"<p>Left out: {format_count(row.rejected, 'rejected record')} of the table.</p>" if row.rejected else ""
     notes = "".join(f"<p>{_escape_text(note)}</p>" for note in row.notes)
     more = f'<p><a href="{escape(earlier)}">Earlier changes</a></p>' if earlier else ""
-    items = "".join(_render_item(entry) for entry in shown)
+    items = "".join(_render_item(entry) for entry in page)
     return _render_page(
         f"{target.name} {title}",
         f"<h1>{_escape_text(title)}</h1><p class=dim>{_escape_text(target.name)}, a copy of "
@@ -297,8 +297,8 @@ def _render_values(entry: HistoryEntry) -> str:
         f"<tr><th scope=row>{_escape_text(name)}</th><td>{_render_cell(value)}</td></tr>" for name, value in row.items()
     )
     title = "What it was" if entry.after is None else "The row"
-    opened = " open" if entry.after is not None else ""
-    return f"<details{opened}><summary>{title}</summary><div class=wide><table>{cells}</table></div></details>"
+    attribute = " open" if entry.after is not None else ""
+    return f"<details{attribute}><summary>{title}</summary><div class=wide><table>{cells}</table></div></details>"
 
 
 def _render_difference(before: Row, after: Row, changed: Sequence[str]) -> str:
@@ -337,7 +337,7 @@ def render_docs(document: Mapping[str, Any], targets: Sequence[ReadTarget]) -> s
     """The page with the tables and the requests."""
     tables = "".join(_render_table(target) for target in targets) or "<p class=dim>None has been written yet.</p>"
     calls = "".join(
-        _render_call(path, method, call) for path, of in document["paths"].items() for method, call in of.items()
+        _render_call(path, method, call) for path, methods in document["paths"].items() for method, call in methods.items()
     )
     return _render_page(
         "replicator: tables",

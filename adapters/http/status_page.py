@@ -164,11 +164,11 @@ def _render_rejects(status: Mapping[str, Any]) -> str:
         f"rejected since the start ({one['code']}, stage {one['stage']})"
         for one in status.get("rejects", ())
     ]
-    shown = {lane["table"] for lane in status.get("lanes", ())}
+    lane_tables = {lane["table"] for lane in status.get("lanes", ())}
     lines += [
         f"source {group['source']}: {format_count(group['open'], 'open dead letter')} of table {group['table'] or '?'}"
         for group in status.get("dead_letters") or ()
-        if not group["lane"] and group["table"] not in shown - {""}
+        if not group["lane"] and group["table"] not in lane_tables - {""}
     ]
     return "".join(f"<p class=retrying>{escape(line)}</p>" for line in lines)
 

@@ -157,8 +157,8 @@ def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequenc
     for i, name in enumerate(names):
         at = find_last(was_sent_condition(dialect, q(UNCHANGED), name))
         parts += [f"max_by({q(name)}, {at}) {over} AS `_v{i}`", f"max({at}) {over} AS `_p{i}`"]
-    moved = find_last(f"{q(OLD_KEY)} IS NOT NULL")
-    parts += [f"max_by({q(OLD_KEY)}, {moved}) {over} AS `_m`", f"max({find_last(f'{q(UNCHANGED)} IS NULL')}) {over} AS `_w`"]
+    moves = find_last(f"{q(OLD_KEY)} IS NOT NULL")
+    parts += [f"max_by({q(OLD_KEY)}, {moves}) {over} AS `_m`", f"max({find_last(f'{q(UNCHANGED)} IS NULL')}) {over} AS `_w`"]
     parts += [f"max({find_last('TRUE')}) {over} AS `_a`"] if plan.soft_deletes else []
     return f"SELECT *, {', '.join(parts)} FROM {changes}"
 

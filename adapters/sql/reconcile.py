@@ -275,11 +275,11 @@ def render_constant(value: object, dialect: Dialect) -> str:
 def _incomplete_condition(plan: ApplyPlan, dialect: Dialect) -> str:
     """Values were not sent, and no living row of the old key or of this key can provide them."""
     reset = f"COALESCE({dialect.column('r', RESET)}, FALSE)"
-    moved, (no_old, no_row) = (
+    moves, (no_old, no_row) = (
         _key_changed_condition(plan, dialect),
         (_gone_condition(plan, dialect, relation) for relation in ("o", "t")),
     )
-    lacks = f"CASE WHEN {moved} THEN {no_old} ELSE ({no_row} OR {reset}) END"
+    lacks = f"CASE WHEN {moves} THEN {no_old} ELSE ({no_row} OR {reset}) END"
     return f"{dialect.column('r', OP)} <> 'd' AND {dialect.column('r', UNCHANGED)} IS NOT NULL AND {lacks}"
 
 
@@ -316,9 +316,9 @@ def _value_expression(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
     if not plan.reconcile.complete or name in table.keys or name not in table.column_names:
         return c("r", name)
     unchanged = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(name))
-    moved = f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL"
+    moves = f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL"
     return (
-        f"CASE WHEN {unchanged} THEN CASE WHEN {moved} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"
+        f"CASE WHEN {unchanged} THEN CASE WHEN {moves} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"
     )
 
 

@@ -207,27 +207,27 @@ class EventBranches(Scd2Terms):
     def from_rows(self) -> str:
         """The changes of the batch, with missing values filled in from the old key's row."""
         c = self.dialect.column
-        moved = f"{c('r', old_key_columns(self.plan)[-1])} IS NOT NULL AND {c('r', CDC_UNSENT)} IS NOT NULL"
+        moves = f"{c('r', old_key_columns(self.plan)[-1])} IS NOT NULL AND {c('r', CDC_UNSENT)} IS NOT NULL"
         plain = [c("r", n) for n in (*self.keys, *self.starts, START_AT)]
         unchanged, values = c("r", CDC_UNSENT), [c("r", n) for n in self.inputs.values]
         lost, join = "FALSE", ""
         if self.inputs.moves and self.inputs.related is None:
-            lost = f"({moved})"
+            lost = f"({moves})"
         elif self.inputs.moves:
-            values = [self.row_value(moved, name) for name in self.inputs.values]
-            unchanged = f"CASE WHEN {moved} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unchanged} END"
-            lost = f"({moved} AND {c('o', self.keys[-1])} IS NULL)"
+            values = [self.row_value(moves, name) for name in self.inputs.values]
+            unchanged = f"CASE WHEN {moves} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unchanged} END"
+            lost = f"({moves} AND {c('o', self.keys[-1])} IS NULL)"
             join = f"\nLEFT JOIN {self.inputs.related} AS o ON {self.from_old_key()}"
         head = self.render_branch(CHANGE, c("r", ROW_NUMBER), c("r", OP), [*plain, unchanged, *values], lost=lost)
         return f"{head}\nFROM {self.inputs.rows} AS r{join}"
 
-    def row_value(self, moved: str, name: str) -> str:
+    def row_value(self, moves: str, name: str) -> str:
         """A value of a row after a key change; if it was not sent, the value of the old key's version."""
         c = self.dialect.column
         if name not in self.inputs.missing:
             return c("r", name)
         was_given = was_sent_condition(self.dialect, c("r", CDC_UNSENT), name)
-        return f"CASE WHEN {moved} AND NOT {was_given} THEN {c('o', name)} ELSE {c('r', name)} END"
+        return f"CASE WHEN {moves} AND NOT {was_given} THEN {c('o', name)} ELSE {c('r', name)} END"
 
     def from_old_key(self) -> str:
         """`o` is the old key's version that ends at `r` or is open there."""

@@ -325,9 +325,9 @@ def not_running(name: str, state: ConnectorState | None) -> EnvironmentProblem:
     """The error for a failed or missing connector, with the head of its trace."""
     if state is None:
         return EnvironmentProblem(f"Connector {name} is not registered.", next_step="Run `replicator stack up`.")
-    shown = f"connector {state.connector}, tasks {', '.join(state.tasks) or 'none yet'}"
+    summary = f"connector {state.connector}, tasks {', '.join(state.tasks) or 'none yet'}"
     again = "Fix the cause, then run `replicator stack up` again: it registers and restarts the connector."
     return EnvironmentProblem(
-        f"Connector {name} does not run ({shown}).\n{state.trace_head}".rstrip() + "\n",
+        f"Connector {name} does not run ({summary}).\n{state.trace_head}".rstrip() + "\n",
         next_step="Run `replicator stack up`, which resumes it." if state.paused else again,
     )

@@ -412,8 +412,8 @@ def _versions(folders: Iterator[Path]) -> Iterator[Installation]:
 
 
 def _major(folder: Path) -> int:
-    shown = run_command([str(folder / "postgres"), "--version"])
-    match = re.search(r"\(PostgreSQL\) (\d+)", shown)
+    version = run_command([str(folder / "postgres"), "--version"])
+    match = re.search(r"\(PostgreSQL\) (\d+)", version)
     return int(match.group(1)) if match else 0
 
 

@@ -105,19 +105,19 @@ def _conform_columns(
 
 
 def _conform_old_keys(
-    moved: pa.ChunkedArray, by_name: Mapping[str, Column], errors: pa.ChunkedArray
+    old_keys: pa.ChunkedArray, by_name: Mapping[str, Column], errors: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """The old keys with the types of the key columns."""
-    kind = pa.struct([field.with_type(by_name[field.name].type) for field in moved.type])
-    if moved.type == kind:
-        return moved, errors
+    kind = pa.struct([field.with_type(by_name[field.name].type) for field in old_keys.type])
+    if old_keys.type == kind:
+        return old_keys, errors
     parts = []
     for i, field in enumerate(kind):
-        part, failing = cast_exactly(pc.struct_field(moved, i), field.type)
+        part, failing = cast_exactly(pc.struct_field(old_keys, i), field.type)
         parts.append(part.combine_chunks())
         if failing is not None:
             errors = pc.coalesce(errors, pc.if_else(failing, str(misfit_reject(by_name[field.name])), NO_ERROR))
-    none = pc.is_null(moved).combine_chunks()
+    none = pc.is_null(old_keys).combine_chunks()
     return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind), mask=none)]), errors
 
 

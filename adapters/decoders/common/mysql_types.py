@@ -200,17 +200,17 @@ def _parse_labels(inner: str) -> tuple[str, ...]:
     return tuple([ESCAPED.sub(plain, label[1]) for label in LABEL.finditer(inner)])
 
 
-def _to_labels(of: _Labels, texts: pa.Array) -> pa.Array:
+def _to_labels(labels_of_type: _Labels, texts: pa.Array) -> pa.Array:
     """The labels of numeric values, as in MySQL's binlog; other values are labels already. Raises ValueMisfit for a value
     that may be either, and for a number without a known label."""
-    if of.sent.endswith(LABELLED):
+    if labels_of_type.sent.endswith(LABELLED):
         return texts
     digits = pc.match_substring_regex(texts, ORDINAL)
     if pc.any(digits).as_py() is not True:
         return texts
     labels: dict[str, str] = {}
     for text in pc.unique(texts.filter(pc.fill_null(digits, False))).to_pylist():
-        labels[text] = _to_label(of, text)
+        labels[text] = _to_label(labels_of_type, text)
     return pa.array([labels.get(text, text) for text in texts.to_pylist()], pa.string())
 
 

@@ -159,7 +159,7 @@ def _to_row_key(key: bytes | None, columns: Mapping[str, Convert], depth: int) -
 
 def _read_document(text: str, columns: Mapping[str, Convert]) -> dict[str, Any]:
     fields = _fields(text)
-    return {n: _convert(n, bytes(fields[n]), of) if n in fields else None for n, of in columns.items()}
+    return {n: _convert(n, bytes(fields[n]), convert) if n in fields else None for n, convert in columns.items()}
 
 
 def _read_update(update: UpdateDescription, columns: Mapping[str, Convert]) -> dict[str, Any]:
@@ -177,9 +177,9 @@ def _read_update(update: UpdateDescription, columns: Mapping[str, Convert]) -> d
     return values | {name: None for name in removed if name in columns}
 
 
-def _convert(name: str, raw: bytes, of: Callable[[bytes], Any]) -> Any:
+def _convert(name: str, raw: bytes, convert: Callable[[bytes], Any]) -> Any:
     try:
-        return of(raw)
+        return convert(raw)
     except ValueMisfit as error:
         raise ValueMisfit(error.reject.code, f"column {name!r} {error.reject.sentence}") from None
 
@@ -326,9 +326,9 @@ SIMPLE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _scalar_converter(of: Callable[[Any], Any]) -> Convert:
+def _scalar_converter(to_scalar: Callable[[Any], Any]) -> Convert:
     def convert(raw: bytes) -> Any:
-        value = of(unwrap(msgspec.json.decode(raw)))
+        value = to_scalar(unwrap(msgspec.json.decode(raw)))
         if isinstance(value, Instant | Base64Bytes | dict | list):
             kinds = {Instant: "a date", Base64Bytes: "binary data", dict: "a document", list: "an array"}
             raise ValueMisfit(RejectCode.MALFORMED, f"holds {kinds[type(value)]}, which its declared type cannot hold")

@@ -119,8 +119,8 @@ UNTYPED = TokenReader(ValueReader(pa.string(), msgspec.Raw, _to_text, "raw"))
 records are masked all the same."""
 
 
-def make_schema_reader(connect: Mapping[str, Any], mask: Mask, how: HowOutOfRange = "reject") -> TokenReader:
-    """The reader of values with this Connect schema. `how`: the treatment of values out of range."""
+def make_schema_reader(connect: Mapping[str, Any], mask: Mask, mode: HowOutOfRange = "reject") -> TokenReader:
+    """The reader of values with this Connect schema. `mode`: the treatment of values out of range."""
     try:
         schema = msgspec.convert(connect, ConnectSchema)
         nodes = [find_schema_reader(schema)]
@@ -128,7 +128,7 @@ def make_schema_reader(connect: Mapping[str, Any], mask: Mask, how: HowOutOfRang
             nodes.append(find_schema_reader(schema, numeric=True))
     except (ValueMisfit, msgspec.ValidationError):
         return UNTYPED
-    return make_reader([make_lenient(node, how) for node in nodes], mask)
+    return make_reader([make_lenient(node, mode) for node in nodes], mask)
 
 
 def make_reader(nodes: Sequence[ValueReader], mask: Mask) -> TokenReader:
@@ -418,9 +418,9 @@ class DebeziumMasker:
                 self._declared.clear()
             columns = {n: kind for n, kind in (self.options.columns_of(table) or {}).items() if n in masks}
             nodes = find_readers(table, columns, decimals_are=self.options.decimals)
-            how = {name: self.options.reading_of(table, name) for name in nodes}
+            modes = {name: self.options.reading_of(table, name) for name in nodes}
             self._declared[table] = {
-                name: make_reader([make_lenient(node, how[name])], masks[name]) for name, node in nodes.items()
+                name: make_reader([make_lenient(node, modes[name])], masks[name]) for name, node in nodes.items()
             }
         return self._declared[table]
 
@@ -528,11 +528,11 @@ def _is_column_key(key: Object, columns: Collection[str] | None, *, is_typed: bo
     return is_typed or not any(bytes(value).startswith((b"{", b"[")) for value in key.values())
 
 
-def _to_masked_schema(schema: dict[str, Any], masks: Masks, how: Callable[[str], HowOutOfRange]) -> MaskedSchema:
+def _to_masked_schema(schema: dict[str, Any], masks: Masks, modes: Callable[[str], HowOutOfRange]) -> MaskedSchema:
     images = [field for field in schema["fields"] if field.get("field") in IMAGES and field.get("type") == "struct"]
     structs = images or [schema]
     private = [field for struct in structs for field in struct["fields"] if field.get("field") in masks]
-    readings = {field["field"]: make_schema_reader(field, masks[field["field"]], how(field["field"])) for field in private}
+    readings = {field["field"]: make_schema_reader(field, masks[field["field"]], modes(field["field"])) for field in private}
     marked = frozenset(field["field"] for field in private if field.get("name") == MASKED)
     for struct in structs:
         struct["fields"] = [_mask_field(field, masks) for field in struct["fields"]]

@@ -186,9 +186,9 @@ class RouteResults:
         self._keyed: dict[tuple[str, str], KeySchema] = {}
         self._tables: dict[str, tuple[str, str]] = {}
 
-    def note_keys(self, seen: Iterable[tuple[ValueKind, KeySchema]]) -> None:
+    def note_keys(self, keys: Iterable[tuple[ValueKind, KeySchema]]) -> None:
         """Store the keys of tables."""
-        for kind, key in seen:
+        for kind, key in keys:
             if kind.table and key.names:
                 self._keyed[kind.table, kind.fingerprint] = key
 
@@ -440,8 +440,8 @@ def _find_unknown(events: list[EnvelopeEvent], payloads: list[bytes], topics: pa
     return kinds
 
 
-def _string_array(of: Sequence[object], name: str) -> pa.Array:
-    return pa.array(list(map(attrgetter(name), of)), pa.string())
+def _string_array(objects: Sequence[object], name: str) -> pa.Array:
+    return pa.array(list(map(attrgetter(name), objects)), pa.string())
 
 
 def _text_array(images: Sequence[msgspec.Raw | None]) -> pa.Array:

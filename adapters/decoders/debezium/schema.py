@@ -239,12 +239,12 @@ class KeySchemas:
             return NOT_AN_OBJECT
         return self._store(names, lambda: KeySchema(sha256(repr(names).encode()).hexdigest()[:16], names))
 
-    def _store(self, of: bytes | tuple[str, ...], read: Callable[[], KeySchema]) -> KeySchema:
-        if of not in self._known:
+    def _store(self, cache_key: bytes | tuple[str, ...], read: Callable[[], KeySchema]) -> KeySchema:
+        if cache_key not in self._known:
             if len(self._known) >= MAX_KEYS:
                 self._known.clear()
-            self._known[of] = read()
-        return self._known[of]
+            self._known[cache_key] = read()
+        return self._known[cache_key]
 
 
 # All types of Kafka Connect and Debezium, and their columns (the table in the package's docstring).

@@ -142,9 +142,9 @@ def _read_each(facts: PositionFacts, to_elements: Any) -> Found:
     positions: list[Elements] = []
     errors: dict[int, Reject] = {}
     rows = zip(facts.sources, facts.ops, facts.offsets.to_pylist(), facts.keyed, strict=True)
-    for row, of in enumerate(rows):
+    for row, position in enumerate(rows):
         try:
-            elements: Elements = to_elements(*of)
+            elements: Elements = to_elements(*position)
         except ValueError as error:
             elements = NOWHERE
             errors[row] = Reject(RejectCode.NO_SEQUENCE, f"its log position {error}")

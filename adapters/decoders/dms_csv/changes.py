@@ -163,9 +163,9 @@ class CsvChangeBlock:
                 self._unsent[column.name] = self._updates
             return pa.nulls(self._raw.num_rows, column.type)
         lacking, texts = self._split_missing(texts)
-        how = "reject" if is_key else self._options.reading_of(self._table.name, column.name)
-        kind = self._types[column.name] if how == "text" else column.type
-        array, bad = read_texts(texts, kind, f"column {column.name!r}", how)
+        mode = "reject" if is_key else self._options.reading_of(self._table.name, column.name)
+        kind = self._types[column.name] if mode == "text" else column.type
+        array, bad = read_texts(texts, kind, f"column {column.name!r}", mode)
         spared = set() if is_key else {row for row in bad if self._ops[row].as_py() == Op.DELETE}
         for row in bad.keys() - spared:
             self._errors.setdefault(row, bad[row])

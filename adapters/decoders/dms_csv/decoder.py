@@ -288,7 +288,7 @@ class CsvOpener(RecordOpener):
                 opened[indices[at]] = one
         return [opened[index] for index in range(len(records))]
 
-    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - rows of files have no keys
+    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - rows of files have no keys
         return None
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:

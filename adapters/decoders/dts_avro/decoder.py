@@ -207,7 +207,7 @@ class DtsOpener(MessageOpener):
             list(images.values()), self._get_writer(layout), layout.keys, partial(_write_record, fields, images, rest)
         )
 
-    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - its content is unknown
+    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - its content is unknown
         return None
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:

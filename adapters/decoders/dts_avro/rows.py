@@ -76,7 +76,7 @@ def _to_shown(value: Any) -> str | None:
 
 
 def _find_builder(column: ColumnType) -> Build:
-    sent, wanted, source_type, declared, how = column
+    sent, wanted, source_type, declared, mode = column
     if pa.types.is_binary(sent):
         build: Build = _build_bytes
     elif source_type == DECIMAL and pa.types.is_string(sent) and not declared:
@@ -85,7 +85,7 @@ def _find_builder(column: ColumnType) -> Build:
         build = _build_labels
     else:
         build = _text_builder(text_column_reader(column))
-    build = make_lenient(ValueReader(sent, object, build, out_of_range_text=_to_text), how).build
+    build = make_lenient(ValueReader(sent, object, build, out_of_range_text=_to_text), mode).build
     return build if sent == wanted else (lambda values: cast_values(build(values), wanted))
 
 

@@ -78,7 +78,7 @@ def read_values(headers: pa.Array, name: str) -> pa.Array:
     is_named = pc.fill_null(pc.equal(pc.struct_field(flat, "name"), name), False)
     if not pc.any(is_named).as_py():
         return nothing
-    of = pc.list_parent_indices(headers).filter(is_named)
+    parents = pc.list_parent_indices(headers).filter(is_named)
     values = pc.fill_null(pc.struct_field(flat, "value").filter(is_named), b"")
-    all_of_them = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, of.type), len(headers))), 1)
-    return values if of.equals(all_of_them) else values.take(pc.index_in(all_of_them, value_set=of))
+    all_of_them = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, parents.type), len(headers))), 1)
+    return values if parents.equals(all_of_them) else values.take(pc.index_in(all_of_them, value_set=parents))

@@ -80,7 +80,7 @@ _FAMILIES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Spelt]], ...] = (
 
 def type_name(arrow: pa.DataType) -> Spelt:
     """The name of an Arrow type, for all types of Delta tables. Timestamps are in microseconds."""
-    return next(of(arrow) for applies, of in _FAMILIES if applies(arrow))
+    return next(make_name(arrow) for applies, make_name in _FAMILIES if applies(arrow))
 
 
 def find_type_reader(declared: object) -> ValueReader:
@@ -165,13 +165,13 @@ def struct_reader(fields: dict[str, ValueReader]) -> ValueReader:
     return ValueReader(arrow, reader.wire, build)
 
 
-def _placeholder_form(of: str, items: ValueReader) -> str:
+def _placeholder_form(kind: str, items: ValueReader) -> str:
     """The form of the placeholder for a missing value in a collection, from its form in the elements."""
     if items.wire is msgspec.Raw:
-        return f"{of}:raw"
+        return f"{kind}:raw"
     if items.placeholder in ("text", "bytes"):
-        return f"{of}:{items.placeholder}"
-    return f"{of}:int" if pa.types.is_integer(items.type) else ""
+        return f"{kind}:{items.placeholder}"
+    return f"{kind}:int" if pa.types.is_integer(items.type) else ""
 
 
 def _list_offsets(values: Sequence[Any]) -> pa.Array:

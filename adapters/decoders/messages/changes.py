@@ -75,9 +75,9 @@ class MessageFrameDecoder:
         parts: list[Part] = []
         for layout, (places, messages) in by_layout.items():
             block = MessageChangeBlock(select_records(raw, places), messages, table, self._get_reader(layout, table))
-            of, frame = block.build(self._options)
+            numbers, frame = block.build(self._options)
             errors |= {places[i]: reject for i, reject in block.errors.items()}
-            parts.append(([places[i] for i in of], frame))
+            parts.append(([places[i] for i in numbers], frame))
         return parts + reject_records(raw, table, errors)
 
     def _find_fault(self, message: Message | Reject, layout: MessageLayout | None) -> Reject | None:
@@ -121,11 +121,11 @@ class MessageBatchReader:
             return [], range(raw.num_rows)
         whole = len(indices) == raw.num_rows
         records, batch = select_records(raw, None if whole else indices), merge_batches(parts)
-        left, of, frame = MessageColumns(records, batch, table, reader.rows, self._options.epoch).build()
+        left, numbers, frame = MessageColumns(records, batch, table, reader.rows, self._options.epoch).build()
         if whole and not left and batch.message_numbers is None:
             return [(None, frame)], ()
         decoded = set(indices) - {indices[message] for message in left}
-        return [([indices[message] for message in of], frame)], [i for i in range(raw.num_rows) if i not in decoded]
+        return [([indices[message] for message in numbers], frame)], [i for i in range(raw.num_rows) if i not in decoded]
 
     def _find_reader(self, values: pa.Array, table: TableSpec) -> tuple[BatchReader | None, list[int], list[MessageBatch]]:
         """A reader that reads most of the messages, with the indices and contents of those it read. Tries the reader of
@@ -223,11 +223,11 @@ class MessageColumns:
             tx=self._repeat_per_row(self._said.tx),
             unchanged=list_names(self._unsent, count),
         )
-        of: Sequence[int] = range(count) if self._said.message_numbers is None else self._said.message_numbers
+        numbers: Sequence[int] = range(count) if self._said.message_numbers is None else self._said.message_numbers
         if self._left:
-            rows = [row for row, message in enumerate(of) if message not in self._left]
-            frame, of = frame.take(pa.array(rows, pa.int64())), [of[row] for row in rows]
-        return self._left, of, frame
+            rows = [row for row, message in enumerate(numbers) if message not in self._left]
+            frame, numbers = frame.take(pa.array(rows, pa.int64())), [numbers[row] for row in rows]
+        return self._left, numbers, frame
 
     def _repeat_per_row(self, values: pa.Array) -> pa.Array:
         """Values of messages, repeated for each of their rows."""
@@ -298,8 +298,8 @@ class MessageBatch(NamedTuple):
 
 def read_few(batch: MessageContents, reader: TypedRows) -> MessageBatch:
     """The batch of a few messages."""
-    columns, moved = reader.values(batch.rows), reader.find_key_changes(batch.rows, batch.olds)
-    return MessageBatch(batch.ops, len(batch.rows), batch.message_numbers, moved, columns, batch.at, batch.tx, batch.orders)
+    columns, moves = reader.values(batch.rows), reader.find_key_changes(batch.rows, batch.olds)
+    return MessageBatch(batch.ops, len(batch.rows), batch.message_numbers, moves, columns, batch.at, batch.tx, batch.orders)
 
 
 def merge_batches(parts: Sequence[MessageBatch]) -> MessageBatch:
@@ -308,9 +308,9 @@ def merge_batches(parts: Sequence[MessageBatch]) -> MessageBatch:
         return parts[0]
     rows = list(accumulate((part.rows for part in parts), initial=0))
     messages = accumulate((len(part.ops) for part in parts), initial=0)
-    of = None
+    numbers = None
     if any(part.message_numbers is not None for part in parts):
-        of = [
+        numbers = [
             first + one
             for part, first in zip(parts, messages, strict=False)
             for one in part.message_numbers or range(part.rows)
@@ -318,7 +318,7 @@ def merge_batches(parts: Sequence[MessageBatch]) -> MessageBatch:
     return MessageBatch(
         ops=[op for part in parts for op in part.ops],
         rows=rows[-1],
-        message_numbers=of,
+        message_numbers=numbers,
         key_changes=_shift_places([part.key_changes for part in parts], rows),
         columns={name: _merge_column([part.columns[name] for part in parts], rows) for name in parts[0].columns},
         at=pa.concat_arrays([part.at for part in parts]),

@@ -100,8 +100,8 @@ class JsonMessageOpener(MessageOpener):
                 images += [Image(fields, role) for fields in objects if fields is not None]
         return OpenRecord(images, self._get_writer(layout), layout.keys, lambda: msgspec.json.encode(metadata | rows))
 
-    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
-        return open_json_key(key, of)
+    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:
+        return open_json_key(key, record)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The message without its SQL statement."""

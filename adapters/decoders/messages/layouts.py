@@ -57,14 +57,14 @@ class MessageLayout:
 
     def column_types(self, table: TableSpec) -> ColumnTypes:
         """The types of the columns of `table` in messages, with the wanted types."""
-        types = self.unmasked_types() | {name: ColumnType(of, of) for name, of in self.masked.items()}
+        types = self.unmasked_types() | {name: ColumnType(kind, kind) for name, kind in self.masked.items()}
         return {c.name: types[c.name]._replace(wanted=c.type) for c in table.columns if c.name in types}
 
     def unmasked_types(self) -> dict[str, ColumnType]:
         """The types of columns in unmasked messages."""
-        type_names, declared, how = self.type_names, self.declared, self.readings
+        type_names, declared, modes = self.type_names, self.declared, self.readings
         return {
-            c.name: ColumnType(c.type, c.type, type_names.get(c.name, ""), c.name in declared, how.get(c.name, "reject"))
+            c.name: ColumnType(c.type, c.type, type_names.get(c.name, ""), c.name in declared, modes.get(c.name, "reject"))
             for c in self.columns
         }
 
@@ -153,11 +153,11 @@ class MessageLayouts:
                 next_step="Leave the key out of `schema:` to have all columns, with the types of the messages.",
             )
 
-    def _is_first(self, table: str, of: str) -> bool:
+    def _is_first(self, table: str, subject: str) -> bool:
         """True if this was not logged before."""
-        if (table, of) in self._told or len(self._told) >= MAX_TOLD:
+        if (table, subject) in self._told or len(self._told) >= MAX_TOLD:
             return False
-        self._told.add((table, of))
+        self._told.add((table, subject))
         return True
 
     def _find_column(self, table: str, name: str, type_name: str) -> Column:

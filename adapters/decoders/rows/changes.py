@@ -78,8 +78,8 @@ class RowFrameDecoder:
         if good:
             indices = None if len(good) == raw.num_rows else [rows[i] for i in good]
             block = RowChangeBlock(select_records(raw, indices), reader, [decoded[i] for i in good], self._options)
-            of, frame = block.build()
-            yield (of if indices is None else [indices[i] for i in of or range(len(indices))]), frame
+            places, frame = block.build()
+            yield (places if indices is None else [indices[i] for i in places or range(len(indices))]), frame
 
     def _get_reader(self, schema: bytes | None, table: TableSpec) -> RowReader | Reject:
         layout = self._layouts.get_layout(schema, table.name)
@@ -142,14 +142,14 @@ class RowChangeBlock:
         """The changes of these records, in their order; a key change is two rows."""
         elements = self._sequence_elements()
         values = {name: self.reader.read_values(self.rows, name) for name in self.reader.columns}
-        moved = self._find_key_changes()
-        self._refuse_partial_rows(moved, values)
-        ops = [Op.CREATE if i in moved else op for i, op in enumerate(self.ops)]
+        key_changes = self._find_key_changes()
+        self._refuse_partial_rows(key_changes, values)
+        ops = [Op.CREATE if i in key_changes else op for i, op in enumerate(self.ops)]
         frame = self._build_frame(HalfFrame(range(len(self.rows)), ops, values), elements)
-        if not moved:
+        if not key_changes:
             return None, frame
-        indices = list(moved)
-        olds = {name: self._old_values(name, values[name], moved) for name in values}
+        indices = list(key_changes)
+        olds = {name: self._old_values(name, values[name], key_changes) for name in values}
         first = [e.take(pa.array(indices, pa.int64())) for e in elements]
         first[1] = pa.array([0] * len(indices), pa.int64())
         deletes = self._build_frame(HalfFrame(indices, [Op.DELETE] * len(indices), olds), first)
@@ -170,9 +170,9 @@ class RowChangeBlock:
         keys = [self.reader.read_old_values(old_rows, key) for key in self.table.keys if key in self.reader.columns]
         return {i: olds[i] for k, i in enumerate(indices) if any(key[k] is not UNSET for key in keys)}
 
-    def _refuse_partial_rows(self, moved: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
+    def _refuse_partial_rows(self, key_changes: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
         """Reject key changes with missing values: the row with the new key has no older values."""
-        for i in moved:
+        for i in key_changes:
             lacking = [name for name, column_values in values.items() if column_values[i] is UNSET]
             if lacking:
                 reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
@@ -185,9 +185,9 @@ class RowChangeBlock:
             self.errors.setdefault(index, malformed_reject("its before image does not have the types of its schema"))
             return None
 
-    def _old_values(self, name: str, values: Sequence[Any], moved: Mapping[int, Any]) -> list[Any]:
-        olds = self.reader.read_old_values(list(moved.values()), name)
-        return [values[i] if old is UNSET else old for i, old in zip(moved, olds, strict=True)]
+    def _old_values(self, name: str, values: Sequence[Any], key_changes: Mapping[int, Any]) -> list[Any]:
+        olds = self.reader.read_old_values(list(key_changes.values()), name)
+        return [values[i] if old is UNSET else old for i, old in zip(key_changes, olds, strict=True)]
 
     def _sequence_elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""

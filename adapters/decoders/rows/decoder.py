@@ -355,8 +355,8 @@ class RowOpener(EachRecordOpener):
 
         return OpenRecord(images, self._get_writer(layout), self._options.keys_of(record.topic) or (), close)
 
-    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
-        return open_json_key(key, of)
+    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:
+        return open_json_key(key, record)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The value as it is: only records without a value are ignored."""

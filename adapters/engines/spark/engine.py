@@ -246,8 +246,8 @@ class SparkFrames:
             return collect_rejected(to_arrow(rows), ())
         errors = to_arrow(rows.select([column(n) for n in (*RECORD_POSITION, ERROR)]))
         offsets = pc.unique(errors[OFFSET]).to_pylist()
-        near = [to_arrow(frame.filter(column("offset").isin(offsets))) for frame in raw] if offsets else []
-        return collect_rejected(errors, near)
+        records = [to_arrow(frame.filter(column("offset").isin(offsets))) for frame in raw] if offsets else []
+        return collect_rejected(errors, records)
 
 
 def _widen_frame(part: DataFrame, table: TableSpec) -> DataFrame:
@@ -277,12 +277,12 @@ def _split_errors(changes: DataFrame, *, closely: bool = False) -> tuple[DataFra
     """The valid changes with the facts that the driver needs, and the changes with an error. `closely`: with their parts
     of transactions, too."""
     changes, fine = cache_frame(changes), column(ERROR).isNull()
-    seen = (
+    facts = (
         collect_transaction_facts(changes, fine)
         if closely
         else {is_fine: (k, ()) for (is_fine,), k in collect_facts(changes, fine).items()}
     )
-    (good, parts), (bad, of_bad) = seen.get(True, (FrameFacts(), ())), seen.get(False, (FrameFacts(), ()))
+    (good, parts), (bad, of_bad) = facts.get(True, (FrameFacts(), ())), facts.get(False, (FrameFacts(), ()))
     frame = set_facts(filter_rows(changes, fine) if bad.rows else changes, good)
     rejects = set_row_count(filter_rows(changes, ~fine), bad.rows)
     return (set_parts(frame, parts), set_parts(rejects, of_bad)) if closely else (frame, rejects)
@@ -343,8 +343,8 @@ def _doubtful_column(table: TableSpec) -> Column:
 def _cut_frame(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     placed = cache_frame(keep_parents(changes.withColumn(ROW_NUMBER, sf.monotonically_increasing_id()), changes))
     looked = [column(n) for n in (*list_read_columns(table), ROW_NUMBER)]
-    seen = to_arrow(placed.select([*looked, _doubtful_column(table).alias(DOUBTFUL)]))
-    cuts = [seen[ROW_NUMBER][i].as_py() for i in find_cut_places(seen, table)]
+    columns = to_arrow(placed.select([*looked, _doubtful_column(table).alias(DOUBTFUL)]))
+    cuts = [columns[ROW_NUMBER][i].as_py() for i in find_cut_places(columns, table)]
     bounds = list(zip([None, *cuts], [*cuts, None], strict=True))
     return [changes] if not cuts else [_select_between(placed, start, end) for start, end in bounds]
 
@@ -393,17 +393,17 @@ def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
     - Otherwise, and if records are rejected, a second pass adds the route to each record.
     - If tables were dropped, one more job returns where.
     """
-    seen, marks = _count_kinds(raw, decoder)
+    counts, marks = _count_kinds(raw, decoder)
     if get_topic(raw) is not None:
         set_markers(raw, marks)
-    routed = None if _is_routed_by_topic(seen) else _add_routes(raw, decoder)
+    routed = None if _is_routed_by_topic(counts) else _add_routes(raw, decoder)
     kinds: Counter[str] = Counter()
-    for kind, records in seen.items():
+    for kind, records in counts.items():
         kinds.update({kind.ignored: records} if kind.ignored else {})
-    names = sorted({kind.table for kind in seen if kind.table and not kind.bad})
-    runs = [_watch_transactions(run, get_topic(raw)) for name in names for run in _split_runs(raw, routed, name, seen)]
-    topics = {name: frozenset(kind.topic for kind in seen if kind.table == name and not kind.bad) for name in names}
-    rejected = sum(records for kind, records in seen.items() if kind.bad)
+    names = sorted({kind.table for kind in counts if kind.table and not kind.bad})
+    runs = [_watch_transactions(run, get_topic(raw)) for name in names for run in _split_runs(raw, routed, name, counts)]
+    topics = {name: frozenset(kind.topic for kind in counts if kind.table == name and not kind.bad) for name in names}
+    rejected = sum(records for kind, records in counts.items() if kind.bad)
     drops = group_by_table(_read_drops(raw, decoder)) if TABLE_DROPPED in kinds else {}
     return RoutedBatch(tuple(runs), dict(kinds), _select_rejects(raw, routed), rejected, topics, drops)
 
@@ -453,10 +453,10 @@ def _list_kinds(records: pa.Table, decoder: Decoder) -> pa.Table:
     return grouped.rename_columns(SEEN.names)
 
 
-def _is_routed_by_topic(seen: Iterable[RouteKind]) -> bool:
+def _is_routed_by_topic(kinds: Iterable[RouteKind]) -> bool:
     """True if topic and null value determine the route of every record."""
-    ways = Counter((kind.topic, kind.bare) for kind in seen)
-    return not any(kind.bad for kind in seen) and max(ways.values(), default=1) == 1
+    ways = Counter((kind.topic, kind.bare) for kind in kinds)
+    return not any(kind.bad for kind in kinds) and max(ways.values(), default=1) == 1
 
 
 def _add_routes(raw: DataFrame, decoder: Decoder) -> DataFrame:
@@ -489,16 +489,16 @@ def _select_rejects(raw: DataFrame, routed: DataFrame | None) -> DataFrame:
 
 
 def _split_runs(
-    raw: DataFrame, routed: DataFrame | None, table: str, seen: Mapping[RouteKind, int]
+    raw: DataFrame, routed: DataFrame | None, table: str, counts: Mapping[RouteKind, int]
 ) -> Iterator[RecordSlice[DataFrame]]:
     """Slices with one fingerprint each. With several fingerprints they are cut in each partition separately."""
-    kinds = [kind for kind in seen if kind.table == table and not kind.bad]
+    kinds = [kind for kind in counts if kind.table == table and not kind.bad]
     fingerprints = {kind.fingerprint or "" for kind in kinds}
     is_mine = (column(ROUTED["table"]) == table) & column(ROUTED["fingerprint"]).isNotNull()
-    records = sum(seen[kind] for kind in kinds)
+    records = sum(counts[kind] for kind in kinds)
     if len(fingerprints) == 1:
         frame = filter_rows(raw, _matches_kinds(kinds)) if routed is None else _select_bare(filter_rows(routed, is_mine))
-        everything = routed is None and len(kinds) == len(seen)
+        everything = routed is None and len(kinds) == len(counts)
         yield RecordSlice(table, fingerprints.pop(), set_row_count(raw if everything else frame, records))
         return
     together = filter_rows(_add_known_routes(raw, kinds) if routed is None else routed, is_mine)

@@ -58,23 +58,23 @@ def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame
     numbered = _number_changes(changes)
     marked = _last_per_key(numbered, plan, facts) if plan.fold == "last" else _drop_duplicates(numbered, plan, facts)
     marked = cache_frame(keep_parents(marked, changes))
-    seen = _collect_counts(marked, plan, halves=facts.halves > 0)
+    row = _collect_counts(marked, plan, halves=facts.halves > 0)
     rows = marked.filter(column(ROW))
     if plan.has_column_versions:
         rows = rows.sort(ARRIVAL)  # Column versions depend on the order of arrival, and the windows moved the rows.
     frame = keep_parents(rows.select([column(n) for n in names]), marked)
-    frame = set_facts(frame, _facts_of_rows(facts, seen))
-    counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
-    folded = _to_facts(seen, plan) if plan.watermark is None else replace(_to_facts(seen, plan), **_max_event_times(marked))
-    if plan.history and seen["truncates"]:
+    frame = set_facts(frame, _facts_of_rows(facts, row))
+    counts = Counts(folded=row["folded"], superseded=row["superseded"], duplicate=row["duplicate"])
+    folded = _to_facts(row, plan) if plan.watermark is None else replace(_to_facts(row, plan), **_max_event_times(marked))
+    if plan.history and row["truncates"]:
         folded = replace(folded, truncates=_list_truncates(marked, plan))
-    return FoldedChanges(frame, folded, counts, seen["rows"], 0)
+    return FoldedChanges(frame, folded, counts, row["rows"], 0)
 
 
-def _facts_of_rows(facts: FrameFacts, seen: Row) -> FrameFacts:
+def _facts_of_rows(facts: FrameFacts, row: Row) -> FrameFacts:
     """The facts of the folded rows, from the facts of all changes. They lie within the same offsets."""
-    unchanged = facts.unsent if seen["partial"] else frozenset()
-    rows = {"rows": seen["rows"], "partial": seen["partial"], "moves": seen["moves"], "truncates": seen["truncates"]}
+    unchanged = facts.unsent if row["partial"] else frozenset()
+    rows = {"rows": row["rows"], "partial": row["partial"], "moves": row["moves"], "truncates": row["truncates"]}
     return replace(facts, unsent=unchanged, **rows)
 
 
@@ -200,18 +200,18 @@ def _collect_counts(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
     ).collect()[0]
 
 
-def _to_facts(seen: Row, plan: ApplyPlan) -> Facts:
+def _to_facts(row: Row, plan: ApplyPlan) -> Facts:
     return Facts(
-        lowest=_to_sequence_key(seen["lowest"]),
-        highest=_to_sequence_key(seen["highest"]),
-        has_unchanged=seen["unsent"] > 0,
-        has_key_changes=seen["moves"] > 0,
-        has_doubtful_deletes=seen["doubts"] > 0,
-        has_deletes=seen["deletes"] > 0,
-        truncated_at=_to_sequence_key(seen["clear_below"]) if plan.truncates else None,
-        truncate_time=seen["cleared_at"] if plan.truncates else None,
-        newest=seen["newest"],
-        max_delete=_to_sequence_key(seen["deleted"]) if plan.fold == "last" else None,
+        lowest=_to_sequence_key(row["lowest"]),
+        highest=_to_sequence_key(row["highest"]),
+        has_unchanged=row["unsent"] > 0,
+        has_key_changes=row["moves"] > 0,
+        has_doubtful_deletes=row["doubts"] > 0,
+        has_deletes=row["deletes"] > 0,
+        truncated_at=_to_sequence_key(row["clear_below"]) if plan.truncates else None,
+        truncate_time=row["cleared_at"] if plan.truncates else None,
+        newest=row["newest"],
+        max_delete=_to_sequence_key(row["deleted"]) if plan.fold == "last" else None,
     )
 
 

@@ -259,8 +259,8 @@ def _one_of(*values: str) -> frozenset[str]:
     return frozenset(values)
 
 
-def _failure_rule(setting: str, lost: str, of: tuple[str, ...] = ALL) -> SettingRule:
-    return SettingRule(setting, lost, "Set it to fail, or leave it out.", bad=LEFT_OUT, of=of)
+def _failure_rule(setting: str, lost: str, connectors: tuple[str, ...] = ALL) -> SettingRule:
+    return SettingRule(setting, lost, "Set it to fail, or leave it out.", bad=LEFT_OUT, of=connectors)
 
 
 def _null_default_rules(part: str) -> tuple[SettingRule, SettingRule]:

@@ -322,12 +322,12 @@ def _list_within(keys: pa.Table, within: KeyRange | None) -> pa.Table:
     return keys
 
 
-def _compare_keys(left: Sequence[str], right: Sequence[str], how: str) -> str:
+def _compare_keys(left: Sequence[str], right: Sequence[str], operator: str) -> str:
     """A comparison of two keys, column by column: the server can use an index for it, unlike for a row comparison."""
     if len(left) == 1:
-        return f"{left[0]} {how} {right[0]}"
-    rest = _compare_keys(left[1:], right[1:], how)
-    return f"({left[0]} {how[0]} {right[0]} OR ({left[0]} = {right[0]} AND {rest}))"
+        return f"{left[0]} {operator} {right[0]}"
+    rest = _compare_keys(left[1:], right[1:], operator)
+    return f"({left[0]} {operator[0]} {right[0]} OR ({left[0]} = {right[0]} AND {rest}))"
 
 
 # Descriptions of MariaDB tables for backfills, with checks that their changes are sent.

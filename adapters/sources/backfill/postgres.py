@@ -338,11 +338,11 @@ def _object_expression(columns: Sequence[PostgresColumn]) -> str:
     return f"(SELECT row_to_json({whole})::text FROM (SELECT {', '.join(inner)}) AS {whole})"
 
 
-def _compare_keys(table: BackfillTable[PostgresColumn], how: str) -> str:
+def _compare_keys(table: BackfillTable[PostgresColumn], operator: str) -> str:
     """A comparison of the key with given texts."""
     key_columns = ", ".join(_escape_literal(f"t.{quote_name(column.name)}") for column in table.key_columns)
     key_texts = ", ".join(f"%s::text::{_escape_literal(column.sql)}" for column in table.key_columns)
-    return f"ROW({key_columns}) {how} ROW({key_texts})"
+    return f"ROW({key_columns}) {operator} ROW({key_texts})"
 
 
 def _escape_literal(text: str) -> str:

@@ -151,7 +151,7 @@ def guess_schema(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     for fields in objects:
         for column, value in fields.items():
             kinds.setdefault(column, set()).update([] if value is None else [type(value)])
-    return {column: next((name for of, name in TYPES if own and own <= of), "string") for column, own in kinds.items()}
+    return {column: next((name for group, name in TYPES if own and own <= group), "string") for column, own in kinds.items()}
 
 
 def _read_keys(raw: pa.Table) -> list[str]:

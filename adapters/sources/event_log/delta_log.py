@@ -244,12 +244,12 @@ class Backlog:
         if not self._files:
             return None
         wanted = self._gather_ends(reach)
-        near = [(file, self._ranges.read_ranges(file)) for file in self._list_files_below(wanted)]
+        pairs = [(file, self._ranges.read_ranges(file)) for file in self._list_files_below(wanted)]
         # Holes before the first record do not count.
-        firsts = {p: min(r[p.partition][0] for f, r in near if f.topic == p.topic and p.partition in r) for p in wanted}
+        firsts = {p: min(r[p.partition][0] for f, r in pairs if f.topic == p.topic and p.partition in r) for p in wanted}
         ends = _share_reach({p: max(self.next[p], first) for p, first in firsts.items()}, wanted, reach)
         starts = {partition: self.next[partition] for partition in ends}
-        files = [file for file, ranges in near if _has_overlap(file, ranges, starts, ends)]
+        files = [file for file, ranges in pairs if _has_overlap(file, ranges, starts, ends)]
         return ReadWindow(Span(Position(starts), Position(ends)), tuple(files))
 
     def mark_done(self, window: ReadWindow) -> None:

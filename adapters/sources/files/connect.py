@@ -174,12 +174,12 @@ def list_sink_files(path: Place, settle: float) -> list[ArchiveFile]:
 
 
 def _add_parts(values: list[ArchiveFile], part_files: dict[tuple[str, str], ArchiveFile]) -> Iterator[SinkFile]:
-    seen: set[tuple[TopicPartition, str]] = set()
+    part_keys: set[tuple[TopicPartition, str]] = set()
     for file, following in zip(values, [*values[1:], None], strict=False):
         partition = parse_name(file.path).place
         parts = {part: part_files[_record_key(file), part] for part in PARTS if (_record_key(file), part) in part_files}
-        seen |= {(partition, part) for part in parts}
-        lacks = next((part for part in PARTS if (partition, part) in seen and part not in parts), None)
+        part_keys |= {(partition, part) for part in parts}
+        lacks = next((part for part in PARTS if (partition, part) in part_keys and part not in parts), None)
         after = following if following is not None and parse_name(following.path).place == partition else None
         # An executor has a working folder of its own.
         absolute = {part: replace(one, path=one.path.absolute()) for part, one in parts.items()}

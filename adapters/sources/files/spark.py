@@ -76,19 +76,19 @@ class SparkOffsetIndex(OffsetIndex):
 
     def update(self, files: Iterable[ArchiveFile]) -> OffsetIndex:
         """Caches no records, so that one job can read everything."""
-        pieces, moved = self._plan.plan_splits(files), frozenset[str]()
+        pieces, labels = self._plan.plan_splits(files), frozenset[str]()
         while pieces:
             try:
                 slices = read_facts(scan_splits(self._spark, pieces, self._read_bounds, BOUNDS_SCHEMA), pieces)
             except FilesChanged as change:
-                moved |= change.labels
-                pieces = [piece for piece in pieces if piece.file.label not in moved]
+                labels |= change.labels
+                pieces = [piece for piece in pieces if piece.file.label not in labels]
                 continue
             for stretch in (stretch for scanned in slices for stretch in scanned.facts.stretches):
                 self.add_range(TopicPartition(stretch.topic, stretch.partition), stretch.bounds[0], stretch.bounds[-1])
             self._plan.record_slices(slices)
             break
-        self._plan.close(without=moved)
+        self._plan.close(without=labels)
         return self
 
 
@@ -177,12 +177,12 @@ class SparkDelivery:
         self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
     def read(self, files: Iterable[ArchiveFile]) -> None:
-        moved: frozenset[str] = frozenset()
+        labels: frozenset[str] = frozenset()
         for wave in group_splits(self._plan.plan_splits(files), self._options.batch_bytes):
-            moved |= self._read_splits([piece for piece in wave if piece.file.label not in moved])
+            labels |= self._read_splits([piece for piece in wave if piece.file.label not in labels])
             if self._stop.is_set():
                 return
-        self._plan.close(without=moved)
+        self._plan.close(without=labels)
 
     def _read_splits(self, pieces: list[FileSplit]) -> frozenset[str]:
         """Deliver the records of the splits. Returns the files that changed; nothing of these is delivered."""
@@ -289,9 +289,9 @@ def read_facts(frame: DataFrame, pieces: Sequence[FileSplit]) -> list[ScannedSli
 
 def _refuse_changed(pieces: Iterable[FileSplit]) -> None:
     files = {piece.file.label: piece.file for piece in pieces}
-    moved = [label for label, file in files.items() if file.is_replaced]
-    if moved:
-        raise FilesChanged(moved)
+    labels = [label for label, file in files.items() if file.is_replaced]
+    if labels:
+        raise FilesChanged(labels)
 
 
 class SplitPlan:
