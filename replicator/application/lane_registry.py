@@ -436,11 +436,11 @@ def list_lanes(parts: Components) -> list[Lane]:
     for name in sorted(parts.sources):
         source = parts.sources[name]
         lanes += source.event_logs
-        seen = parts.register.load(name)
-        for table in sorted(seen.topics):
+        entry = parts.register.load(name)
+        for table in sorted(entry.topics):
             rules = source.rules_for(table)
             for lane in rules.lanes if rules else ():
-                lanes.append(replace(lane, id=make_refused_id(lane)) if is_target_taken(lane, seen) else lane)
+                lanes.append(replace(lane, id=make_refused_id(lane)) if is_target_taken(lane, entry) else lane)
     return lanes
 
 

@@ -252,8 +252,8 @@ def format_value(value: Any, width: int) -> str:
     Texts are in single quotes, so that blanks at the end show, and `NULL` is no text. A backslash, a line break and other
     invisible characters of a text are escaped.
     """
-    shown, _ = format_pair(value, value, width)
-    return str(shown)
+    text, _ = format_pair(value, value, width)
+    return str(text)
 
 
 def format_pair(expected: Any, actual: Any, width: int) -> tuple[ShownValue, ShownValue]:

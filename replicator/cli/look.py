@@ -106,8 +106,8 @@ def query(
         write_csv(rows)
         return
     result = to_json_rows(rows) if session.as_json else None
-    shown = MAX_SHOWN if limit is None else None
-    session.emit(result, format_count(rows.num_rows, "row"), text=lambda: print_table(table, rows, shown))
+    max_rows = MAX_SHOWN if limit is None else None
+    session.emit(result, format_count(rows.num_rows, "row"), text=lambda: print_table(table, rows, max_rows))
 
 
 def _select_columns(rows: pa.Table, names: list[str]) -> pa.Table:
@@ -156,12 +156,12 @@ def _to_csv_text(value: Any) -> str:
     return json_value if isinstance(json_value, str) else json.dumps(json_value, default=str, ensure_ascii=False)
 
 
-def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
-    """Rows for people: the first `shown` of them, or all."""
+def print_table(name: str, rows: pa.Table, max_rows: int | None = None) -> None:
+    """Rows for people: the first `max_rows` of them, or all."""
     from rich.console import Console
 
-    cut = shown is not None and rows.num_rows > shown
-    rows = rows.slice(0, shown)
+    cut = max_rows is not None and rows.num_rows > max_rows
+    rows = rows.slice(0, max_rows)
     # Text, not strings: brackets in a value are no markup.
     title = to_printable(f"{name}: {'the first ' if cut else ''}{format_count(rows.num_rows, 'row')}")
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH)
@@ -308,23 +308,23 @@ def audit(
             f"Left out: {format_count(read.rejected, 'rejected record')} of {table}. See `replicator dlq list`."
         )
     most = MAX_AUDIT_ROWS if limit is None and not (as_csv or session.as_json) else limit or None
-    shown = rows if most is None else rows.slice(max(0, rows.num_rows - most))
-    _note_unknown(session, shown)
+    newest = rows if most is None else rows.slice(max(0, rows.num_rows - most))
+    _note_unknown(session, newest)
     if as_csv:
-        write_csv(shown)
+        write_csv(newest)
         return
     for sentence in read.missing_sentences:
         session.print_note(sentence)
     summary = "; ".join([f"{table}: {format_count(rows.num_rows, 'change')}", *read.missing_sentences])
-    title = table if shown.num_rows == rows.num_rows else f"{table}, the last of {format_count(rows.num_rows, 'change')}"
-    session.emit(to_json_rows(shown) if session.as_json else None, summary, text=lambda: print_table(title, shown))
+    title = table if newest.num_rows == rows.num_rows else f"{table}, the last of {format_count(rows.num_rows, 'change')}"
+    session.emit(to_json_rows(newest) if session.as_json else None, summary, text=lambda: print_table(title, newest))
 
 
-def _note_unknown(session: CommandSession, shown: pa.Table) -> None:
+def _note_unknown(session: CommandSession, changes: pa.Table) -> None:
     """Explain an empty `changed`: the records do not contain the row before the change."""
     import pyarrow.compute as pc
 
-    unknown = pc.sum(pc.and_(pc.equal(shown["operation"], "u"), pc.is_null(shown["changed"]))).as_py()
+    unknown = pc.sum(pc.and_(pc.equal(changes["operation"], "u"), pc.is_null(changes["changed"]))).as_py()
     if unknown:
         session.print_note(
             f"`changed` is empty in {format_count(unknown, 'update')}: the record does not contain the row before the "

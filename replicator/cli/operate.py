@@ -255,7 +255,7 @@ def refresh(session: CommandSession, projections: tuple[str, ...], full: bool, e
 
 def describe_refresh(result: RefreshResult) -> str:
     """The outcome of a refresh as a line of text."""
-    how = {
+    amount = {
         "current": "nothing has changed",
         "none": "no row that it reads has changed",
         "groups": f"{format_count(result.groups, 'group')}, {format_count(result.rows, 'row')}"
@@ -264,7 +264,7 @@ def describe_refresh(result: RefreshResult) -> str:
         "full": f"{format_count(result.rows, 'row')}, everything: {result.reason}",
     }[result.kind]
     version = "" if result.version is None else f", version {result.version}"
-    return f"{result.name} -> {result.target}: {how}{version}, {result.seconds:.1f} s"
+    return f"{result.name} -> {result.target}: {amount}{version}, {result.seconds:.1f} s"
 
 
 # `replicator compact` and `replicator vacuum`: merge small files, and delete files that are not needed.

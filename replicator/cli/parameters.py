@@ -190,10 +190,10 @@ def _read_names(context: click.Context) -> dict[str, Collection[str]]:
     data: Mapping[str, Any] = document.data
     entries = data["tables"]
     logs = {name for name, sink in data["sinks"].items() if _is_event_log(sink["kind"])}
-    seen = list(_read_register(data, root))
+    register_entries = list(_read_register(data, root))
     lanes = {lane for entry in entries for lane in _list_lanes(entry, data.get("defaults") or {}, logs)}
-    lanes |= {lane for source in seen for lane in source.beginnings}
-    tables = {entry["match"] for entry in entries}.union(*(source.topics for source in seen))
+    lanes |= {lane for source in register_entries for lane in source.beginnings}
+    tables = {entry["match"] for entry in entries}.union(*(source.topics for source in register_entries))
     log_lanes = {lane for lane in lanes if lane.partition(".")[0] in logs}
     return {
         "environments": {file.stem for file in Path(options["config"]).parent.glob("environments/*.yaml")},

@@ -113,16 +113,16 @@ def show_bar(
     columns = (TextColumn("{task.description}"), BarColumn(), records, rate, TimeRemainingColumn(elapsed_when_finished=True))
     total = sum(max(0, offset - first.get(partition, 0)) for partition, offset in end.items())
     ended = threading.Event()
-    with Progress(*columns, console=console) as shown:
-        task = shown.add_task(title, total=total, rate=0.0, records=format_count(total, "record"))
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=total, rate=0.0, records=format_count(total, "record"))
 
         def show() -> None:
             start_count = None
             while not ended.wait(every):
                 record_count = _count_done(status, first, end)
                 start_count = record_count if start_count is None else start_count
-                elapsed = shown.tasks[0].elapsed or 0
-                shown.update(task, completed=record_count, rate=(record_count - start_count) / elapsed if elapsed else 0.0)
+                elapsed = bar.tasks[0].elapsed or 0
+                bar.update(task, completed=record_count, rate=(record_count - start_count) / elapsed if elapsed else 0.0)
 
         thread = threading.Thread(target=show, name="progress", daemon=True)
         thread.start()
@@ -131,7 +131,7 @@ def show_bar(
         finally:
             ended.set()
             thread.join()
-            shown.update(task, completed=_count_done(status, first, end))
+            bar.update(task, completed=_count_done(status, first, end))
 
 
 def _count_done(status: Reporting, first: Mapping[Any, int], end: Mapping[Any, int]) -> int:

@@ -254,9 +254,9 @@ def _print_table(letters: Any) -> None:
     for each in letters:
         by = each.lane or each.stage
         reason = f"[bold]{escape(each.code)}[/bold] {escape(each.sentence)}"
-        seen = each.last_seen.strftime("%Y-%m-%d %H:%M:%S")
+        last_seen = each.last_seen.strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(
-            escape(each.event_id), escape(each.table or "?"), escape(by), reason, seen, str(each.attempts), each.state
+            escape(each.event_id), escape(each.table or "?"), escape(by), reason, last_seen, str(each.attempts), each.state
         )
     Console().print(table)
 
@@ -289,8 +289,8 @@ def _to_printable(data: bytes | None) -> str:
     """Bytes as text that cannot control the terminal."""
     if data is None:
         return "none"
-    shown = to_printable(data[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace"))
-    return shown + (f" ... ({format_count(len(data), 'byte')})" if len(data) > MAX_SHOWN_BYTES else "")
+    text = to_printable(data[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace"))
+    return text + (f" ... ({format_count(len(data), 'byte')})" if len(data) > MAX_SHOWN_BYTES else "")
 
 
 for _command in (list_dead_letters, explain, export, retry, purge):

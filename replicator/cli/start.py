@@ -120,9 +120,9 @@ def _format_tables(tables: list[dict[str, Any]]) -> list[str]:
         count = "" if table["rows"] is None else f"{table['rows']:,}"
         key = ", ".join(table["key"]) or "none"
         rows.append([to_cell(text) for text in (table["table"], count, key, table["replica_identity"], table["policy"])])
-    shown = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    widths = [max(map(len, column)) for column in shown]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*shown, strict=True)]
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*columns, strict=True)]
 
 
 def _print_project(lines: list[str], result: dict[str, Any]) -> None:

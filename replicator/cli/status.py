@@ -298,8 +298,8 @@ def _list_dead_letters(report: dict[str, Any]) -> list[str]:
         ]
     lines += [""] if report.get("rejects") else []
     for one in report.get("rejects", ()):
-        of = f"table {one['table']}" if one["table"] else "a table that could not be read"
-        where = f"source {one['source']}: {format_count(one['records'], 'record')} of {of} rejected since the start"
+        table = f"table {one['table']}" if one["table"] else "a table that could not be read"
+        where = f"source {one['source']}: {format_count(one['records'], 'record')} of {table} rejected since the start"
         lines.append(f"{where}, as {one['code']} in stage {one['stage']}")
     return lines
 
@@ -327,5 +327,5 @@ def _list_cells(lane: dict[str, Any]) -> tuple[str, ...]:
         counts.get("rejected"),
         lane["dead_letters"],
     )
-    shown = ("" if f is None else f"{f:,}" for f in figures)
-    return *(to_cell(lane[name]) for name in ("id", "table", "policy", "status")), *shown
+    cells = ("" if f is None else f"{f:,}" for f in figures)
+    return *(to_cell(lane[name]) for name in ("id", "table", "policy", "status")), *cells

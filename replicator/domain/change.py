@@ -98,7 +98,7 @@ def changes_schema(table: TableSpec) -> pa.Schema:
 
     For `d` the columns hold the before image as sent; for `t` all are null.
     """
-    moved = [pa.field(OLD_KEY, key_struct(table))] if table.keys else []
+    old_key = [pa.field(OLD_KEY, key_struct(table))] if table.keys else []
     return pa.schema(
         [
             pa.field(OP, pa.string()),
@@ -110,7 +110,7 @@ def changes_schema(table: TableSpec) -> pa.Schema:
             pa.field(TX, pa.string()),
             pa.field(ERROR, pa.string()),
             pa.field(UNCHANGED, pa.list_(pa.string())),
-            *moved,
+            *old_key,
             pa.field(KEY_CHANGE_DELETE, pa.bool_()),
             *(pa.field(c.name, c.type) for c in table.columns),
         ]

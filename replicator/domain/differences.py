@@ -192,8 +192,8 @@ def _to_text(value: Any) -> str:
         value = Decimal(repr(value))
     if isinstance(value, Decimal):
         return format(NUMBERS.normalize(value), "f") if value else "0"
-    shown = to_shown(value)
-    return shown if isinstance(shown, str) else json.dumps(shown, sort_keys=True, ensure_ascii=False)
+    plain_value = to_shown(value)
+    return plain_value if isinstance(plain_value, str) else json.dumps(plain_value, sort_keys=True, ensure_ascii=False)
 
 
 def to_key_texts(columns: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -292,7 +292,7 @@ def _hash_values(values: list[Any]) -> bytes:
 
 
 def _add_differences(
-    diff: TableDiff, tables: tuple[pa.Table, pa.Table], pairs: Sequence[tuple[int, int]], by: Sequence[str], shown: int
+    diff: TableDiff, tables: tuple[pa.Table, pa.Table], pairs: Sequence[tuple[int, int]], by: Sequence[str], max_shown: int
 ) -> None:
     """Add the columns in which the rows of `pairs` differ."""
     for start in range(0, len(pairs), BATCH_ROWS):
@@ -301,7 +301,7 @@ def _add_differences(
         for one, other in zip(old_rows, new_rows, strict=True):
             changed = {name: [one[name], other[name]] for name in one if repr(one[name]) != repr(other[name])}
             diff.columns.update(list(changed))
-            if len(diff.first["differing"]) < shown:
+            if len(diff.first["differing"]) < max_shown:
                 diff.first["differing"].append({"key": _select_columns(one, by), "columns": changed})
 
 

@@ -148,11 +148,11 @@ def plan_refresh(
     for name, read in now.items():
         if read.table_id != last.reads[name].table_id or read.version < last.reads[name].version:
             return RefreshWork(reason=f"the table of {name} was created again")
-    moved = [one for one in projection.inputs if now[one.name] != last.reads[one.name]]
-    if not moved:
+    inputs = [one for one in projection.inputs if now[one.name] != last.reads[one.name]]
+    if not inputs:
         return None
     return _plan_groups(
-        projection, ((one, touched(one, last.reads[one.name].version, now[one.name].version)) for one in moved)
+        projection, ((one, touched(one, last.reads[one.name].version, now[one.name].version)) for one in inputs)
     )
 
 

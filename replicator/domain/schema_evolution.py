@@ -222,19 +222,19 @@ def list_changes(older: TableSpec, newer: TableSpec, renames: tuple[tuple[str, s
     """The differences between two schemas of a table, in the order of the columns. The nullability and the order of
     columns do not count. A key that is unknown in `older` may become known."""
     old, new = ({c.name: c for c in table.columns} for table in (older, newer))
-    moved = {a: b for a, b in renames if a in old and a not in new and b in new and b not in old}
+    new_names = {a: b for a, b in renames if a in old and a not in new and b in new and b not in old}
     changes = [*_list_key_changes(older, newer)]
     for name, column in old.items():
-        if name in moved:
-            changes.append(SchemaChange(SchemaChangeKind.RENAMED, name, to=moved[name]))
-        after = new.get(moved.get(name, name))
+        if name in new_names:
+            changes.append(SchemaChange(SchemaChangeKind.RENAMED, name, to=new_names[name]))
+        after = new.get(new_names.get(name, name))
         if after is None:
             changes.append(SchemaChange(SchemaChangeKind.DROPPED, name, before=_describe_column(column)))
         elif (kind := classify_type_change(column, after)) is not None:
             kind = SchemaChangeKind.KEY_CHANGED if name in older.keys and kind is SchemaChangeKind.TYPE_CHANGED else kind
             label = f"type of key column {name!r}" if kind is SchemaChangeKind.KEY_CHANGED else name
             changes.append(SchemaChange(kind, label, _describe_column(column), _describe_column(after)))
-    added = (c for c in newer.columns if c.name not in old and c.name not in moved.values())
+    added = (c for c in newer.columns if c.name not in old and c.name not in new_names.values())
     return (*changes, *(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in added))
 
 

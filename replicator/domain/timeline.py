@@ -79,8 +79,8 @@ def build_timeline(frames: Frames, key: Key) -> list[HistoryEntry]:
 
 def find_old_keys(frames: Frames) -> set[Key]:
     """The former keys of rows after key changes."""
-    moved = ((change[OLD_KEY], table) for _, change, table in _sort_changes(frames) if change.get(OLD_KEY) is not None)
-    return {tuple(old[name] for name in table.keys) for old, table in moved}
+    old_keys = ((change[OLD_KEY], table) for _, change, table in _sort_changes(frames) if change.get(OLD_KEY) is not None)
+    return {tuple(old[name] for name in table.keys) for old, table in old_keys}
 
 
 def _sort_changes(frames: Frames) -> Iterable[tuple[tuple[Any, ...], Row, TableSpec]]:
@@ -100,24 +100,24 @@ class _RowStates:
 
     def apply_change(self, sequence: tuple[Any, ...], change: Row, table: TableSpec, key: Key) -> list[HistoryEntry]:
         """Apply a change. Returns its entry if it belongs to `key`."""
-        of = tuple(change[name] for name in table.keys)
+        row_key = tuple(change[name] for name in table.keys)
         if change[OP] == Op.TRUNCATE:
             before = self.alive.get(key)
             self.alive.clear()
             return [] if before is None else [_make_entry(sequence, change, before[0], None)]
-        if self.last.get(of) == sequence:
+        if self.last.get(row_key) == sequence:
             return []
-        self.last[of] = sequence
+        self.last[row_key] = sequence
         origin = change.get(OLD_KEY)
-        old = of if origin is None else tuple(origin[name] for name in table.keys)
-        before = self.alive.get(old, None if old == of else self.deleted.get(old))
+        old = row_key if origin is None else tuple(origin[name] for name in table.keys)
+        before = self.alive.get(old, None if old == row_key else self.deleted.get(old))
         after = None if change[OP] == Op.DELETE else _compute_after(change, table.column_names, before)
         if after is not None:
-            self.alive[of] = after
-        elif of in self.alive:
-            self.deleted[of] = self.alive.pop(of)
+            self.alive[row_key] = after
+        elif row_key in self.alive:
+            self.deleted[row_key] = self.alive.pop(row_key)
         sent = _select_sent(change, table.column_names) if after is None else None
-        return [_make_entry(sequence, change, before[0] if before else sent, after and after[0])] if of == key else []
+        return [_make_entry(sequence, change, before[0] if before else sent, after and after[0])] if row_key == key else []
 
 
 def _make_entry(sequence: tuple[Any, ...], change: Row, before: Row | None, after: Row | None) -> HistoryEntry:

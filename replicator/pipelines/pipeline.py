@@ -285,11 +285,11 @@ FLOW_KEYS = frozenset(
 """Parameters of flows that are keys of a `to` entry."""
 
 
-def _to_keys(keys: Keys, of: str, at: Origin) -> dict[str, Any]:
-    config = {key: to_config_value(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
+def _to_keys(keys: Keys, subject: str, at: Origin) -> dict[str, Any]:
+    config = {key: to_config_value(value, f"'{key}' {subject}", at) for key, value in keys.items() if value is not None}
     if config.get("stored_as_scd_type") == "bitemporal":
         raise make_config_error(
-            at, "not_supported", f"'stored_as_scd_type' {of} is 'bitemporal', which is not supported", BITEMPORAL
+            at, "not_supported", f"'stored_as_scd_type' {subject} is 'bitemporal', which is not supported", BITEMPORAL
         )
     return config
 

@@ -160,9 +160,9 @@ def read_rows_as_of(
 
     Fatal if the log has nothing that old. DataLoss if it lacks some of these records. ReadTimeout after `seconds`.
     """
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         if folder is None:
-            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="replicator-then-")))
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replicator-then-")))
         base = copy_newest(parts, lane, folder, at.until)
         if base is not None:
             tell(f"starting from snapshot {base.number}, which ends at {base.newest}")

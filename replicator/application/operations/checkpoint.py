@@ -428,9 +428,9 @@ def get_removed(parts: Components, lane: Lane) -> Position:
 
 def list_topics(parts: Components, lane: Lane, base: Checkpoint | None = None) -> Collection[str]:
     """The topics with records of the lane's table, as this pipeline has read them. Empty if none yet."""
-    seen = parts.register.load(lane.source).topics.get(lane.table, frozenset())
+    topics = parts.register.load(lane.source).topics.get(lane.table, frozenset())
     before = {partition.topic for partition in base.position} if base else set()
-    return {*seen, *before, BACKFILL_TOPICS + lane.table} if seen else ()
+    return {*topics, *before, BACKFILL_TOPICS + lane.table} if topics else ()
 
 
 def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Checkpoint | None) -> Checkpoint:
@@ -445,8 +445,8 @@ def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Chec
         require_feature(sink.features.erasure, STORES_NONE).end_versions(then)
         rows = require_feature(sink.features.count_rows, STORES_NONE)(then)
     begun = lake.register.load(lane.source).beginnings.get(then.id, Position())
-    with closing(parts.open_sink(parts.find_log(lane.table).sink)) as opened:
-        find_newest_time = require_feature(opened.features.find_newest_time, "the event log finds no records by their time")
+    with closing(parts.open_sink(parts.find_log(lane.table).sink)) as reader:
+        find_newest_time = require_feature(reader.features.find_newest_time, "the event log finds no records by their time")
         newest = find_newest_time(last.position if last else Position(), state.position)
     times = [time for time in (newest, last.newest if last else None) if time is not None]
     topics = {partition.topic for partition in state.position}
@@ -600,9 +600,9 @@ def _copy_register(parts: Components, rebuild_parts: Components, source: tuple[P
     folder, origin = source
     pipeline = parts.pipeline
     registers = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
-    seen = FileRegister(registers).load(rebuilt.source)
-    beginnings = {rebuilt.id: seen.beginnings.get(origin.id, Position())}
-    rebuild_parts.register.save(rebuilt.source, replace(seen, beginnings=beginnings))
+    entry = FileRegister(registers).load(rebuilt.source)
+    beginnings = {rebuilt.id: entry.beginnings.get(origin.id, Position())}
+    rebuild_parts.register.save(rebuilt.source, replace(entry, beginnings=beginnings))
 
 
 def _copy_dead_letters(parts: Components, rebuild_parts: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
@@ -637,28 +637,28 @@ def refuse_incomplete(parts: Components, lane: Lane, begun: Position, step: str)
         live: LaneState | None = sink.state(lane)
     if live is None:
         return
-    seen = parts.register.load(log.source)
-    first = seen.beginnings.get(lane.id, Position())
+    entry = parts.register.load(log.source)
+    first = entry.beginnings.get(lane.id, Position())
     needed = {p: first.get(p, 0) for p, offset in live.position.items() if offset > first.get(p, 0)}
-    starts = (_find_log_start(parts, lane, seen, log), _read_first_offsets(parts, log), begun)
+    starts = (_find_log_start(parts, lane, entry, log), _read_first_offsets(parts, log), begun)
     refuse_missing_records(lane, log.sink, needed, starts, step)
 
 
-def _find_log_start(parts: Components, lane: Lane, seen: RegisterEntry, log: Lane) -> Position:
+def _find_log_start(parts: Components, lane: Lane, entry: RegisterEntry, log: Lane) -> Position:
     """The start position of the log, without partitions that have lost their first records.
 
     For a log in a database, whose rows anyone may delete, only its first records prove that.
     """
     if parts.sinks[log.sink].is_log_in_database:
         return Position()
-    began = seen.beginnings.get(log.id, Position())
+    began = entry.beginnings.get(log.id, Position())
     removed = get_removed(parts, lane)
     return began.only(partition for partition in began if partition not in removed)
 
 
 def _read_first_offsets(parts: Components, log: Lane) -> Position:
-    with closing(parts.open_log(log)) as opened:
-        first_offsets: Position = opened.start()
+    with closing(parts.open_log(log)) as source:
+        first_offsets: Position = source.start()
         return first_offsets
 
 

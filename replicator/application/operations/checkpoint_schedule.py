@@ -221,11 +221,11 @@ def find_unneeded(parts: Components, source: str, log: str) -> Position:
     Partitions of which all records are needed are left out: a table with a lane without a checkpoint, or a lane
     that has not started.
     """
-    seen = parts.register.load(source)
-    with ExitStack() as opened:
-        states = _LanePositions(parts, opened)
+    entry = parts.register.load(source)
+    with ExitStack() as stack:
+        states = _LanePositions(parts, stack)
         end = states.get_position(make_event_log_lane(parts.pipeline, source, log))
-        offsets = {p: min([end[p], *_list_needed_offsets(parts, (source, log, seen), p, states)]) for p in end}
+        offsets = {p: min([end[p], *_list_needed_offsets(parts, (source, log, entry), p, states)]) for p in end}
     return Position({partition: offset for partition, offset in offsets.items() if offset > 0})
 
 
@@ -233,8 +233,8 @@ def _list_needed_offsets(
     parts: Components, of_log: tuple[str, str, RegisterEntry], partition: TopicPartition, states: _LanePositions
 ) -> Iterator[int]:
     """For each reader of a partition the first offset that it needs."""
-    source, log, seen = of_log
-    tables = [table for table, topics in seen.topics.items() if partition.topic in topics]
+    source, log, entry = of_log
+    tables = [table for table, topics in entry.topics.items() if partition.topic in topics]
     if not tables:
         yield 0  # The tables of the topic are unknown.
     for table in tables:
@@ -267,8 +267,8 @@ def _list_layer_offsets(parts: Components, log: str, partition: TopicPartition, 
 class _LanePositions:
     """The positions of lanes, from their sinks. An unavailable sink raises, so that nothing is removed by a guess."""
 
-    def __init__(self, parts: Components, opened: ExitStack) -> None:
-        self._parts, self._opened = parts, opened
+    def __init__(self, parts: Components, stack: ExitStack) -> None:
+        self._parts, self._opened = parts, stack
         self._sinks: dict[str, Any] = {}
         self._known: dict[str, Position] = {}
         self.lanes: Sequence[Lane] = list_lanes(parts)

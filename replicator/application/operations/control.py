@@ -180,18 +180,18 @@ def reset_lane(sink: Sink[F], lane: Lane) -> LaneState | None:
 
 def describe_missing_when_stopped(source: Source[F], register: Register, lane: Lane, marks: str = "") -> Sequence[str]:
     """`lane_registry.describe_missing` while the daemon does not run. `marks`: the transaction topic, if any."""
-    seen = register.load(lane.source)
-    topics = seen.topics.get(lane.table, frozenset())
-    begun = seen.beginnings.get(lane.id, Position())
+    entry = register.load(lane.source)
+    topics = entry.topics.get(lane.table, frozenset())
+    begun = entry.beginnings.get(lane.id, Position())
     return describe_missing(source, lane, begun, lambda p: p.topic != marks and (not lane.table or p.topic in topics))
 
 
 def resync_stopped(sink: Sink[F], source: Source[F], register: Register, lane: Lane) -> None:
     """`Control.resync` while the daemon does not run: the lane loads again at the next start."""
-    seen = register.load(lane.source)
-    topics = seen.topics.get(lane.table, frozenset())
+    entry = register.load(lane.source)
+    topics = entry.topics.get(lane.table, frozenset())
     begin = Position({p: o for p, o in source.start().items() if not lane.table or p.topic in topics})
-    register.save(lane.source, replace(seen, beginnings={**seen.beginnings, lane.id: begin}))
+    register.save(lane.source, replace(entry, beginnings={**entry.beginnings, lane.id: begin}))
     sink.reset(lane)
 
 

@@ -91,9 +91,9 @@ class DiffTotals:
         self.missing += not is_present
         if len(self.differences) < show:
             kind: DifferenceKind = "different" if is_present else "missing"
-            shown = {name: to_shown(value) for name, value in key.items()}
+            row_key = {name: to_shown(value) for name, value in key.items()}
             reason = f"The lane rejects this row ({letter.code}): {letter.sentence}"
-            self.differences.append(RowDifference(kind, shown, {}, reason))
+            self.differences.append(RowDifference(kind, row_key, {}, reason))
 
     def add(self, diff: RowDiff, rows: int, show: int) -> None:
         """Add the comparison of some rows."""

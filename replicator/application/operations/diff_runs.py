@@ -177,11 +177,11 @@ def remove_unfinished(folder: Path, lane: str) -> None:
 @contextmanager
 def open_work_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder for a comparison, as of `open_temporary_folder`. In /tmp if the state folder cannot be written."""
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
-            work_folder = opened.enter_context(open_temporary_folder(_get_temporary(folder).absolute()))
+            work_folder = stack.enter_context(open_temporary_folder(_get_temporary(folder).absolute()))
         except OSError:
-            work_folder = Path(opened.enter_context(TemporaryDirectory(prefix="replicator-diff-")))
+            work_folder = Path(stack.enter_context(TemporaryDirectory(prefix="replicator-diff-")))
         yield work_folder
 
 

@@ -44,8 +44,8 @@ def find_lane_to_drop(parts: Components, name: str) -> DropScope:
     _refuse_event_logs(parts, name)
     _refuse_stored_events(parts, name)
     lanes, refused = _list_candidates(parts, name)
-    with ExitStack() as opened:
-        removals = _open_removals(parts, {lane.sink for lane in lanes}, opened)
+    with ExitStack() as stack:
+        removals = _open_removals(parts, {lane.sink for lane in lanes}, stack)
         scopes = [
             DropScope(lane, list_artifacts(removals[lane.sink], parts.register, parts.sources, lane))
             for lane in lanes
@@ -70,8 +70,8 @@ def drop_lane(parts: Components, lane: Lane) -> None:
     """Remove the lane and its target. Fenced, without any removal, if an instance writes it. ConfigProblem as
     `find_lane_to_drop`."""
     _refuse_out_of_reach(parts, lane)
-    with _hold_lane(parts, lane), ExitStack() as opened:
-        removal = _open_removals(parts, {lane.sink}, opened)[lane.sink]
+    with _hold_lane(parts, lane), ExitStack() as stack:
+        removal = _open_removals(parts, {lane.sink}, stack)[lane.sink]
         remove_lane(removal, parts.register, parts.sources, lane)
     # The state of a rebuild would stop the retention of its event log.
     shutil.rmtree(get_rebuild_folder(parts, lane.id), ignore_errors=True)
@@ -96,9 +96,9 @@ def remove_lane(removal: LaneRemoval, register: Register, sources: Iterable[str]
     """
     removal.drop(lane)
     for name in _list_registered_sources(register, sources, lane):
-        seen = register.load(name)
-        others = {other: begun for other, begun in seen.beginnings.items() if other != lane.id}
-        register.save(name, replace(seen, beginnings=others))
+        entry = register.load(name)
+        others = {other: begun for other, begun in entry.beginnings.items() if other != lane.id}
+        register.save(name, replace(entry, beginnings=others))
 
 
 def _make_register_artifact(lane: Lane, source: str) -> LaneArtifact:
@@ -110,9 +110,9 @@ def _list_registered_sources(register: Register, sources: Iterable[str], lane: L
     return [name for name in sources if lane.id in register.load(name).beginnings]
 
 
-def _open_removals(parts: Components, names: set[str], opened: ExitStack) -> dict[str, LaneRemoval]:
-    """By sink, its removal of lanes, if it has one. The sinks are closed with `opened`."""
-    sinks = {name: opened.enter_context(closing(parts.open_sink(name, "drop"))) for name in sorted(names)}
+def _open_removals(parts: Components, names: set[str], stack: ExitStack) -> dict[str, LaneRemoval]:
+    """By sink, its removal of lanes, if it has one. The sinks are closed with `stack`."""
+    sinks = {name: stack.enter_context(closing(parts.open_sink(name, "drop"))) for name in sorted(names)}
     return {name: removal for name, sink in sinks.items() if (removal := sink.features.removal) is not None}
 
 
@@ -192,10 +192,10 @@ def _make_not_found_error(parts: Components, name: str, unable: Sequence[str]) -
             next_step="Remove the target with the tools of the sink's own system.",
         )
     lanes = [lane for lane in list_lanes(parts) if lane.table]
-    near = suggest_name(name, {text for lane in lanes for text in (lane.id, lane.into, lane.table)})
-    near = near and f"{near[:1].upper()}{near[1:]}"
+    hint = suggest_name(name, {text for lane in lanes for text in (lane.id, lane.into, lane.table)})
+    hint = hint and f"{hint[:1].upper()}{hint[1:]}"
     listing = "`replicator lanes list` names the targets of the config."
-    return ConfigProblem(f"no sink has a target {name!r}", next_step=f"{near} {listing}".strip())
+    return ConfigProblem(f"no sink has a target {name!r}", next_step=f"{hint} {listing}".strip())
 
 
 @contextmanager

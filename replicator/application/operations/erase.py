@@ -115,10 +115,10 @@ def find_row(
     """
     name = _find_source(parts, table, source)
     rules = cast(TableRules, parts.sources[name].rules_for(table))
-    with _hold_instance(parts), ExitStack() as opened:
+    with _hold_instance(parts), ExitStack() as stack:
         _refuse_stored_events(parts, table, rules)
         targets = [*_list_targets(parts, rules, name), *list_rebuilds(parts, table, name)]
-        sinks = [(lane, _open_sink(parts, lane, opened)) for lane in targets]
+        sinks = [(lane, _open_sink(parts, lane, stack)) for lane in targets]
         for lane, sink in sinks:
             _require_erasure(sink.features.erasure, lane)
         spec = _find_schema(parts, table, name, sinks)
@@ -135,12 +135,12 @@ def erase_row(
     parts: Components, open_refresher: OpenRefresher, scope: ErasureScope, *, end_versions: bool, report: ShowLine
 ) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`."""
-    with _hold_instance(parts), ExitStack() as opened:
+    with _hold_instance(parts), ExitStack() as stack:
         targets: list[tuple[Lane, KeyErasure]] = [
-            (lane, _require_erasure(_open_sink(parts, lane, opened).features.erasure, lane)) for lane in scope.targets
+            (lane, _require_erasure(_open_sink(parts, lane, stack).features.erasure, lane)) for lane in scope.targets
         ]
-        stores: list[Any] = [opened.enter_context(closing(parts.open_dead_letters()))]
-        for lane, copy, rejected in open_checkpoints(parts, scope.table, scope.source, opened):
+        stores: list[Any] = [stack.enter_context(closing(parts.open_dead_letters()))]
+        for lane, copy, rejected in open_checkpoints(parts, scope.table, scope.source, stack):
             targets.append((lane, copy))
             stores.append(rejected)
         for lane in scope.targets:
@@ -151,7 +151,7 @@ def erase_row(
             if (spilled := folder / parts.pipeline / SPILL_FOLDER).exists():
                 shutil.rmtree(spilled)
         logs = [
-            (lane, _require_erasure(_open_sink(parts, lane, opened).features.record_erasure, lane)) for lane in scope.logs
+            (lane, _require_erasure(_open_sink(parts, lane, stack).features.record_erasure, lane)) for lane in scope.logs
         ]
         topics = parts.register.load(scope.source).topics.get(scope.table, frozenset()) | {BACKFILL_TOPICS + scope.table}
         erasure = Erasure(scope.source, scope.table, scope.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
@@ -301,14 +301,14 @@ class _RecordSearch:
 
     def find_positions(self, frames: Iterable[pa.Table], tell: Callable[[str], None]) -> list[tuple[str, int, int]]:
         """Topic, partition and offset of the records of the key."""
-        positions, seen = [], 0
+        positions, count = [], 0
         for raw in frames:
             hits = pa.array(self.find_matches(raw), pa.bool_())
             at = raw.filter(hits)
             positions += list(zip(*(at[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True))
-            if (seen + raw.num_rows) // 1_000_000 > seen // 1_000_000:
-                tell(f"{format_count(seen + raw.num_rows, 'record')} of the event log read, {len(positions):,} of the key")
-            seen += raw.num_rows
+            if (count + raw.num_rows) // 1_000_000 > count // 1_000_000:
+                tell(f"{format_count(count + raw.num_rows, 'record')} of the event log read, {len(positions):,} of the key")
+            count += raw.num_rows
         return positions
 
 
@@ -361,8 +361,8 @@ def _list_targets(parts: Components, rules: TableRules, source: str) -> Iterator
             yield lane
 
 
-def _open_sink(parts: Components, lane: Lane, opened: ExitStack) -> Sink[Any]:
-    return opened.enter_context(closing(parts.open_sink(lane.sink, "rewrite")))
+def _open_sink(parts: Components, lane: Lane, stack: ExitStack) -> Sink[Any]:
+    return stack.enter_context(closing(parts.open_sink(lane.sink, "rewrite")))
 
 
 def _require_erasure(erasure: T | None, lane: Lane) -> T:
@@ -444,11 +444,11 @@ def list_stores(parts: Components, table: str, source: str) -> list[CheckpointSt
     return stores
 
 
-def make_checkpoint_erasure(lake: Sink[Any], of: Lane) -> KeyErasure:
-    """Erases keys from the copy of the lane `of` in a checkpoint. Its older versions are deleted at once, because nothing
+def make_checkpoint_erasure(lake: Sink[Any], lane: Lane) -> KeyErasure:
+    """Erases keys from the copy of `lane` in a checkpoint. Its older versions are deleted at once, because nothing
     reads them."""
     erasure = require_feature(lake.features.erasure, STORES_NONE)
-    then = make_rebuild_lane(of, AS_OF_FOLDER)  # The lane has another name here.
+    then = make_rebuild_lane(lane, AS_OF_FOLDER)  # The lane has another name here.
     return KeyErasure(
         erase=lambda _, key: replace(erasure.erase(then, key), versions=erasure.end_versions(then)),
         end_versions=lambda _: erasure.end_versions(then),

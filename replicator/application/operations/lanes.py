@@ -43,11 +43,11 @@ def find_source_table(parts: Components, name: str) -> str:
 
     Searches tables that were read so far or have an exact entry; `name` if none matches. ConfigProblem for several.
     """
-    seen = {table for source in parts.sources.values() for table in source.tables}
+    tables = {table for source in parts.sources.values() for table in source.tables}
     for source, rules in parts.sources.items():
-        seen |= {table for table in parts.register.load(source).topics if rules.rules_for(table) is not None}
-    matching = sorted(table for table in seen if get_unqualified_name(table) == name)
-    if name in seen or not matching:
+        tables |= {table for table in parts.register.load(source).topics if rules.rules_for(table) is not None}
+    matching = sorted(table for table in tables if get_unqualified_name(table) == name)
+    if name in tables or not matching:
         return name
     if len(matching) > 1:
         raise ConfigProblem(f"there are several tables {name!r}", next_step=f"Name one: {', '.join(matching)}.")
@@ -83,8 +83,8 @@ def read_status(parts: Components) -> dict[str, Any]:
     """The status of every lane from its sink, in the form of the daemon's status."""
     all_lanes, counts = list_lanes(parts), count_open_dead_letters(parts)
     waiting = _group_by_lane(all_lanes, counts)
-    with ExitStack() as opened:
-        reader = _SinkReader(parts, opened)
+    with ExitStack() as stack:
+        reader = _SinkReader(parts, stack)
         lanes = [{**reader.read_lane(lane), "dead_letters": waiting.get(lane.id)} for lane in all_lanes]
     state = {"running": False, "ready": False, "unready": ["the daemon does not run"], "engine_page": None}
     counted = {"dead_letters": list_open_dead_letters(counts)}
@@ -113,8 +113,8 @@ class _SinkReader:
     """Reads the state of lanes from sinks. A sink that does not answer is not used again, because each read waits
     for it."""
 
-    def __init__(self, parts: Components, opened: ExitStack) -> None:
-        self._parts, self._opened = parts, opened
+    def __init__(self, parts: Components, stack: ExitStack) -> None:
+        self._parts, self._opened = parts, stack
         self._sinks: dict[str, Any] = {}
         self._away: dict[str, tuple[Lane, Retryable]] = {}
 
@@ -207,10 +207,10 @@ def accept_schema(parts: Components, lane_id: str, number: int) -> None:
 def skip_lane(parts: Components, lane_id: str, until: Position | None) -> LaneState | None:
     """Move a lane's position without applying anything; returns its new state. ConfigProblem as `check_skip`."""
     lane = _find_writable_lane(parts, lane_id)
-    seen = parts.register.load(lane.source)
-    topics = seen.topics.get(lane.table, frozenset())
+    entry = parts.register.load(lane.source)
+    topics = entry.topics.get(lane.table, frozenset())
     with closing(parts.open_sink(lane.sink, "write")) as sink, closing(parts.open_source(lane.source)) as source:
-        begun = seen.beginnings.get(lane.id, Position())
+        begun = entry.beginnings.get(lane.id, Position())
         at = LanePosition.from_state(lane, sink.state(lane), begun, lambda p: not lane.table or p.topic in topics)
         return apply_skip(sink, lane, check_skip(source, at, until))
 
@@ -223,9 +223,9 @@ def read_schema_history(parts: Components, table: str) -> list[dict[str, Any]]:
     if not matching:
         tables = ", ".join(sorted({lane.table for lane in lanes})) or "none yet"
         raise ConfigProblem(f"no lane has a table {table!r}", next_step=f"The tables are: {tables}.")
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         names_of_sinks = dict.fromkeys(lane.sink for lane in matching)
-        sinks = {name: opened.enter_context(closing(parts.open_sink(name))) for name in names_of_sinks}
+        sinks = {name: stack.enter_context(closing(parts.open_sink(name))) for name in names_of_sinks}
         return [
             {
                 "lane": lane.id,

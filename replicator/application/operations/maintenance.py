@@ -59,13 +59,13 @@ def _run_each(
     targets = _list_targets(parts)
     _refuse_unknown(names, targets)
     selection = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         owners: dict[str, Any] = {}
         for label, lane in selection.items():
             name = lane.sink if lane is not None else DEAD_LETTERS
             if name not in owners:
                 adapter: Any = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()
-                opened.callback(adapter.close)
+                stack.callback(adapter.close)
                 owners[name] = adapter.features
             if (act := getattr(owners[name], verb)) is not None:
                 yield _run_one(label, partial(act, *([] if lane is None else [lane]), *options, **more))
@@ -102,8 +102,8 @@ def _is_named(label: str, lane: Lane | None, names: Sequence[str]) -> bool:
 def _refuse_unknown(names: Sequence[str], targets: dict[str, Lane | None]) -> None:
     for name in names:
         if not any(_is_named(label, lane, [name]) for label, lane in targets.items()):
-            near = suggest_name(name, targets)
+            hint = suggest_name(name, targets)
             raise ConfigProblem(
                 f"there is no target {name!r}",
-                next_step=f"{near[:1].upper()}{near[1:]} The targets are: {', '.join(targets)}.".strip(),
+                next_step=f"{hint[:1].upper()}{hint[1:]} The targets are: {', '.join(targets)}.".strip(),
             )

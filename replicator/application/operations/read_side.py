@@ -102,20 +102,20 @@ def read_target(
     request = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
     sink, table = _split_name(parts, name)
     if sink is not None:
-        with _open_sink(parts, sink) as opened:
+        with _open_sink(parts, sink) as open_sink:
             try:
-                return _read_rows(parts, (sink, table), opened, request, tell)
+                return _read_rows(parts, (sink, table), open_sink, request, tell)
             except Fatal as error:
-                if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(opened):
+                if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(open_sink):
                     raise
                 raise ConfigProblem(error.sentence, next_step=error.next_step) from error
     seen: dict[str, list[str]] = {}
     for candidate, table in _list_candidates(parts, name):
-        with closing(parts.open_sink(candidate)) as opened:
+        with closing(parts.open_sink(candidate)) as open_sink:
             if candidate not in seen:
-                seen[candidate] = _list_tables(opened)
+                seen[candidate] = _list_tables(open_sink)
             if table in seen[candidate]:
-                return _read_rows(parts, (candidate, table), opened, request, tell)
+                return _read_rows(parts, (candidate, table), open_sink, request, tell)
     raise _make_unknown_error(name, seen)
 
 
@@ -194,12 +194,12 @@ def _list_candidates(parts: Components, name: str) -> Iterator[tuple[str, str]]:
             yield sink, table
 
 
-def _make_unknown_error(name: str, seen: Mapping[str, Sequence[str]]) -> ConfigProblem:
-    names = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
-    near = suggest_name(name.rpartition(".")[2], {table for tables in seen.values() for table in tables})
-    near = near or suggest_name(name, names)
+def _make_unknown_error(name: str, tables_by_sink: Mapping[str, Sequence[str]]) -> ConfigProblem:
+    names = [f"{sink}.{table}" for sink, tables in tables_by_sink.items() for table in tables]
+    hint = suggest_name(name.rpartition(".")[2], {table for tables in tables_by_sink.values() for table in tables})
+    hint = hint or suggest_name(name, names)
     listing = "`replicator lanes list` names the known targets, `replicator status` shows their progress."
-    return ConfigProblem(f"no sink has a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
+    return ConfigProblem(f"no sink has a table {name!r}", next_step=f"{hint[:1].upper()}{hint[1:]} {listing}".strip())
 
 
 def _split_name(parts: Components, name: str) -> tuple[str | None, str]:
@@ -443,9 +443,9 @@ class ConfiguredTargets:
         if not entries:
             sentence = f"the event log of table {target.source_table} has no row with this key"
             raise NotFound("; ".join([sentence, *read.missing_sentences]))
-        shown = _map_shown_columns(lanes[0], read.table.column_names if read.table else ())
+        names = _map_shown_columns(lanes[0], read.table.column_names if read.table else ())
         return RowHistory(
-            target, [_rename_entry(one, shown) for one in entries], read.rejected, tuple(read.missing_sentences)
+            target, [_rename_entry(one, names) for one in entries], read.rejected, tuple(read.missing_sentences)
         )
 
     @contextmanager
@@ -463,16 +463,16 @@ class ConfiguredTargets:
         lanes, (sink, _, table) = self._list_lanes(), name.partition(".")
         if sink in self._parts.sinks and self._is_offered(name, lanes) and table in self._list_tables(sink):
             return self._make_target(name, lanes)
-        near = suggest_name(name, [target.name for target in self.targets()])
-        raise NotFound(f"there is no table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} /tables lists them.".strip())
+        hint = suggest_name(name, [target.name for target in self.targets()])
+        raise NotFound(f"there is no table {name!r}", next_step=f"{hint[:1].upper()}{hint[1:]} /tables lists them.".strip())
 
     def _is_offered(self, name: str, lanes: Lanes) -> bool:
         return name in lanes if self._globs is None else any(matches(glob, name) for glob in self._globs)
 
     def _list_tables(self, sink: str) -> Sequence[str]:
         """The tables of a sink that support pages."""
-        with closing(self._parts.open_sink(sink)) as opened:
-            features = opened.features
+        with closing(self._parts.open_sink(sink)) as open_sink:
+            features = open_sink.features
             return list(features.reader.tables()) if features.reader and features.select else []
 
     def _list_lanes(self) -> dict[str, list[Lane]]:
@@ -500,9 +500,9 @@ class ConfiguredTargets:
 
     def _find_key(self, lane: Lane) -> tuple[str, ...]:
         """The key with the target's column names; empty if the target lacks one of them."""
-        seen = self._parts.register.load(lane.source)
+        entry = self._parts.register.load(lane.source)
         names = [
-            lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or seen.keys.get(lane.table, ())
+            lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or entry.keys.get(lane.table, ())
         ]
         return tuple(names) if all(names) else ()
 
@@ -523,11 +523,11 @@ def _map_shown_columns(lane: Lane, columns: Sequence[str]) -> Mapping[str, str]:
     return {name: rule.rename or name for name, rule in rules.items() if replace(rule, rename="") == NO_COLUMN_RULE}
 
 
-def _rename_entry(entry: HistoryEntry, shown: Mapping[str, str]) -> HistoryEntry:
+def _rename_entry(entry: HistoryEntry, names: Mapping[str, str]) -> HistoryEntry:
     def row(one: Row | None) -> Row | None:
-        return None if one is None else {shown[name]: value for name, value in one.items() if name in shown}
+        return None if one is None else {names[name]: value for name, value in one.items() if name in names}
 
-    changed = tuple(shown[name] for name in entry.changed if name in shown)
+    changed = tuple(names[name] for name in entry.changed if name in names)
     return replace(
         entry, before=row(entry.before), after=row(entry.after), changed=changed, moved_from=row(entry.moved_from)
     )

@@ -169,9 +169,9 @@ def _swap_here(parts: Components, positions: SwapPositions) -> LaneState:
     if find_gap(positions.live_state, positions.rebuilt_state):
         with closing(parts.use_local().open_source(lane.source)) as source:
             refuse_lost_records(source, lane, positions.live_state, positions.rebuilt_state)
-    seen = parts.register.load(lane.source)
+    entry = parts.register.load(lane.source)
     rules = parts.sources[lane.source].transactions
-    judge = Cutover(lane, seen.beginnings.get(lane.id, Position()), rules)
+    judge = Cutover(lane, entry.beginnings.get(lane.id, Position()), rules)
     with closing(parts.open_sink(lane.sink, "rewrite")) as sink:
         return swap_tables(sink, lane, positions.rebuilt, judge)
 

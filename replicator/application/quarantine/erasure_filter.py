@@ -241,8 +241,8 @@ class ErasureFilter:
         """The unrouted records in topics of tables with erased keys, under the empty table name."""
         unrouted: dict[str, set[int]] = defaultdict(set)
         if self._topics:
-            near = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
-            unrouted[""] = set(pc.indices_nonzero(pc.and_(near, pc.is_null(routes["fingerprint"]))).to_pylist())
+            in_topics = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
+            unrouted[""] = set(pc.indices_nonzero(pc.and_(in_topics, pc.is_null(routes["fingerprint"]))).to_pylist())
         return unrouted
 
     def _find_in_table(

@@ -96,8 +96,8 @@ class PoisonRecordFilter:
         if mask_records is None or poison is None:
             return raw if mask_records is None else mask_records(raw)
         decoded, poison_rows = mask_records(raw.filter(pc.invert(poison))), raw.filter(poison)
-        shown = mask_records(_make_unreadable(poison_rows))["value"].to_pylist()
-        rows = [row if value else {**row, **_NOTHING} for row, value in zip(poison_rows.to_pylist(), shown, strict=True)]
+        values = mask_records(_make_unreadable(poison_rows))["value"].to_pylist()
+        rows = [row if value else {**row, **_NOTHING} for row, value in zip(poison_rows.to_pylist(), values, strict=True)]
         masked = pa.Table.from_pylist(rows, decoded.schema)
         positions = iter(range(decoded.num_rows, raw.num_rows))
         at = [next(positions) if is_poison else 0 for is_poison in poison.to_pylist()]

@@ -253,8 +253,8 @@ class Rejects(Generic[F]):
             key_hashes = (hashes.hash_key(one.key) for one in rejects)
             stored = zip(self._mask_records(source, rejects), key_hashes, tables, strict=True)
             dead_letters = [
-                _make_dead_letter(rejected, error_text, stage=stage, source=source, table=of, lane=lane, now=now)
-                for rejected, error_text, of in stored
+                _make_dead_letter(rejected, error_text, stage=stage, source=source, table=table_name, lane=lane, now=now)
+                for rejected, error_text, table_name in stored
             ]
             if dead_letters:
                 self._write_dead_letters(dead_letters)
