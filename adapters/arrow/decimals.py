@@ -117,9 +117,9 @@ def _parse_number(digits: str | None, scale: int) -> int | None:
     shift = int(exponent) + scale
     if abs(shift) > MAX_SCALE or len(figures) > MAX_SCALE:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
-    whole, left = (_parse_integer(figures) * 10**shift, 0) if shift >= 0 else divmod(_parse_integer(figures), 10**-shift)
+    whole, rest = (_parse_integer(figures) * 10**shift, 0) if shift >= 0 else divmod(_parse_integer(figures), 10**-shift)
     whole = int(whole)
-    if left:
+    if rest:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a decimal with more places than its type")
     return -whole if sign else whole
 

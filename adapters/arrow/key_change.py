@@ -347,8 +347,8 @@ def _find_vacated_keys(changes: pa.Table, names: Sequence[str]) -> pa.Array:
     """The row numbers of truncates, and of changes of keys that a row left."""
     numbered = rename_plainly(changes.select(list(names))).append_column("n", pa.array(range(changes.num_rows), pa.int64()))
     keys = numbered.column_names[:-1]
-    left = numbered.filter(pc.fill_null(changes[KEY_CHANGE_DELETE], False)).select(keys)
-    of_keys = numbered.join(left, keys, join_type="left semi")["n"]
+    keys_left = numbered.filter(pc.fill_null(changes[KEY_CHANGE_DELETE], False)).select(keys)
+    of_keys = numbered.join(keys_left, keys, join_type="left semi")["n"]
     truncates = pc.indices_nonzero(pc.equal(changes[OP], Op.TRUNCATE.value)).cast(pa.int64())
     return pc.unique(pa.chunked_array([*of_keys.chunks, truncates], pa.int64())).sort()
 
@@ -390,8 +390,8 @@ class _OwnerFinder:
         # A doubtful image reaches this point only if commits differ within a transaction. No connector sends
         # that, so it may count.
         unknown = {n for n in self._unsent[i] if image.get(n) is None or not self._by_commit}
-        left = {n: self._values[n][before] for n in image.keys() - self._unsent[before] - unknown}
-        return RowOwner.OTHERS if has_difference(image, left) else RowOwner.ITS_OWN
+        row = {n: self._values[n][before] for n in image.keys() - self._unsent[before] - unknown}
+        return RowOwner.OTHERS if has_difference(image, row) else RowOwner.ITS_OWN
 
     def _is_same_transaction(self, one: int, other: int) -> bool:
         """True for changes of one transaction without a truncate between them."""

@@ -99,13 +99,13 @@ def _list_positions(rows: pa.Table, names: Sequence[str]) -> Iterable[RecordLoca
     return (RecordLocation(*row) for row in zip(*(rows[n].to_pylist() for n in names), strict=True))
 
 
-def _find_records(wanted: dict[RecordLocation, str], raw: Sequence[pa.Table]) -> dict[RecordLocation, RejectedRecord]:
+def _find_records(errors: dict[RecordLocation, str], raw: Sequence[pa.Table]) -> dict[RecordLocation, RejectedRecord]:
     records: dict[RecordLocation, RejectedRecord] = {}
-    offsets = pa.array(sorted({location.offset for location in wanted}), pa.int64())
+    offsets = pa.array(sorted({location.offset for location in errors}), pa.int64())
     for frame in raw:
         hits = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
         for location, row in zip(_list_positions(hits, RAW_RECORD_POSITION), hits.select(REST).to_pylist(), strict=True):
-            if location in wanted:
+            if location in errors:
                 headers = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
                 records[location] = RejectedRecord(*location, row["key"], row["value"], "", row["timestamp"], headers)
     return records

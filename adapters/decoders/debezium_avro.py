@@ -227,8 +227,8 @@ def to_masked_text(
     keys are dropped, because their content is unknown."""
     topics = raw["topic"].to_pylist()
     named = zip(tables, topics, errors, strict=True)
-    wanted = [error is None and private.is_masked(table, topic) for table, topic, error in named]
-    if not any(wanted):
+    is_wanted = [error is None and private.is_masked(table, topic) for table, topic, error in named]
+    if not any(is_wanted):
         return raw
     rows = raw.select(MaskedRecord._fields).to_pylist()
     start = 0
@@ -237,7 +237,7 @@ def to_masked_text(
         indices = range(piece.num_rows) if texts.places is None else texts.places
         pairs = zip(indices, *(texts.raw.column(name).to_pylist() for name in ("key", "value")), strict=True)
         for index, key, value in pairs:
-            if wanted[start + index]:
+            if is_wanted[start + index]:
                 text_key = None if index in texts.of_keys else key
                 headers = _mark_headers(rows[start + index]["headers"])
                 rows[start + index] = {"headers": headers, "key": text_key, "value": value}

@@ -451,13 +451,13 @@ class OutboxMasker:
         if not isinstance(outcome, OutboxEvent):
             return as_it_is if mark is not None else self._mask_other(record, outcome)
         masks = self.get_masks(outcome.table)
-        left = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
-        if not left:
+        new_masks = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
+        if not new_masks:
             return as_it_is
         now = MaskHeader(outcome.table, tuple(sorted(masks)))
         try:
             mask_record = self._mask_routed if _is_routed(record) else self._mask_inserted
-            masked = mask_record(record, outcome, left)
+            masked = mask_record(record, outcome, new_masks)
         except (KeyError, TypeError, *UNREADABLE) as error:
             why = (
                 unreadable_reject(error)

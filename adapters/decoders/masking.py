@@ -243,10 +243,10 @@ class RecordMasker:
         if isinstance(opened, Reject):
             return redact_whole(record.key, record.value)._replace(headers=add_mask_header(None, mark, opened))
         key = None if record.key is None else self._opens.open_key(record.key, opened)
-        left = _remaining_masks(masks, record.mark)
-        masking.add(index, opened, left)
+        mask_rest = _remaining_masks(masks, record.mark)
+        masking.add(index, opened, mask_rest)
         if key is not None:
-            masking.add(index, key, left)
+            masking.add(index, key, mask_rest)
         return UnmaskedRecord(record, opened, key, mark)
 
     def _mask_other(self, record: RoutedRecord) -> MaskedRecord:

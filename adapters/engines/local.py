@@ -408,8 +408,8 @@ def _list_still_missing(
     """The names that are still without a value. Empty, not null, if all values are known but no single change contained
     them all. Such a row still needs an existing row, as each of its changes does."""
     have = dict(zip(names, masks, strict=True)) | {KEEP_EXISTING: [False] * len(whole)}
-    left = [None if row is None or whole[i] else [n for n in row if not have[n][i]] for i, row in enumerate(unchanged)]
-    return pa.array(left, pa.list_(pa.string()))
+    missing = [None if row is None or whole[i] else [n for n in row if not have[n][i]] for i, row in enumerate(unchanged)]
+    return pa.array(missing, pa.list_(pa.string()))
 
 
 def _replace_column(rows: pa.Table, name: str, column: pa.ChunkedArray | pa.Array) -> pa.Table:

@@ -112,8 +112,8 @@ class SparkProjector(BaseProjector):
         frame = self._run_query(projection, groups, record)
         fields = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(frame.schema)]
         types = spark_schema(pa.schema(fields))
-        wanted = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(frame.columns, types, strict=True)]
-        return frame.select(wanted).persist()
+        columns = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(frame.columns, types, strict=True)]
+        return frame.select(columns).persist()
 
     def _run_query(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
         """The result of the query for the groups, or for all rows."""

@@ -166,13 +166,13 @@ def _drop_single_valued(files: pa.Table, column: str, groups: Groups) -> pa.Tabl
     if "." in column or not {*marks} <= {*files.column_names}:
         return files
     try:
-        wanted = pa.array(group for group in groups if group is not None)
+        values = pa.array(group for group in groups if group is not None)
     except OverflowError:  # Numbers above 64 bits are compared one by one.
         return files
-    if files[marks[0]].type != wanted.type:
+    if files[marks[0]].type != values.type:
         return files
     low, high, nulls = (files[mark] for mark in marks)
-    may = pc.or_(pc.not_equal(low, high), pc.is_in(low, value_set=wanted))
+    may = pc.or_(pc.not_equal(low, high), pc.is_in(low, value_set=values))
     if None in groups:
         may = pc.or_(may, pc.not_equal(nulls, 0))
     return files.filter(pc.fill_null(may, True))
@@ -407,8 +407,8 @@ def has_few_rows(files: Sequence[DataFile]) -> bool:
 
 def mask_candidates(bounds: Iterable[ColumnBounds], groups: Groups) -> list[bool]:
     """For each file: may it have rows with one of `groups` in the column?"""
-    wanted, with_null = sorted(group for group in groups if group is not None), None in groups
-    return [not one.is_exact or (with_null and one.nulls != 0) or _is_wanted(one, wanted) for one in bounds]
+    values, with_null = sorted(group for group in groups if group is not None), None in groups
+    return [not one.is_exact or (with_null and one.nulls != 0) or _is_wanted(one, values) for one in bounds]
 
 
 def has_only_groups(files: Iterable[DataFile], groups: Groups) -> bool:
@@ -422,11 +422,11 @@ def _is_of_one_group(one: ColumnBounds, groups: Groups) -> bool:
     return one.nulls == one.rows or (one.low is not None and one.low == one.high and one.low in groups)
 
 
-def _is_wanted(one: ColumnBounds, wanted: Sequence[Any]) -> bool:
+def _is_wanted(one: ColumnBounds, values: Sequence[Any]) -> bool:
     low = one.low
-    if low is None or not wanted:
+    if low is None or not values:
         return False
-    if type(low) is not type(wanted[0]):
+    if type(low) is not type(values[0]):
         return True  # The query may treat values of another type as equal.
-    first = bisect_left(wanted, low)
-    return first < len(wanted) and bool(wanted[first] <= one.high)
+    first = bisect_left(values, low)
+    return first < len(values) and bool(values[first] <= one.high)

@@ -183,8 +183,8 @@ def _to_arrow(rows: pa.Table) -> bytes:
 
 def _choose_form(request: Request, *forms: str) -> str:
     """The media type of `forms` that the caller prefers; the first if it has no `Accept` header."""
-    wanted = _list_preferred(request.headers.get("accept", ""))
-    for media in wanted or ["*/*"]:
+    media_types = _list_preferred(request.headers.get("accept", ""))
+    for media in media_types or ["*/*"]:
         for form in forms:
             if media in ("*/*", form, f"{form.partition('/')[0]}/*"):
                 return form

@@ -68,29 +68,29 @@ class DeltaSourceCheck(TableCheck):
         self._options = DeltaSourceSettings.read(self._own)
 
     def _check_table(self) -> Iterator[Diagnosis]:
-        wanted = TopicFilter(self._options.topics or ("*",))
+        topics = TopicFilter(self._options.topics or ("*",))
         every = self._open_log(lambda _: True).newest()
-        unmatched = wanted.find_unmatched({file.topic for file in every.files})
+        unmatched = topics.find_unmatched({file.topic for file in every.files})
         if unmatched:
             step = "It is read as soon as the log has it; or correct `topics`."
             yield Diagnosis("warning", self._name, f"The event log has no topic that matches {', '.join(unmatched)}.", step)
-        paths = (file.path for file in every.files if wanted(file.topic))
+        paths = (file.path for file in every.files if topics(file.topic))
         closed = [path for path in paths if isinstance(path, Path) and not os.access(path, os.R_OK)]
         if closed:
             yield Diagnosis("error", self._name, f"{closed[0]} cannot be read.", f"Let user {os.geteuid()} read it.")
             return
-        log = self._open_log(wanted)
+        log = self._open_log(topics)
         _, bounds = DeltaLog(log, OffsetRanges()).read_latest()
         for lane, position in self._positions.items():
             stored = Position.from_json(position)
-            for partition in (partition for partition in stored if wanted(partition.topic)):
+            for partition in (partition for partition in stored if topics(partition.topic)):
                 if sentence := describe_loss(bounds, partition, stored[partition]):
                     yield Diagnosis("error", self._name, f"Lane {lane} cannot continue: {sentence}", ACCEPT)
         if not unmatched:
             yield Diagnosis("ok", self._name, f"The event log {log.root} has {format_count(len(every.files), 'file')}.")
 
-    def _open_log(self, wanted: Callable[[str], bool]) -> EventLogTable:
-        return EventLogTable(self._options.path or "", wanted, self._options.storage)
+    def _open_log(self, topics: Callable[[str], bool]) -> EventLogTable:
+        return EventLogTable(self._options.path or "", topics, self._options.storage)
 
 
 class RowsCheck(TableCheck):

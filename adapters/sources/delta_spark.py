@@ -69,8 +69,8 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
 
     def _read_records(self, snapshot: LogSnapshot, window: ReadWindow) -> DataFrame:
         reader = self._spark.read.format("delta").option("versionAsOf", snapshot.version)
-        wanted = reduce(or_, (_is_between(p, window.span.start[p], end) for p, end in window.span.end.items()))
-        rows = reader.load(to_spark_path(self._log.table.root.uri)).filter(wanted)
+        condition = reduce(or_, (_is_between(p, window.span.start[p], end) for p, end in window.span.end.items()))
+        rows = reader.load(to_spark_path(self._log.table.root.uri)).filter(condition)
         if TIME.name in self._period.stored_schema.names:
             rows = rows.filter(_is_in_period(self._period))
         rows = rows.select([column(name) for name in RAW.names])

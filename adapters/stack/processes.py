@@ -93,8 +93,8 @@ def kill_processes(processes: Sequence[psutil.Process]) -> None:
     """Send SIGKILL, and return when all have ended."""
     for process in processes:
         _signal(process.kill)
-    if left := [p.pid for p in wait_until_gone(processes, 10) if not is_dead(p)]:
-        raise EnvironmentProblem(f"Processes {left} do not end.", next_step="Look for a hung disk or a debugger.")
+    if pids := [p.pid for p in wait_until_gone(processes, 10) if not is_dead(p)]:
+        raise EnvironmentProblem(f"Processes {pids} do not end.", next_step="Look for a hung disk or a debugger.")
 
 
 def _signal(send: Callable[[], None]) -> None:

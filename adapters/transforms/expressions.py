@@ -85,20 +85,20 @@ class ExpressionRows:
     def _evaluate_case(self, node: TypedExpr) -> Found:
         *pairs, last = node.operands
         values, failed = pa.nulls(self.count, node.type), None
-        left = pa.repeat(pa.scalar(True), self.count)
+        is_open = pa.repeat(pa.scalar(True), self.count)
         for when, then in zip(pairs[::2], pairs[1::2], strict=True):
             holds, why = self.evaluate_condition(when)
-            failed = first_reasons(failed, _select_values(left, why))
-            is_branch = pc.and_(left, pc.fill_null(holds, False))
-            left = pc.and_(left, pc.invert(is_branch))
+            failed = first_reasons(failed, _select_values(is_open, why))
+            is_branch = pc.and_(is_open, pc.fill_null(holds, False))
+            is_open = pc.and_(is_open, pc.invert(is_branch))
             values, failed = self._choose_values(then, is_branch, values, failed)
-        return self._choose_values(last, left, values, failed)
+        return self._choose_values(last, is_open, values, failed)
 
     def _evaluate_coalesce(self, node: TypedExpr) -> Found:
         values, failed = self.evaluate(node.operands[0])
         for operand in node.operands[1:]:
-            left = pc.is_null(values) if failed is None else pc.and_(pc.is_null(values), pc.is_null(failed))
-            values, failed = self._choose_values(operand, left, values, failed)
+            is_open = pc.is_null(values) if failed is None else pc.and_(pc.is_null(values), pc.is_null(failed))
+            values, failed = self._choose_values(operand, is_open, values, failed)
         return values, failed
 
     def _choose_values(self, node: TypedExpr, where: pa.Array, values: pa.Array, failed: Texts) -> Found:

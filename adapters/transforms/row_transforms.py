@@ -135,8 +135,8 @@ def _keep_lane_names(lists: pa.ChunkedArray, by_name: Mapping[str, Column]) -> p
     if lists.null_count == len(lists):
         return lists
     names = {*by_name, KEEP_EXISTING}
-    left = [listed and ([name for name in listed if name in names] or None) for listed in lists.to_pylist()]
-    return pa.chunked_array([pa.array(left, pa.list_(pa.string()))])
+    lane_names = [listed and ([name for name in listed if name in names] or None) for listed in lists.to_pylist()]
+    return pa.chunked_array([pa.array(lane_names, pa.list_(pa.string()))])
 
 
 def _to_element(changes: pa.Table, name: str) -> pa.ChunkedArray:
@@ -318,8 +318,8 @@ def _list_still_missing(lists: pa.ChunkedArray, columns: ColumnSelection | None)
     """The names of missing values in the selected columns; null if only other columns have some."""
     if columns is None or lists.null_count == len(lists):
         return lists
-    left = [names and ([name for name in names if name in columns] or None) for names in lists.to_pylist()]
-    return pa.chunked_array([pa.array(left, pa.list_(pa.string()))])
+    missing = [names and ([name for name in names if name in columns] or None) for names in lists.to_pylist()]
+    return pa.chunked_array([pa.array(missing, pa.list_(pa.string()))])
 
 
 def cast_exactly(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:

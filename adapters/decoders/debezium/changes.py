@@ -402,10 +402,10 @@ def build_column(node: ValueReader, values: list[Any], name: str, placeholders: 
     if array is not None and not unchanged:
         return BuiltColumn(array)
     absent = [] if array is not None else [i for i, v in enumerate(values) if v is UNSET]
-    left = list(values)
+    cells = list(values)
     for index in (*unchanged, *absent):
-        left[index] = None
-    array, errors = build_or_reject(node.build, left, f"column {name!r}")
+        cells[index] = None
+    array, errors = build_or_reject(node.build, cells, f"column {name!r}")
     return BuiltColumn(array, unchanged, absent, errors)
 
 

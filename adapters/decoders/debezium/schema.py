@@ -172,11 +172,11 @@ def _check_row(row: ConnectSchema, limits: RecordLimits) -> Reject | None:
     return None
 
 
-def _measure_depth(schema: ConnectSchema, left: int) -> int:
-    """Levels of `schema`, counted up to one more than `left`."""
-    if left < 0:
+def _measure_depth(schema: ConnectSchema, depth: int) -> int:
+    """Levels of `schema`, counted up to one more than `depth`."""
+    if depth < 0:
         return 1
-    return 1 + max((_measure_depth(child, left - 1) for child in schema.children), default=0)
+    return 1 + max((_measure_depth(child, depth - 1) for child in schema.children), default=0)
 
 
 def _holds_object(schema: ConnectSchema) -> bool:
@@ -378,14 +378,14 @@ def find_declared_reader(table: str, column: str, name: str, *, decimals_are: De
 
     Raises ConfigProblem for a name that is not an Arrow type, or a type that this format does not send.
     """
-    wanted = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
-    if inner := LIST.match(wanted):
+    type_name = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
+    if inner := LIST.match(type_name):
         return type_names.array_reader(find_declared_reader(table, column, inner[1], decimals_are=decimals_are))
-    if wanted in SCALARS:
-        return _text_reader(SCALARS[wanted])
-    if wanted in OTHERS:
-        return OTHERS[wanted]()
-    match = DECLARED_DECIMAL.match(wanted)
+    if type_name in SCALARS:
+        return _text_reader(SCALARS[type_name])
+    if type_name in OTHERS:
+        return OTHERS[type_name]()
+    match = DECLARED_DECIMAL.match(type_name)
     arrow = decimals.decimal_type(int(match[1]), int(match[2] or 0)) if match and int(match[1]) else None
     if match is None or arrow is None:
         raise ConfigProblem(

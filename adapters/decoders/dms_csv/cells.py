@@ -45,15 +45,15 @@ def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -
     """Parse every value as a row of one of `widths`, or reject it. Values do not affect each other."""
     split = SplitRows(errors=_find_broken(values, dialect))
     indices: Sequence[int] = [i for i in range(len(values)) if i not in split.errors] if split.errors else range(len(values))
-    left = _select_values(values, indices)
+    rest = _select_values(values, indices)
     wrong: dict[int, int] = {}
-    for width in _sort_widths(left, widths, dialect):
-        if not len(left):
+    for width in _sort_widths(rest, widths, dialect):
+        if not len(rest):
             break
-        columns, wrong = _read_rows(left, width, dialect)
-        if len(wrong) < len(left):
+        columns, wrong = _read_rows(rest, width, dialect)
+        if len(wrong) < len(rest):
             split.parts.append(CsvCells([p for i, p in enumerate(indices) if i not in wrong] if wrong else indices, columns))
-        left, indices = _select_values(left, list(wrong)), [indices[i] for i in wrong]
+        rest, indices = _select_values(rest, list(wrong)), [indices[i] for i in wrong]
     expected = " or ".join(map(str, widths))
     for index, width in zip(indices, wrong.values(), strict=True):
         split.errors[index] = (

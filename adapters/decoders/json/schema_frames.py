@@ -100,24 +100,24 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
     Fast if records share the bytes of their schema: two Arrow passes. All other records are parsed one by one.
     """
     out = SchemaFrames()
-    left = _find_common(out, values, depth)
-    if left is None:
+    is_open = _find_common(out, values, depth)
+    if is_open is None:
         return out
     slow: list[int] = []
     while len(out.groups) < MAX_PREFIXES and len(slow) < MAX_STRAYS:
-        index = pc.index(left, True).as_py()
+        index = pc.index(is_open, True).as_py()
         if index < 0:
             break
         text = values[index].as_py()
         prefix = find_prefix(text, depth) if text.endswith(CLOSING) else None
         if prefix is None:
             slow.append(index)
-            left = _clear_place(left, index)
+            is_open = _clear_place(is_open, index)
             continue
-        is_member = pc.and_(left, _mask_matching(values, prefix))
+        is_member = pc.and_(is_open, _mask_matching(values, prefix))
         out.groups.append(_slice_group(values, prefix, is_member))
-        left = pc.and_(left, pc.invert(is_member))
-    slow += _true_places(left)
+        is_open = pc.and_(is_open, pc.invert(is_member))
+    slow += _true_places(is_open)
     _split_one_by_one(out, values, sorted(slow), depth)
     return out
 
@@ -250,12 +250,12 @@ def _is_closed_within(text: bytes, depth: int) -> bool:
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     parts = text.split(b'"')
-    left = b"".join(parts[::2]).translate(ALIKE, NO_BRACKETS) if len(parts) % 2 else b"{"
+    brackets = b"".join(parts[::2]).translate(ALIKE, NO_BRACKETS) if len(parts) % 2 else b"{"
     for _ in range(depth):
-        if not left:
+        if not brackets:
             return True
-        left = left.replace(b"{}", b"")
-    return not left
+        brackets = brackets.replace(b"{}", b"")
+    return not brackets
 
 
 def is_shallow(values: pa.Array, depth: int) -> bool:

@@ -99,12 +99,12 @@ def find_type_reader(declared: object) -> ValueReader:
 
 
 def _find_named(name: str) -> ValueReader:
-    wanted = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
-    if wanted in SCALARS:
-        return SCALARS[wanted]()
-    if inner := LIST.match(wanted):
+    type_name = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
+    if type_name in SCALARS:
+        return SCALARS[type_name]()
+    if inner := LIST.match(type_name):
         return array_reader(_find_named(inner[1]))
-    match = DECIMAL.match(wanted)
+    match = DECIMAL.match(type_name)
     arrow = decimals.decimal_type(int(match[1]), int(match[2] or 0)) if match and int(match[1]) else None
     if arrow is None:
         raise _unknown_type_error(name)

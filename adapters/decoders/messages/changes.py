@@ -53,9 +53,9 @@ class MessageFrameDecoder:
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         """Decode records in a batch if possible, and the others one by one."""
-        parts, left = self._many.read(raw, table)
-        if left:
-            parts += self._decode_one_by_one(raw, left, table)
+        parts, indices = self._many.read(raw, table)
+        if indices:
+            parts += self._decode_one_by_one(raw, indices, table)
         return merge_parts(parts, changes_schema(table))
 
     def _decode_one_by_one(self, raw: pa.RecordBatch, indices: Sequence[int], table: TableSpec) -> list[Part]:

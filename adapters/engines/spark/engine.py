@@ -126,9 +126,9 @@ class SparkEngine:
     @translate_errors("shaping a batch")
     def transform_rows(self, changes: DataFrame, plan: ApplyPlan) -> TransformedChanges[DataFrame]:
         """One job, which also collects the facts again, because transforms may change them."""
-        wanted, table = plan.row_transforms, plan.table
+        transforms, table = plan.row_transforms, plan.table
         frame, rejects = _split_errors(
-            map_frame(changes, lambda rows: transform_rows(rows, wanted, table), changes_schema(table))
+            map_frame(changes, lambda rows: transform_rows(rows, transforms, table), changes_schema(table))
         )
         bad = count_rows(rejects)
         return TransformedChanges(

@@ -154,8 +154,8 @@ def list_still_missing(names: Sequence[str]) -> Column:
     """The names that are still without a value. Empty, not null, if all values are known but from several changes."""
     # Not as nested expressions, whose size would double with each column.
     sent_names = sf.array_compact(sf.array(*(sf.when(column(f"_p{i}").isNotNull(), sf.lit(n)) for i, n in enumerate(names))))
-    left = sf.array_except(column(UNCHANGED), sent_names.cast("array<string>"))
-    return sf.when(column(UNCHANGED).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
+    missing = sf.array_except(column(UNCHANGED), sent_names.cast("array<string>"))
+    return sf.when(column(UNCHANGED).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(missing)
 
 
 def _drop_duplicates(changes: DataFrame, plan: ApplyPlan, facts: FrameFacts) -> DataFrame:

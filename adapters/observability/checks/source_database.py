@@ -124,21 +124,21 @@ class SourceDatabaseCheck:
         yield from self._check_generated(fetch_rows(connection, GENERATED, name))
 
     def _check_tables(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
-        wanted = [t for t in tables if any(matches(name, t[0]) for name in self._wanted)]
+        rows = [t for t in tables if any(matches(name, t[0]) for name in self._wanted)]
         absent = [name for name in self._wanted if not any(matches(name, t[0]) for t in tables)]
-        missing = [name for name, published, _ in wanted if not published]
+        missing = [name for name, published, _ in rows if not published]
         if missing:
             sentence = f"Publication {self._publication} does not cover {_join_names(missing)}, whose changes never arrive."
             step = f"ALTER PUBLICATION {self._publication} ADD TABLE {', '.join(missing)};"
             yield Diagnosis("error", self._name, sentence, step)
-        elif wanted:
+        elif rows:
             yield Diagnosis(
-                "ok", self._name, f"Publication {self._publication} covers the tables of the config ({len(wanted)})."
+                "ok", self._name, f"Publication {self._publication} covers the tables of the config ({len(rows)})."
             )
         if absent:
             sentence = f"No table of the database is called {_join_names(absent)}."
             yield Diagnosis("warning", self._name, sentence, "Correct `match` under `tables`, or create the table.")
-        for name in (name for name, published, told_apart in wanted if published and not told_apart):
+        for name in (name for name, published, told_apart in rows if published and not told_apart):
             sentence = f"Table {name} has no primary key, so while it is published PostgreSQL refuses to update or delete."
             yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {name} REPLICA IDENTITY FULL; or give it a key.")
 

@@ -374,11 +374,11 @@ def refuse_server(connection: pymysql.Connection[Any]) -> None:
     if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
         raise EnvironmentProblem("The source's server is older than MariaDB 10.6.", next_step="Upgrade it.")
     [values] = fetch_rows(connection, f"SELECT {', '.join(f'@@global.{name}' for name, _ in WANTED)}")
-    for (name, wanted), value in zip(WANTED, values, strict=True):
-        if value != wanted:
+    for (name, setting), value in zip(WANTED, values, strict=True):
+        if value != setting:
             raise EnvironmentProblem(
                 f"{name} of the source's server is {value}, so its binlog does not hold whole rows.",
-                next_step=f"Set {name}={'ON' if wanted == '1' else wanted} on the server, for all sessions.",
+                next_step=f"Set {name}={'ON' if setting == '1' else setting} on the server, for all sessions.",
             )
 
 
@@ -607,11 +607,11 @@ class MariaDbCheck:
         yield self._check_one(connection, refuse_unread, "warning", "The binlog is being read.")
         yield self._check_one(connection, refuse_prepared, "warning", "No transaction was prepared before it was committed.")
         tables: dict[str, str] = dict(fetch_rows(connection, TABLES))
-        for wanted in self._wanted:
-            names = [name for name in tables if fnmatchcase(name, wanted)]
+        for pattern in self._wanted:
+            names = [name for name in tables if fnmatchcase(name, pattern)]
             if not names:
                 sentence, step = (
-                    f"No table of the server is called {wanted}.",
+                    f"No table of the server is called {pattern}.",
                     "Correct `match` under `tables`, or GRANT SELECT.",
                 )
                 yield Diagnosis("warning", self._name, sentence, step)

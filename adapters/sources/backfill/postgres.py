@@ -252,9 +252,9 @@ class _PostgresSnapshot:
 
     def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:
         columns = [(column.source, column) for column in split.columns]
-        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets)
+        condition = self._checksums.render_buckets(columns, split.keys, split.within, buckets)
         where = "true" if split.where is None else _escape_literal(render_expression(split.where, POSTGRES, "t"))
-        yield from self._read(f"{wanted} AND {where}", ())
+        yield from self._read(f"{condition} AND {where}", ())
 
     def list_kinds(self) -> dict[str, ChecksumKind | None]:
         return {c.name: kind_of_postgres(c.sql, enumeration=c.kind == "e") for c in self.table.columns}

@@ -176,10 +176,10 @@ class TableBackfill:
 
     def _mask_known(self, state: BackfillState, keys: pa.ChunkedArray) -> pa.Array:
         """True for keys that were stored in this run."""
-        wanted = keys.combine_chunks()
-        is_stored = pa.array([False] * len(wanted), pa.bool_())
+        array = keys.combine_chunks()
+        is_stored = pa.array([False] * len(array), pa.bool_())
         for piece, _ in self._kept.list_run_files(state.run):
-            is_stored = pc.or_(is_stored, pc.is_in(wanted, value_set=piece.read_keys().combine_chunks()))
+            is_stored = pc.or_(is_stored, pc.is_in(array, value_set=piece.read_keys().combine_chunks()))
         return is_stored
 
 

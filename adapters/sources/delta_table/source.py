@@ -223,8 +223,8 @@ class RowVersionReader:
 
     def _next_window(self, reach: int) -> RowWindow:
         """The next window of at most `reach` rows. Lost rows raise an error only if no rows precede them."""
-        at, pieces, left = self._next, [], reach
-        while at < self._end and left > 0:
+        at, pieces, rest = self._next, [], reach
+        while at < self._end and rest > 0:
             try:
                 version = self._read_version(at)
             except DataLoss:
@@ -234,12 +234,12 @@ class RowVersionReader:
             row, after = parse_offset(at).row, first_change_offset(version.content.version + 1)
             last = self._count_rows_below(self._end, version)
             for file in version.files:
-                start, end = max(row - file.first, 0), min(file.rows, last - file.first, row + left - file.first)
+                start, end = max(row - file.first, 0), min(file.rows, last - file.first, row + rest - file.first)
                 if start < end:
                     pieces.append(RowSplit(version.content, file, start, end))
             total = min(last, sum(file.rows for file in version.files))
-            count = max(0, min(left, total - row))
-            left -= count
+            count = max(0, min(rest, total - row))
+            rest -= count
             at = at + count if row + count < total else min(after, self._end)
         return RowWindow(self._next, at, tuple(pieces))
 

@@ -273,8 +273,8 @@ def _read_some(piece: RowSplit, reader: pq.ParquetFile, more: Sequence[str] = ()
 
 def _list_file_columns(piece: RowSplit, reader: pq.ParquetFile) -> list[str]:
     file_columns, partition = set(reader.schema_arrow.names), {name for name, _ in piece.file.partition}
-    wanted = (field.name for field in piece.content.schema if field.name not in piece.content.left_out)
-    return [name for name in wanted if name in file_columns and name not in partition]
+    names = (field.name for field in piece.content.schema if field.name not in piece.content.left_out)
+    return [name for name in names if name in file_columns and name not in partition]
 
 
 def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:

@@ -62,11 +62,11 @@ def discover_folder(path: str, _: str | None) -> Sequence[DiscoveredSource]:
     except (OSError, RuntimeError) as error:  # The latter for the home of an unknown user.
         step = "Let this user read it, or name another folder."
         raise ConfigProblem(f"{path} cannot be read: {error}", next_step=step) from None
-    left = [str(file.relative_to(root)) for file in files if file not in read and file.name.endswith(ENDINGS)]
-    if not left:
+    others = [str(file.relative_to(root)) for file in files if file not in read and file.name.endswith(ENDINGS)]
+    if not others:
         return [source]
-    more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    step = f"# Left out, because a source reads files of one kind: {', '.join(left[:MOST_NAMED])}{more}"
+    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+    step = f"# Left out, because a source reads files of one kind: {', '.join(others[:MOST_NAMED])}{more}"
     return [replace(source, steps=[*source.steps, step])]
 
 

@@ -62,15 +62,15 @@ def list_sources(
     """A source for each format of the topics, as `describe_topic` returned them. If topics with several prefixes have a
     table of one name, there is a source for each prefix. `name`: of the only source; sources of several formats have the
     names of these. Raises ConfigProblem if no table is found."""
-    left = ", ".join(topic for topic, (_, tables) in described.items() if not tables)
+    unknown = ", ".join(topic for topic, (_, tables) in described.items() if not tables)
     groups = _group_topics({topic: one for topic, one in described.items() if one[1]})
     if not groups:
         raise ConfigProblem(
-            f"{location} has no records of a known format in {left}",
+            f"{location} has no records of a known format in {unknown}",
             next_step="docs/explanation/choosing-a-source.md lists the formats.",
         )
     forms = {form for form, _ in groups}
-    steps = [f"# Left out, because no table was recognised: {left}"] if left else []
+    steps = [f"# Left out, because no table was recognised: {unknown}"] if unknown else []
     if len(groups) > len(forms):
         prefixes = ", ".join(prefix for _, prefix in groups if prefix)
         steps.append(f"# Tables of one name have topics with several prefixes. Each prefix is a source: {prefixes}")

@@ -56,12 +56,12 @@ class LogSnapshot:
 
 
 class EventLogTable:
-    """The event log at `path` (see `SourceDeltaTable`). `wanted` selects topics. Not safe for several threads."""
+    """The event log at `path` (see `SourceDeltaTable`). `is_wanted` selects topics. Not safe for several threads."""
 
-    def __init__(self, path: str, wanted: Callable[[str], bool], storage: StorageSettings | None = None) -> None:
+    def __init__(self, path: str, is_wanted: Callable[[str], bool], storage: StorageSettings | None = None) -> None:
         self._opened = SourceDeltaTable(path, MISSING, storage)
         self.root = self._opened.root
-        self._wanted = wanted
+        self._wanted = is_wanted
         self._snapshot: LogSnapshot | None = None
         self._table: DeltaTable | None = None
 
@@ -243,11 +243,11 @@ class Backlog:
             self._files.popleft()
         if not self._files:
             return None
-        wanted = self._gather_ends(reach)
-        pairs = [(file, self._ranges.read_ranges(file)) for file in self._list_files_below(wanted)]
+        limits = self._gather_ends(reach)
+        pairs = [(file, self._ranges.read_ranges(file)) for file in self._list_files_below(limits)]
         # Holes before the first record do not count.
-        firsts = {p: min(r[p.partition][0] for f, r in pairs if f.topic == p.topic and p.partition in r) for p in wanted}
-        ends = _share_reach({p: max(self.next[p], first) for p, first in firsts.items()}, wanted, reach)
+        firsts = {p: min(r[p.partition][0] for f, r in pairs if f.topic == p.topic and p.partition in r) for p in limits}
+        ends = _share_reach({p: max(self.next[p], first) for p, first in firsts.items()}, limits, reach)
         starts = {partition: self.next[partition] for partition in ends}
         files = [file for file, ranges in pairs if _has_overlap(file, ranges, starts, ends)]
         return ReadWindow(Span(Position(starts), Position(ends)), tuple(files))
@@ -317,12 +317,12 @@ def _share_reach(
     total = sum(widths.values())
     if total <= reach:
         return dict(ends)
-    out, left = {}, reach
+    out, rest = {}, reach
     for partition, width in sorted(widths.items()):
-        share = min(left, max(1, width * reach // total))
+        share = min(rest, max(1, width * reach // total))
         if share:
             out[partition] = begins[partition] + share
-            left -= share
+            rest -= share
     return out
 
 
@@ -470,12 +470,12 @@ class DeltaLogReader(Generic[F]):
     def _final_batch(self) -> Batch[F] | None:
         """A batch for trailing offsets without records, which the writing lanes have passed or which were requested."""
         ends = self._until or self._bounds.ends
-        left = {partition: end for partition, end in ends.items() if self._backlog.next.get(partition, end) < end}
-        if not left:
+        final_ends = {partition: end for partition, end in ends.items() if self._backlog.next.get(partition, end) < end}
+        if not final_ends:
             return None
-        starts = {partition: self._backlog.next[partition] for partition in left}
-        self._backlog.next.update(left)
-        window = ReadWindow(Span(Position(starts), Position(left)), ())
+        starts = {partition: self._backlog.next[partition] for partition in final_ends}
+        self._backlog.next.update(final_ends)
+        window = ReadWindow(Span(Position(starts), Position(final_ends)), ())
         return self._load(self._snapshot, window, self._pace)
 
     def _restart(self, error: FileRewritten) -> None:

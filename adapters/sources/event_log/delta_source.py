@@ -258,8 +258,8 @@ class OpenLogFiles:
 
     def mark_done(self, window: ReadWindow) -> None:
         """Close files that later windows do not need."""
-        wanted = {file.path for file in window.files}
-        for path in [p for p, one in self._open.items() if p not in wanted or not one.is_reusable(window)]:
+        paths = {file.path for file in window.files}
+        for path in [p for p, one in self._open.items() if p not in paths or not one.is_reusable(window)]:
             self._close(path)
 
     def close(self) -> None:

@@ -66,8 +66,8 @@ class PostgresLogOptions(AdapterOptions):
 class PostgresLogTable:
     """The table with its last known state. Safe for use from several threads."""
 
-    def __init__(self, location: TableLocation, wanted: Callable[[str], bool]) -> None:
-        self.place, self.wanted = location, wanted
+    def __init__(self, location: TableLocation, is_wanted: Callable[[str], bool]) -> None:
+        self.place, self.wanted = location, is_wanted
         self.known: LogState | None = None
         self._session = PostgresSession(location.dsn, ROLE)
         self._turn = threading.Lock()
@@ -169,10 +169,10 @@ class PostgresLogReader:
             rows = read_records(cursor, self._log.place, stretches, self._said.since, self._said.until)
             for frame in split_batches(rows, self._said.batch_records, self._said.batch_bytes):
                 yield self._to_batch(frame)
-        if left := self._find_left():
+        if ends := self._find_left():
             # Trailing offsets without records, which the lanes that wrote the log have passed, or which were
             # requested.
-            yield Batch(RAW.empty_table(), self._span_to(left), 0, 0)
+            yield Batch(RAW.empty_table(), self._span_to(ends), 0, 0)
 
     def _to_batch(self, frame: pa.Table) -> Batch[pa.Table]:
         lasts = frame.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
@@ -194,14 +194,14 @@ def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterat
     waiting: list[pa.Table] = []
     count = weight = 0
     for piece in pieces:
-        left = piece
-        while left.num_rows:
-            fitting = _count_within_limit(left, records - count, size - weight) or (0 if waiting else 1)
+        rest = piece
+        while rest.num_rows:
+            fitting = _count_within_limit(rest, records - count, size - weight) or (0 if waiting else 1)
             if fitting:
-                head, left = left.slice(0, fitting), left.slice(fitting)
+                head, rest = rest.slice(0, fitting), rest.slice(fitting)
                 waiting.append(head)
                 count, weight = count + fitting, weight + payload_bytes(head)
-            if left.num_rows:
+            if rest.num_rows:
                 yield pa.concat_tables(waiting)
                 waiting, count, weight = [], 0, 0
     if waiting:

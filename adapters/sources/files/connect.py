@@ -378,13 +378,13 @@ class ConnectFilesSource(ImmutableFilesSource):
         assert isinstance(file, SinkFile)  # noqa: S101 - the format returns no others
         parts = [part for part in (file, file.keys, file.headers) if part is not None]
         settle = _find_settle_seconds(self._options)
-        left = max(seconds_until_complete(part, settle, since_copied=True) for part in parts)
-        if left <= 0 and file.lacks is not None:
+        seconds = max(seconds_until_complete(part, settle, since_copied=True) for part in parts)
+        if seconds <= 0 and file.lacks is not None:
             raise Retryable(
                 f"{file.path} has no file of {file.lacks}, but earlier files of its partition have one",
                 next_step="The connector writes both again when it is restarted. Otherwise put the missing file there.",
             )
-        return left
+        return seconds
 
 
 def _find_settle_seconds(options: FileSourceOptions) -> float:

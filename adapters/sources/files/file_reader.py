@@ -186,22 +186,22 @@ def line_size(line: bytes) -> int:
 def read_bounded(stream: LineStream, longest: int, size: int | None = None) -> Iterator[bytes]:
     """The lines of `stream`, or the lines in its next `size` bytes. Lines longer than `longest` are returned as LongLine,
     so that no more is kept in memory. The last line may lack its line end."""
-    left = size
-    while left is None or left > 0:
-        line = stream.readline(longest + 1 if left is None else min(longest + 1, left))
+    rest = size
+    while rest is None or rest > 0:
+        line = stream.readline(longest + 1 if rest is None else min(longest + 1, rest))
         if len(line) > longest:
-            line = _skip_line(stream, line, left)
+            line = _skip_line(stream, line, rest)
         if not line:
             return
-        left = None if left is None else left - line_size(line)
+        rest = None if rest is None else rest - line_size(line)
         yield line
 
 
-def _skip_line(stream: LineStream, head: bytes, left: int | None) -> LongLine:
+def _skip_line(stream: LineStream, head: bytes, max_bytes: int | None) -> LongLine:
     """Skip the rest of a line that starts with `head`."""
     count, last = len(head), head
     while not last.endswith(b"\n"):
-        last = stream.readline(BLOCK if left is None else min(BLOCK, left - count))
+        last = stream.readline(BLOCK if max_bytes is None else min(BLOCK, max_bytes - count))
         if not last:
             break
         count += len(last)

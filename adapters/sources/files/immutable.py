@@ -58,9 +58,9 @@ class ImmutableFilesSource(ArchiveSource):
             labels = {file.label for file in self._list_requested()}
             waiting = self._scan.begin_delivery(DeliveryProgress(start), apply_batch, stop)
             while (
-                left := max((self._seconds_until_stable(f) for f in self._list_files() if f.label in labels), default=0.0)
+                wait := max((self._seconds_until_stable(f) for f in self._list_files() if f.label in labels), default=0.0)
             ) > 0:
-                if stop.wait(min(left, 1.0)):
+                if stop.wait(min(wait, 1.0)):
                     return
                 waiting.flush(even_empty=True)  # An empty batch shows the caller that the source is alive.
         super().run(start, apply_batch, stop, once=once)
@@ -68,11 +68,11 @@ class ImmutableFilesSource(ArchiveSource):
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
         """See the port. Waits until the files are complete: a missing file would count as a hole."""
         while (
-            left := max(
+            wait := max(
                 (self._seconds_until_stable(f) for f in self._list_requested() if self._is_below(f, until)), default=0.0
             )
         ) > 0:
-            if stop.wait(min(left, 1.0)):
+            if stop.wait(min(wait, 1.0)):
                 return
         super().read(start, until, apply_batch, stop)
 
@@ -110,12 +110,12 @@ class ImmutableFilesSource(ArchiveSource):
         behind: set[TopicPartition] = set()
         self._settled_at = float("inf")
         for file in files:
-            partition, left = self.naming.place_of(file.path), self._seconds_until_stable(file)
-            if left > 0:
-                self._settled_at = min(self._settled_at, time.monotonic() + left)
+            partition, wait = self.naming.place_of(file.path), self._seconds_until_stable(file)
+            if wait > 0:
+                self._settled_at = min(self._settled_at, time.monotonic() + wait)
             # A transaction file may contain any table.
             of_any = TopicPartition(OF_ANY, 0)
-            if left <= 0 and not behind & {partition, of_any} and (partition != of_any or not behind):
+            if wait <= 0 and not behind & {partition, of_any} and (partition != of_any or not behind):
                 yield file
             else:
                 behind.add(partition)

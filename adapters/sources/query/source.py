@@ -219,13 +219,13 @@ class ParallelReader:
         ]
         for thread in threads:
             thread.start()
-        left = len(threads)
+        open_parts = len(threads)
         try:
-            while left:
+            while open_parts:
                 part_rows = self._next_rows()
                 if isinstance(part_rows, BaseException):
                     raise part_rows
-                left -= part_rows[1] is None
+                open_parts -= part_rows[1] is None
                 yield part_rows
         finally:
             self._ended.set()

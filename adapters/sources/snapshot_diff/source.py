@@ -97,8 +97,8 @@ class FolderPoller:
 
     def catch_up(self, stop: Stop) -> None:
         """See `JournalPoller.catch_up`: includes recently written snapshots, when they are complete."""
-        while (left := self._folder.seconds_until_stable(self._journal.known_versions())) > 0:
-            if stop.wait(min(left, 1.0)):
+        while (wait := self._folder.seconds_until_stable(self._journal.known_versions())) > 0:
+            if stop.wait(min(wait, 1.0)):
                 return
         while not stop.is_set() and self._journal.take_next():
             pass
