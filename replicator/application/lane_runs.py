@@ -271,8 +271,8 @@ class LaneRuns:
             at = Position({**run.handed_over, **run.begin, **run.applied})
             if any(at.get(p, o) < o for p, o in run.queued_to.items()):
                 return None
-            left = [p for p, o in run.handed_over.items() if at[p] < o]
-            return Span(at.only(left), run.handed_over.only(left))
+            partitions = [p for p, o in run.handed_over.items() if at[p] < o]
+            return Span(at.only(partitions), run.handed_over.only(partitions))
 
     def is_busy(self, *, without: str) -> bool:
         """True while lanes of other sinks than `without` have writes in flight."""

@@ -207,8 +207,8 @@ def _get_on_reject(session: CommandSession, letter: DeadLetter) -> str:
     return settings.on_reject if letter.stage == "route" else settings.get_on_reject(letter.table, letter.source)
 
 
-def _describe_untried(left: Mapping[str, str]) -> list[str]:
-    return [f"{event}: not retried, {why}" for event, why in left.items()]
+def _describe_untried(untried: Mapping[str, str]) -> list[str]:
+    return [f"{event}: not retried, {why}" for event, why in untried.items()]
 
 
 @command("purge", "replicator dlq purge --state replayed --older-than '30 days'")

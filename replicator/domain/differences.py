@@ -104,9 +104,9 @@ class RowDiff:
             values = self._read_row(self.actual, row)
             yield RowDifference("extra", self._pick_key(values), {name: (None, value) for name, value in values.items()})
         for first, second in self.different[: max(0, count - len(self.missing) - len(self.extra))]:
-            wanted, actual = self._read_row(self.expected, first), self._read_row(self.actual, second)
+            expected, actual = self._read_row(self.expected, first), self._read_row(self.actual, second)
             names = [name for name, (one, other) in self.pairs.items() if not one[first].equals(other[second])]
-            columns = {name: (wanted[name], actual[name]) for name in names}
+            columns = {name: (expected[name], actual[name]) for name in names}
             yield RowDifference("different", self._pick_key(actual), columns)
 
     def read_keys(self) -> pa.Table:
@@ -258,19 +258,19 @@ def compare_tables(
         columns_only_after=[name for name in others if name not in common],
     )
     by = list(keys) if keys and set(keys) <= set(common) else common
-    left = {key: (number, row) for number, (key, row) in enumerate(_hash_rows(before.select(common), by))}
+    old_rows = {key: (number, row) for number, (key, row) in enumerate(_hash_rows(before.select(common), by))}
     pairs: list[tuple[int, int]] = []
     added: list[int] = []
     for number, (key, row) in enumerate(_hash_rows(after.select(common), by)):
-        old_row = left.pop(key, None)
+        old_row = old_rows.pop(key, None)
         if old_row is None:
             added.append(number)
         elif old_row[1] == row:
             diff.same += 1
         else:
             pairs.append((old_row[0], number))
-    diff.only_before, diff.only_after, diff.different = len(left), len(added), len(pairs)
-    removed_numbers = [number for number, _ in left.values()][:max_shown]
+    diff.only_before, diff.only_after, diff.different = len(old_rows), len(added), len(pairs)
+    removed_numbers = [number for number, _ in old_rows.values()][:max_shown]
     diff.first["only_before"] = list(_take_rows(before, removed_numbers))
     diff.first["only_after"] = list(_take_rows(after, added[:max_shown]))
     _add_differences(diff, (before.select(common), after.select(common)), pairs, by, max_shown)

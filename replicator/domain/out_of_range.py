@@ -92,6 +92,6 @@ def find_reads(transforms: RowTransforms) -> LaneReads:
     rules, conditions = transforms.column_transforms.rules, (transforms.deletes, transforms.truncates, transforms.where)
     expressions = (added.expression for _, added in transforms.column_transforms.additions)
     names = (list_columns(one) for one in (*conditions, *expressions) if one is not None)
-    left = {n for n, rule in rules if rule.drop or (rule.mask and rule.mask.kind in ("nothing", "fixed"))}
+    drops = {n for n, rule in rules if rule.drop or (rule.mask and rule.mask.kind in ("nothing", "fixed"))}
     texts = {n for n, rule in rules if rule.cast == pa.string() and rule.mask is None}
-    return LaneReads(transforms.columns, frozenset(left), frozenset(transforms.sequence_by).union(*names), frozenset(texts))
+    return LaneReads(transforms.columns, frozenset(drops), frozenset(transforms.sequence_by).union(*names), frozenset(texts))

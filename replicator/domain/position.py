@@ -112,9 +112,9 @@ class Span:
 
     def after(self, applied: Position) -> Span:
         """The rest of this span for a target at `applied`; completely applied partitions are dropped."""
-        left = [p for p, end in self.end.items() if applied.get(p, -1) < end]
-        start = {p: max(self.start[p], applied.get(p, self.start[p])) for p in left}
-        return Span(Position(start), self.end.only(left))
+        partitions = [p for p, end in self.end.items() if applied.get(p, -1) < end]
+        start = {p: max(self.start[p], applied.get(p, self.start[p])) for p in partitions}
+        return Span(Position(start), self.end.only(partitions))
 
     def gaps(self, applied: Position) -> tuple[TopicPartition, ...]:
         """Partitions in which records between `applied` and this span's start would be skipped."""

@@ -177,8 +177,8 @@ def build_audit(changes: pa.Table, table: TableSpec, envelopes: pa.Table, raw: p
     positions = zip(*(raw[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True)
     pairs = zip(envelopes["before"].to_pylist(), envelopes["after"].to_pylist(), strict=True)
     images = dict(zip(positions, pairs, strict=True))
-    wanted = [OP, TS, TX, TOPIC, PARTITION, OFFSET, KEY_CHANGE_DELETE, UNCHANGED, *table.keys]
-    entries = [_to_row(change, table.keys, images, by) for change in to_rows(changes.select(wanted))]
+    names = [OP, TS, TX, TOPIC, PARTITION, OFFSET, KEY_CHANGE_DELETE, UNCHANGED, *table.keys]
+    entries = [_to_row(change, table.keys, images, by) for change in to_rows(changes.select(names))]
     return pa.Table.from_pylist(entries, AUDIT)
 
 

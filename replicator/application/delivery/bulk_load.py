@@ -330,8 +330,8 @@ class BulkLoader(Generic[F]):
     def find_orphans(self) -> Mapping[str, Fatal]:
         """By lane, the error for spill files of an earlier run that no write continued, so that their plan is
         unknown."""
-        left = [lane for lane, spill_files in self._spill_files.items() if spill_files.slices and lane not in self._last]
-        return {lane: _make_orphan_error(lane, "are followed by no record that can be applied") for lane in left}
+        orphans = [lane for lane, spill_files in self._spill_files.items() if spill_files.slices and lane not in self._last]
+        return {lane: _make_orphan_error(lane, "are followed by no record that can be applied") for lane in orphans}
 
     def _make_placeholder_write(self, item: WriteRequest[F], spill_files: SpillFiles) -> WriteRequest[F]:
         """One write without rows that represents all spilled rows."""

@@ -82,8 +82,8 @@ class BackfillWaiter:
             _refuse_halted(self._select_lanes(status))
 
     def _select_lanes(self, status: Status) -> list[Status]:
-        wanted = {lane.id for lane in self.lanes}
-        return [lane for lane in status["lanes"] if lane["id"] in wanted]
+        lane_ids = {lane.id for lane in self.lanes}
+        return [lane for lane in status["lanes"] if lane["id"] in lane_ids]
 
     def _apply_here(self, position: Position) -> None:
         by_id = {lane["id"]: lane for lane in self.run_here()}

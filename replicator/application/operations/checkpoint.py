@@ -364,9 +364,9 @@ def find_newest(parts: Components, lane: Lane, until: datetime | LogCut | None =
 
 def _is_covering(position: Position, removed_offsets: Position, until: datetime | LogCut | None) -> bool:
     """True if none of the log's removed records is needed after the position."""
-    wanted = until.end if isinstance(until, LogCut) else None
+    end = until.end if isinstance(until, LogCut) else None
     return all(
-        position.get(partition, 0) >= (first if wanted is None else min(first, wanted.get(partition, 0)))
+        position.get(partition, 0) >= (first if end is None else min(first, end.get(partition, 0)))
         for partition, first in removed_offsets.items()
     )
 

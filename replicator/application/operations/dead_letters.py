@@ -386,13 +386,13 @@ class DeadLetterRetry(Generic[F]):
     def _learn_tables(self, slices: Iterable[RecordSlice[F]]) -> list[RecordSlice[F]]:
         """The slices of tables with lanes. The catalog reads all of them first, because a later slice may have the key
         that an earlier one lacks."""
-        wanted = [slice_ for slice_ in slices if self._list_lanes([slice_.table])]
+        lane_slices = [slice_ for slice_ in slices if self._list_lanes([slice_.table])]
         try:
-            for slice_ in wanted:
+            for slice_ in lane_slices:
                 self._catalog.learn_schema(slice_)
         except UnusableTable as error:
             raise error.cause from error
-        return wanted
+        return lane_slices
 
     def _list_lanes(self, tables: Iterable[str]) -> list[Lane]:
         """The lanes of the tables, without those that have no target of their own."""

@@ -420,8 +420,8 @@ class LaneComparison:
             return
         self._reported = time.monotonic()
         rate = rows / max(seconds, 1e-3)
-        left = f" of about {total:,}, {max(0, total - rows) / max(rate, 1):.0f} s left" if total else ""
-        self.operation.report(f"{self.lane.id}: {format_count(rows, 'row')} compared{left}, {rate:,.0f} rows/s")
+        estimate = f" of about {total:,}, {max(0, total - rows) / max(rate, 1):.0f} s left" if total else ""
+        self.operation.report(f"{self.lane.id}: {format_count(rows, 'row')} compared{estimate}, {rate:,.0f} rows/s")
 
 
 def build_unproven_error(lane: Lane, snapshot: SourceSnapshot, totals: DiffTotals) -> EnvironmentProblem:
@@ -438,8 +438,8 @@ def skip_ranges(ranges: Sequence[KeyRange], column: str, upto: int | None) -> Se
     """The ranges without the values of the column up to `upto`. Without ranges, one of all rows."""
     if upto is None:
         return ranges or [None]
-    left = [one for one in ranges if one.upto is None or one.upto > upto] or [KeyRange(column, upto, None)]
-    return [replace(left[0], above=upto), *left[1:]]
+    rest = [one for one in ranges if one.upto is None or one.upto > upto] or [KeyRange(column, upto, None)]
+    return [replace(rest[0], above=upto), *rest[1:]]
 
 
 def refuse_uncomparable(lane: Lane) -> None:
@@ -543,9 +543,9 @@ class DiffColumns:
             expected = actual.select(shared).schema.empty_table()
         converted = {name: self.target.convert(name, expected[name].combine_chunks()) for name in shared}
         for name in shared:
-            wanted, target_type = converted[name].type, actual[name].type
-            if name not in self.keys and not are_comparable(wanted, target_type):
-                self.exclude(f"{name} is not compared: its type is {target_type} in the target, and {wanted} in the source.")
+            kind, target_type = converted[name].type, actual[name].type
+            if name not in self.keys and not are_comparable(kind, target_type):
+                self.exclude(f"{name} is not compared: its type is {target_type} in the target, and {kind} in the source.")
                 del converted[name]
         return self._ignore_nulls(pa.table(converted), actual.select(list(converted)))
 

@@ -275,10 +275,10 @@ class DiffWait:
                 read = Position.from_json(one["position"])
                 if unread := subtract(end, read):
                     return unread
-        wanted = records.only_own(self.source, end)
+        end_position = records.only_own(self.source, end)
         with closing(self.parts.open_sink(lane.sink)) as sink:
             state = sink.state(lane)
-        return subtract(wanted, state.position if state is not None else Position())
+        return subtract(end_position, state.position if state is not None else Position())
 
     def _find_halt(self, lane: Lane) -> Fatal | None:
         """Why the daemon applies no changes of the lane; None if it does."""

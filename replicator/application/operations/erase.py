@@ -247,12 +247,12 @@ class ErasureOperation:
         outcome.versions = list(filter(None, outcome.versions))
 
     def _end_old_versions(self, outcome: ErasureOutcome) -> None:
-        left = [log.end_versions(lane) for lane, log in self._places.logs]
-        left += [erasure.end_versions(lane) for lane, erasure in self._places.targets]
+        texts = [log.end_versions(lane) for lane, log in self._places.logs]
+        texts += [erasure.end_versions(lane) for lane, erasure in self._places.targets]
         versions = self._places.dead_letters.features.versions
         if versions is not None:
-            left.append(versions.end())
-        outcome.versions = list(filter(None, left))
+            texts.append(versions.end())
+        outcome.versions = list(filter(None, texts))
 
 
 def refresh_projections(

@@ -252,8 +252,8 @@ class PageQuery:
     Call `build_query` first, read the rows of its query, then call `make_page` with them.
     """
 
-    def __init__(self, wanted: PageRequest, key: Sequence[str], *, unique: bool) -> None:
-        self._wanted, self._key, self._unique = wanted, tuple(key), unique and bool(key)
+    def __init__(self, request: PageRequest, key: Sequence[str], *, unique: bool) -> None:
+        self._request, self._key, self._unique = request, tuple(key), unique and bool(key)
         self._order: tuple[str, ...] = ()
         self._start: PagePlace = ()
         self._passed = 0
@@ -264,21 +264,21 @@ class PageQuery:
 
         InvalidReadQuery for unknown columns, and for values of another type than the column.
         """
-        conditions = [to_condition(one, schema) for one in (*self._make_key_filters(), *self._wanted.filters)]
+        conditions = [to_condition(one, schema) for one in (*self._make_key_filters(), *self._request.filters)]
         self._order = self._list_order_columns(schema)
-        self._start, self._passed = _decode_place(self._wanted.after, len(self._order))
+        self._start, self._passed = _decode_place(self._request.after, len(self._order))
         start = tuple(
             _parse_start(text, schema.field(name).type) for text, name in zip(self._start, self._order, strict=False)
         )
-        return ReadQuery(tuple(conditions), self._order, start, self._wanted.limit + self._passed + 1)
+        return ReadQuery(tuple(conditions), self._order, start, self._request.limit + self._passed + 1)
 
     def make_page(self, rows: pa.Table) -> Page:
         """The rows of the page. Rows of the last page may be gone meanwhile; then nothing is skipped for them."""
         # A page starts at values, not at a row number: rows that were inserted or deleted meanwhile would shift all others.
         positions = [tuple(map(to_place_text, row)) for row in zip(*(rows[n] for n in self._order), strict=True)]
         before = min(self._passed, sum(1 for _ in takewhile(lambda position: position == self._start, positions)))
-        end = before + self._wanted.limit
-        page = rows.slice(before, self._wanted.limit)
+        end = before + self._request.limit
+        page = rows.slice(before, self._request.limit)
         if rows.num_rows <= end:
             return Page(page, None)
         last = positions[end - 1]
@@ -286,18 +286,18 @@ class PageQuery:
         return Page(page, _encode_place(last, alike))
 
     def _make_key_filters(self) -> list[Filter]:
-        wanted = self._wanted.key
-        if not wanted:
+        key = self._request.key
+        if not key:
             return []
-        if len(wanted) != len(self._key):
+        if len(key) != len(self._key):
             columns = ", ".join(self._key)
             raise InvalidReadQuery(
-                f"the key has {format_count(len(self._key), 'column')} ({columns}), not {len(wanted)}"
+                f"the key has {format_count(len(self._key), 'column')} ({columns}), not {len(key)}"
                 if self._key
                 else "the key of the table is unknown",
                 next_step="Pass a value for each column, in this order." if self._key else "Use filters to select rows.",
             )
-        return [Filter(name, "eq", text) for name, text in zip(self._key, wanted, strict=True)]
+        return [Filter(name, "eq", text) for name, text in zip(self._key, key, strict=True)]
 
     def _list_order_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """The key, and the columns that distinguish rows with the same key."""

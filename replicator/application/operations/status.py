@@ -196,14 +196,14 @@ def list_open_dead_letters(letters: DeadLetterTotals) -> tuple[dict[str, Any], .
     return None if letters is None else tuple({**asdict(group), "open": n} for group, n in sorted(letters.items()))
 
 
-def _make_source_report(name: str, flow: SourceProgress, left: int | None, clock: float, now: datetime) -> SourceReport:
+def _make_source_report(name: str, flow: SourceProgress, lag: int | None, clock: float, now: datetime) -> SourceReport:
     seconds, away = max(clock - flow.began, 1e-9), flow.outage
     return SourceReport(
         name=name,
         records=flow.records,
         records_per_second=round(flow.records / seconds, 1),
         position=flow.position.to_json(),
-        lag_records=left,
+        lag_records=lag,
         away_since=(now - timedelta(seconds=clock - away.since)).isoformat() if away else None,
         error=away.sentence if away else None,
         pace=flow.pace,
@@ -216,7 +216,7 @@ def _make_source_report(name: str, flow: SourceProgress, left: int | None, clock
 
 def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters: DeadLetterTotals) -> LaneReport:
     position = Position({**run.begin, **run.applied})
-    left = flow.count_lag(flow.get_position(run)) if flow.end and (flow.outage is None or flow.outage.answers) else None
+    lag = flow.count_lag(flow.get_position(run)) if flow.end and (flow.outage is None or flow.outage.answers) else None
     problem = run.problem or run.retrying or run.waiting
     lane = run.lane
     names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
@@ -227,8 +227,8 @@ def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters
         policy=run.lane.policy,
         status=run.shown_status.value,
         position=position.to_json(),
-        lag_records=left,
-        lag_seconds=_measure_age(run, left, now),
+        lag_records=lag,
+        lag_seconds=_measure_age(run, lag, now),
         counts=dict(zip(names, run.counts.as_tuple(), strict=True)),
         error=problem.sentence if problem else None,
         next_step=problem.next_step if problem else None,
@@ -250,8 +250,8 @@ def describe_tombstones(lane: Lane, forgotten: DeleteHorizon | None) -> dict[str
     return {"retention": retention, "forgotten": to_purge_summary(forgotten) or None}
 
 
-def _measure_age(run: LaneRun, left: int | None, now: datetime) -> float | None:
-    if left == 0:
+def _measure_age(run: LaneRun, lag: int | None, now: datetime) -> float | None:
+    if lag == 0:
         return 0.0
     if run.newest is None:
         return None

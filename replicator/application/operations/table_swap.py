@@ -189,18 +189,18 @@ def compare_target(
     `options`: policy and times of the `RebuildRequest`. Both tables are read into memory. `exact` is false if the
     positions of the log and the lane differ.
     """
-    wanted = make_request(parts, lane, DRY_RUN_SUFFIX, **options)
-    _remove_killed_comparison(parts, wanted)
-    rebuild = prepare_restored_rebuild(parts, wanted, tell)
+    request = make_request(parts, lane, DRY_RUN_SUFFIX, **options)
+    _remove_killed_comparison(parts, request)
+    rebuild = prepare_restored_rebuild(parts, request, tell)
     try:
-        totals = catch_up_with_lane(parts, rebuild, wanted, make)
-        before, after, swap_positions = _read_tables(parts, lane.into, wanted)
+        totals = catch_up_with_lane(parts, rebuild, request, make)
+        before, after, swap_positions = _read_tables(parts, lane.into, request)
         source_keys = rebuild.register.load(lane.source).keys.get(lane.table, ())
-        rebuilt_lane = replace(lane, policy=wanted.policy or lane.policy)
+        rebuilt_lane = replace(lane, policy=request.policy or lane.policy)
         keys = list_identity_columns(rebuilt_lane, source_keys, before.column_names)
         diff = compare_tables(before, after, keys, ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN)
     finally:
-        remove_rebuild(parts, wanted)
+        remove_rebuild(parts, request)
     rules = parts.sources[lane.source].transactions
     positions = [
         without_transaction_topic(state.position, rules) if state else None
@@ -210,19 +210,19 @@ def compare_target(
     return {**totals, "lane": lane.id, "exact": exact, **_to_json(diff, before, after)}
 
 
-def _remove_killed_comparison(parts: Components, wanted: RebuildRequest) -> None:
+def _remove_killed_comparison(parts: Components, request: RebuildRequest) -> None:
     """Remove the table of an earlier comparison that was killed."""
-    if get_rebuild_folder(parts, wanted.id).exists():
-        remove_rebuild(parts, wanted)
+    if get_rebuild_folder(parts, request.id).exists():
+        remove_rebuild(parts, request)
 
 
-def _read_tables(parts: Components, into: str, wanted: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
+def _read_tables(parts: Components, into: str, request: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
     """Both tables, and the positions of their lanes before the read."""
-    swap_positions = read_positions(parts, wanted)
-    with closing(parts.open_sink(wanted.lane.sink)) as sink:
+    swap_positions = read_positions(parts, request)
+    with closing(parts.open_sink(request.lane.sink)) as sink:
         reader = get_reader(sink)
         names = set(reader.tables())
-        tables = [reader.read(name) if name in names else pa.table({}) for name in (into, wanted.into)]
+        tables = [reader.read(name) if name in names else pa.table({}) for name in (into, request.into)]
     return tables[0], tables[1], swap_positions
 
 

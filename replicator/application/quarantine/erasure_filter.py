@@ -372,12 +372,12 @@ def _read_positions(rows: pa.Table, names: Sequence[str] = RECORD_POSITION) -> I
     return zip(*(rows[name].to_pylist() for name in names), strict=True)
 
 
-def _find_row_numbers(records: pa.Table, at: pa.Array, wanted: set[RecordPosition]) -> Mapping[RecordPosition, int]:
+def _find_row_numbers(records: pa.Table, at: pa.Array, positions: set[RecordPosition]) -> Mapping[RecordPosition, int]:
     """The number of the record at each wanted position."""
-    if not wanted:
+    if not positions:
         return {}
     numbered = zip(_read_positions(records, RAW_RECORD_POSITION), at.to_pylist(), strict=True)
-    return {position: number for position, number in numbered if position in wanted}
+    return {position: number for position, number in numbered if position in positions}
 
 
 def _read_images(envelopes: pa.Table) -> list[list[Any]]:

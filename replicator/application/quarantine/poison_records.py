@@ -302,11 +302,11 @@ class PoisonRecordFinder(Generic[F]):
         """Clear a span that was decoded: none of its records is poison."""
         suspect = self._notes.suspect
         if suspect is not None:
-            left = suspect.span.after(span.end)
-            left = left if left else EMPTY_SPAN
+            rest = suspect.span.after(span.end)
+            rest = rest if rest else EMPTY_SPAN
             # The rest of the span has not crashed by itself yet.
-            changed = replace(suspect, span=left, deaths=suspect.deaths if left == suspect.span else 0)
-            self._notes = replace(self._notes, suspect=changed if left.end else None)
+            changed = replace(suspect, span=rest, deaths=suspect.deaths if rest == suspect.span else 0)
+            self._notes = replace(self._notes, suspect=changed if rest.end else None)
 
     @contextmanager
     def note_decoding(self, span: Span) -> Iterator[None]:
@@ -371,8 +371,8 @@ def _drop_empty(span: Span) -> Span:
 
 
 def _make_span(ranges: dict[TopicPartition, tuple[int, int]]) -> Span:
-    left = {p: (start, end) for p, (start, end) in ranges.items() if start < end}
-    return Span(Position({p: start for p, (start, _) in left.items()}), Position({p: end for p, (_, end) in left.items()}))
+    rest = {p: (start, end) for p, (start, end) in ranges.items() if start < end}
+    return Span(Position({p: start for p, (start, _) in rest.items()}), Position({p: end for p, (_, end) in rest.items()}))
 
 
 def _to_json(notes: CrashNotes) -> dict[str, Any]:

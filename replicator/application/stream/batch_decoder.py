@@ -324,7 +324,7 @@ class _PrefetchQueue(Generic[F]):
         self.release_until(self._begin.prefetch.depth if batch.records else 0)
         self.at_work = False
 
-    def release_until(self, left: int) -> None:
-        """Apply held batches until only `left` are left."""
-        while len(self._held) > left:
+    def release_until(self, max_batches: int) -> None:
+        """Apply held batches until `max_batches` are left."""
+        while len(self._held) > max_batches:
             self._apply(self._held.popleft())

@@ -200,13 +200,13 @@ class CatchUp(Generic[F]):
     def _skip_holes(self, behind: CatchUpLane[F], until: Position) -> bool:
         """Pass offsets without a record at the end of the slice; False if the sink has no room for changes
         released by that."""
-        left = behind.find_missing(until)
-        if left and not self._has_room(behind):
+        holes = behind.find_missing(until)
+        if holes and not self._has_room(behind):
             return False
-        if left:
+        if holes:
             behind.has_partial_batch = True
             build = self._context.write_builder.build_slice_writes
-            slices = behind.buffer.add_changes((), self._context.catalog.get_union(behind.run.lane.table), left)
+            slices = behind.buffer.add_changes((), self._context.catalog.get_union(behind.run.lane.table), holes)
             self._pass_writes(
                 behind,
                 [request for slice_ in slices for request in build(slice_, [behind.run], {})],

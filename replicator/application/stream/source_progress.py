@@ -87,5 +87,5 @@ class SourceProgress:
 
         None if records are left and offsets are sparse.
         """
-        left = sum(max(0, self.end[p] - offset) for p, offset in position.items() if p in self.end)
-        return None if left and self.is_sparse else left
+        lag = sum(max(0, self.end[p] - offset) for p, offset in position.items() if p in self.end)
+        return None if lag and self.is_sparse else lag

@@ -382,14 +382,14 @@ class WriteBuilder(Generic[F]):
 
 def cover_topics(span: Span, topics: Iterable[str]) -> Span:
     """The span, limited to partitions of `topics`."""
-    wanted = set(topics)
-    return span.only(p for p in span.end if p.topic in wanted)
+    topic_set = set(topics)
+    return span.only(p for p in span.end if p.topic in topic_set)
 
 
 def select_identities(identity: TopicIdentity, partitions: Iterable[TopicPartition]) -> dict[str, str]:
     """The identities of the topics of `partitions`."""
-    wanted = {p.topic for p in partitions}
-    return {topic: topic_id for topic, topic_id in identity.items() if topic in wanted}
+    topics = {p.topic for p in partitions}
+    return {topic: topic_id for topic, topic_id in identity.items() if topic in topics}
 
 
 def _make_span(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Span:

@@ -293,8 +293,8 @@ def _require_kind(kind: ExpressionKind | Sequence[ExpressionKind], name: str, op
     """The operand, which must be of one of these kinds."""
     kinds = (kind,) if isinstance(kind, ExpressionKind) else kind
     if get_kind(operand.type) not in kinds:
-        wanted = " or ".join(dict.fromkeys(kinds))
-        raise InvalidExpression(f"passes a value of type {operand.type} to {_quote_name(name)}, which needs {wanted}")
+        kind_names = " or ".join(dict.fromkeys(kinds))
+        raise InvalidExpression(f"passes a value of type {operand.type} to {_quote_name(name)}, which needs {kind_names}")
     return to_basic_type(operand)
 
 
@@ -348,15 +348,15 @@ def _resolve_one_number(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
 def _resolve_round(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
     """The rounded number; its type has that many decimals, and one more digit before them."""
     operand = _require_kind(ExpressionKind.NUMBER, name, operands[0])
-    left = _read_count(name, operands[1], 0, MAX_DIGITS) if len(operands) > 1 else 0
+    places = _read_count(name, operands[1], 0, MAX_DIGITS) if len(operands) > 1 else 0
     if t.is_floating(operand.type):
-        return TypedExpr(name, operand.type, (operand,), left)
+        return TypedExpr(name, operand.type, (operand,), places)
     digits, scale = count_digits(operand)
-    if operand.type == WHOLE or left >= scale:
+    if operand.type == WHOLE or places >= scale:
         return operand
     wide = (pa.decimal128 if digits < MAX_DIGITS else pa.decimal256)(digits + 1, scale)
-    rounding = TypedExpr(name, wide, (convert_to(operand, wide),), left)
-    return TypedExpr("narrowed", pa.decimal128(digits - scale + left + 1, left), (rounding,))
+    rounding = TypedExpr(name, wide, (convert_to(operand, wide),), places)
+    return TypedExpr("narrowed", pa.decimal128(digits - scale + places + 1, places), (rounding,))
 
 
 def _resolve_concat(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
