@@ -104,8 +104,7 @@ def _transform_old_keys(old: pa.ChunkedArray, rules: ColumnTransforms) -> pa.Chu
     names = [rules.get_new_name(field.name) for field in old.type]
     parts = [_change_column(pa.chunked_array([pc.struct_field(whole, f.name)]), rules.get_rule(f.name))[0] for f in old.type]
     arrays = [part.combine_chunks() for part in parts]
-    keys = pa.StructArray.from_arrays(arrays, names, mask=pc.is_null(whole))
-    return pa.chunked_array([keys])
+    return pa.chunked_array([pa.StructArray.from_arrays(arrays, names, mask=pc.is_null(whole))])
 
 
 def _transform_name_lists(

@@ -211,8 +211,7 @@ class PayloadReaders:
 
     def declared_readers(self, table: str) -> dict[str, ValueReader]:
         """The readers of the declared columns of `table`; empty if none are declared."""
-        columns = self._options.columns_of(table) or {}
-        return find_readers(table, columns, decimals_are=self._options.decimals)
+        return find_readers(table, self._options.columns_of(table) or {}, decimals_are=self._options.decimals)
 
 
 def _key_struct(schema: bytes) -> ConnectSchema:

@@ -428,8 +428,7 @@ def _string_reader() -> ValueReader:
     """Reader for strings: text as it is, other values as their JSON text."""
 
     def build(values: Sequence[Any]) -> pa.Array:
-        texts = to_texts(values)
-        return _replace_variable(texts, values)
+        return _replace_variable(to_texts(values), values)
 
     return ValueReader(pa.string(), msgspec.Raw, build, "text")
 

@@ -449,8 +449,7 @@ def _list_kinds(records: pa.Table, decoder: Decoder) -> pa.Table:
     routes = decoder.route(records)
     ways = [pc.is_valid(routes[name]) if name == "error" else routes[name] for name in ROUTE.names]
     routed = pa.table([records["topic"], pc.is_null(records["value"]), *ways], names=SEEN.names[:-1])
-    grouped = routed.group_by(SEEN.names[:-1]).aggregate([([], "count_all")])
-    return grouped.rename_columns(SEEN.names)
+    return routed.group_by(SEEN.names[:-1]).aggregate([([], "count_all")]).rename_columns(SEEN.names)
 
 
 def _is_routed_by_topic(kinds: Iterable[RouteKind]) -> bool:

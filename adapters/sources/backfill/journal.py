@@ -288,8 +288,7 @@ def _read_records(piece: JournalFile, within: tuple[int, int]) -> pa.Table:
     except FileNotFoundError:
         raise Retryable(f"{piece.path} was removed while it was read") from None
     first, end = within
-    in_range = pc.and_(pc.greater_equal(frame["offset"], first), pc.less(frame["offset"], end))
-    return frame.filter(in_range)
+    return frame.filter(pc.and_(pc.greater_equal(frame["offset"], first), pc.less(frame["offset"], end)))
 
 
 def _read_micros(piece: JournalFile) -> int:

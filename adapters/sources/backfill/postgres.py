@@ -275,8 +275,7 @@ class _PostgresSnapshot:
 
     @property
     def _checksums(self) -> TableChecksums:
-        types = {column.name: column.sql for column in self.table.columns}
-        return TableChecksums(self.relation, types)
+        return TableChecksums(self.relation, {column.name: column.sql for column in self.table.columns})
 
     def _read(self, condition: str, parameters: Sequence[object]) -> Iterator[Row]:
         self.connection.execute(SETTINGS, prepare=False)
