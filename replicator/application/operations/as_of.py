@@ -178,8 +178,7 @@ def read_rows_as_of(
                     f"the event log of {lane.table} has no changes up to {at}",
                     next_step="Query a later time. `replicator history` shows when a row first appeared.",
                 )
-            rows = read(sink, AS_OF_FOLDER)
-            return rows.replace_schema_metadata(None)
+            return read(sink, AS_OF_FOLDER).replace_schema_metadata(None)
 
 
 @contextmanager
