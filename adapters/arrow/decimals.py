@@ -137,11 +137,11 @@ def decimal_text_reader(arrow: pa.DataType) -> ValueReader:
     return ValueReader(arrow, msgspec.Raw, build, "raw")
 
 
-def from_text(written: pa.Array, arrow: pa.DataType) -> pa.Array:
+def from_text(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
     """Decimals of `arrow` from text. Raises ValueMisfit for other than finite numbers, and for more digits or places."""
-    if pc.all(pc.match_substring_regex(written, _valid_text_pattern(arrow))).as_py() is not False:
-        return written.cast(arrow)
-    return from_unscaled([_parse_number(v, arrow.scale) for v in written.to_pylist()], arrow)
+    if pc.all(pc.match_substring_regex(texts, _valid_text_pattern(arrow))).as_py() is not False:
+        return texts.cast(arrow)
+    return from_unscaled([_parse_number(v, arrow.scale) for v in texts.to_pylist()], arrow)
 
 
 def _valid_text_pattern(arrow: pa.DataType) -> str:

@@ -173,15 +173,15 @@ def _timestamp_text(per_second: int, zone: str, count: int) -> str:
     return _day_text(days, LAST_YEAR_OF_TIMES, f" {_time_text(per_second, rest)}{zone}")
 
 
-def _parse_texts(written: pa.Array, arrow: pa.DataType, wrong: Callable[[str], str]) -> pa.Array:
+def _parse_texts(texts: pa.Array, arrow: pa.DataType, wrong: Callable[[str], str]) -> pa.Array:
     try:
-        return written.cast(arrow)
+        return texts.cast(arrow)
     except pa.ArrowInvalid:
-        shorter = pc.replace_substring_regex(written, ZEROS, r"\1\2")
-        if not shorter.equals(written):
+        shorter = pc.replace_substring_regex(texts, ZEROS, r"\1\2")
+        if not shorter.equals(texts):
             return _parse_texts(shorter, arrow, wrong)
         raise ValueMisfit(
-            RejectCode.OUT_OF_RANGE, wrong(next(text for text in written.to_pylist() if text is not None))
+            RejectCode.OUT_OF_RANGE, wrong(next(text for text in texts.to_pylist() if text is not None))
         ) from None
 
 

@@ -89,14 +89,14 @@ class MaskingDecoder(CompositeDecoder):
         return build_rejected(raw, table, rejects)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        stored = self.mask_records(raw) if self._tables else raw
-        whole, withheld = super().envelope(stored), pc.fill_null(is_redacted(stored["value"]), False)
+        records = self.mask_records(raw) if self._tables else raw
+        whole, withheld = super().envelope(records), pc.fill_null(is_redacted(records["value"]), False)
         if not pc.any(withheld).as_py():
             return whole
         # The source may have sent a reason of its own (`find_read_errors`). A topic may name the table.
         reasons = [
             str(errors[index]) if index in errors else None
-            for batch in stored.to_batches()
+            for batch in records.to_batches()
             for errors in [find_read_errors(batch)]
             for index in range(batch.num_rows)
         ]

@@ -79,9 +79,9 @@ class SharedMemoryFile:
 
     def write(self, table: pa.Table) -> int:
         """Write a table and return its size in bytes."""
-        counted = pa.MockOutputStream()
-        _write_stream(counted, table)
-        size: int = counted.size()
+        counter = pa.MockOutputStream()
+        _write_stream(counter, table)
+        size: int = counter.size()
         with pa.FixedSizeBufferWriter(pa.py_buffer(self._map_memory(size))) as out:
             _write_stream(out, table)
         return size

@@ -146,10 +146,10 @@ class LocalProjector(BaseProjector):
             return find_changed_groups(connection, feed, names, key, most)
         if diff.has_few_rows:
             try:
-                removed = read_columns(diff.removed, names)
+                old_rows = read_columns(diff.removed, names)
             except FileNotFoundError:
                 return None
-            return find_differing_groups(connection, (removed, read_columns(diff.added, names)), names, key, most)
+            return find_differing_groups(connection, (old_rows, read_columns(diff.added, names)), names, key, most)
         return find_differing_groups(
             connection, (scan_columns(diff.removed, names), scan_columns(diff.added, names)), names, key, most
         )
@@ -161,8 +161,8 @@ class LocalProjector(BaseProjector):
 
         Files without rows of the groups are skipped, if the key is a column and statistics show it.
         """
-        stored = {source_name(name).lower(): name for name in version.schema.names}
-        column = None if one.key is None else stored.get(one.key.column or "")
+        stored_names = {source_name(name).lower(): name for name in version.schema.names}
+        column = None if one.key is None else stored_names.get(one.key.column or "")
         files = version.files() if column is None else version.find_candidate_files(column, groups)
         others = column is None or not has_only_groups(files, groups)
         return (read_columns if has_few_rows(files) else scan_columns)(version.rows(files), names), others
@@ -316,12 +316,12 @@ def _comparable_columns(names: Mapping[str, str], schema: pa.Schema) -> str:
 
     Nested columns are text, because DuckDB's hashes of NULL, an empty list and a list of NULL are equal.
     """
-    nested = {name for stored, name in names.items() if pa.types.is_nested(schema.field(stored).type)}
+    nested = {name for column, name in names.items() if pa.types.is_nested(schema.field(column).type)}
     return ", ".join(f"CAST({q(name)} AS VARCHAR)" if name in nested else q(name) for name in names.values())
 
 
 def _column_list(names: Mapping[str, str]) -> str:
-    return ", ".join(f"{q(stored)} AS {q(name)}" for stored, name in names.items())
+    return ", ".join(f"{q(column)} AS {q(name)}" for column, name in names.items())
 
 
 def register_rows(
@@ -329,7 +329,7 @@ def register_rows(
 ) -> None:
     """Registers `rows` as the table `name`, or those that meet the condition `within`. Their columns are those
     of `names`."""
-    if within is None and all(stored == alias for stored, alias in names.items()):
+    if within is None and all(column == alias for column, alias in names.items()):
         connection.register(name, rows)
         return
     connection.register(f"_all_{name}", rows)
@@ -479,9 +479,9 @@ def scale_bytes(rows: pa.Table) -> int:
     footer = pq.read_metadata(pa.BufferReader(sink.getvalue()))
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     plain = sum(group.total_byte_size for group in groups)
-    stored = sum(group.column(number).total_compressed_size for group in groups for number in range(footer.num_columns))
-    size = file_bytes(stored * rows.num_rows // sample.num_rows)
-    return max(1, min(size * int(plain) // int(stored), size * MOST_COMPRESSED))
+    packed_size = sum(group.column(number).total_compressed_size for group in groups for number in range(footer.num_columns))
+    size = file_bytes(packed_size * rows.num_rows // sample.num_rows)
+    return max(1, min(size * int(plain) // int(packed_size), size * MOST_COMPRESSED))
 
 
 def sort_by_group(rows: pa.Table, column: str) -> pa.Table:

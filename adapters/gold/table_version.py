@@ -293,12 +293,12 @@ def diff_versions(old: TableVersion, new: TableVersion, columns: Collection[str]
     if _column_types(old.schema, columns) != _column_types(new.schema, columns):
         return None
     removed_files, added_files = old.files_at(old.paths - new.paths), new.files_at(new.paths - old.paths)
-    removed = old.rows(removed_files)
+    old_rows = old.rows(removed_files)
     # After a restore from a copy, the older version is a different one, although the feed may have its number.
-    if _is_incomplete(removed):
+    if _is_incomplete(old_rows):
         return None
     is_small = has_few_rows([*removed_files, *added_files])
-    return VersionDiff(old, new, removed, new.rows(added_files), is_small, map_columns(new.schema, columns))
+    return VersionDiff(old, new, old_rows, new.rows(added_files), is_small, map_columns(new.schema, columns))
 
 
 def _is_incomplete(rows: ds.FileSystemDataset) -> bool:

@@ -55,4 +55,4 @@ def read_offsets(url: str, connector: str) -> Sequence[Mapping[str, Any]]:
             f"Kafka Connect at {worker.url} has no offsets of a connector {connector}.",
             next_step="Correct `connect.connector` of the source. Upgrade a Kafka Connect that is older than 3.5.",
         )
-    return [stored["offset"] or {} for stored in answer["offsets"]]
+    return [entry["offset"] or {} for entry in answer["offsets"]]

@@ -82,9 +82,9 @@ class DeltaSourceCheck(TableCheck):
         log = self._open_log(topics)
         _, bounds = DeltaLog(log, OffsetRanges()).read_latest()
         for lane, position in self._positions.items():
-            stored = Position.from_json(position)
-            for partition in (partition for partition in stored if topics(partition.topic)):
-                if sentence := describe_loss(bounds, partition, stored[partition]):
+            positions = Position.from_json(position)
+            for partition in (partition for partition in positions if topics(partition.topic)):
+                if sentence := describe_loss(bounds, partition, positions[partition]):
                     yield Diagnosis("error", self._name, f"Lane {lane} cannot continue: {sentence}", ACCEPT)
         if not unmatched:
             yield Diagnosis("ok", self._name, f"The event log {log.root} has {format_count(len(every.files), 'file')}.")

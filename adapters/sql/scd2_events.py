@@ -200,9 +200,9 @@ class EventBranches(Scd2Terms):
         q = self.q
         named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.inputs.values), columns, strict=True)
         texts = ["1", *bounds] if bounds else ["0", *["NULL"] * (2 * len(self.starts))]
-        stored = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, texts, strict=bool(self.found_columns))]
+        tail = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, texts, strict=bool(self.found_columns))]
         head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(ROW_NUMBER)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
-        return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *stored])}"
+        return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *tail])}"
 
     def from_rows(self) -> str:
         """The changes of the batch, with missing values filled in from the old key's row."""

@@ -89,14 +89,14 @@ def _add_column(
     columns: Mapping[str, pa.ChunkedArray], added: AddedColumn
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
     """See `_change_column`. A truncate has no values."""
-    written = pc.not_equal(columns[OP], Op.TRUNCATE.value)
+    has_values = pc.not_equal(columns[OP], Op.TRUNCATE.value)
     if added.metadata:
         name, kind = METADATA[added.metadata]
         values = columns[name]
     else:
-        values = pa.chunked_array([pa.repeat(pa.scalar(added.constant), len(written))])
+        values = pa.chunked_array([pa.repeat(pa.scalar(added.constant), len(has_values))])
         kind = values.type
-    return _change_column(pc.if_else(written, values, pa.scalar(None, kind)), ColumnRule(cast=added.cast))
+    return _change_column(pc.if_else(has_values, values, pa.scalar(None, kind)), ColumnRule(cast=added.cast))
 
 
 def _transform_old_keys(old: pa.ChunkedArray, rules: ColumnTransforms) -> pa.ChunkedArray:

@@ -120,10 +120,10 @@ def _select_values(mask: pa.Array, values: pa.Array | None) -> pa.Array | None:
 def evaluate_condition(changes: pa.Table, condition: Expr) -> tuple[pa.Array, Texts]:
     """For each change True if the condition holds, False if it is unknown; and the reasons why it failed. The condition
     must have passed `refuse_condition` for the table of this frame."""
-    typed = with_types(condition, {field.name: field.type for field in changes.schema})
-    lacking = {name: where for name in typed.columns if (where := mask_missing(changes, name)) is not None}
-    values, failed = ExpressionRows(select_columns(changes, typed.columns), changes.num_rows, lacking).evaluate_condition(
-        typed
+    tree = with_types(condition, {field.name: field.type for field in changes.schema})
+    lacking = {name: where for name in tree.columns if (where := mask_missing(changes, name)) is not None}
+    values, failed = ExpressionRows(select_columns(changes, tree.columns), changes.num_rows, lacking).evaluate_condition(
+        tree
     )
     return pc.fill_null(values, False), failed
 

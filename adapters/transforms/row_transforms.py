@@ -190,13 +190,13 @@ def out_of_range_reject(name: str) -> Reject:
 
 def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
     """The changes with operations replaced by the conditions. Both conditions apply to the original change."""
-    written, original_changes = pc.is_in(changes[OP], value_set=WRITTEN), changes
+    is_write, original_changes = pc.is_in(changes[OP], value_set=WRITTEN), changes
     conditions = (("apply_as_deletes", shape.deletes, Op.DELETE), ("apply_as_truncates", shape.truncates, Op.TRUNCATE))
     for key, condition, op in conditions:
         if condition is None:
             continue
         mask, failures = evaluate_condition(original_changes, condition)
-        errors, mask = _add_condition_errors(errors, key, failures, written), pc.and_(written, mask)
+        errors, mask = _add_condition_errors(errors, key, failures, is_write), pc.and_(is_write, mask)
         if pc.any(mask).as_py():
             changes = _replace_operations(changes, op, mask)
     return changes, errors
@@ -204,31 +204,31 @@ def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.Chunke
 
 def _mask_filtered(changes: pa.Table, where: Expr, errors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """The upserts for which the condition does not hold, and the errors with those that cannot be checked."""
-    written = pc.is_in(changes[OP], value_set=WRITTEN)
+    is_write = pc.is_in(changes[OP], value_set=WRITTEN)
     errors = pc.coalesce(errors, _missing_input_errors(changes, where))
     mask, failures = evaluate_condition(changes, where)
-    return pc.and_(written, pc.invert(mask)), _add_condition_errors(errors, "where", failures, written)
+    return pc.and_(is_write, pc.invert(mask)), _add_condition_errors(errors, "where", failures, is_write)
 
 
-def _add_condition_errors(errors: pa.ChunkedArray, key: str, failures: Texts, written: pa.ChunkedArray) -> pa.ChunkedArray:
+def _add_condition_errors(errors: pa.ChunkedArray, key: str, failures: Texts, is_write: pa.ChunkedArray) -> pa.ChunkedArray:
     """The errors, with those of changes for which a condition failed."""
     if failures is None:
         return errors
     reasons = failures.dictionary_encode()
     codes = reasons.dictionary.to_pylist()
     texts = pa.array([why and str(unknown_condition_reject(key, why)) for why in codes], pa.string())
-    return pc.coalesce(errors, pc.if_else(written, texts.take(reasons.indices), NO_ERROR))
+    return pc.coalesce(errors, pc.if_else(is_write, texts.take(reasons.indices), NO_ERROR))
 
 
 def _missing_input_errors(changes: pa.Table, where: Expr) -> pa.ChunkedArray:
     """Errors of upserts with missing inputs of the condition; otherwise null."""
     errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
-    written = pc.is_in(changes[OP], value_set=WRITTEN)
+    is_write = pc.is_in(changes[OP], value_set=WRITTEN)
     for name in sorted(list_columns(where)):
         lacking = mask_missing(changes, name)
         if lacking is not None:
             errors = pc.coalesce(
-                errors, pc.if_else(pc.and_(written, lacking), str(missing_where_column_reject(name)), NO_ERROR)
+                errors, pc.if_else(pc.and_(is_write, lacking), str(missing_where_column_reject(name)), NO_ERROR)
             )
     return errors
 
@@ -268,9 +268,9 @@ def _add_ignored_nulls(changes: pa.Table, lacking: pa.ChunkedArray, names: Seque
     """The names of NULL columns of upserts, added to the names of missing values."""
     patterns: list[tuple[str, ...]] = [()]
     codes = pa.repeat(pa.scalar(0, pa.int64()), changes.num_rows)
-    written = pc.is_in(changes[OP], value_set=WRITTEN)
+    is_write = pc.is_in(changes[OP], value_set=WRITTEN)
     for name in names:
-        null = pc.and_(written, pc.is_null(changes[name])).combine_chunks().cast(pa.int64())
+        null = pc.and_(is_write, pc.is_null(changes[name])).combine_chunks().cast(pa.int64())
         both = pc.add(pc.multiply(codes, 2), null).dictionary_encode()
         patterns = [patterns[v // 2] + ((name,) if v % 2 else ()) for v in both.dictionary.to_pylist()]
         codes = both.indices.cast(pa.int64())

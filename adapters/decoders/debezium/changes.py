@@ -267,20 +267,20 @@ class DebeziumChangeBlock:
         node = self.reader.images.nodes.get(name)
         if node is None:
             return pa.nulls(len(images), arrow)
-        built = build_column(node, self.reader.images.values(images, name), name, placeholders)
-        if built.unchanged or built.absent or built.errors:
-            self._note_missing(name, built)
-        return built.array
+        column = build_column(node, self.reader.images.values(images, name), name, placeholders)
+        if column.unchanged or column.absent or column.errors:
+            self._note_missing(name, column)
+        return column.array
 
-    def _note_missing(self, name: str, built: BuiltColumn) -> None:
+    def _note_missing(self, name: str, column: BuiltColumn) -> None:
         """A value missing in an update is unchanged; in a new row or a before image it is null. An invalid value of a
         deleted row counts as unchanged, so that the delete is not lost."""
         deleted = set(self.deletes) if name not in self.table.keys else set()
-        absent = [i for i in built.absent if self.ops[i] == Op.UPDATE]
-        lost = [i for i in built.errors if i in deleted]
-        for index in (*built.unchanged, *absent, *lost):
+        absent = [i for i in column.absent if self.ops[i] == Op.UPDATE]
+        lost = [i for i in column.errors if i in deleted]
+        for index in (*column.unchanged, *absent, *lost):
             self.unsent.setdefault(index, []).append(name)
-        self._fail((i, e) for i, e in built.errors.items() if i not in deleted)
+        self._fail((i, e) for i, e in column.errors.items() if i not in deleted)
 
     def _refuse_null_keys(self, columns: list[pa.Array]) -> None:
         for column, array in zip(self.table.columns, columns, strict=True):
@@ -358,9 +358,9 @@ class DebeziumChangeBlock:
         node = self.reader.old_keys.nodes.get(name)
         if node is None:  # The schema has no such column, so all records are rejected for a missing key.
             return pa.nulls(len(values), key_struct(self.table).field(name).type)
-        built, bad = build_or_reject(node.build, values, f"the old value of key column {name!r}")
+        array, bad = build_or_reject(node.build, values, f"the old value of key column {name!r}")
         self._fail(bad)
-        return built
+        return array
 
     def _missing_column(self) -> pa.Array:
         arrow = pa.list_(pa.string())
@@ -448,10 +448,10 @@ class Placeholders:
         """True if the text is a placeholder."""
         return text in self._known
 
-    def find_places(self, node: ValueReader, values: list[Any], built: pa.Array | None) -> list[int]:
-        """The indices of placeholders in a column. `built` is its array, or None if the values could not be built."""
-        if node.placeholder in ("text", "bytes") and (built is not None or node.wire is not msgspec.Raw):
-            return self._find_scalars(node.placeholder, values, built)
+    def find_places(self, node: ValueReader, values: list[Any], array: pa.Array | None) -> list[int]:
+        """The indices of placeholders in a column. `array` is its array, or None if the values could not be built."""
+        if node.placeholder in ("text", "bytes") and (array is not None or node.wire is not msgspec.Raw):
+            return self._find_scalars(node.placeholder, values, array)
         if node.placeholder == "variable":
             return [i for i, v in enumerate(values) if getattr(v, "value", None) in self._codes]
         if node.placeholder in ("text", "raw"):
@@ -461,18 +461,18 @@ class Placeholders:
             return []
         return [i for i, v in enumerate(values) if v in forms]
 
-    def _find_scalars(self, form: str, values: list[Any], built: pa.Array | None) -> list[int]:
+    def _find_scalars(self, form: str, values: list[Any], array: pa.Array | None) -> list[int]:
         """Text and bytes. A column of another type that was built has none, unless a decimal is wide enough for one."""
-        if built is None or pa.types.is_decimal256(built.type):
+        if array is None or pa.types.is_decimal256(array.type):
             placeholders = self._known if form == "text" else self._codes
             return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in placeholders]
-        if pa.types.is_string(built.type):
-            return _matching_places(built, self._texts)
-        return _matching_places(built, self._bytes) if pa.types.is_binary(built.type) else []
+        if pa.types.is_string(array.type):
+            return _matching_places(array, self._texts)
+        return _matching_places(array, self._bytes) if pa.types.is_binary(array.type) else []
 
 
-def _matching_places(built: pa.Array, placeholders: pa.Array) -> list[int]:
-    hits = pc.is_in(built, value_set=placeholders)
+def _matching_places(array: pa.Array, placeholders: pa.Array) -> list[int]:
+    hits = pc.is_in(array, value_set=placeholders)
     indices: list[int] = pc.indices_nonzero(hits).to_pylist() if pc.any(hits).as_py() else []
     return indices
 

@@ -164,17 +164,17 @@ def _read_document(text: str, columns: Mapping[str, Convert]) -> dict[str, Any]:
 
 def _read_update(update: UpdateDescription, columns: Mapping[str, Convert]) -> dict[str, Any]:
     updated = _fields(update.updated_fields or "{}")
-    removed = update.removed_fields or []
-    for path in (*updated, *removed, *(t.field for t in update.truncated_arrays or ())):
+    removed_fields = update.removed_fields or []
+    for path in (*updated, *removed_fields, *(t.field for t in update.truncated_arrays or ())):
         column = path.partition(".")[0]
-        if column in columns and not (path == column and (path in updated or path in removed)):
+        if column in columns and not (path == column and (path in updated or path in removed_fields)):
             raise ValueMisfit(
                 RejectCode.INCOMPLETE,
                 f"its update says only what became of a part of column {column!r}; have whole documents sent with "
                 "`capture.mode=change_streams_update_full`",
             )
     values = {name: _convert(name, bytes(raw), columns[name]) for name, raw in updated.items() if name in columns}
-    return values | {name: None for name in removed if name in columns}
+    return values | {name: None for name in removed_fields if name in columns}
 
 
 def _convert(name: str, raw: bytes, convert: Callable[[bytes], Any]) -> Any:

@@ -155,13 +155,13 @@ class TokenCells:
         for index in bad:
             self.images[index][self.name] = self._misfit_token
         for node, indices, values in by_node:
-            built = build_column(node, values, self.name, placeholders)
-            for index, token in zip(indices, self._mask_tokens(built.array), strict=True):
+            column = build_column(node, values, self.name, placeholders)
+            for index, token in zip(indices, self._mask_tokens(column.array), strict=True):
                 self.images[index][self.name] = token
-            for number in built.unchanged:
+            for number in column.unchanged:
                 index = indices[number]
                 self.images[index][self.name] = self._unchanged_token(tokens[index], placeholders)
-            for number in built.errors:
+            for number in column.errors:
                 index = indices[number]
                 self.images[index][self.name] = (
                     self._unchanged_token(RAW_NULL, placeholders) if index in self.lost else self._misfit_token
@@ -397,11 +397,11 @@ class DebeziumMasker:
 
     def _note_columns(self, topic: str, columns: frozenset[str]) -> frozenset[str]:
         """Store the columns of a topic's records. Tombstones, which have no columns, use them."""
-        stored = self._columns.get(topic, frozenset())
-        if not columns <= stored:
+        names = self._columns.get(topic, frozenset())
+        if not columns <= names:
             if len(self._columns) >= MOST_SCHEMAS:
                 self._columns.clear()
-            self._columns[topic] = stored | columns
+            self._columns[topic] = names | columns
         return columns
 
     def _find_readers(self, topic: str, readings: Readings) -> Readings:

@@ -487,8 +487,8 @@ def _raise_misfit(misfits: pa.Array, sentence: str) -> None:
         raise ValueMisfit(RejectCode.MALFORMED, sentence)
 
 
-def _make_temporal_reader(arrow: pa.DataType, counted: ValueReader | None, units: str = "") -> ValueReader:
-    """Reader for dates and times: ISO 8601 text, and numbers if `counted` can read them. Otherwise the error proposes the
+def _make_temporal_reader(arrow: pa.DataType, numeric: ValueReader | None, units: str = "") -> ValueReader:
+    """Reader for dates and times: ISO 8601 text, and numbers if `numeric` can read them. Otherwise the error proposes the
     types `units`."""
     read = find_text_reader(arrow)
     if read is None:
@@ -498,15 +498,15 @@ def _make_temporal_reader(arrow: pa.DataType, counted: ValueReader | None, units
         numbers = [None if value is None or bytes(value).startswith(b'"') else bytes(value) for value in values]
         if numbers.count(None) == len(numbers):
             return read(_strip_zulu(to_texts(values), arrow)).cast(arrow)
-        if counted is None:
+        if numeric is None:
             raise ValueMisfit(
                 RejectCode.MALFORMED, f"holds a number, and its declared type names no unit; declare {units}, as it is sent"
             )
-        built = counted.build([None if number is None else int(number) for number in numbers])
+        array = numeric.build([None if number is None else int(number) for number in numbers])
         texts = [value if number is None else None for value, number in zip(values, numbers, strict=True)]
-        return built if texts.count(None) == len(texts) else pc.coalesce(built, build(texts))
+        return array if texts.count(None) == len(texts) else pc.coalesce(array, build(texts))
 
-    return ValueReader(arrow, msgspec.Raw, build, "raw", counted.out_of_range_text if counted is not None else None)
+    return ValueReader(arrow, msgspec.Raw, build, "raw", numeric.out_of_range_text if numeric is not None else None)
 
 
 def _strip_zulu(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
@@ -520,8 +520,8 @@ def _timestamp_reader(unit: str, arrow: pa.DataType) -> Callable[[], ValueReader
 
 def _time_reader(unit: str) -> Callable[[], ValueReader]:
     def make() -> ValueReader:
-        counted = temporal_values.time_reader(UNITS[unit])
-        return _make_temporal_reader(counted.type, counted)
+        reader = temporal_values.time_reader(UNITS[unit])
+        return _make_temporal_reader(reader.type, reader)
 
     return make
 

@@ -293,8 +293,8 @@ def _order_in_transaction(facts: SequenceFacts, errors: dict[int, Reject]) -> pa
     totals = [None if t is None or one else t.total_order for t, one in zip(facts.transactions, alone, strict=True)]
     if any(isinstance(t, str) for t in totals):
         totals = [int(t) if isinstance(t, str) and t.isdigit() and len(t) < 19 else t for t in totals]
-    counted = pc.coalesce(_parse_numbers(totals, "transaction.total_order", errors), facts.offsets)
-    return pc.if_else(pa.array(alone, pa.bool_()), nothing, counted)
+    orders = pc.coalesce(_parse_numbers(totals, "transaction.total_order", errors), facts.offsets)
+    return pc.if_else(pa.array(alone, pa.bool_()), nothing, orders)
 
 
 def binlog_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
@@ -399,9 +399,9 @@ def _check_elements(
 
 def _parse_numbers(values: list[Any], name: str, errors: dict[int, Reject]) -> pa.Array:
     """64-bit integers; other values are errors."""
-    built, bad = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()), values, name)
+    array, bad = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()), values, name)
     errors |= dict.fromkeys(bad, missing_sequence_reject(f"its {name} is not a 64-bit number"))
-    return built
+    return array
 
 
 def _parse_digits(digits: pa.Array) -> pa.Array:

@@ -43,8 +43,8 @@ class SplitRows:
 
 def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> SplitRows:
     """Parse every value as a row of one of `widths`, or reject it. Values do not affect each other."""
-    split = SplitRows(errors=_find_broken(values, dialect))
-    indices: Sequence[int] = [i for i in range(len(values)) if i not in split.errors] if split.errors else range(len(values))
+    rows = SplitRows(errors=_find_broken(values, dialect))
+    indices: Sequence[int] = [i for i in range(len(values)) if i not in rows.errors] if rows.errors else range(len(values))
     rest = _select_values(values, indices)
     wrong: dict[int, int] = {}
     for width in _sort_widths(rest, widths, dialect):
@@ -52,14 +52,14 @@ def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -
             break
         columns, wrong = _read_rows(rest, width, dialect)
         if len(wrong) < len(rest):
-            split.parts.append(CsvCells([p for i, p in enumerate(indices) if i not in wrong] if wrong else indices, columns))
+            rows.parts.append(CsvCells([p for i, p in enumerate(indices) if i not in wrong] if wrong else indices, columns))
         rest, indices = _select_values(rest, list(wrong)), [indices[i] for i in wrong]
     expected = " or ".join(map(str, widths))
     for index, width in zip(indices, wrong.values(), strict=True):
-        split.errors[index] = (
+        rows.errors[index] = (
             malformed_reject(f"the row has {format_count(width, 'column')}, expected: {expected}") if width else NOT_A_ROW
         )
-    return split
+    return rows
 
 
 def read_names(header: bytes, dialect: CsvDialect) -> list[str | None] | Reject:

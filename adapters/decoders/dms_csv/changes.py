@@ -254,8 +254,8 @@ class CsvLayouts:
             return CsvLayout(DECLARED, declared, (names,))
         if not columns:
             return CsvLayout(error=malformed_reject("its header row names no column of a table"))
-        written = msgspec.json.encode([column.name for column in columns])
-        return CsvLayout(sha256(written).hexdigest()[:16], columns, (names,))
+        names_json = msgspec.json.encode([column.name for column in columns])
+        return CsvLayout(sha256(names_json).hexdigest()[:16], columns, (names,))
 
     def _declared_layout(self, declared: tuple[Column, ...]) -> CsvLayout:
         if not declared:
@@ -293,9 +293,9 @@ def read_named_cells(
         errors |= dict.fromkeys(indices, layout.error)
         return
     records = select_part(raw, indices)
-    split = split_rows(records.column("value"), layout.widths, dialect)
-    errors |= {indices[i]: reject for i, reject in split.errors.items()}
-    for cells in split.parts:
+    split_values = split_rows(records.column("value"), layout.widths, dialect)
+    errors |= {indices[i]: reject for i, reject in split_values.errors.items()}
+    for cells in split_values.parts:
         rows = select_part(records, cells.places)
         where = None if rows.num_rows == raw.num_rows else [indices[i] for i in cells.places]
         yield where, rows, dict(zip(layout.get_names(len(cells.columns)), cells.columns, strict=True))

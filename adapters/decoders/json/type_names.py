@@ -276,15 +276,15 @@ def to_texts(values: Sequence[Any]) -> pa.Array:
     data = b"".join(present)
     if not present or len(data) > MOST or len(data.translate(None, CONTROLS)) < len(data):
         return _to_texts_one_by_one(values)
-    written = build_binary_array(data, values, whole=len(present) == len(values))
-    quoted = pc.starts_with(written, pattern=QUOTE)
+    tokens = build_binary_array(data, values, whole=len(present) == len(values))
+    quoted = pc.starts_with(tokens, pattern=QUOTE)
     try:
-        unquoted = pc.if_else(quoted, pc.binary_slice(written, 1, -1), written).cast(pa.string())
+        unquoted = pc.if_else(quoted, pc.binary_slice(tokens, 1, -1), tokens).cast(pa.string())
     except pa.ArrowInvalid:
         return _to_texts_one_by_one(values)
     if b"\\" not in data:
         return unquoted
-    escaped = pc.fill_null(pc.match_substring(written, b"\\"), False)
+    escaped = pc.fill_null(pc.match_substring(tokens, b"\\"), False)
     texts = [to_text(values[index]) for index in pc.indices_nonzero(escaped).to_pylist()]
     return pc.replace_with_mask(unquoted, escaped, pa.array(texts, pa.string()))
 

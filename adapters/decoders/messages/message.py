@@ -283,8 +283,8 @@ class TypedColumn:
         return pa.array(values, self._sent if self.wire is int else pa.string())
 
     def _cast_wanted(self, plain: pa.Array) -> pa.Array:
-        built = plain if self.wire is int else self._read(plain)
-        return built if self._sent == self._wanted else cast_values(built, self._wanted)
+        array = plain if self.wire is int else self._read(plain)
+        return array if self._sent == self._wanted else cast_values(array, self._wanted)
 
 
 class TypedRows:

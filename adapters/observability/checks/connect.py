@@ -93,8 +93,8 @@ class ConnectCheck:
         if runs or find_family(config) != "postgresql" or not _has_metadata(config):
             return
         path = f"/connectors/{quote(name, safe='')}/offsets"
-        for stored in (self._worker.get(path) or {}).get("offsets", ()):
-            if (stored["offset"] or {}).get("messageType", COMMIT) != COMMIT:
+        for entry in (self._worker.get(path) or {}).get("offsets", ()):
+            if (entry["offset"] or {}).get("messageType", COMMIT) != COMMIT:
                 sentence = f"Connector {name} is stopped within a transaction: it may skip rows of it when it continues."
                 step = f"Set it back to the last commit before ({self._url}{path}): {SET_BACK}."
                 yield Diagnosis("warning", self._name, sentence, step)

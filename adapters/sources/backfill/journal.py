@@ -109,8 +109,8 @@ class BackfillFolder:
     def read_state(self) -> BackfillState | None:
         """The state of the last run; None before the first one."""
         try:
-            stored = json.loads((self.folder / STATE).read_bytes())
-            return BackfillState(**{**stored, "below": tuple(stored["below"])})
+            fields = json.loads((self.folder / STATE).read_bytes())
+            return BackfillState(**{**fields, "below": tuple(fields["below"])})
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:

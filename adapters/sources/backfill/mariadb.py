@@ -115,10 +115,10 @@ class MariaDbDatabase:
         columns = table.key_columns
         values = [[column.to_raw(value) for value in keys[column.name].to_pylist()] for column in columns]
         rows = list(zip(*values, strict=True))
-        written = _JsonWriter(table, columns)
+        writer = _JsonWriter(table, columns)
         numbers = self._find_numbers(table, rows, last_keys) if last_keys else [0] * len(rows)
         for row, number in zip(rows, numbers, strict=True):
-            yield written.to_json(row), number
+            yield writer.to_json(row), number
 
     def _find_numbers(
         self, table: BackfillTable[MariaDbColumn], rows: Sequence[Sequence[Raw]], last_keys: Sequence[Sequence[str]]
@@ -167,7 +167,7 @@ class _MariaDbSnapshot:
         Records alone do not show it: a table without changes has none."""
         if self.connect is None:
             return None
-        return any(is_passed(stored, self.point) for stored in read_offsets(self.connect["url"], self.connect["connector"]))
+        return any(is_passed(offset, self.point) for offset in read_offsets(self.connect["url"], self.connect["connector"]))
 
     def list_kinds(self) -> dict[str, ChecksumKind | None]:
         return {column.name: kind_of_mariadb(column.sql, precise=column.precise) for column in self.table.columns}
@@ -496,14 +496,14 @@ def open_snapshot(dsn: str) -> Iterator[tuple[pymysql.Connection[Any], SnapshotP
         reader.rollback()
 
 
-def is_passed(stored: Mapping[str, Any], point: SnapshotPoint) -> bool:
+def is_passed(offset: Mapping[str, Any], point: SnapshotPoint) -> bool:
     """True if the connector has sent everything that is in the binlog before a point, by an offset that it has stored.
 
     `file` and `pos` are the place at which it continues: the start of a transaction, or the end of the last one. An offset
     of its own snapshot has such a place before the rows are sent.
     """
-    match = FILE.match(str(stored.get("file")))
-    return bool(match and not stored.get("snapshot") and (int(match[1]), int(stored["pos"])) > point.place[:2])
+    match = FILE.match(str(offset.get("file")))
+    return bool(match and not offset.get("snapshot") and (int(match[1]), int(offset["pos"])) > point.place[:2])
 
 
 def refuse_prepared(connection: pymysql.Connection[Any]) -> None:

@@ -142,12 +142,12 @@ def _integer_form(column: MariaDbColumn) -> MariaDbValueFormat:
     kind = INTEGERS[column.type][column.unsigned]
     # Numbers with leading zeros are not valid JSON.
     encode: Callable[[str], str] = (lambda text: str(int(text))) if "zerofill" in column.sql else str
-    typed = f"CAST(%s AS {'UNSIGNED' if column.unsigned else 'SIGNED'})"
+    cast = f"CAST(%s AS {'UNSIGNED' if column.unsigned else 'SIGNED'})"
     if column.type == "bigint" and column.unsigned:
         if column.precise:
-            return MariaDbValueFormat(_number_schema(20, 0), _to_unscaled, typed)
+            return MariaDbValueFormat(_number_schema(20, 0), _to_unscaled, cast)
         encode = _to_signed
-    return MariaDbValueFormat({"type": kind}, encode, typed)
+    return MariaDbValueFormat({"type": kind}, encode, cast)
 
 
 def _to_signed(value: str) -> str:
@@ -177,13 +177,13 @@ def _to_micros(value: datetime) -> int:
 
 
 def _datetime_form(column: MariaDbColumn) -> MariaDbValueFormat:
-    typed = "CAST(%s AS DATETIME(6))"
+    cast = "CAST(%s AS DATETIME(6))"
     if column.digits <= 3:
         return MariaDbValueFormat(
-            _named_schema("int64", "io.debezium.time.Timestamp"), lambda text: str(_parse_micros(text) // 1_000), typed
+            _named_schema("int64", "io.debezium.time.Timestamp"), lambda text: str(_parse_micros(text) // 1_000), cast
         )
     return MariaDbValueFormat(
-        _named_schema("int64", "io.debezium.time.MicroTimestamp"), lambda text: str(_parse_micros(text)), typed
+        _named_schema("int64", "io.debezium.time.MicroTimestamp"), lambda text: str(_parse_micros(text)), cast
     )
 
 

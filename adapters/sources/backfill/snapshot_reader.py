@@ -233,14 +233,14 @@ class DatabaseComparison:
         rows = list(snapshot.rows_with_keys(keys))
         present = {key for key, _, _ in rows}
         absent = [key for key, _ in self._database.locate_rows(table, keys, ()) if key not in present]
-        written = self._kept.build_records(
+        records = self._kept.build_records(
             [events.encode_key(key) for key in [*(key for key, _, _ in rows), *absent]],
             [*(events.encode_read(row, point) for _, row, _ in rows), *(events.encode_delete(key, point) for key in absent)],
         )
         begun_at = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
         run = self._kept.begin_run(point.place, begun_at, self._database.identity(), REPAIR)
         self._kept.append(
-            written, {"run": run.run, "stage": "rows", "place": point.place, "micros": point.micros, "last": []}
+            records, {"run": run.run, "stage": "rows", "place": point.place, "micros": point.micros, "last": []}
         )
         self._kept.write_state(replace(run, stage="done"))
         return Repair(len(rows), len(absent), Position({self._kept.topic: self._kept.list_files()[-1].end}))

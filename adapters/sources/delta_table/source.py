@@ -64,11 +64,11 @@ class TableRows:
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         losses = {}
-        stored = identity.get(self._table.name)
+        table_id = identity.get(self._table.name)
         for partition, offset in position.items():
             if partition != self._partition:
                 sentence = f"The source reads the table {self._table.name}, which has no {partition}." if offset else ""
-            elif stored not in (None, self._table.read_identity()):
+            elif table_id not in (None, self._table.read_identity()):
                 sentence = other_table_error(self._table.name).sentence
             else:
                 sentence = describe_loss(self._table, offset)

@@ -174,8 +174,8 @@ class OpenLogFile:
     """A file with its read position. Rows from the start of the last window are kept until a window is above them. A
     window that was too large is requested again, shorter."""
 
-    def __init__(self, file: LogFile, stored: pa.Schema, lowest: int) -> None:
-        self._file, self._stored, self._lowest = file, stored, lowest
+    def __init__(self, file: LogFile, schema: pa.Schema, lowest: int) -> None:
+        self._file, self._stored, self._lowest = file, schema, lowest
         with translate_damage(file.path):
             self._reader = open_reader(file.path)
             groups = sorted(
@@ -243,8 +243,8 @@ class OpenLogFile:
 class OpenLogFiles:
     """The open files. Files that a later window continues stay open."""
 
-    def __init__(self, stored: pa.Schema) -> None:
-        self._stored = stored
+    def __init__(self, schema: pa.Schema) -> None:
+        self._stored = schema
         self._open: dict[FileLocation, OpenLogFile] = {}
 
     def read_rows(self, file: LogFile, window: ReadWindow) -> Iterator[pa.Table]:

@@ -237,13 +237,13 @@ def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
 
 def to_messages(batch: pa.RecordBatch) -> list[bytes]:
     """The messages of rows from an accepted file."""
-    written = read_cached_schema(_read_schema(batch.schema) or b"")
+    schema = read_cached_schema(_read_schema(batch.schema) or b"")
     columns = []
     for column in batch.columns:
         values, mend = column.cast(_avro_type(column.type)).to_pylist(), _make_mend(column.type)
         columns.append(values if mend is None else list(map(mend, values)))
     rows = (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
-    return [written.to_text(row) for row in rows]
+    return [schema.to_text(row) for row in rows]
 
 
 def _read_schema(schema: pa.Schema) -> bytes | None:

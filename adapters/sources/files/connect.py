@@ -301,14 +301,14 @@ class SinkFileFormat:
         """See `FileFormat.frame`: every row is a message."""
         from .avro_files import to_messages  # noqa: PLC0415 - an optional package
 
-        gathered = RecordColumns()
+        columns = RecordColumns()
         for at, message in enumerate(to_messages(batch), first):
             record = self._make_record(file, at)
             if isinstance(record, ValueError):
-                gathered.add(unreadable_record(file.label, at, message, record))
+                columns.add(unreadable_record(file.label, at, message, record))
             else:
-                gathered.add(record._replace(value=message))
-        return gathered.to_batch()
+                columns.add(record._replace(value=message))
+        return columns.to_batch()
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
         """See `FileFormat.refuse`: refuses a file without a schema of Connect structs."""

@@ -197,8 +197,8 @@ def seconds_until_complete(file: ArchiveFile, seconds: float | None, *, since_co
     copied or renamed, if that is later."""
     if seconds is None:
         seconds = 0.0 if isinstance(file.path, StoredPath) else SETTLED_SECONDS
-    written = max(file.stamp[1], file.changed if since_copied else 0)
-    return seconds_until_stable(file.path, written / 1e9, file.size, seconds) if seconds else 0.0
+    nanoseconds = max(file.stamp[1], file.changed if since_copied else 0)
+    return seconds_until_stable(file.path, nanoseconds / 1e9, file.size, seconds) if seconds else 0.0
 
 
 def refuse_name(file: ArchiveFile, table_of: Callable[[FilePath], str]) -> None:

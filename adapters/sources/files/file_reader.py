@@ -456,6 +456,6 @@ def read_frames(
 
 def _reject_row(file: ArchiveFile, number: int, size: int, longest: int) -> pa.RecordBatch:
     why = f"the row has {size} bytes of text, more than {longest}, which is {LONGER} times limits.message_bytes"
-    gathered = RecordColumns()
-    gathered.add(unreadable_record(file.label, number, b"", LineTooLong(why)))
-    return gathered.to_batch()
+    columns = RecordColumns()
+    columns.add(unreadable_record(file.label, number, b"", LineTooLong(why)))
+    return columns.to_batch()

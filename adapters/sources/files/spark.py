@@ -193,28 +193,28 @@ class SparkDelivery:
             slices = read_facts(frame, pieces)
         except FilesChanged as moved:
             return moved.labels | self._read_splits([piece for piece in pieces if piece.file.label not in moved.labels])
-        gathered = SliceBatch()
+        batch = SliceBatch()
         for scanned in slices:
-            if not gathered.has_room(scanned, self._options):
-                self._hand_over(frame, gathered)
-                gathered = SliceBatch()
+            if not batch.has_room(scanned, self._options):
+                self._hand_over(frame, batch)
+                batch = SliceBatch()
             if self._stop.is_set():
                 if not self._options.is_whole:
                     # Added records count as delivered.
-                    self._hand_over(frame, gathered)
+                    self._hand_over(frame, batch)
                 return frozenset()
-            gathered.add(scanned, self._delivered)
-        self._hand_over(frame, gathered)
+            batch.add(scanned, self._delivered)
+        self._hand_over(frame, batch)
         self._plan.record_slices(slices)
         return frozenset()
 
-    def _hand_over(self, frame: DataFrame, gathered: SliceBatch) -> None:
-        if not gathered.records:
+    def _hand_over(self, frame: DataFrame, batch: SliceBatch) -> None:
+        if not batch.records:
             return
         span = self._delivered.next_span()
-        part = keep_parents(_to_frame(self._spark, frame, gathered).select([column(name) for name in RAW.names]), frame)
-        if not gathered.is_cut:
-            self._apply(Batch(part, span, gathered.records, gathered.size))
+        part = keep_parents(_to_frame(self._spark, frame, batch).select([column(name) for name in RAW.names]), frame)
+        if not batch.is_cut:
+            self._apply(Batch(part, span, batch.records, batch.size))
             return
         with translate_errors("reading files"):
             part, records, size = cache_with_size(part)
@@ -239,15 +239,13 @@ def get_slice_limits(options: FileSourceOptions) -> SliceLimits:
     return SliceLimits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
 
 
-def _to_frame(spark: SparkSession, frame: DataFrame, gathered: SliceBatch) -> DataFrame:
+def _to_frame(spark: SparkSession, frame: DataFrame, batch: SliceBatch) -> DataFrame:
     """The collected records, in the order of the frame."""
-    within = column(CHUNK).between(gathered.parts[0].chunk, gathered.parts[-1].chunk)
+    within = column(CHUNK).between(batch.parts[0].chunk, batch.parts[-1].chunk)
     records = filter_rows(frame, within & column(FACTS).isNull())
-    if gathered.is_whole:
+    if batch.is_whole:
         return records
-    parts = from_arrow(
-        spark, pa.Table.from_pylist([dict(zip(PART.names, part, strict=True)) for part in gathered.parts], PART)
-    )
+    parts = from_arrow(spark, pa.Table.from_pylist([dict(zip(PART.names, part, strict=True)) for part in batch.parts], PART))
     # Broadcast, so that no record moves between executors.
     records = records.join(sf.broadcast(parts), [CHUNK, STRETCH])
     return records.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))

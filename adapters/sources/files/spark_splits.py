@@ -160,14 +160,14 @@ class SplitScan:
         return read_frames(self._piece.file, reader, self._form, self._limits.records, self._piece.groups)
 
     def _gather_records(self) -> Iterator[pa.RecordBatch]:
-        gathered, size = RecordColumns(), 0
+        columns, size = RecordColumns(), 0
         for record in self._read_records():
-            gathered.add(record)
+            columns.add(record)
             size += record.size
-            if len(gathered) >= self._limits.records or size >= self._limits.size:
-                yield gathered.to_batch()
-                gathered, size = RecordColumns(), 0
-        yield gathered.to_batch()
+            if len(columns) >= self._limits.records or size >= self._limits.size:
+                yield columns.to_batch()
+                columns, size = RecordColumns(), 0
+        yield columns.to_batch()
 
     def _read_records(self) -> Iterator[ArchiveRecord]:
         for line in self._form.lines(self._read_lines(self._piece.file)):
