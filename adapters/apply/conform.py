@@ -42,7 +42,7 @@ def mask_written_rows(rows: pa.Table, plan: ApplyPlan) -> pa.ChunkedArray:
 
 def require_values(rows: pa.Table, plan: ApplyPlan, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """Rows to write that have a value in every column that must not be null, and the rest as `REJECTED`."""
-    rejected = []
+    rejects = []
     for field in schema:
         if field.nullable or field.name not in rows.column_names or not rows[field.name].null_count:
             continue
@@ -50,8 +50,8 @@ def require_values(rows: pa.Table, plan: ApplyPlan, schema: pa.Schema) -> tuple[
         rows, bad = reject_rows(
             rows, plan, mask, out_of_range_reason(f"column {field.name!r} of the target must not be null")
         )
-        rejected.append(bad)
-    return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
+        rejects.append(bad)
+    return rows, pa.concat_tables([REJECTED.empty_table(), *rejects])
 
 
 def reject_rows(rows: pa.Table, plan: ApplyPlan, bad: pa.ChunkedArray, reason: str) -> tuple[pa.Table, pa.Table]:
@@ -68,9 +68,9 @@ def reject_rows(rows: pa.Table, plan: ApplyPlan, bad: pa.ChunkedArray, reason: s
     return rows.filter(pc.invert(bad)), to_refused(rows.filter(bad), reason)
 
 
-def to_rejects(frame: pa.Table, *rejected: pa.Table) -> pa.Table:
-    """The rows of `frame` that `REJECTED` tables name, with `_error`, in the order of `frame`."""
-    all_of_them = pa.concat_tables([r.select(REJECTED.names).cast(REJECTED) for r in rejected]).sort_by(ROW_NUMBER)
+def to_rejects(frame: pa.Table, *rejected_tables: pa.Table) -> pa.Table:
+    """The rows of `frame` that `rejected_tables` name, with `_error`, in the order of `frame`."""
+    all_of_them = pa.concat_tables([r.select(REJECTED.names).cast(REJECTED) for r in rejected_tables]).sort_by(ROW_NUMBER)
     rows = frame.take(all_of_them[ROW_NUMBER])
     if ERROR in rows.column_names:
         rows = rows.drop_columns([ERROR])
@@ -99,12 +99,12 @@ def conform_rows(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]
 
     Columns missing in `schema` stay unchanged. Rejected rows keep their original types and get `_error`.
     """
-    cast, bad = {}, {}
+    cast_columns, bad = {}, {}
     for field in schema:
         if field.name in rows.column_names and not rows[field.name].type.equals(field.type):
-            cast[field.name], failing = cast_column(rows[field.name], field.type)
+            cast_columns[field.name], failing = cast_column(rows[field.name], field.type)
             bad.update({i: field.name for i in failing if i not in bad})
-    good = _replace_columns(rows, cast)
+    good = _replace_columns(rows, cast_columns)
     if not bad:
         return good, rows.slice(0, 0).append_column(ERROR, pa.nulls(0, pa.string()))
     keep = pa.array([i not in bad for i in range(rows.num_rows)])

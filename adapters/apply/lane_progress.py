@@ -63,8 +63,8 @@ def drop_applied(frame: pa.Table, position: Position, names: tuple[str, str, str
             below = pc.or_(below, pc.and_(mine, pc.less(offset, end)))
     if not pc.any(below).as_py():
         return frame, 0
-    left = frame.filter(pc.invert(below))
-    return left, frame.num_rows - left.num_rows
+    remaining_rows = frame.filter(pc.invert(below))
+    return remaining_rows, frame.num_rows - remaining_rows.num_rows
 
 
 # The changes of a batch that are not too late for its watermark.
@@ -176,8 +176,8 @@ def advance_position(state: LaneState, write: Write[Any]) -> LaneState:
 def find_new_truncates(plan: ApplyPlan, facts: Facts, state: LaneState) -> list[Truncate]:
     """The truncates that the target has not applied, by sequence. At most one, except for a plan with `history`."""
     if plan.history is not None:
-        known = {truncate.sequence for truncate in state.truncates}
-        return [truncate for truncate in facts.truncates if truncate.sequence not in known]
+        applied_sequences = {truncate.sequence for truncate in state.truncates}
+        return [truncate for truncate in facts.truncates if truncate.sequence not in applied_sequences]
     if facts.truncated_at is None or not is_above(facts.truncated_at, state.truncated_at):
         return []
     return [Truncate(facts.truncated_at, facts.truncate_time)]

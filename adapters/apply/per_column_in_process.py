@@ -90,8 +90,8 @@ def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, column_v
     states = []
     for key in range(keys.num_rows):
         row, text = matches["row"].get(key), matches["text"].get(key)
-        there = None if row is None else (() if None in rows[row] else rows[row])
-        states.append(KeyState(there, None if text is None else texts[text]))
+        row_sequence = None if row is None else (() if None in rows[row] else rows[row])
+        states.append(KeyState(row_sequence, None if text is None else texts[text]))
     return states
 
 
@@ -108,16 +108,16 @@ def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int
 
 
 def decide_columns(
-    plan: ApplyPlan, rows: pa.Table, numbers: Mapping[int, int], known: Sequence[KeyState], floor: SequenceKey | None
+    plan: ApplyPlan, rows: pa.Table, numbers: Mapping[int, int], states: Sequence[KeyState], floor: SequenceKey | None
 ) -> PerColumnDecision:
     """Stage 3 for all keys of a batch.
 
     - `rows`: a rows frame with every change, including truncates and rows of `add_key_rows`.
     - `numbers`: its `number_keys`.
-    - `known`: the state of each of these keys.
+    - `states`: the state of each of these keys.
     - `floor`: the last truncate before the batch.
     """
-    return _Decision(plan, rows, numbers, known, floor).decide()
+    return _Decision(plan, rows, numbers, states, floor).decide()
 
 
 class _Decision:
@@ -126,12 +126,12 @@ class _Decision:
         plan: ApplyPlan,
         rows: pa.Table,
         numbers: Mapping[int, int],
-        known: Sequence[KeyState],
+        states: Sequence[KeyState],
         floor: SequenceKey | None,
     ) -> None:
-        self.plan, self.rows, self.numbers, self.known = plan, rows, numbers, known
+        self.plan, self.rows, self.numbers, self.states = plan, rows, numbers, states
         self.names = [c.name for c in plan.table.values]
-        self.before = [parse_column_versions(k.text) for k in known]
+        self.before = [parse_column_versions(k.text) for k in states]
         columns = [rows[name].to_pylist() for name in cdc_sequence_columns(plan.table.sequence)]
         self.sent = [None if None in each else each for each in zip(*columns, strict=True)]
         self.floor = floor
@@ -139,7 +139,7 @@ class _Decision:
     @cached_property
     def sequences(self) -> list[SequenceKey]:
         """All sequences to compare, sorted. The rank of a sequence is its index."""
-        sequences = {*self.sent, self.floor, *(k.row for k in self.known), *(b.deleted for b in self.before)}
+        sequences = {*self.sent, self.floor, *(k.row for k in self.states), *(b.deleted for b in self.before)}
         sequences.update(*(b.older.values() for b in self.before))
         return sorted(s for s in sequences if s is not None)
 
@@ -159,9 +159,9 @@ class _Decision:
             _Key(key, places[i * width : (i + 1) * width], ranks[i * width : (i + 1) * width]) for i, key in enumerate(keys)
         ]
         after = {key.row: self._column_versions(key).to_text() for key in judged}
-        changed = {key.row: after[key.row] for key in judged if after[key.row] != self.known[key.number].text}
-        written = [key for key in judged if self._is_written(key)]
-        return PerColumnDecision(self._written_rows(written), changed, self._count_verdicts(verdicts, judged, rank))
+        texts = {key.row: after[key.row] for key in judged if after[key.row] != self.states[key.number].text}
+        written_keys = [key for key in judged if self._is_written(key)]
+        return PerColumnDecision(self._written_rows(written_keys), texts, self._count_verdicts(verdicts, judged, rank))
 
     def _relations(self, rank: Mapping[SequenceKey, int]) -> dict[str, pa.Table]:
         numbers, rows, unchanged = range(self.rows.num_rows), self.rows, self.rows[UNCHANGED]
@@ -182,8 +182,8 @@ class _Decision:
             ),
             "known": pa.table(
                 {
-                    "_key": pa.array(range(len(self.known)), integer),
-                    "row_rank": pa.array([None if k.row is None else rank[k.row] for k in self.known], integer),
+                    "_key": pa.array(range(len(self.states)), integer),
+                    "row_rank": pa.array([None if k.row is None else rank[k.row] for k in self.states], integer),
                     "del_rank": pa.array([None if b.deleted is None else rank[b.deleted] for b in self.before], integer),
                 }
             ),
@@ -201,15 +201,15 @@ class _Decision:
         deleted = self.sequences[key.deleted] if key.deleted > key.cleared else None
         if key.rank is None:
             return ColumnVersions(deleted)
-        told = list(zip(self.names, key.ranks, strict=True))
-        older = {name: self.sequences[r] for name, r in told if r is not None and r != key.rank}
-        return ColumnVersions(deleted, older, tuple(sorted(name for name, r in told if r is None)))
+        column_ranks = list(zip(self.names, key.ranks, strict=True))
+        older = {name: self.sequences[r] for name, r in column_ranks if r is not None and r != key.rank}
+        return ColumnVersions(deleted, older, tuple(sorted(name for name, r in column_ranks if r is None)))
 
     def _is_written(self, key: _Key) -> bool:
         if key.rank is None:
             return key.was_there
-        moved = key.is_newer or any(place is not None for place in key.places)
-        return moved or self._column_versions(key).unsent != tuple(self.before[key.number].unsent)
+        is_changed = key.is_newer or any(place is not None for place in key.places)
+        return is_changed or self._column_versions(key).unsent != tuple(self.before[key.number].unsent)
 
     def _written_rows(self, keys: list[_Key]) -> pa.Table:
         """The rows to write. `_unsent` names the columns that the batch does not decide."""
@@ -218,13 +218,13 @@ class _Decision:
         columns: dict[str, Any] = {name: base[name] for name in base.column_names}
         for i, name in enumerate(self.names):
             columns[name] = self.rows[name].take(pa.array([key.places[i] for key in keys], pa.int64()))
-        kept, unsent = [], []
+        names, unsent = [], []
         for key in keys:
-            told = list(zip(self.names, key.places, key.ranks, strict=True))
-            kept.append([n for n, place, r in told if place is None and r is not None] + ([] if key.is_newer else [*row]))
-            unsent.append(sorted(n for n, _, r in told if r is None) or None)
+            cells = list(zip(self.names, key.places, key.ranks, strict=True))
+            names.append([n for n, place, r in cells if place is None and r is not None] + ([] if key.is_newer else [*row]))
+            unsent.append(sorted(n for n, _, r in cells if r is None) or None)
         lists = pa.list_(pa.string())
-        columns[UNCHANGED] = pa.array(kept, lists).cast(base[UNCHANGED].type)
+        columns[UNCHANGED] = pa.array(names, lists).cast(base[UNCHANGED].type)
         columns[CDC_UNSENT] = pa.array(unsent, lists).cast(base[CDC_UNSENT].type)
         operations = [Op.DELETE.value if key.rank is None else Op.UPDATE.value for key in keys]
         columns[OP] = pa.array(operations, base[OP].type)
@@ -233,26 +233,26 @@ class _Decision:
     def _count_verdicts(self, verdicts: list[str], keys: list[_Key], rank: Mapping[SequenceKey, int]) -> Counts:
         """A change that applies but that a later change of the batch hides counts as folded."""
         ops = self.rows[OP].to_pylist()
-        seen: set[int | None] = {place for key in keys for place in key.places if place is not None}
-        seen |= {key.top_row for key in keys if key.is_newer}
+        winners: set[int | None] = {place for key in keys for place in key.places if place is not None}
+        winners |= {key.top_row for key in keys if key.is_newer}
         last = max((rank[s] for s, op in zip(self.sent, ops, strict=True) if op == Op.TRUNCATE and s), default=NOTHING)
         for i, (op, sequence) in enumerate(zip(ops, self.sent, strict=True)):
             end = keys[self.numbers[i]].deleted if op == Op.DELETE else last if op == Op.TRUNCATE else None
             if sequence is not None and rank[sequence] == end:
-                seen.add(i)
-        told = Counter(verdict for verdict, op in zip(verdicts, ops, strict=True) if op != NO_CHANGE)
-        applied = sum(1 for i, verdict in enumerate(verdicts) if verdict == APPLY and i in seen and ops[i] != NO_CHANGE)
-        return Counts(applied=applied, folded=told[APPLY] - applied, superseded=told[SUPERSEDED], duplicate=told[DUPLICATE])
+                winners.add(i)
+        tally = Counter(verdict for verdict, op in zip(verdicts, ops, strict=True) if op != NO_CHANGE)
+        count = sum(verdict == APPLY and i in winners and ops[i] != NO_CHANGE for i, verdict in enumerate(verdicts))
+        return Counts(applied=count, folded=tally[APPLY] - count, superseded=tally[SUPERSEDED], duplicate=tally[DUPLICATE])
 
 
 class _Key:
     """The result for one key: the change that gives each column, and the column's rank."""
 
-    def __init__(self, told: Mapping[str, Any], places: list[int | None], ranks: list[int | None]) -> None:
-        self.number, self.row, self.places, self.ranks = told["_key"], told["any_row"], places, ranks
-        self.deleted, self.cleared, self.was_there = told["deleted"], told["cleared"], told["row_rank"] is not None
-        alive, top = told["alive"], told["top"]
+    def __init__(self, row: Mapping[str, Any], places: list[int | None], ranks: list[int | None]) -> None:
+        self.number, self.row, self.places, self.ranks = row["_key"], row["any_row"], places, ranks
+        self.deleted, self.cleared, self.was_there = row["deleted"], row["cleared"], row["row_rank"] is not None
+        alive, top = row["alive"], row["top"]
         self.is_newer = top is not None and (alive is None or top > alive)
-        self.top_row = told["top_row"] if self.is_newer else None
+        self.top_row = row["top_row"] if self.is_newer else None
         self.rank = max((r for r in (alive, top) if r is not None), default=None)
         """The rank of the row; None if there is no row."""

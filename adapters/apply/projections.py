@@ -77,9 +77,9 @@ def missing_input_error(projection: Projection, one: ProjectionInput) -> Fatal:
 
 def refuse_missing_keys(projection: Projection, columns: Iterable[str]) -> None:
     """Raises Fatal when the rows of a query lack columns of `keys`."""
-    there = {name.lower() for name in columns}
+    names = {name.lower() for name in columns}
     for name in projection.keys:
-        if name.lower() not in there:
+        if name.lower() not in names:
             raise Fatal(
                 f"the query of projection {projection.name} gives no column {name!r}, which is among its keys",
                 next_step=f"Correct `keys` ({projection.config_line}), or the query.",

@@ -75,14 +75,14 @@ def reconcile_rows(
     verdicts = _find_verdicts(plan, tables, select)
     outcome = verdicts[VERDICT]
     apply = pc.equal(outcome, APPLY)
-    completed = _complete_rows(plan, rows, related, verdicts) if plan.reconcile.complete else rows
-    rejected = rows.filter(pc.equal(outcome, INCOMPLETE))
-    rejects = [to_rejects(rejected, describe_incomplete(rejected)), to_ambiguous_rejects(ambiguous)]
+    complete_rows = _complete_rows(plan, rows, related, verdicts) if plan.reconcile.complete else rows
+    incomplete_rows = rows.filter(pc.equal(outcome, INCOMPLETE))
+    rejects = [to_rejects(incomplete_rows, describe_incomplete(incomplete_rows)), to_ambiguous_rejects(ambiguous)]
     if lateness is not None:
         too_late = rows.filter(pc.equal(outcome, LATE))
         rejects.append(to_rejects(too_late, [str(make_late_reject(write.lane.id))] * too_late.num_rows))
     counts = _count_outcomes(outcome) + Counts(superseded=others, rejected=ambiguous.num_rows)
-    return ReconcileResult(completed.filter(apply), pa.concat_tables(rejects), counts)
+    return ReconcileResult(complete_rows.filter(apply), pa.concat_tables(rejects), counts)
 
 
 def to_rejects(rows: pa.Table, sentences: list[str]) -> pa.Table:
@@ -139,14 +139,14 @@ def _complete_rows(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts:
     key's row."""
     if rows[UNCHANGED].null_count == rows.num_rows:
         return rows
-    moved = pc.is_valid(rows[old_key_columns(plan)[-1]])
-    giver = pc.if_else(moved, verdicts["_o"], verdicts["_t"])
+    has_old_key = pc.is_valid(rows[old_key_columns(plan)[-1]])
+    giver = pc.if_else(has_old_key, verdicts["_o"], verdicts["_t"])
     if plan.soft_deletes:
         rows = _mark_values(rows, pc.equal(related[CDC_DELETED].fill_null(False).take(giver), False))
     for name in list_missing_names(rows):
         lacks = pa.array([name in (names or ()) for names in rows[UNCHANGED].to_pylist()])
-        given = related[name].take(giver).cast(rows[name].type)
-        rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(lacks, given, rows[name]))
+        values = related[name].take(giver).cast(rows[name].type)
+        rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(lacks, values, rows[name]))
     return rows
 
 
@@ -164,18 +164,18 @@ def list_missing_names(rows: pa.Table, column: str = UNCHANGED) -> list[str]:
     return sorted(set(pc.list_flatten(rows[column].combine_chunks()).to_pylist()) - {KEEP_EXISTING})
 
 
-def describe_incomplete(rejected: pa.Table) -> list[str]:
+def describe_incomplete(rows: pa.Table) -> list[str]:
     """The reason why each of these rows cannot be completed."""
-    return [str(missing_values_reject(names)) for names in rejected[UNCHANGED].to_pylist()]
+    return [str(missing_values_reject(names)) for names in rows[UNCHANGED].to_pylist()]
 
 
 def _count_outcomes(outcome: pa.ChunkedArray) -> Counts:
-    seen = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
+    totals = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
     return Counts(
-        applied=seen.get(APPLY, 0),
-        superseded=seen.get(SUPERSEDED, 0),
-        duplicate=seen.get(DUPLICATE, 0),
-        rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0),
+        applied=totals.get(APPLY, 0),
+        superseded=totals.get(SUPERSEDED, 0),
+        duplicate=totals.get(DUPLICATE, 0),
+        rejected=totals.get(INCOMPLETE, 0) + totals.get(LATE, 0),
     )
 
 
@@ -201,23 +201,23 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
     """
     if not pc.any(lookups := mask_lookups(plan, rows)).as_py():
         return rows, 0, rows.slice(0, 0)
-    there: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    rows_by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in related.to_pylist():
-        there.setdefault(tuple(row[k] for k in plan.table.keys), []).append(row)
-    left, ambiguous = [], []
+        rows_by_key.setdefault(tuple(row[k] for k in plan.table.keys), []).append(row)
+    foreign, ambiguous = [], []
     for i in pc.indices_nonzero(lookups).to_pylist():
         (row,) = rows.slice(i, 1).to_pylist()
         unchanged = frozenset(row[UNCHANGED] or ())
         whole, doubtful = ({n: row[n] for n in plan.shown_columns if (n in unchanged) is lacks} for lacks in (False, True))
-        others = [o for o in there.get(tuple(row[k] for k in plan.table.keys), ()) if _can_be_other_row(plan, row, o)]
+        others = [o for o in rows_by_key.get(tuple(row[k] for k in plan.table.keys), ()) if _can_be_other_row(plan, row, o)]
         if plan.table.by_tx:
             doubtful, whole = {n: v for n, v in whole.items() if v is not None or null_counts(plan, n)}, {}
         if any(has_difference(whole, other) for other in others):
-            left.append(i)
+            foreign.append(i)
         elif any(v is not None for v in doubtful.values()) and any(has_difference(doubtful, other) for other in others):
             ambiguous.append(i)
-    remaining = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array([*left, *ambiguous], pa.int64())))
-    return rows.filter(remaining), len(left), rows.take(pa.array(ambiguous, pa.int64()))
+    mask = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array([*foreign, *ambiguous], pa.int64())))
+    return rows.filter(mask), len(foreign), rows.take(pa.array(ambiguous, pa.int64()))
 
 
 def _can_be_other_row(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -46,15 +46,15 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
     """
     if plan.truncates and not plan.has_column_versions and folded.num_rows:
         folded = folded.filter(pc.not_equal(folded[change.OP], change.Op.TRUNCATE.value))
-    made = _computed_columns(folded, plan, applied_at)
-    made |= {stored: folded[sent] for stored, sent in copied_columns(plan).items()}
+    extra = _computed_columns(folded, plan, applied_at)
+    extra |= {stored: folded[sent] for stored, sent in copied_columns(plan).items()}
     empty = end_columns(plan)
     columns: dict[str, pa.Array] = {change.OP: folded[change.OP]}
     for column in plan.target:
         if column.name in empty:
             columns[column.name] = pa.nulls(folded.num_rows, column.type)
         else:
-            columns[column.name] = made[column.name] if column.name in made else folded[column.name].cast(column.type)
+            columns[column.name] = extra[column.name] if column.name in extra else folded[column.name].cast(column.type)
     may_be_there = plan.table.ignore_null or plan.soft_deletes
     columns[change.UNCHANGED] = _needed_names(folded) if may_be_there else folded[change.UNCHANGED]
     columns[change.RESET] = _reset_column(folded)
@@ -70,8 +70,8 @@ def _needed_names(folded: pa.Table) -> pa.Array:
     target's row keeps its names.
     """
     pairs = zip(folded[change.UNCHANGED].to_pylist(), folded[change.KEY_CHANGE_DELETE].to_pylist(), strict=True)
-    kept = [None if names and names[0] == change.KEEP_EXISTING and not asked else names for names, asked in pairs]
-    return pa.array(kept, folded[change.UNCHANGED].type)
+    lists = [None if names and names[0] == change.KEEP_EXISTING and not compared else names for names, compared in pairs]
+    return pa.array(lists, folded[change.UNCHANGED].type)
 
 
 def build_event_ids(frame: pa.Table) -> pa.Array:
@@ -85,13 +85,13 @@ def copied_columns(plan: ApplyPlan) -> dict[str, str]:
 
     With history, every change is the version that it would start.
     """
-    sent = change.sequence_columns(plan.table.sequence)
-    copied = {CDC_OP: change.OP, CDC_TS: change.TS, CDC_UNSENT: change.UNCHANGED}
-    copied |= zip(cdc_sequence_columns(plan.table.sequence), sent, strict=True)
+    sequence = change.sequence_columns(plan.table.sequence)
+    columns = {CDC_OP: change.OP, CDC_TS: change.TS, CDC_UNSENT: change.UNCHANGED}
+    columns |= zip(cdc_sequence_columns(plan.table.sequence), sequence, strict=True)
     if plan.history:
-        copied |= zip(last_sequence_columns(plan.table.sequence), sent, strict=True)
-        copied |= {START_AT: change.TS} if get_start_type(plan.table) is None else {}
-    return copied
+        columns |= zip(last_sequence_columns(plan.table.sequence), sequence, strict=True)
+        columns |= {START_AT: change.TS} if get_start_type(plan.table) is None else {}
+    return columns
 
 
 def end_columns(plan: ApplyPlan) -> tuple[str, ...]:
@@ -100,23 +100,23 @@ def end_columns(plan: ApplyPlan) -> tuple[str, ...]:
 
 
 def _computed_columns(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dict[str, pa.Array]:
-    made = {
+    columns = {
         EVENT_ID: build_event_ids(folded),
         CDC_APPLIED_AT: pa.repeat(pa.scalar(applied_at, TIMESTAMP), folded.num_rows),
         **(_mark_columns(folded) if plan.soft_deletes else {}),
     }
     start = get_start_type(plan.table) if plan.history else None
     if start is not None:
-        made[START_AT] = to_values(folded[change.sequence_columns(1)[0]], start)
-    return made
+        columns[START_AT] = to_values(folded[change.sequence_columns(1)[0]], start)
+    return columns
 
 
 def _mark_columns(folded: pa.Table) -> dict[str, pa.Array]:
     """The marks of soft deletes. They are null for deletes that lack values; stage 3 decides these."""
     is_delete = pc.equal(folded[change.OP], change.Op.DELETE.value)
-    lacking = pc.and_(is_delete, pc.is_valid(folded[change.UNCHANGED]))
+    is_incomplete = pc.and_(is_delete, pc.is_valid(folded[change.UNCHANGED]))
     times = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, TIMESTAMP))
-    return {CDC_DELETED: pc.if_else(lacking, pa.scalar(None, pa.bool_()), is_delete), CDC_DELETED_AT: times}
+    return {CDC_DELETED: pc.if_else(is_incomplete, pa.scalar(None, pa.bool_()), is_delete), CDC_DELETED_AT: times}
 
 
 def _reset_column(folded: pa.Table) -> pa.Array:
@@ -128,12 +128,12 @@ def _reset_column(folded: pa.Table) -> pa.Array:
 def _old_key_columns(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
     if not plan.table.keys:
         return {}
-    moved = folded[change.OLD_KEY].combine_chunks()
+    old_keys = folded[change.OLD_KEY].combine_chunks()
     # By index, because a name with dots or slashes is read as a path.
-    old = {name: pc.struct_field(moved, i) for i, name in enumerate(old_key_columns(plan))}
+    old = {name: pc.struct_field(old_keys, i) for i, name in enumerate(old_key_columns(plan))}
     leaves = folded[change.KEY_CHANGE_DELETE]
     if not can_have_foreign_deletes(plan) or leaves.null_count == len(leaves):
         return old
-    asked = pc.fill_null(leaves, False).combine_chunks()
+    mask = pc.fill_null(leaves, False).combine_chunks()
     keys = zip(old.items(), plan.table.keys, strict=True)
-    return {name: pc.if_else(asked, folded[key].combine_chunks(), values) for (name, values), key in keys}
+    return {name: pc.if_else(mask, folded[key].combine_chunks(), values) for (name, values), key in keys}

@@ -86,36 +86,36 @@ def compute_versions(
     """
     rows, others, ambiguous = drop_foreign_deletes(plan, rows, related)
     pool = _RowPool(plan, rows, related, absorbed)
-    numbers, known = _encode_relations(pool, history, lowest, truncates)
+    numbers, scd2_input = _encode_relations(pool, history, lowest, truncates)
     with open_session() as connection:
         for name, table in numbers.items():
             connection.register(name, table)
-        connection.execute(f"CREATE TEMP TABLE history_events AS {events_select(plan, DUCKDB, known)}")
+        connection.execute(f"CREATE TEMP TABLE history_events AS {events_select(plan, DUCKDB, scd2_input)}")
         try:
             verdicts = connection.sql(
                 f"SELECT {ROW_NUMBER}, {VERDICT} FROM history_events WHERE {KIND} = {CHANGE} ORDER BY {ROW_NUMBER}"
             ).to_arrow_table()
-            versions = connection.sql(versions_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
-            hidden = connection.sql(absorbed_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
+            versions = connection.sql(versions_select(plan, DUCKDB, scd2_input, "history_events")).to_arrow_table()
+            hidden_changes = connection.sql(absorbed_select(plan, DUCKDB, scd2_input, "history_events")).to_arrow_table()
         finally:
             connection.execute("DROP TABLE history_events")
-    rejected = rows.filter(pc.equal(verdicts[VERDICT], INCOMPLETE))
+    incomplete_rows = rows.filter(pc.equal(verdicts[VERDICT], INCOMPLETE))
     return Scd2Result(
         pool.to_written_rows(versions, history),
         pc.greater_equal(versions[ROW_NUMBER], 0),
-        pool.to_absorbed_rows(hidden),
-        pa.concat_tables([_add_reasons(rejected), to_ambiguous_rejects(ambiguous)]),
+        pool.to_absorbed_rows(hidden_changes),
+        pa.concat_tables([_add_reasons(incomplete_rows), to_ambiguous_rejects(ambiguous)]),
         _count_verdicts(verdicts[VERDICT]) + Counts(superseded=others, rejected=ambiguous.num_rows),
     )
 
 
-def _add_reasons(rejected: pa.Table) -> pa.Table:
-    return to_rejects(rejected, describe_incomplete(rejected))
+def _add_reasons(rows: pa.Table) -> pa.Table:
+    return to_rejects(rows, describe_incomplete(rows))
 
 
 def _count_verdicts(verdicts: pa.ChunkedArray) -> Counts:
-    seen = {entry["values"]: entry["counts"] for entry in pc.value_counts(verdicts).to_pylist()}
-    return Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=seen.get(INCOMPLETE, 0))
+    totals = {entry["values"]: entry["counts"] for entry in pc.value_counts(verdicts).to_pylist()}
+    return Counts(applied=totals.get(APPLY, 0), duplicate=totals.get(DUPLICATE, 0), rejected=totals.get(INCOMPLETE, 0))
 
 
 class _RowPool:
@@ -160,46 +160,46 @@ class _RowPool:
 
     def take_values(self, positions: pa.Array, names: Collection[str]) -> pa.Table:
         """The values of `names` in the rows with these `_place` numbers."""
-        there = pc.less(positions, 0)
+        is_stored = pc.less(positions, 0)
         below = pc.add(pc.subtract(pc.negate(positions), 1), self.rows.num_rows)
-        return self.values.select([n for n in self.kinds.names if n in names]).take(pc.if_else(there, below, positions))
+        return self.values.select([n for n in self.kinds.names if n in names]).take(pc.if_else(is_stored, below, positions))
 
-    def to_written_rows(self, found: pa.Table, history: HistoryPlan) -> pa.Table:
+    def to_written_rows(self, versions: pa.Table, history: HistoryPlan) -> pa.Table:
         count = self.plan.table.sequence
-        counted = {*end_sequence_columns(count), *last_sequence_columns(count)}
-        made = {*counted, *(self.codes.keys() - {START_AT}), CDC_UNSENT, CDC_APPLIED_AT}
-        own = self.take_values(found[ROW_NUMBER], {*self.kinds.names} - made - {*history.untracked})
-        last = self.take_values(found["_cdc__last_place"], history.untracked)
-        columns = {OP: found[OP]}
+        sequence_names = {*end_sequence_columns(count), *last_sequence_columns(count)}
+        computed_names = {*sequence_names, *(self.codes.keys() - {START_AT}), CDC_UNSENT, CDC_APPLIED_AT}
+        own = self.take_values(versions[ROW_NUMBER], {*self.kinds.names} - computed_names - {*history.untracked})
+        last = self.take_values(versions["_cdc__last_place"], history.untracked)
+        columns = {OP: versions[OP]}
         for field in self.kinds:
             name = field.name
-            if name in counted:
-                columns[name] = found[name].cast(field.type)
+            if name in sequence_names:
+                columns[name] = versions[name].cast(field.type)
             elif name in self.codes and name != START_AT:
-                columns[name] = self._decode_value(name, found[name], field)
+                columns[name] = self._decode_value(name, versions[name], field)
             elif name == CDC_UNSENT:
-                columns[name] = found[name].cast(field.type)
+                columns[name] = versions[name].cast(field.type)
             elif name == CDC_APPLIED_AT:
-                columns[name] = pa.repeat(pa.scalar(datetime.now(UTC), field.type), found.num_rows)
+                columns[name] = pa.repeat(pa.scalar(datetime.now(UTC), field.type), versions.num_rows)
             else:
                 columns[name] = (last if name in history.untracked else own)[name]
         return pa.table(columns)
 
-    def to_absorbed_rows(self, hidden: pa.Table) -> pa.Table:
-        own, is_delete = self.take_values(hidden[ROW_NUMBER], self.kinds.names), pc.equal(hidden[OP], Op.DELETE.value)
+    def to_absorbed_rows(self, changes: pa.Table) -> pa.Table:
+        own, is_delete = self.take_values(changes[ROW_NUMBER], self.kinds.names), pc.equal(changes[OP], Op.DELETE.value)
         keys = {*self.plan.table.keys}
-        columns = {OP: hidden[OP]}
+        columns = {OP: changes[OP]}
         for field in self.kinds:
             name = field.name
             if name in cdc_sequence_columns(self.plan.table.sequence):
-                columns[name] = hidden[name].cast(field.type)
-            elif name in self.codes and name in hidden.column_names:
-                columns[name] = self._decode_value(name, hidden[name], field)
+                columns[name] = changes[name].cast(field.type)
+            elif name in self.codes and name in changes.column_names:
+                columns[name] = self._decode_value(name, changes[name], field)
             elif name in keys:
                 columns[name] = own[name]
             else:
                 # A delete that ended an earlier version is stored without the values of the row it was read from.
-                of_batch = pc.greater_equal(hidden[ROW_NUMBER], 0) if name == EVENT_ID else pa.scalar(False)
+                of_batch = pc.greater_equal(changes[ROW_NUMBER], 0) if name == EVENT_ID else pa.scalar(False)
                 void = pc.and_(is_delete, pc.invert(of_batch))
                 columns[name] = pc.if_else(void, pa.scalar(None, field.type), own[name])
         return pa.table(columns)
@@ -226,9 +226,9 @@ def _encode_relations(
 ) -> tuple[dict[str, pa.Table], Scd2Input]:
     """The relations for DuckDB."""
     plan = pool.plan
-    lacking = tuple(sorted({n for t in pool.tables for n in list_missing_names(t, CDC_UNSENT)} - {*plan.table.keys}))
-    image = pool.encode_image([n for n in history.tracked if n not in lacking])
-    coded = {name: pool.encode_column(name) for name in lacking}
+    missing_names = tuple(sorted({n for t in pool.tables for n in list_missing_names(t, CDC_UNSENT)} - {*plan.table.keys}))
+    image = pool.encode_image([n for n in history.tracked if n not in missing_names])
+    coded = {name: pool.encode_column(name) for name in missing_names}
     times, instants = _encode_times(pool, truncates)
     tables = {}
     for i, (name, table) in enumerate(zip(("changes", "related", "absorbed"), pool.tables, strict=False)):
@@ -242,7 +242,7 @@ def _encode_relations(
             narrow = narrow.append_column(column, codes[i])
         tables[name] = narrow
     moves = pool.rows[old_key_columns(plan)[-1]].null_count < pool.rows.num_rows
-    known = Scd2Input(
+    scd2_input = Scd2Input(
         rows="changes",
         related="related" if pool.related.num_rows else None,
         absorbed="absorbed" if pool.absorbed is not None else None,
@@ -250,13 +250,13 @@ def _encode_relations(
         truncates=[
             (truncate.sequence, at) for truncate, at in zip(truncates, instants, strict=True) if truncate.sequence >= lowest
         ],
-        values=(IMAGE, *lacking),
-        compared=(IMAGE, *(n for n in lacking if n in history.tracked)),
-        untracked=tuple(n for n in lacking if n in history.untracked),
-        missing=lacking,
+        values=(IMAGE, *missing_names),
+        compared=(IMAGE, *(n for n in missing_names if n in history.tracked)),
+        untracked=tuple(n for n in missing_names if n in history.untracked),
+        missing=missing_names,
         moves=moves,
     )
-    return tables, known
+    return tables, scd2_input
 
 
 def _encode_times(pool: _RowPool, truncates: Sequence[Truncate]) -> tuple[tuple[list[pa.Array], list[pa.Array]], list[str]]:

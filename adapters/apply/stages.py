@@ -170,19 +170,19 @@ def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState
     plan, facts = write.plan, write.folded.facts
     batch = _read_batch(session, write, state)
     decide = _decide_columns if plan.has_column_versions else _decide_rows if plan.history is None else _decide_versions
-    decided = decide(session, write, state, batch)
-    counts = decided.counts + count_truncates(plan, facts, state, batch.truncates)
-    counts += Counts(rejected=batch.misfits.num_rows + batch.passed.rejected, duplicate=batch.trimmed)
-    rejects = to_rejects(batch.frame, batch.misfits, *decided.rejected)
-    late = batch.passed.late
-    after = advance_state(plan, state, facts, decided.recorded, write.at)
-    if decided.version is not None:
-        after = replace(after, side_table_version=decided.version)
+    decision = decide(session, write, state, batch)
+    counts = decision.counts + count_truncates(plan, facts, state, batch.truncates)
+    counts += Counts(rejected=batch.misfits.num_rows + batch.watermark_result.rejected, duplicate=batch.trimmed)
+    rejects = to_rejects(batch.frame, batch.misfits, *decision.rejected)
+    late = batch.watermark_result.late
+    after = advance_state(plan, state, facts, decision.recorded, write.at)
+    if decision.version is not None:
+        after = replace(after, side_table_version=decision.version)
     return StagedRows(
-        decided.rows,
+        decision.rows,
         find_new_truncates(plan, facts, state),
         after,
-        counts + Counts(duplicate=batch.passed.duplicates),
+        counts + Counts(duplicate=batch.watermark_result.duplicates),
         rejects if late is None else pa.concat_tables([late, rejects]),
     )
 
@@ -195,7 +195,7 @@ class _Batch:
     - `rows`: the rows frame in the types of the target, with `_place` (the numbers of its rows in `frame`).
     - `misfits`: the rows that do not fit, as `REJECTED`.
     - `trimmed`: how many rows were applied before.
-    - `passed`: the result of the watermark.
+    - `watermark_result`: the result of the watermark.
     """
 
     frame: pa.Table
@@ -203,7 +203,7 @@ class _Batch:
     misfits: pa.Table
     trimmed: int
     truncates: int
-    passed: WatermarkResult
+    watermark_result: WatermarkResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +223,13 @@ class _Decided:
 def _read_batch(session: TargetSession, write: Write[pa.Table], state: LaneState) -> _Batch:
     plan = write.plan
     frame, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else state.position)
-    passed = filter_late(frame, write, state)
-    truncates, frame = (0, passed.rows) if plan.has_column_versions else _split_truncates(passed.rows, plan)
+    result = filter_late(frame, write, state)
+    truncates, frame = (0, result.rows) if plan.has_column_versions else _split_truncates(result.rows, plan)
     # Old keys have the types of the keys, because they are compared with them.
     pairs = zip(old_key_columns(plan), plan.table.keys, strict=True)
     schema = pa.schema([*session.schema, *(pa.field(old, session.schema.field(key).type) for old, key in pairs)])
     rows, misfits = session.conform_rows(number_rows(to_rows(frame, plan, datetime.now(UTC))), schema)
-    return _Batch(frame, rows, misfits, trimmed, truncates, passed)
+    return _Batch(frame, rows, misfits, trimmed, truncates, result)
 
 
 def _split_truncates(frame: pa.Table, plan: ApplyPlan) -> tuple[int, pa.Table]:
@@ -247,12 +247,12 @@ def _decide_rows(session: TargetSession, write: Write[pa.Table], state: LaneStat
     plan, rows, facts = write.plan, batch.rows, write.folded.facts
     if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
         session.delete_side_rows(state.purged_up_to.max_sequence)
-    rejected, counts = REJECTED.empty_table(), Counts(applied=rows.num_rows)
+    rejects, counts = REJECTED.empty_table(), Counts(applied=rows.num_rows)
     if needs_reconcile(plan, facts, state):
         related = _read_related(session, plan, rows)
         tombstones = session.read_side_rows(rows) if needs_tombstones(plan, facts, state) else None
-        done = reconcile_rows(write, rows, related, tombstones, state)
-        rows, rejected, counts = done.write, done.rejects, done.counts
+        result = reconcile_rows(write, rows, related, tombstones, state)
+        rows, rejects, counts = result.write, result.rejects, result.counts
     recorded = None
     if plan.reconcile.uses_tombstones and facts.has_deletes:
         deletes = rows.filter(pc.equal(rows[OP], Op.DELETE.value))
@@ -261,7 +261,7 @@ def _decide_rows(session: TargetSession, write: Write[pa.Table], state: LaneStat
     rows, holes = require_values(rows, plan, session.schema)
     rows, unstorable = session.refuse_rows(rows, plan)
     bad = holes.num_rows + unstorable.num_rows
-    return _Decided(rows, [rejected, holes, unstorable], counts + Counts(applied=-bad, rejected=bad), recorded)
+    return _Decided(rows, [rejects, holes, unstorable], counts + Counts(applied=-bad, rejected=bad), recorded)
 
 
 def _read_related(session: TargetSession, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
@@ -292,13 +292,13 @@ def _list_keys(plan: ApplyPlan, rows: pa.Table) -> dict[str, pa.Array]:
 def _decide_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Decided:
     rows, holes = require_values(batch.rows, write.plan, session.schema)
     rows, unstorable = session.refuse_rows(rows, write.plan)
-    done = _compute_versions(session, write, state, rows)
+    result = _compute_versions(session, write, state, rows)
     recorded = None
-    if done.absorbed.num_rows:
-        session.store_side_rows(done.absorbed)
-        recorded = find_highest_sequence(write.plan, done.absorbed)
-    refused = holes.num_rows + unstorable.num_rows
-    return _Decided(done.write, [holes, unstorable, done.rejects], done.counts + Counts(rejected=refused), recorded)
+    if result.absorbed.num_rows:
+        session.store_side_rows(result.absorbed)
+        recorded = find_highest_sequence(write.plan, result.absorbed)
+    bad = holes.num_rows + unstorable.num_rows
+    return _Decided(result.write, [holes, unstorable, result.rejects], result.counts + Counts(rejected=bad), recorded)
 
 
 def _compute_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, rows: pa.Table) -> Scd2Result:
@@ -341,11 +341,11 @@ def _decide_columns(session: TargetSession, write: Write[pa.Table], state: LaneS
     wanted = {key: pc.unique(first[key]) for key in keys}
     related = session.read_rows([*keys, *_sequence_names(plan)], wanted)
     states = read_key_states(plan, first, related, column_versions)
-    done = decide_columns(plan, rows, numbers, states, state.truncated_at)
-    changed = select_keys(rows, plan, list(done.column_versions))
-    changed = changed.append_column(BESIDE, pa.array(list(done.column_versions.values()), pa.string()))
-    version = session.store_side_rows(changed)
-    return _Decided(done.write, [unstorable], done.counts + Counts(rejected=unstorable.num_rows), version=version)
+    decision = decide_columns(plan, rows, numbers, states, state.truncated_at)
+    side_rows = select_keys(rows, plan, list(decision.column_versions))
+    side_rows = side_rows.append_column(BESIDE, pa.array(list(decision.column_versions.values()), pa.string()))
+    version = session.store_side_rows(side_rows)
+    return _Decided(decision.write, [unstorable], decision.counts + Counts(rejected=unstorable.num_rows), version=version)
 
 
 # The side table.
