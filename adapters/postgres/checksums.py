@@ -42,8 +42,8 @@ class TableChecksums:
         here."""
         excluded, parameters = self.render_keys(without) if without.num_rows else (None, ())
         summed = [SummedColumn(escape(name), column.kind, self._types[name]) for name, column in columns]
-        chosen = f"(SELECT * FROM {self.relation} WHERE {escape(condition)})"
-        query = render_sums(POSTGRES, chosen, summed, self._list_keys(columns, keys), within=within, excluded=excluded)
+        relation = f"(SELECT * FROM {self.relation} WHERE {escape(condition)})"
+        query = render_sums(POSTGRES, relation, summed, self._list_keys(columns, keys), within=within, excluded=excluded)
         cursor.execute(SETTINGS, prepare=False)
         rows = cursor.execute(query.encode(), parameters, binary=True).fetchall()
         return pa.Table.from_pylist([dict(zip(CHECKSUMS.names, row, strict=True)) for row in rows], CHECKSUMS)
@@ -61,12 +61,12 @@ class TableChecksums:
     def render_keys(self, keys: pa.Table) -> tuple[str, Parameters]:
         """A relation of keys, with the names and types of the key columns, and its parameters."""
         names = [f"k{i}" for i in range(keys.num_columns)]
-        chosen = ", ".join(
+        select_list = ", ".join(
             f"{name}::{escape(self._types[column])} AS {escape(quote_name(column))}"
             for name, column in zip(names, keys.column_names, strict=True)
         )
-        given = ", ".join("%s::text[]" for _ in names)
-        relation = f"(SELECT {chosen} FROM unnest({given}) AS g({', '.join(names)}))"
+        placeholders = ", ".join("%s::text[]" for _ in names)
+        relation = f"(SELECT {select_list} FROM unnest({placeholders}) AS g({', '.join(names)}))"
         return relation, [to_texts(keys[name]) for name in keys.column_names]
 
     def render_key_condition(self, keys: pa.Table) -> tuple[str, Parameters]:

@@ -120,8 +120,8 @@ class PostgresSession:
 
     def open(self, *, autocommit: bool = False) -> psycopg.Connection:
         """A new connection with this program's settings, not shared. Raises the driver's errors."""
-        given = str(psycopg.conninfo.conninfo_to_dict(self.dsn).get("options") or "")
-        options = " ".join([given, *(f"-c {name}={value.replace(' ', '')}" for name, value in SETTINGS.items())])
+        user_options = str(psycopg.conninfo.conninfo_to_dict(self.dsn).get("options") or "")
+        options = " ".join([user_options, *(f"-c {name}={value.replace(' ', '')}" for name, value in SETTINGS.items())])
         connection = TimeoutConnection.connect(
             self.dsn,
             autocommit=True,
@@ -285,9 +285,9 @@ class TimeoutConnection(psycopg.Connection):
             self._hurried, self._next = True, min(self._next, max(seconds, HURRIED))
         if seconds < self._next:
             return
-        working, copied = read_backend_activity(self.info.dsn, self.info.password, self._pid)
-        arrives = None not in (self._copied, copied) and copied != self._copied
-        self._copied = copied
+        working, copied_bytes = read_backend_activity(self.info.dsn, self.info.password, self._pid)
+        arrives = None not in (self._copied, copied_bytes) and copied_bytes != self._copied
+        self._copied = copied_bytes
         doubtful = not working and not arrives and (working is False or self._hurried or seconds > self.limit)
         if doubtful and self._suspected:
             idle, unknown = "though it has nothing left to do for this connection", "and takes no other connection either"
@@ -312,10 +312,10 @@ def read_backend_activity(dsn: str, password: str, pid: int) -> tuple[bool | Non
         with TimeoutConnection.connect(
             **{**more, "connect_timeout": int(LOOK_SECONDS), "application_name": "replicator look"}, autocommit=True
         ) as connection:
-            working, copied = connection.execute(LOOK, (pid,)).fetchone() or (False, None)
+            working, copied_bytes = connection.execute(LOOK, (pid,)).fetchone() or (False, None)
     except psycopg.Error:
         return None, None
-    return bool(working), copied
+    return bool(working), copied_bytes
 
 
 # A short-lived PostgreSQL connection for checks.

@@ -81,7 +81,7 @@ class Catalogue:
         schema: str,
         table: str,
         plan: ApplyPlan,
-        gone: DataLoss | None = None,
+        missing_error: DataLoss | None = None,
         *,
         remark: str | None = None,
         versions: Sequence[SchemaVersion] = (),
@@ -90,7 +90,7 @@ class Catalogue:
         unchanged.
 
         - `versions`: new schema versions, for which an existing table is reshaped.
-        - `gone`: raised instead of creating a table whose rows should exist.
+        - `missing_error`: raised instead of creating a table whose rows should exist.
 
         Raises Fatal when the table is not suitable. The names must have passed `check_table` and
         `check_columns`.
@@ -98,21 +98,21 @@ class Catalogue:
         with self._connect(f"preparing table {schema}.{table}") as connection:
             create_schema(connection, schema)
             refuse_kind(connection, schema, table, plan)
-            there = _reflect(connection, schema, table)
-            if there is None and gone is not None:
-                raise gone
-            if there is None:
+            existing_table = _reflect(connection, schema, table)
+            if existing_table is None and missing_error is not None:
+                raise missing_error
+            if existing_table is None:
                 _create_table(connection, schema, table, plan, remark)
             else:
                 end = end_sequence_columns(1)[0] if plan.history is not None else ""
                 for reshaping in (v.reshaping for v in versions if v.reshaping):
-                    if reshape(connection, schema, table, there.columns, reshaping, end=end):
-                        there = _reflect(connection, schema, table) or there
-                _widen_table(connection, schema, table, [c for c in plan.target if c.name not in there.columns])
+                    if reshape(connection, schema, table, existing_table.columns, reshaping, end=end):
+                        existing_table = _reflect(connection, schema, table) or existing_table
+                _widen_table(connection, schema, table, [c for c in plan.target if c.name not in existing_table.columns])
             reflected = _reflect(connection, schema, table)
         if reflected is None:
             raise Fatal(f"table {schema}.{table} is gone right after it was created", next_step="Start again.")
-        _check_table(f"{schema}.{table}", reflected, plan, existed=there is not None)
+        _check_table(f"{schema}.{table}", reflected, plan, existed=existing_table is not None)
         return reflected
 
     def create_own_tables(self, doing: str, statements: Sequence[sa.schema.CreateTable], schema: str) -> None:
@@ -122,8 +122,8 @@ class Catalogue:
         """
         with self._connect(doing) as connection:
             create_schema(connection, schema)
-            there = set(sa.inspect(connection).get_table_names(schema))
-            for statement in (s for s in statements if s.element.name not in there):
+            existing_names = set(sa.inspect(connection).get_table_names(schema))
+            for statement in (s for s in statements if s.element.name not in existing_names):
                 connection.execute(statement)
 
     def read_columns(self, schema: str, table: str) -> dict[str, AnyType] | None:
@@ -198,16 +198,16 @@ def _create_table(connection: sa.Connection, schema: str, name: str, plan: Apply
 
 def _widen_table(connection: sa.Connection, schema: str, name: str, missing: Sequence[Column]) -> None:
     for column in missing:
-        made = _build_table(schema, name, _build_column(column, key=False)).c[column.name]
-        definition = CreateColumn(made).compile(dialect=connection.dialect)
+        sql_column = _build_table(schema, name, _build_column(column, key=False)).c[column.name]
+        definition = CreateColumn(sql_column).compile(dialect=connection.dialect)
         connection.exec_driver_sql(f"ALTER TABLE {quote_name(schema, name).replace('%', '%%')} ADD COLUMN {definition}")
 
 
-def find_conversions(name: str, there: ExistingTable, plan: ApplyPlan) -> dict[str, ColumnConversion]:
+def find_conversions(name: str, table: ExistingTable, plan: ApplyPlan) -> dict[str, ColumnConversion]:
     """The conversion of each column of the plan. Raises Fatal for the first column without a lossless one."""
     out = {}
     for column in plan.target:
-        sql_type: AnyType = there.columns[column.name]["type"]
+        sql_type: AnyType = table.columns[column.name]["type"]
         out[column.name] = _find_conversion(name, column, sql_type)
     return out
 
@@ -230,23 +230,23 @@ def _type_name(sql_type: AnyType) -> str:
         return "of a type unknown to replicator"
 
 
-def _check_table(name: str, there: ExistingTable, plan: ApplyPlan, existed: bool) -> None:
+def _check_table(name: str, table: ExistingTable, plan: ApplyPlan, existed: bool) -> None:
     for column in plan.target:
-        stored = there.columns[column.name]
-        always = bool((stored.get("identity") or {"always": False})["always"]) and column.name not in plan.merge_keys
-        if stored.get("computed") or always:
+        definition = table.columns[column.name]
+        always = bool((definition.get("identity") or {"always": False})["always"]) and column.name not in plan.merge_keys
+        if definition.get("computed") or always:
             raise Fatal(
                 f"column {column.name!r} of table {name} is generated by the database, so it cannot keep the source's value",
                 next_step="Drop its generation expression, or SET GENERATED BY DEFAULT for an identity column.",
             )
-    if existed and plan.merge_keys and not is_indexed(there, plan):
+    if existed and plan.merge_keys and not is_indexed(table, plan):
         log.warning("table %s has no unique index on its key %s: applying will be slow", name, list(plan.merge_keys))
 
 
-def is_indexed(there: ExistingTable, plan: ApplyPlan) -> bool:
+def is_indexed(table: ExistingTable, plan: ApplyPlan) -> bool:
     """True when some of the merge keys are unique, so that an index finds each row."""
     keys = set(plan.merge_keys)
-    return any(u and u <= keys for u in there.unique)
+    return any(u and u <= keys for u in table.unique)
 
 
 # The kind of a target's relation: only some kinds can store a lane's rows.
@@ -285,8 +285,8 @@ def refuse_kind(connection: sa.Connection, schema: str, table: str, plan: ApplyP
 
 def _describe_fault(kind: str, version: int, has_rules: bool, *, merges: bool) -> str:
     """Append lanes insert, so a view or a rule may accept their rows. All other lanes merge."""
-    takes = {"r", "p"} | ({"v"} if not merges or version >= MERGES_INTO_VIEWS else set()) | (set() if merges else {"f"})
-    if kind not in takes:
+    kinds = {"r", "p"} | ({"v"} if not merges or version >= MERGES_INTO_VIEWS else set()) | (set() if merges else {"f"})
+    if kind not in kinds:
         return f"is {KINDS.get(kind, 'no table')}, into which rows cannot be {'merged' if merges else 'inserted'}"
     return "has a rewrite rule, and PostgreSQL merges no rows into such a table" if merges and has_rules else ""
 
@@ -302,24 +302,24 @@ def reshape_statements(
     A column keeps its type if it is not the one that replicator creates. `end`: for scd2, the column that is
     NULL in open versions.
     """
-    there, relation = dict(types), quote_name(schema, table)
-    for column in (quote_name(name) for name in reshaping.emptied if name in there):
+    column_types, relation = dict(types), quote_name(schema, table)
+    for column in (quote_name(name) for name in reshaping.emptied if name in column_types):
         is_open = f" AND {quote_name(end)} IS NULL" if end else ""
         yield f"UPDATE {relation} SET {column} = NULL WHERE {column} IS NOT NULL{is_open}"
     for old, new in reshaping.renames:
-        if old in there and new in reshaping.replaced and there.pop(new, None) is not None:
+        if old in column_types and new in reshaping.replaced and column_types.pop(new, None) is not None:
             yield f"ALTER TABLE {relation} DROP COLUMN {quote_name(new)}"
-        if old in there and new not in there:
-            there[new] = there.pop(old)
+        if old in column_types and new not in column_types:
+            column_types[new] = column_types.pop(old)
             yield f"ALTER TABLE {relation} RENAME COLUMN {quote_name(old)} TO {quote_name(new)}"
     for name in reshaping.removals:
-        if there.pop(name, None) is not None:
+        if column_types.pop(name, None) is not None:
             yield f"ALTER TABLE {relation} DROP COLUMN {quote_name(name)}"
     for change in reshaping.types:
         before, after = new_type(change.before), type_name(new_type(change.after))
-        if change.name in there and type_name(there[change.name]) == type_name(before) != after:
+        if change.name in column_types and type_name(column_types[change.name]) == type_name(before) != after:
             column = quote_name(change.name)
-            there[change.name] = new_type(change.after)
+            column_types[change.name] = new_type(change.after)
             values = "NULL" if change.name in reshaping.emptied and not end else column
             yield f"ALTER TABLE {relation} ALTER COLUMN {column} TYPE {after} USING {values}::{after}"
 
@@ -336,17 +336,17 @@ def reshape_side_table(cursor: psycopg.Cursor, relation: str, reshaping: TargetR
     """Renames and removes the same columns in a side table, if it exists. `sinks.postgres.target.align_types`
     changes its types."""
     names = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-    there = {name for (name,) in cursor.execute(names, (relation,)).fetchall()}
+    columns = {name for (name,) in cursor.execute(names, (relation,)).fetchall()}
     for old, new in reshaping.renames:
-        if old in there and new in reshaping.replaced and new in there:
-            there = there - {new}
+        if old in columns and new in reshaping.replaced and new in columns:
+            columns = columns - {new}
             cursor.execute(f"ALTER TABLE {relation} DROP COLUMN {quote_name(new)}".encode(), prepare=False)
-        if old in there and new not in there:
-            there = {*there - {old}, new}
+        if old in columns and new not in columns:
+            columns = {*columns - {old}, new}
             cursor.execute(
                 f"ALTER TABLE {relation} RENAME COLUMN {quote_name(old)} TO {quote_name(new)}".encode(), prepare=False
             )
-    for name in there.intersection(reshaping.removals):
+    for name in columns.intersection(reshaping.removals):
         cursor.execute(f"ALTER TABLE {relation} DROP COLUMN {quote_name(name)}".encode(), prepare=False)
 
 
@@ -406,12 +406,12 @@ def render_view(plan: ApplyPlan, schema: str, table: str) -> str | None:
 
 def _is_behind(cursor: psycopg.Cursor, view: str, table: str) -> bool:
     """True when the view lacks columns of the table. Otherwise the right to create views is not needed."""
-    lacking = cursor.execute(
+    missing_columns = cursor.execute(
         "SELECT FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
         "AND NOT EXISTS (SELECT FROM pg_attribute v WHERE v.attrelid = %s::regclass AND v.attname = a.attname) LIMIT 1",
         (table, view),
     )
-    return lacking.fetchone() is not None
+    return missing_columns.fetchone() is not None
 
 
 def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan) -> None:

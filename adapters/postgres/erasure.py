@@ -53,10 +53,10 @@ def remove_key(cursor: psycopg.Cursor, relation: str, key: Mapping[str, str]) ->
     kinds = _read_column_types(cursor, relation)
     if kinds is None:
         return 0
-    lacking = next((name for name in key if name not in kinds), None)
-    if lacking is not None:
+    missing_name = next((name for name in key if name not in kinds), None)
+    if missing_name is not None:
         raise Fatal(
-            f"table {relation} has no column {lacking!r}, which is needed to find the rows of a key",
+            f"table {relation} has no column {missing_name!r}, which is needed to find the rows of a key",
             next_step="Load it again with `replicator lanes resync`, or remove it with `replicator drop`.",
         )
     values = {name: f"\\x{text}" if kinds[name] == "bytea" else text for name, text in key.items()}
@@ -71,8 +71,8 @@ def remove_key(cursor: psycopg.Cursor, relation: str, key: Mapping[str, str]) ->
 
 
 def _read_column_types(cursor: psycopg.Cursor, relation: str) -> dict[str, str] | None:
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-    if not there:
+    (has_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+    if not has_table:
         return None
     rows = cursor.execute(
         "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "

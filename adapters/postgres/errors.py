@@ -150,10 +150,10 @@ def _translate_connection_error(error: psycopg.Error, doing: str) -> ReplicatorE
     text = _to_one_line(str(error))
     if UNTRUSTED.search(text):
         return EnvironmentProblem(f"PostgreSQL is not trusted while {doing}: {text}", next_step=TRUST)
-    refused = ("FATAL:" in text or "no password supplied" in text) and not STARTING.search(text)
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not refused:
+    is_refused = ("FATAL:" in text or "no password supplied" in text) and not STARTING.search(text)
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not is_refused:
         return Retryable(f"PostgreSQL is not reachable while {doing}: {text}")
-    if refused:
+    if is_refused:
         state = next((state for words, state in REFUSED if words.search(text)), "28")
         return EnvironmentProblem(f"PostgreSQL refused the connection while {doing}: {text}", next_step=ENVIRONMENT[state])
     return Fatal(f"The PostgreSQL driver failed while {doing}: {type(error).__name__}.")
@@ -186,8 +186,8 @@ def _describe_name(kind: str, name: str | None) -> str:
 
 def _find_column(context: str | None, columns: Iterable[str]) -> str | None:
     """COPY reports `COPY relation, line 3, column price: "value"`. The longest matching name is the column."""
-    named = [name for name in columns if f", column {name}:" in (context or "")]
-    return max(named, key=len, default=None)
+    matches = [name for name in columns if f", column {name}:" in (context or "")]
+    return max(matches, key=len, default=None)
 
 
 def describe_error_class(error: psycopg.Error) -> str:

@@ -97,14 +97,14 @@ def open_snapshot(session: PostgresSession, location: TableLocation) -> Iterator
 
 def has_table(cursor: psycopg.Cursor, location: TableLocation) -> bool:
     """True when the table exists."""
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (location.relation,)).fetchone() or (False,)
-    return bool(there)
+    (has_relation,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (location.relation,)).fetchone() or (False,)
+    return bool(has_relation)
 
 
 def read_log_state(
     cursor: psycopg.Cursor, location: TableLocation, wanted: Wanted, state: LogState | None = None
 ) -> LogState:
-    """The log of the wanted topics, in the snapshot of the cursor. With `known`, an earlier state, it need not
+    """The log of the wanted topics, in the snapshot of the cursor. With `state`, an earlier state, it need not
     scan all records.
 
     Raises ConfigProblem for a table that is not an event log.
@@ -192,9 +192,9 @@ def _read_identity(cursor: psycopg.Cursor, location: TableLocation) -> tuple[int
 
 
 def _read_covered(cursor: psycopg.Cursor, location: TableLocation, wanted: Wanted) -> Position:
-    (there,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
+    (has_positions,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
     position = Position()
-    if there:
+    if has_positions:
         lanes = cursor.execute(
             "SELECT pipeline, lane, state::text FROM _replicator.positions WHERE target = %s AND state IS NOT NULL",
             (location.relation,),

@@ -58,13 +58,13 @@ class EventTable:
         aggregates = sorted({new.aggregate for new in events})
         _lock_aggregates(cursor, aggregates)
         query = sql.SQL("SELECT {} FROM {} WHERE event_id = ANY(%s)").format(column_list(), self.relation)
-        stored = {e.event_id: e for e in rows_to_events(cursor.execute(query, ([new.event_id for new in events],)))}
-        done = number_events(events, StoredEvents(stored, self._read_heads(cursor, aggregates)), datetime.now(UTC))
+        by_id = {e.event_id: e for e in rows_to_events(cursor.execute(query, ([new.event_id for new in events],)))}
+        appended_events = number_events(events, StoredEvents(by_id, self._read_heads(cursor, aggregates)), datetime.now(UTC))
         placeholders = sql.SQL(", ").join(sql.Placeholder() * len(NAMES))
         insert = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(self.relation, column_list(), placeholders)
-        if new := select_new(done):
+        if new := select_new(appended_events):
             cursor.executemany(insert, [_to_row(event) for event in new])
-        return done
+        return appended_events
 
     def read_head(self, cursor: psycopg.Cursor, aggregate: Aggregate) -> AggregateHead:
         """The head of the aggregate."""
@@ -84,14 +84,14 @@ class EventTable:
 
         Raises ConfigProblem for another kind of table.
         """
-        there = self.read_columns(cursor)
-        if not there:
+        columns = self.read_columns(cursor)
+        if not columns:
             # Two processes that start together would both create the table.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('replicator events'))")
-            there = self.read_columns(cursor)
-        if not there:
+            columns = self.read_columns(cursor)
+        if not columns:
             self._create(cursor)
-        elif not set(NAMES) <= there:
+        elif not set(NAMES) <= columns:
             raise ConfigProblem(
                 f"the table {self._schema}.{self._name} does not contain events",
                 next_step="Name a schema or a table of their own under `event_store`.",

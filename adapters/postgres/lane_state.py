@@ -144,8 +144,8 @@ WRITE_VERSION = sql.SQL(
 
 def read_schema_versions(cursor: psycopg.Cursor, lane: Lane) -> list[SchemaVersion]:
     """The schema versions of a lane, by number. Raises DataLoss when they are damaged."""
-    (there,) = cursor.execute("SELECT to_regclass('_replicator.schema_versions') IS NOT NULL").fetchone() or (False,)
-    rows = cursor.execute(READ_VERSIONS, (lane.pipeline, lane.id)).fetchall() if there else []
+    (has_versions,) = cursor.execute("SELECT to_regclass('_replicator.schema_versions') IS NOT NULL").fetchone() or (False,)
+    rows = cursor.execute(READ_VERSIONS, (lane.pipeline, lane.id)).fetchall() if has_versions else []
     try:
         return [version_from_json(json.loads(text)) for (text,) in rows]
     except (ValueError, KeyError, TypeError) as error:
@@ -181,8 +181,8 @@ def withdraw_completeness(cursor: psycopg.Cursor, lane: Lane) -> None:
 
     Does nothing for an event log, which is not a table of the source.
     """
-    (there,) = cursor.execute("SELECT to_regclass('_replicator.transactions') IS NOT NULL").fetchone() or (False,)
-    if there and lane.table:
+    (has_transactions,) = cursor.execute("SELECT to_regclass('_replicator.transactions') IS NOT NULL").fetchone() or (False,)
+    if has_transactions and lane.table:
         cursor.execute(TAKE_BACK, (lane.id, lane.pipeline, lane.source))
 
 

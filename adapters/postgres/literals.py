@@ -68,8 +68,8 @@ def array_literal(column: pa.Array) -> pa.Array:
         escaped = pc.replace_substring(pc.replace_substring(items, "\\", "\\\\"), '"', '\\"')
         items = pc.binary_join_element_wise(pa.scalar('"'), escaped, pa.scalar('"'), pa.scalar(""))
     items = items.cast(pa.string()).fill_null("NULL")
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
-    return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("{"), joined, pa.scalar("}"), pa.scalar("")))
+    item_lists = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
+    return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("{"), item_lists, pa.scalar("}"), pa.scalar("")))
 
 
 def _keep_nulls(column: pa.Array, text: pa.Array) -> pa.Array:
@@ -238,15 +238,15 @@ def _float(column: pa.Array) -> pa.Array:
 
 def _list(column: pa.Array) -> pa.Array:
     offsets, values = slice_items(column)
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, json_text(values)), ",")
-    return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("["), joined, pa.scalar("]"), EMPTY))
+    item_lists = pc.binary_join(pa.ListArray.from_arrays(offsets, json_text(values)), ",")
+    return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("["), item_lists, pa.scalar("]"), EMPTY))
 
 
 def _map(column: pa.Array) -> pa.Array:
     offsets, entries = slice_items(column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field]))))
     pairs = pc.binary_join_element_wise(_quote_text(_text(entries.field(0))), json_text(entries.field(1)), ":")
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), ",")
-    return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("{"), joined, pa.scalar("}"), EMPTY))
+    item_lists = pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), ",")
+    return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("{"), item_lists, pa.scalar("}"), EMPTY))
 
 
 def _object(column: pa.Array) -> pa.Array:

@@ -18,13 +18,13 @@ def quote_name(*parts: str) -> str:
     return sql.Identifier(*parts).as_string(None)
 
 
-def check_table(name: str, what: str = "table") -> None:
+def check_table(name: str, kind: str = "table") -> None:
     """Raises ConfigProblem for a name that PostgreSQL would refuse, or truncate and so perhaps confuse with
     another."""
     fault = _describe_fault(name)
     if fault:
         raise ConfigProblem(
-            f"{what} name {name!r} {fault}",
+            f"{kind} name {name!r} {fault}",
             next_step=f"Give the target another name with `into` (at most {MAX_BYTES} bytes).",
         )
 

@@ -102,15 +102,15 @@ class TableReader:
         wanted = choose(schema)
         if wanted.limit == 0:
             return schema.empty_table()
-        chosen = PostgresReadQuery(self._schema, name, columns, wanted)
+        read_query = PostgresReadQuery(self._schema, name, columns, wanted)
         doing, limit = f"reading {self._schema}.{name}", min(self._timeout, seconds or self._timeout)
         try:
             with self._session.transaction(doing) as cursor:
                 self._begin(cursor, limit)
-                cursor.execute(*chosen.null_check())
+                cursor.execute(*read_query.null_check())
                 certain = {row[0] for row in cursor.fetchall()}
-                selected = ", ".join(select_expression(n, how) for n, (_, how) in plans.items())
-                cursor.execute(*chosen.render(selected, certain), prepare=True, binary=True)
+                select_list = ", ".join(select_expression(n, how) for n, (_, how) in plans.items())
+                cursor.execute(*read_query.render(select_list, certain), prepare=True, binary=True)
                 return self._read_cursor(cursor, schema)
         except (Fatal, Retryable) as error:
             problem = comparison_error(error, name) or timeout_error(error, name, limit)
@@ -484,8 +484,8 @@ def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[st
 def render_select(columns: Sequence[tuple[str, Read]], text: str) -> tuple[pa.Schema, bytes]:
     """The schema of these columns, and the statement that selects them in the forms that Arrow converts."""
     schema = pa.schema([pa.field(name, kind) for name, (kind, _) in columns])
-    chosen = ", ".join(select_expression(name, how) for name, (_, how) in columns)
-    return schema, f"SELECT {chosen} FROM (\n{text}\n) AS q".encode()
+    select_list = ", ".join(select_expression(name, how) for name, (_, how) in columns)
+    return schema, f"SELECT {select_list} FROM (\n{text}\n) AS q".encode()
 
 
 def read_all_rows(connection: psycopg.Connection, schema: pa.Schema, statement: bytes, doing: str) -> pa.Table:
@@ -514,8 +514,8 @@ def _find_read_type(oid: int, parameter: int, is_list: bool) -> Read:
 def _column_type(oid: int, parameter: int) -> AnyType:
     if oid == NUMERIC:
         # The type modifier of numeric: 16 bits of precision, 11 of signed scale.
-        given = parameter - 4
-        return sa.Numeric(given >> 16 & 0xFFFF, ((given & 0x7FF) ^ 1024) - 1024) if given >= 0 else sa.Numeric()
+        modifier = parameter - 4
+        return sa.Numeric(modifier >> 16 & 0xFFFF, ((modifier & 0x7FF) ^ 1024) - 1024) if modifier >= 0 else sa.Numeric()
     if oid in (TIMESTAMPTZ, TIMETZ):
         return sa.DateTime(timezone=True) if oid == TIMESTAMPTZ else sa.Time(timezone=True)
     return BY_OID.get(oid, sa.types.NullType)()

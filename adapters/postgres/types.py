@@ -131,62 +131,62 @@ class ColumnConversion:
     length: int | None = None
 
 
-def find_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
+def find_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
     """The conversion of `column` to a target column's type; None when there is none without loss.
 
     Unsuitable values are found row by row: by the cast to `ColumnConversion.arrow`, otherwise by the server,
     which refuses and never rounds.
     """
-    if column.source_type == BYTE_ORDER and getattr(there, "collation", None) not in BYTEWISE:
+    if column.source_type == BYTE_ORDER and getattr(sql_type, "collation", None) not in BYTEWISE:
         return None
-    if isinstance(there, sa.ARRAY):
-        return _find_array_conversion(column, there)
-    if isinstance(there, pg.DOMAIN):
-        return find_conversion(column, there.data_type)
-    if isinstance(there, pg.JSON):
+    if isinstance(sql_type, sa.ARRAY):
+        return _find_array_conversion(column, sql_type)
+    if isinstance(sql_type, pg.DOMAIN):
+        return find_conversion(column, sql_type.data_type)
+    if isinstance(sql_type, pg.JSON):
         return _find_json_conversion(column)
     for kind, rule in EXISTING:
-        if isinstance(there, kind):
-            return rule(column, there)
+        if isinstance(sql_type, kind):
+            return rule(column, sql_type)
     return ColumnConversion(column.type) if is_text(column.type) else None
 
 
-def _find_array_conversion(column: Column, there: sa.ARRAY[object]) -> ColumnConversion | None:
+def _find_array_conversion(column: Column, sql_type: sa.ARRAY[object]) -> ColumnConversion | None:
     if not t.is_list(column.type) or not _is_scalar(column.type.value_type):
         return None
-    item = find_conversion(replace(column, type=column.type.value_type), there.item_type)
+    item = find_conversion(replace(column, type=column.type.value_type), sql_type.item_type)
     return ColumnConversion(pa.list_(item.arrow), ARRAY_FORM) if item else None
 
 
 def _find_json_conversion(column: Column) -> ColumnConversion | None:
-    takes = is_text(column.type) or t.is_nested(column.type)
-    return ColumnConversion(column.type, JSON_FORM) if takes else None
+    is_supported = is_text(column.type) or t.is_nested(column.type)
+    return ColumnConversion(column.type, JSON_FORM) if is_supported else None
 
 
-def _find_text_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
-    internal = type(there) is sa.String  # `name` and "char", which cut what is too long
+def _find_text_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
+    internal = type(sql_type) is sa.String  # `name` and "char", which cut what is too long
     if internal or is_bytes(column.type):
         return None
     form = JSON_FORM if t.is_nested(column.type) else PLAIN_FORM
-    return ColumnConversion(column.type, form, getattr(there, "length", None))
+    return ColumnConversion(column.type, form, getattr(sql_type, "length", None))
 
 
-def _find_integer_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
+def _find_integer_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
     exact = t.is_integer(column.type) or t.is_decimal(column.type)
     width = {sa.SmallInteger: pa.int16(), sa.BigInteger: pa.int64()}
-    return ColumnConversion(next((a for c, a in width.items() if isinstance(there, c)), pa.int32())) if exact else None
+    return ColumnConversion(next((a for c, a in width.items() if isinstance(sql_type, c)), pa.int32())) if exact else None
 
 
-def _find_float_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
-    narrow = isinstance(there, sa.REAL) or (getattr(there, "precision", None) or 53) <= 24
+def _find_float_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
+    narrow = isinstance(sql_type, sa.REAL) or (getattr(sql_type, "precision", None) or 53) <= 24
     if t.is_integer(column.type):
         return ColumnConversion(pa.float32() if narrow else pa.float64())
     fits = t.is_floating(column.type) and not (narrow and t.is_float64(column.type))
     return ColumnConversion(column.type) if fits else None
 
 
-def _find_numeric_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
-    precision, scale = getattr(there, "precision", None), getattr(there, "scale", None) or 0
+def _find_numeric_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
+    precision, scale = getattr(sql_type, "precision", None), getattr(sql_type, "scale", None) or 0
     text = is_text(column.type) and column.source_type in DECIMALS
     if precision is None:
         return ColumnConversion(column.type) if text or _is_number(column.type) else None
@@ -201,31 +201,30 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
 
 
-def _find_timestamp_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
+def _find_timestamp_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
     if not t.is_timestamp(column.type):
         return None
-    return ColumnConversion(pa.timestamp(_unit(there), column.type.tz))
+    return ColumnConversion(pa.timestamp(_unit(sql_type), column.type.tz))
 
 
-def _find_time_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
+def _find_time_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
     if is_text(column.type):
-        return (
-            ColumnConversion(column.type) if column.source_type == ZONED_TIME and getattr(there, "timezone", False) else None
-        )
-    unit = _unit(there)
+        is_zoned = column.source_type == ZONED_TIME and getattr(sql_type, "timezone", False)
+        return ColumnConversion(column.type) if is_zoned else None
+    unit = _unit(sql_type)
     return ColumnConversion(pa.time64("us") if unit == "us" else pa.time32(unit)) if t.is_time(column.type) else None
 
 
-def _unit(there: AnyType) -> str:
+def _unit(sql_type: AnyType) -> str:
     """The coarsest Arrow unit that a column with this many fractional digits can store."""
-    digits = getattr(there, "precision", None)
+    digits = getattr(sql_type, "precision", None)
     if digits is None or digits >= 6:
         return "us"
     return "ms" if digits >= 3 else "s"
 
 
-def _find_interval_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
-    whole = getattr(there, "precision", None) is None and getattr(there, "fields", None) is None
+def _find_interval_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
+    whole = getattr(sql_type, "precision", None) is None and getattr(sql_type, "fields", None) is None
     intervals = t.is_duration(column.type) or (is_text(column.type) and column.source_type == INTERVAL)
     return ColumnConversion(column.type) if whole and intervals else None
 

@@ -77,7 +77,7 @@ class PostgresTargetSnapshot:
     columns: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        self.columns = pa.schema([pa.field(name, read_type(found)[0]) for name, found in self.types.items()])
+        self.columns = pa.schema([pa.field(name, read_type(sql_type)[0]) for name, sql_type in self.types.items()])
 
     def can_sum(self, columns: Sequence[ComparedColumn]) -> bool:
         return all(can_render_postgres(column.kind, self.formats[column.target]) for column in columns)
@@ -122,8 +122,8 @@ class PostgresTargetSnapshot:
     def _query(self, condition: str, parameters: Sequence[object]) -> pa.Table:
         """The rows that match a condition, in which percent signs are doubled."""
         schema = self.columns
-        chosen = ", ".join(select_expression(name, read_type(found)[1]) for name, found in self.types.items())
-        query = f"SELECT {escape(chosen)} FROM {self._checksums.relation} AS t WHERE {condition}"
+        select_list = ", ".join(select_expression(name, read_type(sql_type)[1]) for name, sql_type in self.types.items())
+        query = f"SELECT {escape(select_list)} FROM {self._checksums.relation} AS t WHERE {condition}"
         self.cursor.execute(query.encode(), parameters, binary=True)
         batches = []
         while rows := self.cursor.fetchmany(BATCH):

@@ -50,14 +50,14 @@ class PostgresDeadLetters:
     """
 
     def __init__(self, options: DeadLetterSettings | Mapping[str, Any]) -> None:
-        given = DeadLetterSettings.read(options)
-        if given.dsn is None:
+        settings = DeadLetterSettings.read(options)
+        if settings.dsn is None:
             raise DeadLetterSettings.refuse("dsn is missing")
-        self._pipeline = given.pipeline
-        self._schema = given.schema_name or OWN_SCHEMA
+        self._pipeline = settings.pipeline
+        self._schema = settings.schema_name or OWN_SCHEMA
         self._relation = sql.Identifier(self._schema, TABLE)
-        self._session = PostgresSession(read_dsn(given.dsn), "dead letters")
-        self._made = False
+        self._session = PostgresSession(read_dsn(settings.dsn), "dead letters")
+        self._is_ready = False
 
     @property
     def features(self) -> DeadLetterFeatures:
@@ -130,11 +130,11 @@ class PostgresDeadLetters:
             self._create_table(cursor)
             cursor.executemany(statement, rows)
             cursor.execute("COMMIT")
-        self._made = True
+        self._is_ready = True
 
     def _create_table(self, cursor: psycopg.Cursor) -> None:
         """Creates the table if it does not exist. A role that may only write never runs a CREATE."""
-        if self._made:
+        if self._is_ready:
             return
         if not self._has_table(cursor):
             # Two processes that start together would both create the table.
@@ -148,13 +148,13 @@ class PostgresDeadLetters:
         self._refuse_foreign_table(cursor)
 
     def _has_table(self, cursor: psycopg.Cursor) -> bool:
-        found = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self._relation.as_string(cursor),)).fetchone()
-        return bool(found and found[0])
+        row = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self._relation.as_string(cursor),)).fetchone()
+        return bool(row and row[0])
 
     def _refuse_foreign_table(self, cursor: psycopg.Cursor) -> None:
         query = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
-        there = {name for (name,) in cursor.execute(query, (self._schema, TABLE)).fetchall()}
-        if not {"pipeline", *NAMES} <= there:
+        columns = {name for (name,) in cursor.execute(query, (self._schema, TABLE)).fetchall()}
+        if not {"pipeline", *NAMES} <= columns:
             raise ConfigProblem(
                 f"the table {self._schema}.{TABLE} is not one of dead letters",
                 next_step="Name a schema of their own under `dead_letters`.",
@@ -174,13 +174,13 @@ def _to_row(letter: DeadLetter) -> tuple[Any, ...]:
 def _filter_conditions(which: DeadLetterFilter) -> tuple[list[sql.SQL], list[Any]]:
     """The conditions of `DeadLetterFilter` that the server can check, and their values. Globs are checked in
     this process."""
-    found: list[tuple[sql.SQL, Any]] = []
+    conditions: list[tuple[sql.SQL, Any]] = []
     if which.events:
-        found.append((sql.SQL("event_id = ANY(%s)"), sorted(which.events)))
+        conditions.append((sql.SQL("event_id = ANY(%s)"), sorted(which.events)))
     if which.before is not None:
-        found.append((sql.SQL("last_seen < %s"), which.before))
+        conditions.append((sql.SQL("last_seen < %s"), which.before))
     if which.code is not None:
-        found.append((sql.SQL("code = %s"), which.code))
+        conditions.append((sql.SQL("code = %s"), which.code))
     if which.state is not None:
-        found.append((sql.SQL("state = %s"), which.state))
-    return [condition for condition, _ in found], [value for _, value in found]
+        conditions.append((sql.SQL("state = %s"), which.state))
+    return [condition for condition, _ in conditions], [value for _, value in conditions]

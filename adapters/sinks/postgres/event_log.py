@@ -44,12 +44,12 @@ class PostgresEventLog(PostgresLanes):
     frame = pa.Table
 
     def __init__(self, options: EventLogSettings | Mapping[str, Any]) -> None:
-        given = EventLogSettings.read(options)
-        if given.dsn is None:
+        settings = EventLogSettings.read(options)
+        if settings.dsn is None:
             raise ConfigProblem("an event log in PostgreSQL needs `dsn`", next_step="Name the database.")
-        dsn = read_dsn(given.dsn)
-        self._log = TableLocation(dsn, given.schema_name, given.table)
-        super().__init__(dsn, lambda _: (given.schema_name, given.table), "event log")
+        dsn = read_dsn(settings.dsn)
+        self._log = TableLocation(dsn, settings.schema_name, settings.table)
+        super().__init__(dsn, lambda _: (settings.schema_name, settings.table), "event log")
 
     @property
     def features(self) -> SinkFeatures:
@@ -146,8 +146,8 @@ def _relation_name(log: TableLocation) -> str:
     return log.relation.replace("%", "%%")
 
 
-def _read_offsets(cursor: psycopg.Cursor, statement: str, given: tuple[object, ...]) -> list[Mapping[TopicPartition, int]]:
+def _read_offsets(cursor: psycopg.Cursor, statement: str, args: tuple[object, ...]) -> list[Mapping[TopicPartition, int]]:
     """One mapping per column after the partition, of the partitions where the column is not null."""
-    rows = cursor.execute(statement.encode(), given).fetchall()
+    rows = cursor.execute(statement.encode(), args).fetchall()
     columns = range(2, len(cursor.description or ()))
     return [{TopicPartition(row[0], row[1]): row[n] for row in rows if row[n] is not None} for n in columns]

@@ -48,7 +48,7 @@ class PostgresEventStore:
         place = locate_events(EventStoreSettings.read(options))
         self._table = EventTable(place.schema, place.table)
         self._session = PostgresSession(place.dsn, "events")
-        self._made = False
+        self._is_ready = False
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
         """See `ports.stores.EventStore.append`. The commit is durable with any `synchronous_commit` of the
@@ -58,16 +58,16 @@ class PostgresEventStore:
                 with self._session.transaction("storing events") as cursor:
                     cursor.execute("BEGIN")
                     cursor.execute("SET LOCAL synchronous_commit = on")
-                    if not self._made:
+                    if not self._is_ready:
                         self._table.ensure(cursor)
-                    done = self._table.append(cursor, events)
+                    appended_events = self._table.append(cursor, events)
                     cursor.execute("COMMIT")
             except UniqueViolation:
                 continue  # Another writer just stored an event with this id; the next attempt reads it.
-            except psycopg.Error as refused:
-                raise translate_error(refused, "storing events") from refused
-            self._made = True
-            return done
+            except psycopg.Error as error:
+                raise translate_error(error, "storing events") from error
+            self._is_ready = True
+            return appended_events
         if events:
             raise Retryable("other writers keep storing events of these ids")
         return []
@@ -156,10 +156,10 @@ class PostgresEventLanes(PostgresLanes):
         check_table(table)
         self._ensure_own_tables()
         self._lanes.acquire(lane, quote_name(schema, table))
-        stands = self.state(lane) is not None
+        has_state = self.state(lane) is not None
         with self.session.transaction("preparing the event store") as cursor:
             cursor.execute("BEGIN")
-            if stands and not self._events.read_columns(cursor):
+            if has_state and not self._events.read_columns(cursor):
                 raise DataLoss(
                     f"table {schema}.{table} does not exist any more, so the rows of lane {lane.id} are lost",
                     next_step=f"Load it again with `replicator lanes resync {lane.id}`.",
@@ -187,18 +187,18 @@ class PostgresEventLanes(PostgresLanes):
             texts, _ = self._lock_states(cursor, [write.lane for write in writes], careful=False)
             states = {w.lane.id: parse_state(texts[w.lane.id], w.lane.pipeline, w.lane.id) or LaneState() for w in writes}
             outcomes: list[tuple[Lane, WriteOutcome]] = []
-            asked: list[tuple[WriteOutcome, list[NewEvent]]] = []
+            new_events: list[tuple[WriteOutcome, list[NewEvent]]] = []
             for write in writes:
                 outcome, events = self._read_new_events(write, states[write.lane.id])
                 states[write.lane.id] = outcome.state
                 outcomes.append((write.lane, outcome))
-                asked.append((outcome, events))
+                new_events.append((outcome, events))
             for lane, outcome in outcomes:
                 for rows in outcome.rejects:
                     reject(lane, rows)
-            done = iter(self._events.append(cursor, [event for _, events in asked for event in events]))
-            for outcome, events in asked:
-                new = sum(next(done).is_new for _ in events)
+            appended_events = iter(self._events.append(cursor, [event for _, events in new_events for event in events]))
+            for outcome, events in new_events:
+                new = sum(next(appended_events).is_new for _ in events)
                 outcome.counts += Counts(applied=new, duplicate=len(events) - new)
             self._commit(PendingStatements(cursor), outcomes, collect_completes(writes))
         return to_applied(outcomes)

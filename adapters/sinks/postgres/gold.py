@@ -55,12 +55,12 @@ class PostgresTables:
     def find(self, projection: Projection) -> GoldTable:
         place = self._locate(projection)
         with self._session.cursor(f"looking at {projection.label}") as cursor:
-            found = read_refresh_state(cursor, place)
-        if found.table is not None and found.table.remark != table_remark(projection):
+            state = read_refresh_state(cursor, place)
+        if state.table is not None and state.table.remark != table_remark(projection):
             raise foreign_table_error(projection)
-        self._seen[projection.name] = found
-        last = RefreshRecord.from_json(found.valid_refresh.record) if found.valid_refresh else None
-        kinds = {name.lower(): kind for name, kind in found.last.columns.items()} if found.last else {}
+        self._seen[projection.name] = state
+        last = RefreshRecord.from_json(state.valid_refresh.record) if state.valid_refresh else None
+        kinds = {name.lower(): kind for name, kind in state.last.columns.items()} if state.last else {}
         return GoldTable(last, place.url, GROUP_TYPES.get(kinds.get((projection.partition_by or "").lower(), "")))
 
     def replace(
@@ -68,19 +68,19 @@ class PostgresTables:
     ) -> ReplaceResult:
         place, doing = self._locate(projection), f"refreshing {projection.label}"
         self._prepare_database(place)
-        seen = self._seen.pop(projection.name, None)
+        earlier_state = self._seen.pop(projection.name, None)
         try:
             with self._session.transaction(doing) as cursor:
                 cursor.execute("BEGIN")
                 cursor.execute("SET LOCAL synchronous_commit = on")
-                found = read_refresh_state(cursor, place, lock=True)
-                if found != seen:
+                state = read_refresh_state(cursor, place, lock=True)
+                if state != earlier_state:
                     raise Retryable(f"another writer changed table {projection.label} first")
-                self._write_rows(cursor, (projection, place), work, rows, (found, record))
+                self._write_rows(cursor, (projection, place), work, rows, (state, record))
                 cursor.execute("COMMIT")
         except psycopg.Error as error:
             raise translate_error(error, doing) from error
-        return ReplaceResult(found.number + 1, 0 if rows is None else rows.num_rows)
+        return ReplaceResult(state.number + 1, 0 if rows is None else rows.num_rows)
 
     def end_versions(self, projection: Projection) -> str:
         """See `ports.projector.GoldTables.end_versions`. VACUUM releases the space of replaced rows."""
@@ -103,12 +103,12 @@ class PostgresTables:
         rows: pa.Table | None,
         then: tuple[RefreshState, RefreshRecord],
     ) -> None:
-        (projection, place), (found, record) = of, then
-        columns = found.last.columns if found.last else {}
+        (projection, place), (state, record) = of, then
+        columns = state.last.columns if state.last else {}
         if rows is None:
             oid = read_oid(cursor, place)
         else:
-            columns, oid = self._prepare_table(cursor, of, work, rows.schema, found)
+            columns, oid = self._prepare_table(cursor, of, work, rows.schema, state)
             column = None if projection.partition_by is None else group_column(projection, rows.schema).name
             delete_groups(cursor, place, column, work.groups)
             insert_rows(
@@ -117,7 +117,7 @@ class PostgresTables:
                 rows,
                 {name: one for name, (_, one) in find_conversions(rows.schema, projection.label).items()},
             )
-        write_refresh(cursor, place, projection.name, LastRefresh(oid, found.number + 1, False, columns, record.to_json()))
+        write_refresh(cursor, place, projection.name, LastRefresh(oid, state.number + 1, False, columns, record.to_json()))
 
     def _prepare_table(
         self,
@@ -125,7 +125,7 @@ class PostgresTables:
         of: tuple[Projection, TableLocation],
         work: RefreshWork,
         schema: pa.Schema,
-        found: RefreshState,
+        state: RefreshState,
     ) -> tuple[dict[str, str], int]:
         """Prepares the table for rows of that schema; returns its columns, and its oid.
 
@@ -134,15 +134,15 @@ class PostgresTables:
         projection, place = of
         check_columns(schema.names, projection.label)
         kinds = {name: kind for name, (kind, _) in find_conversions(schema, projection.label).items()}
-        gone, added = diff_columns(found, kinds)
-        if found.table is None:
+        removals, added = diff_columns(state, kinds)
+        if state.table is None:
             create_table(cursor, place, kinds, table_remark(projection))
-        elif (gone or added) and work.groups is not None:
+        elif (removals or added) and work.groups is not None:
             raise other_columns_error(projection)
         oid = read_oid(cursor, place)
-        if found.table is not None and (gone or added):
-            change_columns(cursor, place, gone, {name: kinds[name] for name in added})
-        if found.table is None or not found.table.guarded:
+        if state.table is not None and (removals or added):
+            change_columns(cursor, place, removals, {name: kinds[name] for name in added})
+        if state.table is None or not state.table.guarded:
             install_guard(cursor, place)
         return kinds, oid
 
@@ -157,8 +157,8 @@ class PostgresTables:
         with session.transaction(doing) as cursor:
             cursor.execute("BEGIN")
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (DDL_LOCK,))
-            (there,) = cursor.execute(HAS_GUARD.encode()).fetchone() or (False,)
-            if not there:
+            (has_guard,) = cursor.execute(HAS_GUARD.encode()).fetchone() or (False,)
+            if not has_guard:
                 cursor.execute(MAKE_GUARD.encode())
             cursor.execute("COMMIT")
         self._is_ready = True
@@ -277,12 +277,12 @@ def read_refresh_state(cursor: psycopg.Cursor, place: TableLocation, *, lock: bo
     """The state of a table. With `lock`, no other session refreshes it or writes to it until the transaction ends."""
     if lock:
         cursor.execute(LOCK, (f"replicator refresh {place.relation}",))
-    (known,) = cursor.execute(KNOWN).fetchone() or (False,)
+    (has_refreshes,) = cursor.execute(KNOWN).fetchone() or (False,)
     row = None
-    if known:
+    if has_refreshes:
         row = cursor.execute(LAST.format(sql.SQL("FOR UPDATE" if lock else "")), (place.relation,)).fetchone()
-    found = cursor.execute(TABLE, (GUARD, place.relation)).fetchone()
-    table = None if found is None else RefreshedTable(found[0], found[1], found[2], tuple(found[3]))
+    table_row = cursor.execute(TABLE, (GUARD, place.relation)).fetchone()
+    table = None if table_row is None else RefreshedTable(table_row[0], table_row[1], table_row[2], tuple(table_row[3]))
     if row is None:
         return RefreshState(table, None)
     relation, number, others, columns, record = row
@@ -294,40 +294,41 @@ def find_conversions(schema: pa.Schema, label: str) -> dict[str, tuple[str, Colu
     out = {}
     for field in schema:
         column = Column(field.name, field.type)
-        there = new_type(column)
-        found = None if pa.types.is_interval(field.type) else find_conversion(column, there)
-        if found is None:
+        sql_type = new_type(column)
+        conversion = None if pa.types.is_interval(field.type) else find_conversion(column, sql_type)
+        if conversion is None:
             raise Fatal(
                 f"column {field.name!r} of {label} would be {field.type}, which is kept in no type of PostgreSQL",
                 next_step="Cast it in the query, to text for example.",
             )
-        out[field.name] = (there.compile(DIALECT), found)
+        out[field.name] = (sql_type.compile(DIALECT), conversion)
     return out
 
 
 def create_table(cursor: psycopg.Cursor, place: TableLocation, kinds: Mapping[str, str], remark: str) -> None:
     """Creates the table, and its schema if it does not exist (IF NOT EXISTS would need the right to create even
     then)."""
-    (there,) = cursor.execute("SELECT to_regnamespace(%s) IS NOT NULL", (quote_name(place.schema),)).fetchone() or (False,)
-    if not there:
-        _run(cursor, f"CREATE SCHEMA {quote_name(place.schema)}")
+    schema = quote_name(place.schema)
+    (has_schema,) = cursor.execute("SELECT to_regnamespace(%s) IS NOT NULL", (schema,)).fetchone() or (False,)
+    if not has_schema:
+        _run(cursor, f"CREATE SCHEMA {schema}")
     columns = ", ".join(f"{quote_name(name)} {kind}" for name, kind in kinds.items())
     _run(cursor, f"CREATE TABLE {place.relation} ({columns})")
     _run(cursor, f"COMMENT ON TABLE {place.relation} IS {text_literal(remark)}")
 
 
-def diff_columns(found: RefreshState, kinds: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def diff_columns(state: RefreshState, kinds: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The columns to drop, which refreshes created, and the columns to add, for a table with columns of these
     kinds."""
-    names = found.table.names if found.table else ()
-    known = found.last.columns if found.last else {}
-    gone = [name for name, kind in known.items() if name in names and kinds.get(name) != kind]
-    return gone, [name for name in kinds if name not in names or name in gone]
+    names = state.table.names if state.table else ()
+    refreshed_columns = state.last.columns if state.last else {}
+    removals = [name for name, kind in refreshed_columns.items() if name in names and kinds.get(name) != kind]
+    return removals, [name for name in kinds if name not in names or name in removals]
 
 
-def change_columns(cursor: psycopg.Cursor, place: TableLocation, gone: Sequence[str], added: Mapping[str, str]) -> None:
+def change_columns(cursor: psycopg.Cursor, place: TableLocation, removals: Sequence[str], added: Mapping[str, str]) -> None:
     """Changes the columns of the table, which keeps its grants. Added columns are last."""
-    changes = [f"DROP COLUMN {quote_name(name)}" for name in gone]
+    changes = [f"DROP COLUMN {quote_name(name)}" for name in removals]
     changes += [f"ADD COLUMN {quote_name(name)} {kind}" for name, kind in added.items()]
     _run(cursor, f"ALTER TABLE {place.relation} {', '.join(changes)}")
 
@@ -353,13 +354,13 @@ def delete_groups(cursor: psycopg.Cursor, place: TableLocation, column: str | No
 
 def insert_rows(cursor: psycopg.Cursor, place: TableLocation, rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> None:
     """Inserts rows. Raises Fatal for a value that its column cannot store."""
-    wanted = pa.schema([pa.field(name, fits[name].arrow) for name in rows.column_names])
+    schema = pa.schema([pa.field(name, fits[name].arrow) for name in rows.column_names])
     try:
-        cast = rows.cast(wanted)
+        typed_rows = rows.cast(schema)
     except pa.ArrowException as error:
         raise Fatal(f"a row for table {place.schema}.{place.table} has a value that its column does not hold") from error
     statement = copy_statement((place.schema, place.table), rows.column_names)
-    copy_rows(cursor, statement, cast, [fits[name].form for name in rows.column_names])
+    copy_rows(cursor, statement, typed_rows, [fits[name].form for name in rows.column_names])
 
 
 def read_oid(cursor: psycopg.Cursor, place: TableLocation) -> int:
@@ -371,8 +372,8 @@ def read_oid(cursor: psycopg.Cursor, place: TableLocation) -> int:
 
 def write_refresh(cursor: psycopg.Cursor, place: TableLocation, projection: str, last: LastRefresh) -> None:
     """Stores the record of a refresh."""
-    told = (json.dumps(dict(last.columns)), json.dumps(dict(last.record)))
-    cursor.execute(NOTE, (place.relation, projection, last.relation, last.number, *told))
+    texts = (json.dumps(dict(last.columns)), json.dumps(dict(last.record)))
+    cursor.execute(NOTE, (place.relation, projection, last.relation, last.number, *texts))
 
 
 def _run(cursor: psycopg.Cursor, statement: str) -> None:
@@ -429,16 +430,16 @@ def _find_table(connection: psycopg.Connection, place: TableLocation) -> InputTa
 
 def _read_version(connection: psycopg.Connection, place: TableLocation) -> InputVersion | None:
     """None for a table that no lane or projection has written."""
-    table, known = connection.execute(TABLES, (place.relation,)).fetchone() or ("", False)
+    table, has_lanes = connection.execute(TABLES, (place.relation,)).fetchone() or ("", False)
     if place.events:
-        counted = connection.execute(f"SELECT count(*) FROM {place.relation}".encode(), prepare=False)
-        (count,) = counted.fetchone() or (0,)
+        cursor = connection.execute(f"SELECT count(*) FROM {place.relation}".encode(), prepare=False)
+        (count,) = cursor.fetchone() or (0,)
         return InputVersion(table, count)
-    rows = connection.execute(LANES, (place.relation,)).fetchall() if known else []
+    rows = connection.execute(LANES, (place.relation,)).fetchall() if has_lanes else []
     if not rows:
         # The number of the refresh that wrote the table.
-        (known,) = connection.execute(KNOWN).fetchone() or (False,)
-        row = connection.execute(REFRESH, (place.relation, table)).fetchone() if known else None
+        (has_refreshes,) = connection.execute(KNOWN).fetchone() or (False,)
+        row = connection.execute(REFRESH, (place.relation, table)).fetchone() if has_refreshes else None
         return None if row is None else InputVersion(table, row[0], "changed by others" if row[1] else "")
     states = [parse_state(state, pipeline, lane) for pipeline, lane, state, _ in rows]
     # Positions are not enough: rows are also written out of band, deleted, and loaded again.
@@ -450,10 +451,10 @@ def _read_rows(connection: psycopg.Connection, place: TableLocation, columns: Co
     """See `ports.projector.InputTable.read`. Types are those of `table_reader`; the maps of events are maps."""
     doing, text = _describe_read(place), f"SELECT * FROM {place.relation}"
     with _translate_errors(doing):
-        there = describe_columns(connection, text)
-        wanted = [one for one in there if columns is None or one[0].lower() in columns] or there[:1]
-        found = read_all_rows(connection, *render_select(wanted, text), doing)
-    return json_to_maps(found, MAPS) if place.events else found
+        table_columns = describe_columns(connection, text)
+        wanted = [one for one in table_columns if columns is None or one[0].lower() in columns] or table_columns[:1]
+        rows = read_all_rows(connection, *render_select(wanted, text), doing)
+    return json_to_maps(rows, MAPS) if place.events else rows
 
 
 def _describe_read(place: TableLocation) -> str:
@@ -469,9 +470,9 @@ def json_to_maps(rows: pa.Table, names: Collection[str]) -> pa.Table:
     return rows
 
 
-def _to_items(said: Mapping[str, object]) -> list[tuple[str, str | None]]:
+def _to_items(mapping: Mapping[str, object]) -> list[tuple[str, str | None]]:
     plain = (str, type(None))
-    return [(name, value if isinstance(value, plain) else json.dumps(value)) for name, value in said.items()]
+    return [(name, value if isinstance(value, plain) else json.dumps(value)) for name, value in mapping.items()]
 
 
 @contextmanager

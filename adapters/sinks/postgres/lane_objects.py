@@ -67,48 +67,49 @@ def has_lanes(cursor: psycopg.Cursor) -> bool:
 
 def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> PostgresLaneRemains:
     """The objects of the lane with this table."""
-    known = has_lanes(cursor)
-    row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
-    others = cursor.execute(OTHER_WRITER, (quote_name(schema, table), lane.pipeline, lane.id)).fetchone() if known else None
-    kind, remark, written = cursor.execute(TABLE, (WRITTEN, schema, table)).fetchone() or ("", "", False)
-    mine = bool(kind) and (row is not None or remark == ownership_remark(lane))
-    goes = mine and kind in ("r", "p") and is_owned(remark) and others is None
+    has_positions = has_lanes(cursor)
+    key, relation = (lane.pipeline, lane.id), quote_name(schema, table)
+    row = cursor.execute(SELECT_LANE, key).fetchone() if has_positions else None
+    others = cursor.execute(OTHER_WRITER, (relation, *key)).fetchone() if has_positions else None
+    kind, remark, has_written_column = cursor.execute(TABLE, (WRITTEN, schema, table)).fetchone() or ("", "", False)
+    is_own_table = bool(kind) and (row is not None or remark == ownership_remark(lane))
+    is_removable = is_own_table and kind in ("r", "p") and is_owned(remark) and others is None
     belongings = [] if row is None else _list_artifacts(cursor, row[0], f"lane {lane.id} of pipeline {lane.pipeline}")
-    if mine:
+    if is_own_table:
         shared = f"lane {others[1]} of pipeline {others[0]} writes it too: it stays as it is" if others else FOUND
-        stays = "" if goes else shared
+        stays = "" if is_removable else shared
         belongings.insert(0, LaneArtifact("table", f"{schema}.{table}", stays))
-    view = find_own_view(cursor, schema, table) if goes else None
+    view = find_own_view(cursor, schema, table) if is_removable else None
     belongings += [LaneArtifact("view", f"{schema}.{view}")] if view else []
-    emptied = mine and not goes and others is None and written and kind in ("r", "p")
-    return PostgresLaneRemains(None if row is None else row[0], goes, emptied, belongings)
+    emptied = is_own_table and not is_removable and others is None and has_written_column and kind in ("r", "p")
+    return PostgresLaneRemains(None if row is None else row[0], is_removable, emptied, belongings)
 
 
 def _list_artifacts(cursor: psycopg.Cursor, number: int, lane: str) -> list[LaneArtifact]:
     """The artifacts of a lane that has a position."""
     side_table = side_table_name(number)
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (side_table,)).fetchone() or (False,)
-    found = [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if there else []
-    found += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, number)]
-    return [*found, *(LaneArtifact(what, f"{SCHEMA}.{what}, {lane}") for what in ("schemas", "positions"))]
+    (has_side_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (side_table,)).fetchone() or (False,)
+    artifacts = [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if has_side_table else []
+    artifacts += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, number)]
+    return [*artifacts, *(LaneArtifact(table, f"{SCHEMA}.{table}, {lane}") for table in ("schemas", "positions"))]
 
 
 def remove_lane(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> None:
     """Drops everything of the lane. A table that another lane also writes stays unchanged."""
     withdraw_completeness(cursor, lane)
-    found = read_remains(cursor, lane, schema, table)
-    relation, view = quote_name(schema, table), find_own_view(cursor, schema, table) if found.is_removable else None
-    if found.number is not None:
-        drop_shared_tables(cursor, found.number)
-        cursor.execute(f"DROP TABLE IF EXISTS {side_table_name(found.number)}".encode(), prepare=False)
+    remains = read_remains(cursor, lane, schema, table)
+    relation, view = quote_name(schema, table), find_own_view(cursor, schema, table) if remains.is_removable else None
+    if remains.number is not None:
+        drop_shared_tables(cursor, remains.number)
+        cursor.execute(f"DROP TABLE IF EXISTS {side_table_name(remains.number)}".encode(), prepare=False)
     if view:
         cursor.execute(f"DROP VIEW {quote_name(schema, view)}".encode(), prepare=False)
-    if found.is_removable:
+    if remains.is_removable:
         cursor.execute(f"DROP TABLE {relation}".encode(), prepare=False)
-    elif found.is_written:
+    elif remains.is_written:
         cursor.execute(f"DELETE FROM {relation} WHERE {quote_name(WRITTEN)} IS NOT NULL".encode(), prepare=False)
-    for stored in ("schemas", "schema_versions", "positions"):
-        cursor.execute(FORGET_LANE.format(sql.SQL(stored)), (lane.pipeline, lane.id))
+    for own_table in ("schemas", "schema_versions", "positions"):
+        cursor.execute(FORGET_LANE.format(sql.SQL(own_table)), (lane.pipeline, lane.id))
 
 
 # The swap of a lane's table and its rebuild, in the caller's transaction.
@@ -198,40 +199,40 @@ def refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: s
             f"table {schema}.{table} does not exist, or it existed before lane {lane.id}, or another lane writes it, too",
             next_step="Name another table with `--into`.",
         )
-    held = [name for (name,) in cursor.execute(NOT_KEPT, {"t": quote_name(schema, table)}).fetchall()]
+    obstacles = [name for (name,) in cursor.execute(NOT_KEPT, {"t": quote_name(schema, table)}).fetchall()]
     views = cursor.execute(VIEWS, (quote_name(schema, table),)).fetchall()
-    held += [f"materialized view {schema}.{name}" for schema, name, kind, *_ in views if kind != "v"]
+    obstacles += [f"materialized view {schema}.{name}" for schema, name, kind, *_ in views if kind != "v"]
     (_, _, identity) = cursor.execute(LOOKS, (quote_name(schema, table),)).fetchone() or ("", None, "")
-    held += ["replica identity of an index"] if identity == "i" else []
-    if held:
+    obstacles += ["replica identity of an index"] if identity == "i" else []
+    if obstacles:
         raise Fatal(
-            f"table {schema}.{table} has objects that its rebuild would not have: {', '.join(held)}",
+            f"table {schema}.{table} has objects that its rebuild would not have: {', '.join(obstacles)}",
             next_step="Drop them, repeat the command, and create them again. Or name another table with `--into`.",
         )
 
 
-def swap_tables(cursor: psycopg.Cursor, lane: Lane, relation: tuple[str, str], anew: str, number: int) -> None:
-    """Renames table `anew` of the same schema to the lane's table `relation`, and drops the old one.
+def swap_tables(cursor: psycopg.Cursor, lane: Lane, relation: tuple[str, str], rebuilt_table: str, number: int) -> None:
+    """Renames table `rebuilt_table` of the same schema to the lane's table `relation`, and drops the old one.
 
     The exclusive lock on the old one starts as late as possible.
     """
     schema, table = relation
-    old, new, gone = quote_name(schema, table), quote_name(schema, anew), f"_replaced_{number}"
-    view = find_own_view(cursor, schema, anew)
+    old, new, replaced_table = quote_name(schema, table), quote_name(schema, rebuilt_table), f"_replaced_{number}"
+    view = find_own_view(cursor, schema, rebuilt_table)
     if view:
         _run(cursor, f"DROP VIEW {quote_name(schema, view)}")
     _copy_settings(cursor, old, new)
     indexes = _create_missing_indexes(cursor, old, new, number)
     views = cursor.execute(VIEWS, (old,)).fetchall()
-    _run(cursor, f"ALTER TABLE {old} RENAME TO {quote_name(gone)}")
+    _run(cursor, f"ALTER TABLE {old} RENAME TO {quote_name(replaced_table)}")
     _run(cursor, f"ALTER TABLE {new} RENAME TO {quote_name(table)}")
     for view_schema, name, _, text, options in views:
-        told = f" WITH ({', '.join(options)})" if options else ""
-        _run(cursor, f"CREATE OR REPLACE VIEW {quote_name(view_schema, name)}{told} AS {text}")
-    _run(cursor, f"DROP TABLE {quote_name(schema, gone)}")
-    for made, name in indexes:
-        _run(cursor, f"ALTER INDEX {quote_name(schema, made)} RENAME TO {quote_name(name)}")
-    _rename_indexes(cursor, schema, table, anew)
+        with_clause = f" WITH ({', '.join(options)})" if options else ""
+        _run(cursor, f"CREATE OR REPLACE VIEW {quote_name(view_schema, name)}{with_clause} AS {text}")
+    _run(cursor, f"DROP TABLE {quote_name(schema, replaced_table)}")
+    for temporary_name, name in indexes:
+        _run(cursor, f"ALTER INDEX {quote_name(schema, temporary_name)} RENAME TO {quote_name(name)}")
+    _rename_indexes(cursor, schema, table, rebuilt_table)
     _run(cursor, f"COMMENT ON TABLE {old} IS {text_literal(ownership_remark(lane))}")
 
 
@@ -245,22 +246,22 @@ def _copy_settings(cursor: psycopg.Cursor, old: str, new: str) -> None:
     if identity in ("f", "n"):
         _run(cursor, f"ALTER TABLE {new} REPLICA IDENTITY {'FULL' if identity == 'f' else 'NOTHING'}")
     for column, number, name, privilege, grantable in cursor.execute(GRANTS, {"t": old, "n": new}).fetchall():
-        what = f"{privilege} ({quote_name(column)})" if column else privilege
+        right = f"{privilege} ({quote_name(column)})" if column else privilege
         to = quote_name(name) if number else "PUBLIC"
-        _run(cursor, f"GRANT {what} ON {new} TO {to}{' WITH GRANT OPTION' if grantable else ''}")
+        _run(cursor, f"GRANT {right} ON {new} TO {to}{' WITH GRANT OPTION' if grantable else ''}")
     for column, remark in cursor.execute(REMARKS, {"t": old, "n": new}).fetchall():
         _run(cursor, f"COMMENT ON COLUMN {new}.{quote_name(column)} IS {text_literal(remark)}")
 
 
 def _create_missing_indexes(cursor: psycopg.Cursor, old: str, new: str, number: int) -> list[tuple[str, str]]:
     """Creates indexes of the old table that the new one lacks. Returns their temporary and their final names."""
-    there = {text for _, _, text in cursor.execute(INDEXES, (new,)).fetchall()}
-    made = []
+    existing_indexes = {text for _, _, text in cursor.execute(INDEXES, (new,)).fetchall()}
+    created_indexes = []
     for at, (name, unique, text) in enumerate(cursor.execute(INDEXES, (old,)).fetchall()):
-        if text not in there:
-            made.append((f"_index_{number}_{at}", name))
-            _run(cursor, f"CREATE {'UNIQUE ' if unique else ''}INDEX {quote_name(made[-1][0])} ON {new} {text}")
-    return made
+        if text not in existing_indexes:
+            created_indexes.append((f"_index_{number}_{at}", name))
+            _run(cursor, f"CREATE {'UNIQUE ' if unique else ''}INDEX {quote_name(created_indexes[-1][0])} ON {new} {text}")
+    return created_indexes
 
 
 def _rename_indexes(cursor: psycopg.Cursor, schema: str, table: str, anew: str) -> None:

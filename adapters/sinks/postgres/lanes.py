@@ -94,16 +94,16 @@ class PostgresLanes:
         check_columns((c.name for c in plan.target), plan.table.name)
         self._ensure_own_tables()
         owned = self._lanes.acquire(lane, quote_name(schema, table))
-        gone = _missing_table_error(lane, f"{schema}.{table}") if self.state(lane) else None
+        error = _missing_table_error(lane, f"{schema}.{table}") if self.state(lane) else None
         with self.session.cursor(f"looking at the table of lane {lane.id}") as cursor:
             if (cursor.execute(HAS_MOVED, (lane.pipeline, lane.id)).fetchone() or (False,))[0]:
                 self._refuse_emptied(cursor, lane)
         new = select_new(plan.versions, self.schemas(lane)) if plan.versions else ()
-        there = self.catalogue.prepare_table(schema, table, plan, gone, remark=ownership_remark(lane), versions=new)
-        fitting = find_conversions(f"{schema}.{table}", there, plan)
-        found = not plan.merge_keys or is_indexed(there, plan)
-        known = self._targets.get(lane.id)
-        if known is not None and (known.plan, known.fits, known.indexed) == (plan, fitting, found):
+        layout = self.catalogue.prepare_table(schema, table, plan, error, remark=ownership_remark(lane), versions=new)
+        conversions = find_conversions(f"{schema}.{table}", layout, plan)
+        has_index = not plan.merge_keys or is_indexed(layout, plan)
+        target = self._targets.get(lane.id)
+        if target is not None and (target.plan, target.fits, target.indexed) == (plan, conversions, has_index):
             return
         with self.session.cursor(f"preparing lane {lane.id}") as cursor:
             relation = quote_name(schema, table)
@@ -121,7 +121,7 @@ class PostgresLanes:
                 side_table = ensure_absorbed_changes(cursor, owned.number, plan, relation)
                 as_text = find_columns_without_equality(cursor, relation)
                 as_is = has_lossless_columns(
-                    cursor, relation, pa.schema([(name, fit.arrow) for name, fit in fitting.items()])
+                    cursor, relation, pa.schema([(name, fit.arrow) for name, fit in conversions.items()])
                 )
             ensure_view(cursor, schema, table, plan)
             columns = json.dumps([[c.name, str(c.type)] for c in plan.target])
@@ -129,7 +129,7 @@ class PostgresLanes:
             for version in new:
                 write_schema_version(cursor, lane, version)
         self._targets[lane.id] = PostgresTarget(
-            lane, plan, schema, table, fitting, owned.number, found, side_table, as_text, as_is
+            lane, plan, schema, table, conversions, owned.number, has_index, side_table, as_text, as_is
         )
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
@@ -145,8 +145,8 @@ class PostgresLanes:
         """See `ports.sink.KeyErasure.end_versions`. VACUUM releases the space of deleted rows."""
         for relation in (quote_name(*self._find_table(lane)), *self._list_side_tables(lane)):
             with self.session.cursor(f"vacuuming the table of lane {lane.id}") as cursor:
-                (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-                if there:
+                (has_relation,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+                if has_relation:
                     cursor.execute(f"VACUUM (ANALYZE) {relation}".encode(), prepare=False)
         return ""
 
@@ -221,11 +221,11 @@ class PostgresLanes:
         doing = f"applying {_lane_names(writes)}"
         with self.session.transaction(doing) as cursor:
             self._lanes.reacquire(write.lane for write in writes)
-            stored, moved = self._lock_states(cursor, [w.lane for w in writes], careful)
-            states = {w.lane.id: parse_state(stored[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
+            texts, has_moved = self._lock_states(cursor, [w.lane for w in writes], careful)
+            states = {w.lane.id: parse_state(texts[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
             for write in writes:
                 self.get_target(write).filled = False
-                if moved[write.lane.id]:
+                if has_moved[write.lane.id]:
                     self._refuse_emptied(cursor, write.lane)
             pending = PendingStatements(cursor)
             apply = partial(self._apply_one, pending, states, datetime.now(UTC))
@@ -264,12 +264,12 @@ class PostgresLanes:
         When only such writes are left, the first one without `may_wait` rejects its waiting rows. Raises
         RowsWait when all of them may wait.
         """
-        left = list(writes)
-        while left:
+        remaining_writes = list(writes)
+        while remaining_writes:
             waiting: dict[str, str] = {}
-            behind = []
-            for write in left:
-                patient = len(left) > 1 or write.may_wait
+            waiting_writes = []
+            for write in remaining_writes:
+                patient = len(remaining_writes) > 1 or write.may_wait
                 try:
                     if write.lane.id in waiting:
                         raise RowsWaiting(waiting[write.lane.id])  # Writes of a lane keep their order.
@@ -283,15 +283,15 @@ class PostgresLanes:
                     waiting[write.lane.id] = (
                         describe_refusal(error, ()).sentence if isinstance(error, psycopg.Error) else str(error)
                     )
-                    behind.append(write)
-            if len(behind) == len(left):
-                given_up = next((write for write in behind if not write.may_wait), None)
-                if given_up is None:
+                    waiting_writes.append(write)
+            if len(waiting_writes) == len(remaining_writes):
+                rejecting_write = next((write for write in waiting_writes if not write.may_wait), None)
+                if rejecting_write is None:
                     lane, why = next(iter(waiting.items()))
                     raise RowsWait(f"Rows of lane {lane} wait: {why}.", tuple(waiting))
-                yield given_up.lane, apply(given_up, careful=True)
-                behind.remove(given_up)
-            left = behind
+                yield rejecting_write.lane, apply(rejecting_write, careful=True)
+                waiting_writes.remove(rejecting_write)
+            remaining_writes = waiting_writes
 
     def get_target(self, write: Write[Any]) -> PostgresTarget:
         """The prepared target of the write. Raises Fatal when it was prepared for another plan."""
@@ -328,12 +328,12 @@ class PostgresLanes:
             cursor.execute(LOCK_LANES, (lanes[0].pipeline, ids))
             rows = {row[0]: row[1:] for row in cursor.fetchall()}
         states: dict[str, str | None] = {}
-        moved: dict[str, bool] = {}
+        has_moved: dict[str, bool] = {}
         for lane in lanes:
             epoch, writer, state, other = rows.get(lane.id, (-1, "its row was removed", None, None))
             self._lanes.check_epoch(lane, epoch, writer)
-            states[lane.id], moved[lane.id] = state, bool(other)
-        return states, moved
+            states[lane.id], has_moved[lane.id] = state, bool(other)
+        return states, has_moved
 
     def _refuse_emptied(self, cursor: psycopg.Cursor, lane: Lane) -> None:
         """Raises DataLoss for a table that another program truncated or recreated.
@@ -365,12 +365,12 @@ class PostgresLanes:
     def skip(self, lane: Lane, state: LaneState) -> None:
         """Raises DataLoss for a lane that inserts and would start before rows that are already in its table."""
         self._acquire(lane)
-        known = self.state(lane) or LaneState()
+        stored_state = self.state(lane) or LaneState()
         with self._exclusive_transaction(lane, "skipping in") as cursor:
             relation = quote_name(*self._find_table(lane))
-            (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-            if there and self.has_record_positions:
-                refuse_existing_rows(cursor, lane, relation, state.position, known.position)
+            (has_relation,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+            if has_relation and self.has_record_positions:
+                refuse_existing_rows(cursor, lane, relation, state.position, stored_state.position)
             withdraw_completeness(cursor, lane)
             cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
 
@@ -381,8 +381,8 @@ class PostgresLanes:
             withdraw_completeness(cursor, lane)
             drop_shared_tables(cursor, number)
             relation = quote_name(*self._find_table(lane))
-            (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-            if there:
+            (has_relation,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+            if has_relation:
                 self.clear(cursor, lane, relation)
             drop_side_table(cursor, number)
             cursor.execute(WRITE_STATE, (None, lane.pipeline, lane.id))

@@ -32,8 +32,8 @@ from .target import ROW, PostgresTarget, align_types, side_table_name
 def ensure_column_versions(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Creates the table if it does not exist; returns its name as SQL."""
     name, keys = side_table_name(number), ", ".join(map(quote_name, plan.table.keys))
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
-    if not there:
+    (has_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
+    if not has_table:
         select = f"SELECT {keys}, NULL::text AS {quote_name(BESIDE)} FROM {target} WITH NO DATA"
         cursor.execute(
             f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({keys})".encode(), prepare=False
@@ -84,18 +84,18 @@ class ServerPerColumn:
         sequence = cdc_sequence_columns(self._target.plan.table.sequence)
         same = {a: " AND ".join(f"{a}.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys) for a in ("t", "b")}
         columns = ", ".join(f"t.{quote_name(n)}" for n in sequence)
-        found = self._run(
+        rows = self._run(
             f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, "
             f"b.{quote_name(BESIDE)}, {columns} "
             f"FROM {self._parameter_relation()} AS k LEFT JOIN {self._target.relation} AS t ON {same['t']} "
             f"LEFT JOIN {self._target.side_table} AS b ON {same['b']}",
             self._to_parameter(keys, [str(i) for i in range(keys.num_rows)]),
         ).fetchall()
-        known = {
-            number: KeyState((() if None in row else tuple(row)) if there else None, text)
-            for number, there, text, *row in found
+        states = {
+            number: KeyState((() if None in row else tuple(row)) if has_row else None, text)
+            for number, has_row, text, *row in rows
         }
-        return [known[i] for i in range(keys.num_rows)]
+        return [states[i] for i in range(keys.num_rows)]
 
     def _read_all_keys(self, schema: pa.Schema) -> pa.Table:
         """All keys with stored state, with the types of the rows frame."""
@@ -124,6 +124,6 @@ class ServerPerColumn:
         return self._cursor.execute(statement.replace("%", "%%").replace("\0", "%s").encode(), (objects,))
 
 
-def select_changed_keys(rows: pa.Table, done: PerColumnDecision, keys: Sequence[str]) -> pa.Table:
-    """The keys whose stored state changes, in the order of `done.column_versions`."""
-    return rows.select(list(keys)).take(pa.array(list(done.column_versions), pa.int64()))
+def select_changed_keys(rows: pa.Table, decision: PerColumnDecision, keys: Sequence[str]) -> pa.Table:
+    """The keys whose stored state changes, in the order of `decision.column_versions`."""
+    return rows.select(list(keys)).take(pa.array(list(decision.column_versions), pa.int64()))

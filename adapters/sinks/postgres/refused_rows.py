@@ -86,21 +86,21 @@ def merge_with_bisection(
     cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], *, reconciled: bool
 ) -> list[RefusedRow]:
     """Stage 4 for the rows with these ascending numbers. Returns the refused rows."""
-    refused = _merge(cursor, target, numbers, reconciled)
-    while waiting := sorted(one.number for one in refused if one.waits):
-        left = _merge(cursor, target, waiting, reconciled)
-        if len(left) == len(waiting):
-            moved = _swap_rows(cursor, target, [one.number for one in left if one.error.sqlstate in UNIQUE], reconciled)
-            left = [one for one in left if one.number not in moved]
-        refused = [*(one for one in refused if not one.waits), *left]
-        if len(left) == len(waiting):
+    refusals = _merge(cursor, target, numbers, reconciled)
+    while waiting := sorted(one.number for one in refusals if one.waits):
+        rest = _merge(cursor, target, waiting, reconciled)
+        if len(rest) == len(waiting):
+            swaps = _swap_rows(cursor, target, [one.number for one in rest if one.error.sqlstate in UNIQUE], reconciled)
+            rest = [one for one in rest if one.number not in swaps]
+        refusals = [*(one for one in refusals if not one.waits), *rest]
+        if len(rest) == len(waiting):
             break
-    described: dict[str | None, str] = {}
-    for one in refused:
+    reasons: dict[str | None, str] = {}
+    for one in refusals:
         name = one.error.diag.constraint_name
-        if one.waits and name not in described:
-            described[name] = _describe_wait(cursor, target, one.error)
-    return [RefusedRow(o.number, o.error, o.columns, described.get(o.error.diag.constraint_name, "")) for o in refused]
+        if one.waits and name not in reasons:
+            reasons[name] = _describe_wait(cursor, target, one.error)
+    return [RefusedRow(o.number, o.error, o.columns, reasons.get(o.error.diag.constraint_name, "")) for o in refusals]
 
 
 def _merge(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], reconciled: bool) -> list[RefusedRow]:
@@ -117,10 +117,10 @@ def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable
     It does nothing when a foreign key would change or refuse child rows at once.
     """
     (acts,) = cursor.execute(ACTS_ON_OTHERS, (target.relation,)).fetchone() or (False,)
-    left = sorted(numbers)
-    while len(left) > 1 and target.plan.merge_keys and not acts:
+    remaining_numbers = sorted(numbers)
+    while len(remaining_numbers) > 1 and target.plan.merge_keys and not acts:
         cursor.execute("SAVEPOINT exchange")
-        moving = _RowSwap(cursor, target, left, reconciled)
+        moving = _RowSwap(cursor, target, remaining_numbers, reconciled)
         if len(moving.numbers) > 1 and find_refusal(cursor, moving.replace_rows) is None:
             cursor.execute("RELEASE SAVEPOINT exchange")
             return set(moving.numbers)
@@ -128,7 +128,7 @@ def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable
         cursor.execute("ROLLBACK TO SAVEPOINT exchange; RELEASE SAVEPOINT exchange", prepare=False)
         if not bad:
             break
-        left = [number for number in moving.numbers if number not in bad]
+        remaining_numbers = [number for number in moving.numbers if number not in bad]
     return set()
 
 
@@ -147,8 +147,8 @@ class _RowSwap:
             f"CREATE TEMP TABLE {self._table} ON COMMIT DROP AS SELECT t.*, s.{quote_name(ROW)} "
             f"FROM {self._relation} AS t JOIN {staged} AS s ON {self._same}"
         )
-        found = self._run(f"SELECT {quote_name(ROW)} FROM {self._table} ORDER BY 1").fetchall()
-        self.numbers: list[int] = [number for (number,) in found]
+        rows = self._run(f"SELECT {quote_name(ROW)} FROM {self._table} ORDER BY 1").fetchall()
+        self.numbers: list[int] = [number for (number,) in rows]
         names = [quote_name(name) for (name,) in cursor.execute(COLUMNS, (self._relation,)).fetchall()]
         self._columns = ", ".join(names)
         # A delete removes its row from the temporary table, so another table stores the keys of the target's rows.
@@ -164,11 +164,11 @@ class _RowSwap:
 
         The count makes the statement delete all rows before it inserts the first one.
         """
-        some = "" if numbers is None else f" AND {numbers_condition(numbers)}"
+        condition = "" if numbers is None else f" AND {numbers_condition(numbers)}"
         self._run(
             f"WITH gone AS (DELETE FROM {self._relation} AS t USING {self._keys} AS s WHERE {self._same} RETURNING 1) "
             f"INSERT INTO {self._relation} ({self._columns}) OVERRIDING SYSTEM VALUE "
-            f"SELECT {self._columns} FROM {self._table} WHERE (SELECT count(*) FROM gone) >= 0{some}"
+            f"SELECT {self._columns} FROM {self._table} WHERE (SELECT count(*) FROM gone) >= 0{condition}"
         )
 
     def find_culprits(self) -> list[int]:
@@ -211,11 +211,11 @@ def _describe_wait(cursor: psycopg.Cursor, target: PostgresTarget, error: psycop
     """The condition under which the database accepts the row."""
     if error.sqlstate in UNIQUE:
         return "it waits until another row of the table has other values"
-    named = {"t": target.relation, "n": error.diag.constraint_name}
-    found = cursor.execute(CONSTRAINT, named).fetchone()
-    if found is None:
+    parameters = {"t": target.relation, "n": error.diag.constraint_name}
+    row = cursor.execute(CONSTRAINT, parameters).fetchone()
+    if row is None:
         return ""
-    is_child, child, parent = found
+    is_child, child, parent = row
     return f"it waits for its row of table {parent}" if is_child else f"it waits until no row of table {child} refers to it"
 
 
@@ -223,7 +223,7 @@ def _bisect(
     cursor: psycopg.Cursor, attempt: Callable[[int, int], None], numbers: Sequence[int], columns: Sequence[str]
 ) -> list[RefusedRow]:
     """Runs `attempt` over index ranges in order. A refused range is halved."""
-    refused: list[RefusedRow] = []
+    refused_rows: list[RefusedRow] = []
     waiting = [(0, len(numbers))] if numbers else []
     while waiting:
         first, last = waiting.pop()
@@ -231,11 +231,11 @@ def _bisect(
         if error is None:
             continue
         if last - first == 1:
-            refused.append(RefusedRow(numbers[first], error, columns))
+            refused_rows.append(RefusedRow(numbers[first], error, columns))
             continue
         middle = (first + last) // 2
         waiting += [(middle, last), (first, middle)]
-    return refused
+    return refused_rows
 
 
 def find_refusal(cursor: psycopg.Cursor, attempt: Callable[[], None]) -> psycopg.Error | None:

@@ -191,10 +191,10 @@ def conform_to_columns(
     good, bad = conform_rows(rows, pa.schema([pa.field(name, fit.arrow) for name, fit in fits.items()]))
     rejects = [bad]
     for name, inside, fault in _find_faults(good, fits, careful):
-        kept = inside(good[name])
+        mask = inside(good[name])
         sentence = f"the value of column {name!r} {fault}"
-        rejects.append(to_rejects(good.filter(pc.invert(kept)), str(Reject(RejectCode.OUT_OF_RANGE, sentence))))
-        good = good.filter(kept)
+        rejects.append(to_rejects(good.filter(pc.invert(mask)), str(Reject(RejectCode.OUT_OF_RANGE, sentence))))
+        good = good.filter(mask)
     return good, [rows for rows in rejects if rows.num_rows]
 
 

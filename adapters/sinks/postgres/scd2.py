@@ -41,9 +41,9 @@ SMALL = 100
 def ensure_absorbed_changes(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Creates the table of absorbed changes, or adds missing columns; returns its name as SQL."""
     name = side_table_name(number)
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
+    (has_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     columns = [c.name for c in plan.target]
-    if not there:
+    if not has_table:
         keys = ", ".join(map(quote_name, plan.merge_keys))
         select = f"SELECT NULL::text AS {quote_name(OP)}, {', '.join(map(quote_name, columns))} FROM {target} WITH NO DATA"
         cursor.execute(
@@ -105,7 +105,7 @@ class ServerScd2:
             self._related, related, indexed=(*plan.table.keys, *cdc_sequence_columns(plan.table.sequence))
         )
         absorbed = self._absorbed_select() if absorbed_matter else None
-        self._known = Scd2Input(
+        self._scd2_input = Scd2Input(
             rows=rows,
             related=self._related,
             absorbed=absorbed,
@@ -121,11 +121,9 @@ class ServerScd2:
             as_text=target.without_equality,
             applied_at=f"'{self._applied_at.isoformat()}'::timestamptz",
         )
-        self._create_temporary(self._events, events_select(plan, POSTGRES, self._known))
-        counted = (
-            f"SELECT {quote_name(VERDICT)}, count(*) FROM {self._events} WHERE {quote_name(KIND)} = {CHANGE} GROUP BY 1"
-        )
-        return dict(self._run(counted).fetchall())
+        self._create_temporary(self._events, events_select(plan, POSTGRES, self._scd2_input))
+        query = f"SELECT {quote_name(VERDICT)}, count(*) FROM {self._events} WHERE {quote_name(KIND)} = {CHANGE} GROUP BY 1"
+        return dict(self._run(query).fetchall())
 
     def read_incomplete(self) -> list[tuple[int, list[str] | None]]:
         """The numbers of the changes that cannot be completed, and the columns that they lack."""
@@ -138,19 +136,19 @@ class ServerScd2:
     def write_versions(self) -> None:
         """Stage 4."""
         plan, target = self._target.plan, self._target
-        versions = versions_select(plan, POSTGRES, self._known, self._events)
+        versions = versions_select(plan, POSTGRES, self._scd2_input, self._events)
         self._run(render_merge(plan, POSTGRES, target.relation, f"({versions})"))
 
     def store_absorbed_changes(self) -> bool:
         """Stores the changes that the versions do not show; True when there are any."""
         names = [OP, *self._target.plan.table.keys, *cdc_sequence_columns(self._target.plan.table.sequence), START_AT]
-        columns = ", ".join(map(quote_name, [*names, CDC_UNSENT, *self._known.values]))
-        absorbed = absorbed_select(self._target.plan, POSTGRES, self._known, self._events)
-        done = self._run(
+        columns = ", ".join(map(quote_name, [*names, CDC_UNSENT, *self._scd2_input.values]))
+        absorbed = absorbed_select(self._target.plan, POSTGRES, self._scd2_input, self._events)
+        cursor = self._run(
             f"INSERT INTO {self._target.side_table} ({columns}) "
             f"SELECT {columns} FROM ({absorbed}) AS m ON CONFLICT DO NOTHING"
         )
-        return done.rowcount > 0
+        return cursor.rowcount > 0
 
     def _absorbed_select(self) -> str:
         """The absorbed changes of the batch's keys."""
@@ -169,14 +167,14 @@ class ServerScd2:
             f"SELECT unnest(x.{quote_name(column)}) AS name FROM {relation} AS x"
             for relation, column in unchanged_columns.items()
         ]
-        found = {name for (name,) in self._run(" UNION ".join(parts)).fetchall()}
-        return tuple(n for n in carried_columns(self._target.plan) if n in found)
+        missing_names = {name for (name,) in self._run(" UNION ".join(parts)).fetchall()}
+        return tuple(n for n in carried_columns(self._target.plan) if n in missing_names)
 
     def _create_temporary(self, name: str, select: str, *, indexed: Sequence[str] = ()) -> None:
         """Creates a temporary table, with an index for joins from other rows."""
         self._run(f"DROP TABLE IF EXISTS pg_temp.{name}")
-        made = self._run(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select}")
-        if indexed and made.rowcount > SMALL:
+        cursor = self._run(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select}")
+        if indexed and cursor.rowcount > SMALL:
             self._run(f"CREATE INDEX ON {name} ({', '.join(map(quote_name, indexed))})")
             self._run(f"ANALYZE {name}")
 
@@ -228,8 +226,8 @@ OPTIONS = csv.ParseOptions(newlines_in_values=True)
 
 def has_lossless_columns(cursor: psycopg.Cursor, target: str, kinds: pa.Schema) -> bool:
     """True when every column stores and compares the values of its Arrow type exactly, and rows can be copied in."""
-    there = {name: found for name, *found in cursor.execute(COLUMNS, (target,)).fetchall()}
-    return all(field.name in there and _is_lossless(field, *there[field.name]) for field in kinds)
+    declarations = {name: declaration for name, *declaration in cursor.execute(COLUMNS, (target,)).fetchall()}
+    return all(field.name in declarations and _is_lossless(field, *declarations[field.name]) for field in kinds)
 
 
 def _is_lossless(field: pa.Field, kind: str, parameter: int, bytewise: bool, plain_table: bool) -> bool:
@@ -289,12 +287,12 @@ class InProcessScd2:
         A version that starts with a change of the batch did not exist: a change with the sequence of an
         existing version is a duplicate. The other versions may exist, so they are merged.
         """
-        names, done = list(self._target.fits), []
+        names, results = list(self._target.fits), []
         for part in judged:
             self._copy_versions(part.write.filter(part.begins).select(names))
             self._merge_others(part.write.filter(pc.invert(part.begins)).select([OP, *names]))
-            done.append(part)
-        return done
+            results.append(part)
+        return results
 
     def _merge_others(self, others: pa.Table) -> None:
         """Merges the other versions of a slice while the next slice is reconciled."""
@@ -328,9 +326,9 @@ class InProcessScd2:
         self._stage_rows(absorbed.select(names))
         columns, stage = ", ".join(map(quote_name, names)), quote_name(self._target.stage)
         insert = f"INSERT INTO {self._target.side_table} ({columns}) SELECT {columns} FROM {stage} ON CONFLICT DO NOTHING"
-        kept = self._cursor.execute(insert.encode(), prepare=False).rowcount  # Read now: the next statement overwrites it.
+        count = self._cursor.execute(insert.encode(), prepare=False).rowcount  # Read now: the next statement overwrites it.
         self._empty_stage()
-        return kept > 0
+        return count > 0
 
     def _stage_rows(self, rows: pa.Table) -> None:
         names = rows.column_names
@@ -348,8 +346,8 @@ class InProcessScd2:
         """The rows of a SELECT with the columns of the target, in the types of `kinds`."""
         names = [c.name for c in self._target.plan.target]
         forms = {n: _find_form(kinds.field(n)) for n in names}
-        chosen = ", ".join(select_expression(n, how) for n, (_, how) in forms.items())
-        copy = f"COPY (SELECT {chosen} FROM ({select}) AS v) TO STDOUT (FORMAT csv)"
+        select_list = ", ".join(select_expression(n, how) for n, (_, how) in forms.items())
+        copy = f"COPY (SELECT {select_list} FROM ({select}) AS v) TO STDOUT (FORMAT csv)"
         schema = pa.schema([kinds.field(n) for n in names])
         pieces = [_parse_copy(piece, forms, schema) for piece in self._read_copy(copy)]
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
@@ -396,8 +394,8 @@ def _parse_copy(piece: bytes, forms: dict[str, Form], schema: pa.Schema) -> pa.T
         quoted_strings_can_be_null=False,
     )
     reading = csv.ReadOptions(column_names=list(forms), use_threads=False, block_size=len(piece) + 1)
-    found = csv.read_csv(pa.BufferReader(piece), reading, OPTIONS, options)
-    return pa.table([_to_type(found[field.name], field) for field in schema], schema=schema)
+    rows = csv.read_csv(pa.BufferReader(piece), reading, OPTIONS, options)
+    return pa.table([_to_type(rows[field.name], field) for field in schema], schema=schema)
 
 
 def _to_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -431,4 +429,4 @@ def split_by_key(rows: pa.Table, names: Sequence[str], size: int) -> list[pa.Tab
 
 
 def _count_keys(parts: pa.Array) -> dict[int, int]:
-    return {int(found["values"]): int(found["counts"]) for found in pc.value_counts(parts).to_pylist()}
+    return {int(entry["values"]): int(entry["counts"]) for entry in pc.value_counts(parts).to_pylist()}

@@ -148,10 +148,10 @@ class SharedStaging:
             raise Retryable(f"the state of lane {write.lane.id} changed while its rows were copied")
         rejects = [rows for rows in (self.late, *(one.rejects for one in self.attempts)) if rows is not None]
         truncates = sum(one.truncates for one in self.attempts)
-        seen = self.count + sum(rows.num_rows for rows in rejects) + truncates + self.trimmed
-        if seen != write.folded.rows:
+        copied_count = self.count + sum(rows.num_rows for rows in rejects) + truncates + self.trimmed
+        if copied_count != write.folded.rows:
             raise Fatal(
-                f"of {format_count(write.folded.rows, 'row')} for lane {write.lane.id} {seen} were copied",
+                f"of {format_count(write.folded.rows, 'row')} for lane {write.lane.id} {copied_count} were copied",
                 next_step=f"Nothing of the batch was applied. `replicator lanes resume {write.lane.id}` copies it again; if "
                 "that ends the same, use the local engine for this lane and report it.",
             )
@@ -182,16 +182,16 @@ class SharedStaging:
     ) -> list[RefusedRow]:
         """Stages all columns, because rejects are read from the staging table."""
         columns = [name for name in target.list_columns(whole=True) if name != ROW]
-        into, given = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
+        into, select_list = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
         query = sql.SQL(
-            "INSERT INTO {stage} ({row}, {into}) SELECT {number}, {given} FROM {shared} AS s "
+            "INSERT INTO {stage} ({row}, {into}) SELECT {number}, {select_list} FROM {shared} AS s "
             "JOIN unnest(%s::bigint[], %s::int[]) AS a(attempt, first) ON s.{attempt} = a.attempt{order}"
         ).format(
             stage=sql.Identifier(target.stage),
             row=sql.Identifier(ROW),
             into=into,
             number=sql.SQL(ARRIVED if target.plan.history else COPIED).format(row=sql.Identifier(ROW)),
-            given=given,
+            select_list=select_list,
             shared=sql.Identifier(SCHEMA, self.name),
             attempt=sql.Identifier(ATTEMPT),
             # Appended rows keep their order, because an identity column numbers them in it.
@@ -199,10 +199,10 @@ class SharedStaging:
         )
         with planner_hints(cursor, bulk=True):
             attempts = [one.attempt for one in self.attempts]
-            found = cursor.execute(query, (attempts, list(self.firsts[:-1])), prepare=False).rowcount
-        if found != self.count:
+            count = cursor.execute(query, (attempts, list(self.firsts[:-1])), prepare=False).rowcount
+        if count != self.count:
             # A server empties its unlogged tables when it recovers from a crash.
-            raise Retryable(f"of {format_count(self.count, 'copied row')} for lane {target.lane.id} {found} are there")
+            raise Retryable(f"of {format_count(self.count, 'copied row')} for lane {target.lane.id} {count} are there")
         return []
 
     def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:
@@ -214,8 +214,8 @@ class SharedStaging:
             sql.Identifier(target.stage),
             sql.Identifier(ROW),
         )
-        found = cursor.execute(query, (list(sentences),)).fetchall()
-        numbers, *columns = zip(*found, strict=True)
+        rows = cursor.execute(query, (list(sentences),)).fetchall()
+        numbers, *columns = zip(*rows, strict=True)
         errors = pa.array([sentences[number] for number in numbers], pa.string())
         return pa.table([*map(pa.array, columns), errors], names=[*names, ERROR])
 
@@ -258,38 +258,38 @@ class SharedCopy:
         if first is None:
             return None
         doing = f"copying rows of lane {self.lane}"
-        copied, rejects = CopyResult(part, attempt), []
+        copy_result, rejects = CopyResult(part, attempt), []
         try:
             with PostgresSession(self.dsn, copy_role(self.table)).open() as connection, connection.cursor() as cursor:
                 for piece in chain([first], filled):
-                    copied, bad = self._copy_piece(cursor, piece, copied)
+                    copy_result, bad = self._copy_piece(cursor, piece, copy_result)
                     rejects += bad
         except psycopg.Error as error:
             raise translate_error(error, doing) from error
         names = [*reject_columns(event_log=self.event_log), ERROR]
-        return replace(copied, rejects=_merge_rejects(rejects, names))
+        return replace(copy_result, rejects=_merge_rejects(rejects, names))
 
     def _copy_piece(self, cursor: psycopg.Cursor, piece: pa.Table, before: CopyResult) -> tuple[CopyResult, list[pa.Table]]:
-        given = piece if self.event_log else to_rows(piece, self.plan, self.applied_at)
-        rows, rejects = conform_to_columns(given, self.fits, careful=False)
-        numbered = self._number_rows(rows, before)
+        frame = piece if self.event_log else to_rows(piece, self.plan, self.applied_at)
+        rows, rejects = conform_to_columns(frame, self.fits, careful=False)
+        numbered_rows = self._number_rows(rows, before)
         statement = copy_statement((SCHEMA, self.table), self.names)
-        refused: dict[int, str] = {}
-        if find_refusal(cursor, lambda: copy_rows(cursor, statement, numbered.select(self.names), self.forms)):
+        sentences: dict[int, str] = {}
+        if find_refusal(cursor, lambda: copy_rows(cursor, statement, numbered_rows.select(self.names), self.forms)):
             rows, more = conform_to_columns(rows, self.fits, careful=True)
             rejects += more
-            numbered = self._number_rows(rows, before)
-            found = copy_with_bisection(cursor, statement, numbered.select(self.names), self.forms, careful=True)
-            refused = {one.number - before.bound: str(one.reject) for one in found}
-        if refused:
-            errors = pa.array(list(refused.values()), pa.string())
-            rejects.append(rows.take(pa.array(list(refused), pa.int64())).append_column(ERROR, errors))
-        count = numbered.num_rows - len(refused)
-        truncates = piece.num_rows - given.num_rows
+            numbered_rows = self._number_rows(rows, before)
+            refused_rows = copy_with_bisection(cursor, statement, numbered_rows.select(self.names), self.forms, careful=True)
+            sentences = {one.number - before.bound: str(one.reject) for one in refused_rows}
+        if sentences:
+            errors = pa.array(list(sentences.values()), pa.string())
+            rejects.append(rows.take(pa.array(list(sentences), pa.int64())).append_column(ERROR, errors))
+        count = numbered_rows.num_rows - len(sentences)
+        truncates = piece.num_rows - frame.num_rows
         after = replace(
             before,
             rows=before.rows + count,
-            bound=before.bound + numbered.num_rows,
+            bound=before.bound + numbered_rows.num_rows,
             truncates=before.truncates + truncates,
         )
         return after, rejects

@@ -74,12 +74,12 @@ class PostgresSink(PostgresLanes):
     frame = pa.Table
 
     def __init__(self, options: PostgresSettings | Mapping[str, Any]) -> None:
-        given = PostgresSettings.read(options)
-        dsn, timeout = read_dsn(given.dsn), to_timedelta(given.answer_timeout).total_seconds()
-        self._schema, self._dsn = given.schema_name, dsn
-        self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
-        self._gold = PostgresTables(dsn, given.schema_name)
-        super().__init__(dsn, lambda lane: (given.schema_name, lane.into), "sink", timeout)
+        settings = PostgresSettings.read(options)
+        dsn, timeout = read_dsn(settings.dsn), to_timedelta(settings.answer_timeout).total_seconds()
+        self._schema, self._dsn = settings.schema_name, dsn
+        self._reader = TableReader(dsn, settings.schema_name, settings.query_timeout)
+        self._gold = PostgresTables(dsn, settings.schema_name)
+        super().__init__(dsn, lambda lane: (settings.schema_name, lane.into), "sink", timeout)
 
     @property
     def features(self) -> SinkFeatures:
@@ -152,22 +152,22 @@ class PostgresSink(PostgresLanes):
         """See `ports.sink.SinkFeatures.swap`. Readers wait during the commit."""
         number, other = self._acquire(lane), self._acquire(rebuilt)
         await_readers(self.session, rebuilt)
-        (schema, table), (_, anew) = self._find_table(lane), self._find_table(rebuilt)
+        (schema, table), (_, rebuilt_table) = self._find_table(lane), self._find_table(rebuilt)
         with self._exclusive_transaction(lane, "exchanging the table of", rebuilt) as cursor:
-            found = read_state(cursor, rebuilt.pipeline, rebuilt.id)
-            if found is None:
+            rebuilt_state = read_state(cursor, rebuilt.pipeline, rebuilt.id)
+            if rebuilt_state is None:
                 raise Fatal(f"{rebuilt.id} is empty, so it cannot replace {lane.id}")
             refuse_unswappable(cursor, lane, schema, table)
-            state = judge(read_state(cursor, lane.pipeline, lane.id), found)
+            state = judge(read_state(cursor, lane.pipeline, lane.id), rebuilt_state)
             withdraw_completeness(cursor, lane)
             for one in (number, other):
                 drop_shared_tables(cursor, one)
-            swap_tables(cursor, lane, (schema, table), anew, number)
+            swap_tables(cursor, lane, (schema, table), rebuilt_table, number)
             move_tombstones(cursor, number, other)
-            for kept in ("schemas", "schema_versions"):
-                cursor.execute(FORGET_LANE.format(sql.SQL(kept)), (lane.pipeline, lane.id))
+            for own_table in ("schemas", "schema_versions"):
+                cursor.execute(FORGET_LANE.format(sql.SQL(own_table)), (lane.pipeline, lane.id))
                 move = sql.SQL("UPDATE _replicator.{} SET lane = %s WHERE pipeline = %s AND lane = %s")
-                cursor.execute(move.format(sql.SQL(kept)), (lane.id, rebuilt.pipeline, rebuilt.id))
+                cursor.execute(move.format(sql.SQL(own_table)), (lane.id, rebuilt.pipeline, rebuilt.id))
             cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
             cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (rebuilt.pipeline, rebuilt.id))
         self._targets.pop(lane.id, None)

@@ -118,10 +118,10 @@ class PostgresTarget:
 
     def list_forms(self, names: Sequence[str]) -> list[str]:
         """The literal form of each of these columns."""
-        known = {name: fit.form for name, fit in self.fits.items()} | {UNCHANGED: ARRAY_FORM}
+        forms = {name: fit.form for name, fit in self.fits.items()} | {UNCHANGED: ARRAY_FORM}
         keys = zip(old_key_columns(self.plan), self.plan.table.keys, strict=True)
-        known |= {name: self.fits[key].form for name, key in keys if key in self.fits}
-        return [known.get(name, PLAIN_FORM) for name in names]
+        forms |= {name: self.fits[key].form for name, key in keys if key in self.fits}
+        return [forms.get(name, PLAIN_FORM) for name in names]
 
     def copy_into_stage(self, names: Sequence[str]) -> sql.Composed:
         """COPY of these columns into the staging table."""
@@ -220,9 +220,9 @@ class PostgresTarget:
         """Removes the tombstones that are not above `high`."""
         return delete_statement(self.side_table or "", self.plan, high).encode()
 
-    def delete_marked_rows(self, gone: DeleteHorizon) -> bytes:
+    def delete_marked_rows(self, horizon: DeleteHorizon) -> bytes:
         """Removes the marked rows whose tombstones are purged."""
-        return f"DELETE FROM {self.relation} WHERE {purged_condition(self.plan, POSTGRES, gone)}".encode()
+        return f"DELETE FROM {self.relation} WHERE {purged_condition(self.plan, POSTGRES, horizon)}".encode()
 
     def merge_inline(self) -> bytes:
         """Stage 4 over rows in one JSON parameter."""
@@ -337,8 +337,8 @@ def align_types(cursor: psycopg.Cursor, name: str, target: str) -> None:
 def ensure_tombstones(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Creates the lane's table if it does not exist; returns its name as SQL."""
     name = side_table_name(number)
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
-    if not there:
+    (has_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
+    if not has_table:
         keys = [quote_name(k) for k in plan.table.keys]
         sequence = [quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
         columns = ", ".join(f"t.{n}" for n in (*keys, *sequence))

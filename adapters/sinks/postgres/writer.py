@@ -166,17 +166,17 @@ class PostgresWriter:
         self._pending.flush()
         target.create_temporary(self._cursor, self._generation, reconciled=reconciling)
         bulk = rows.count >= BULK_ROWS or not target.indexed
-        refused = rows.stage(self._cursor, target, target.list_columns(whole=reconciling), careful=self._careful)
-        left = rows.count - self._reject_refused(rows, refused, outcome)
+        refused_rows = rows.stage(self._cursor, target, target.list_columns(whole=reconciling), careful=self._careful)
+        row_count = rows.count - self._reject_refused(rows, refused_rows, outcome)
         if bulk:
             self._cursor.execute(target.analyze(whole=reconciling), prepare=False)
         with planner_hints(self._cursor, bulk=bulk):
-            left -= self._delete_foreign_deletes(rows, facts, outcome)
+            row_count -= self._delete_foreign_deletes(rows, facts, outcome)
             if reconciling:
-                left = self._reconcile(rows, left, write, before, outcome)
+                row_count = self._reconcile(rows, row_count, write, before, outcome)
             if bulk and reconciling:
                 self._cursor.execute(target.analyze(whole=False, reconciled=True), prepare=False)
-            self._merge(rows, left, outcome, reconciling, bulk)
+            self._merge(rows, row_count, outcome, reconciling, bulk)
             if plan.reconcile.uses_tombstones and facts.has_deletes:
                 self._cursor.execute(target.record_tombstones(reconciled=reconciling))
 
@@ -196,25 +196,25 @@ class PostgresWriter:
         in_process = target.is_lossless and not (self._careful or late_truncates or absorbed_matter)
         if in_process and isinstance(rows, RowsInMemory):
             return self._write_versions_in_process(rows.rows, write, before, outcome)
-        refused = rows.stage(self._cursor, target, target.list_columns(whole=True), careful=self._careful)
-        left = rows.count - self._reject_refused(rows, refused, outcome)
+        refused_rows = rows.stage(self._cursor, target, target.list_columns(whole=True), careful=self._careful)
+        row_count = rows.count - self._reject_refused(rows, refused_rows, outcome)
         bulk = rows.count >= BULK_ROWS
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
         with planner_hints(self._cursor, bulk=bulk):
-            left -= self._delete_foreign_deletes(rows, facts, outcome)
-            seen = versions.judge_changes(
+            row_count -= self._delete_foreign_deletes(rows, facts, outcome)
+            totals = versions.judge_changes(
                 facts.lowest,
                 outcome.state.truncates,
                 late_truncates,
                 absorbed_matter=absorbed_matter,
                 moves=facts.has_key_changes,
             )
-            duplicate, incomplete = seen.get(DUPLICATE, 0), seen.get(INCOMPLETE, 0)
-            outcome.counts += Counts(applied=left - duplicate - incomplete, duplicate=duplicate)
+            duplicate, incomplete = totals.get(DUPLICATE, 0), totals.get(INCOMPLETE, 0)
+            outcome.counts += Counts(applied=row_count - duplicate - incomplete, duplicate=duplicate)
             if incomplete:
-                lacking = {number: str(missing_values_reject(names or ())) for number, names in versions.read_incomplete()}
-                _reject(outcome, rows.rejects(self._cursor, target, lacking))
+                sentences = {number: str(missing_values_reject(names or ())) for number, names in versions.read_incomplete()}
+                _reject(outcome, rows.rejects(self._cursor, target, sentences))
             versions.write_versions()
             if versions.store_absorbed_changes():
                 outcome.state = replace(
@@ -230,10 +230,10 @@ class PostgresWriter:
         facts = write.folded.facts
         versions = InProcessScd2(self._cursor, self._target)
         absorbed = []
-        for done in versions.write_versions(versions.judge_parts(rows.drop_columns([ROW]), facts, outcome.state.truncates)):
-            outcome.counts += replace(done.counts, rejected=0)
-            _reject(outcome, done.rejects)
-            absorbed.append(done.absorbed)
+        for part in versions.write_versions(versions.judge_parts(rows.drop_columns([ROW]), facts, outcome.state.truncates)):
+            outcome.counts += replace(part.counts, rejected=0)
+            _reject(outcome, part.rejects)
+            absorbed.append(part.absorbed)
         if versions.store_absorbed_changes(pa.concat_tables(absorbed)):
             outcome.state = replace(
                 outcome.state, max_side_table_sequence=find_highest(before.max_side_table_sequence, facts.highest)
@@ -241,7 +241,7 @@ class PostgresWriter:
         return outcome
 
     def _write_per_column(
-        self, given: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
+        self, target_rows: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> WriteOutcome:
         """Stages 2 to 4 with a sequence for each column.
 
@@ -249,23 +249,24 @@ class PostgresWriter:
         """
         target, truncates = self._target, write.folded.facts.truncated_at is not None
         self._pending.flush()
-        rows = self._drop_refused_values(given, outcome)
+        rows = self._drop_refused_values(target_rows, outcome)
         columns = ServerPerColumn(self._cursor, target)
-        rows, done = columns.decide(rows, before.truncated_at, truncates=truncates)
-        outcome.counts += done.counts
+        rows, decision = columns.decide(rows, before.truncated_at, truncates=truncates)
+        outcome.counts += decision.counts
         self._apply_truncates(write, before)
-        columns.store_versions(select_changed_keys(rows, done, target.plan.table.keys), list(done.column_versions.values()))
-        written = number_rows(done.write)
-        if not written.count:
+        keys = select_changed_keys(rows, decision, target.plan.table.keys)
+        columns.store_versions(keys, list(decision.column_versions.values()))
+        written_rows = number_rows(decision.write)
+        if not written_rows.count:
             return outcome
         target.create_temporary(self._cursor, self._generation, reconciled=False)
-        written.stage(self._cursor, target, target.list_columns(whole=True), careful=False)
-        bulk = written.count >= BULK_ROWS or not target.indexed
+        written_rows.stage(self._cursor, target, target.list_columns(whole=True), careful=False)
+        bulk = written_rows.count >= BULK_ROWS or not target.indexed
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
         with planner_hints(self._cursor, bulk=bulk):
-            if refused := self._merge_or_refuse(written, reconciled=False, bulk=bulk):
-                raise refused[0].error
+            if refused_rows := self._merge_or_refuse(written_rows, reconciled=False, bulk=bulk):
+                raise refused_rows[0].error
         return outcome
 
     def _drop_refused_values(self, rows: TargetRows, outcome: WriteOutcome) -> pa.Table:
@@ -276,10 +277,10 @@ class PostgresWriter:
             return rows.rows
         changes = number_rows(rows.rows.drop_columns([ROW]))
         self._target.create_temporary(self._cursor, self._generation, reconciled=False)
-        refused = changes.stage(self._cursor, self._target, self._target.list_columns(whole=True), careful=True)
-        self._reject_refused(changes, refused, outcome)
-        left = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused], pa.int32())))
-        return changes.rows.filter(left)
+        refused_rows = changes.stage(self._cursor, self._target, self._target.list_columns(whole=True), careful=True)
+        self._reject_refused(changes, refused_rows, outcome)
+        mask = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused_rows], pa.int32())))
+        return changes.rows.filter(mask)
 
     def _write_inline(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> bool:
         """Writes few rows with a pending statement, which is sent together with the commit."""
@@ -293,78 +294,78 @@ class PostgresWriter:
         return True
 
     def _reconcile(
-        self, rows: TargetRows, left: int, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
+        self, rows: TargetRows, row_count: int, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> int:
-        """Stages 2 and 3 in the server; returns how many of the `left` staged rows apply."""
+        """Stages 2 and 3 in the server; returns how many of the `row_count` staged rows apply."""
         facts, resent = write.folded.facts, get_resent_limit(self._target.plan, before, write.span)
         tombstones = needs_tombstones(self._target.plan, facts, before)
         below = find_lateness_limit(self._target.plan, facts, before)
         statement = self._target.reconcile(tombstones=tombstones, floor=before.truncated_at, resent=resent, lateness=below)
         self._cursor.execute(statement, prepare=False)
         self._cursor.execute(self._target.count_verdicts())
-        seen: dict[str, int] = dict(self._cursor.fetchall())
-        superseded, duplicate = seen.get(SUPERSEDED, 0), seen.get(DUPLICATE, 0)
-        given_up = seen.get(INCOMPLETE, 0) + seen.get(LATE, 0)
+        totals: dict[str, int] = dict(self._cursor.fetchall())
+        superseded, duplicate = totals.get(SUPERSEDED, 0), totals.get(DUPLICATE, 0)
+        given_up_count = totals.get(INCOMPLETE, 0) + totals.get(LATE, 0)
         outcome.counts += Counts(superseded=superseded, duplicate=duplicate)
-        if given_up:
+        if given_up_count:
             self._cursor.execute(self._target.select_given_up())
             too_late = make_late_reject(write.lane.id)
-            found = self._cursor.fetchall()
-            why = {
-                number: str(too_late if said == LATE else missing_values_reject(names or ()))
-                for number, said, names in found
+            given_up_rows = self._cursor.fetchall()
+            sentences = {
+                number: str(too_late if verdict == LATE else missing_values_reject(names or ()))
+                for number, verdict, names in given_up_rows
             }
-            _reject(outcome, rows.rejects(self._cursor, self._target, why))
-        return left - superseded - duplicate - given_up
+            _reject(outcome, rows.rejects(self._cursor, self._target, sentences))
+        return row_count - superseded - duplicate - given_up_count
 
     def _delete_foreign_deletes(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> int:
         """The number of staged deletes that belong, or may belong, to other rows than the target's; see
         `apply.reconcile_in_process`."""
         if not (facts.has_key_changes and asks_target(self._target.plan)):
             return 0
-        found = self._cursor.execute(self._target.delete_foreign_deletes(), prepare=False).rowcount
-        outcome.counts += Counts(superseded=found)
+        count = self._cursor.execute(self._target.delete_foreign_deletes(), prepare=False).rowcount
+        outcome.counts += Counts(superseded=count)
         if not facts.has_doubtful_deletes:
-            return found
+            return count
         ambiguous = [number for (number,) in self._cursor.execute(self._target.select_ambiguous_deletes(), prepare=False)]
         if ambiguous:
             _reject(outcome, rows.rejects(self._cursor, self._target, dict.fromkeys(ambiguous, str(AMBIGUOUS_DELETE))))
             self._delete_staged(self._target.stage, ambiguous)
-        return found + len(ambiguous)
+        return count + len(ambiguous)
 
-    def _merge(self, rows: TargetRows, left: int, outcome: WriteOutcome, reconciled: bool, bulk: bool) -> None:
-        refused = self._merge_or_refuse(rows, reconciled=reconciled, bulk=bulk)
-        left -= self._reject_refused(rows, refused, outcome)
-        outcome.counts += Counts(applied=left)
-        self._unrecord_tombstones(refused, reconciled)
+    def _merge(self, rows: TargetRows, row_count: int, outcome: WriteOutcome, reconciled: bool, bulk: bool) -> None:
+        refused_rows = self._merge_or_refuse(rows, reconciled=reconciled, bulk=bulk)
+        row_count -= self._reject_refused(rows, refused_rows, outcome)
+        outcome.counts += Counts(applied=row_count)
+        self._unrecord_tombstones(refused_rows, reconciled)
 
     def _merge_or_refuse(self, rows: TargetRows, *, reconciled: bool, bulk: bool) -> Sequence[RefusedRow]:
         """Stage 4; returns the refused rows, which are searched only with `careful`."""
         if not self._careful:
             self._cursor.execute(self._target.merge(reconciled=reconciled), prepare=not bulk)
             return ()
-        refused = merge_with_bisection(self._cursor, self._target, range(rows.bound), reconciled=reconciled)
-        waiting = [one for one in refused if one.waits]
+        refused_rows = merge_with_bisection(self._cursor, self._target, range(rows.bound), reconciled=reconciled)
+        waiting = [one for one in refused_rows if one.waits]
         if waiting and self._patient:
             raise RowsWaiting(waiting[0].reject.sentence)
-        return refused
+        return refused_rows
 
-    def _unrecord_tombstones(self, refused: Sequence[RefusedRow], reconciled: bool) -> None:
+    def _unrecord_tombstones(self, refused_rows: Sequence[RefusedRow], reconciled: bool) -> None:
         """A delete that the database refused leaves no tombstone."""
-        if refused:
+        if refused_rows:
             relation = self._target.reconciled_table if reconciled else self._target.stage
-            self._delete_staged(relation, [one.number for one in refused])
+            self._delete_staged(relation, [one.number for one in refused_rows])
 
     def _delete_staged(self, relation: str, numbers: list[int]) -> None:
         query = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(sql.Identifier(relation), sql.Identifier(ROW))
         self._cursor.execute(query, (numbers,))
 
-    def _reject_refused(self, rows: TargetRows, refused: Sequence[RefusedRow], outcome: WriteOutcome) -> int:
+    def _reject_refused(self, rows: TargetRows, refused_rows: Sequence[RefusedRow], outcome: WriteOutcome) -> int:
         """Rejects the rows that the database refused; returns their number."""
-        if refused:
-            sentences = {one.number: str(one.reject) for one in refused}
+        if refused_rows:
+            sentences = {one.number: str(one.reject) for one in refused_rows}
             _reject(outcome, rows.rejects(self._cursor, self._target, sentences))
-        return len(refused)
+        return len(refused_rows)
 
 
 def _row_positions(relation: str) -> str:
@@ -390,16 +391,16 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
         if place in applied or not cursor.execute(query.encode(), begins).fetchone():
             continue
         ends = f'SELECT topic, partition, max("offset") + 1 FROM {places} GROUP BY 1, 2'
-        known = Position({TopicPartition(t, p): end for t, p, end in cursor.execute(ends.encode())})
+        written_ends = Position({TopicPartition(t, p): end for t, p, end in cursor.execute(ends.encode())})
         if is_log:
-            raise make_duplicate_error(lane.id, place, known)
+            raise make_duplicate_error(lane.id, place, written_ends)
         raise AlreadyWritten(
             f"_replicator.positions has no position of lane {lane.id} in {place}, but table {relation} has rows of it, "
             "which would be appended again",
             lane=lane.id,
             step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes resync "
             f"{lane.id}`, or keep its rows and continue after them",
-            ends=known,
+            ends=written_ends,
         )
 
 

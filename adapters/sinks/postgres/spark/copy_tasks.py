@@ -34,10 +34,10 @@ FAILURES = {kind.__name__: kind for kind in (Retryable, Fatal, EnvironmentProble
 
 def copy_in_tasks(frame: DataFrame, copy: SharedCopy) -> list[CopyResult]:
     """The results of the attempts that Spark counts as successful, one per partition of the frame that has rows."""
-    given = arrow_schema(frame.schema)
+    schema = arrow_schema(frame.schema)
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return report_copy(copy, (from_spark(pa.Table.from_batches([batch]), given) for batch in batches))
+        return report_copy(copy, (from_spark(pa.Table.from_batches([batch]), schema) for batch in batches))
 
     # The copying stage is the last of the job, so each of its tasks has exactly one attempt in the result.
     reports = frame.mapInArrow(pieces, spark_schema(REPORT)).toArrow().to_pylist()
@@ -58,14 +58,14 @@ def report_copy(copy: SharedCopy, pieces: Iterable[pa.Table]) -> Iterator[pa.Rec
         raise RuntimeError("rows are copied in the tasks of a job only")
     part, attempt = context.partitionId(), context.taskAttemptId()
     try:
-        copied = copy.run(pieces, part, attempt)
+        copy_result = copy.run(pieces, part, attempt)
     except ReplicatorError as error:
         kind = next(name for name, kind in reversed(FAILURES.items()) if isinstance(error, kind))
         yield _to_report({"failure": kind, "sentence": error.sentence, "next_step": error.next_step})
         return
-    if copied is not None:
-        counts = {name: getattr(copied, name) for name in ("part", "attempt", "rows", "bound", "truncates")}
-        yield _to_report({**counts, "rejects": _write_rejects(copied.rejects)})
+    if copy_result is not None:
+        counts = {name: getattr(copy_result, name) for name in ("part", "attempt", "rows", "bound", "truncates")}
+        yield _to_report({**counts, "rejects": _write_rejects(copy_result.rejects)})
 
 
 def _to_report(row: dict[str, object]) -> pa.RecordBatch:

@@ -95,10 +95,11 @@ class SparkPostgresLanes(SinkOverFrames):
         with translate_errors(f"copying rows of lane {write.lane.id}"):
             names = RAW_RECORD_POSITION if target.event_log else RECORD_POSITION
             frame, trimmed = drop_applied(write, before.position, names)
-            let_in, shown = filter_late(frame, write, before), [column(name) for name in (*RECORD_POSITION, ERROR)]
-            late = None if let_in.late is None else to_arrow(let_in.late.select(shown))
-            attempts = copy_in_tasks(let_in.rows, copy)
-            return SharedStaging(table, before, trimmed + let_in.duplicates, attempts, late)
+            watermark_result = filter_late(frame, write, before)
+            columns = [column(name) for name in (*RECORD_POSITION, ERROR)]
+            late = None if watermark_result.late is None else to_arrow(watermark_result.late.select(columns))
+            attempts = copy_in_tasks(watermark_result.rows, copy)
+            return SharedStaging(table, before, trimmed + watermark_result.duplicates, attempts, late)
 
 
 def _collect_rows(write: Write[DataFrame]) -> InMemoryRowProvider:
