@@ -248,8 +248,8 @@ class PositionFiles:
             data = json.loads(self._folder.load(_file_name(version)))
             self._refuse_newer(version, data["format"])
             return _parse_record(version, data)
-        except FileNotFoundError as gone:
-            raise self._lost_error(version, "is missing although its commit is there") from gone
+        except FileNotFoundError as error:
+            raise self._lost_error(version, "is missing although its commit is there") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._lost_error(version, "is damaged") from error
 
@@ -260,10 +260,10 @@ class PositionFiles:
             if number.isdecimal() and int(number) <= version - KEPT:
                 self._folder.drop(file)
 
-    def _refuse_newer(self, version: int, stored: int) -> None:
-        if stored > FORMAT:
+    def _refuse_newer(self, version: int, stored_format: int) -> None:
+        if stored_format > FORMAT:
             raise Fatal(
-                f"position file {version} of lane {self._lane} has format {stored}, which a newer version wrote",
+                f"position file {version} of lane {self._lane} has format {stored_format}, which a newer version wrote",
                 next_step="Run that version of Replicator.",
             )
 

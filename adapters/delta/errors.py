@@ -49,8 +49,8 @@ def translate_error(error: Exception, table: str) -> ReplicatorError:
     if isinstance(error, ReplicatorError):
         return error
     problem_of_store = translate_store_error(str(error), f"table {table}")
-    if gone := _GONE.search(str(error)):
-        sentence = f"a data file of table {table} is gone: {gone[1]}"
+    if match := _GONE.search(str(error)):
+        sentence = f"a data file of table {table} is gone: {match[1]}"
         return FileGone(problem_of_store.sentence if problem_of_store else sentence, next_step=RESTORE)
     if problem_of_store is not None:
         return problem_of_store

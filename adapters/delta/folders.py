@@ -203,9 +203,9 @@ def sync_commit(table: Path, version: int) -> None:
             continue
         # str.splitlines would also split at line separators within values of statistics.
         for line in entry.read_bytes().split(b"\n"):
-            added = json.loads(line).get("add") if line.strip() else None
+            add_action = json.loads(line).get("add") if line.strip() else None
             # A file of the commit before may be vacuumed already. Partition values are URL-encoded in paths.
-            if added and (file := table / unquote(added["path"])).exists():
+            if add_action and (file := table / unquote(add_action["path"])).exists():
                 sync_path(file)
                 folders.add(file.parent)
         sync_path(entry)

@@ -133,23 +133,23 @@ def select_columns(
     Raises ConfigProblem for a column that the source does not have, or that is not suitable. `which` names
     suitable columns. `stays`: the property that an existing table keeps without the option.
     """
-    there = {c.name: c.type for c in plan.table.columns}
+    types = {c.name: c.type for c in plan.table.columns}
     for name in wanted:
-        if name not in there:
+        if name not in types:
             raise ConfigProblem(
-                f"table {lane.table} has no column {name!r} for `{option}`: it has {', '.join(map(repr, there))}",
+                f"table {lane.table} has no column {name!r} for `{option}`: it has {', '.join(map(repr, types))}",
                 next_step=f"Correct `{option}` in {config_location(lane)}, or remove it: a table that is there keeps its "
                 f"{stays}.",
             )
-        if not fits(pa.field(stored_name(name), storage_type(there[name]))):
+        if not fits(pa.field(stored_name(name), storage_type(types[name]))):
             raise ConfigProblem(
-                f"column {name!r} of table {lane.table} has type {there[name]}; {which}",
+                f"column {name!r} of table {lane.table} has type {types[name]}; {which}",
                 next_step=f"Name another column in `{option}` in {config_location(lane)}.",
             )
     return find_stored_names(wanted)
 
 
-def find_stored_names(names: Sequence[str], there: Sequence[str] = ()) -> list[str]:
-    """The stored names of these columns. `there`: the columns of the table."""
-    stored = stored_names(names, there)
-    return [stored.get(name, name) for name in names]
+def find_stored_names(names: Sequence[str], existing_names: Sequence[str] = ()) -> list[str]:
+    """The stored names of these columns. `existing_names`: the columns of the table."""
+    renames = stored_names(names, existing_names)
+    return [renames.get(name, name) for name in names]

@@ -56,9 +56,9 @@ def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]
     """Raises ConfigProblem when the existing table has other partitions than `wanted`, if any are wanted."""
     columns = partition_columns(table)
     if wanted and set(columns) != set(find_stored_names(wanted, [f.name for f in table.schema().fields])):
-        there = f"is partitioned by {', '.join(columns)}" if columns else "has no partitions"
+        layout = f"is partitioned by {', '.join(columns)}" if columns else "has no partitions"
         raise ConfigProblem(
-            f"table {lane.into} already exists and {there}, but the config has {', '.join(wanted)}",
+            f"table {lane.into} already exists and {layout}, but the config has {', '.join(wanted)}",
             next_step=f"Remove `partition_by` in {config_location(lane)}, which uses the table as it is. Or give the table "
             f"another name with `into`; or stop the daemon, remove the folder of the table, and `replicator lanes resync "
             f"{lane.id}`.",
@@ -78,15 +78,15 @@ def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
 
 def split_unnameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
     """Rows to write whose values can name partitions of `columns`, and the rest as `apply.conform.REJECTED`."""
-    rejected = []
+    rejects = []
     for name in columns:
         if name not in rows.column_names or not t.is_string(rows[name].type):
             continue
         bad = pc.and_(_mask_unnameable(rows[name], name), mask_written_rows(rows, plan))
         if pc.any(bad).as_py():
-            rows, gone = reject_rows(rows, plan, bad, unnameable_reason(name))
-            rejected.append(gone)
-    return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
+            rows, bad_rows = reject_rows(rows, plan, bad, unnameable_reason(name))
+            rejects.append(bad_rows)
+    return rows, pa.concat_tables([REJECTED.empty_table(), *rejects])
 
 
 def refuse_unnameable(source: DeltaTable, partitions: Sequence[str]) -> None:

@@ -176,20 +176,20 @@ def select_rows(
     Rows are streamed: memory use depends on the page, not on the table. Ranges of whole numbers skip files.
     """
     table = open_at(path, name, version=version, as_of=as_of)
-    stored = read_schema(table)
-    schema = to_source_names(stored)
+    stored_schema = read_schema(table)
+    schema = to_source_names(stored_schema)
     wanted = choose(schema)
     if wanted.limit == 0:
         return schema.empty_table()
     # Arrow reads some names as paths of nested columns.
-    numbered = pa.schema([field.with_name(f"c{at}") for at, field in enumerate(schema)])
-    names = dict(zip(schema.names, numbered.names, strict=True))
-    ranges = _range_conditions(stored, dict(zip(schema.names, stored.names, strict=True)), wanted)
-    batches = _scan_table(table, numbered, ranges, _start_deadline(name, seconds))
+    numbered_schema = pa.schema([field.with_name(f"c{at}") for at, field in enumerate(schema)])
+    names = dict(zip(schema.names, numbered_schema.names, strict=True))
+    ranges = _range_conditions(stored_schema, dict(zip(schema.names, stored_schema.names, strict=True)), wanted)
+    batches = _scan_table(table, numbered_schema, ranges, _start_deadline(name, seconds))
     wanted = _rename_selection(wanted, names)
     with translate_missing_files(name, table):
-        reader = Scanner.from_batches(batches, schema=numbered, filter=_filter_expression(wanted)).to_reader()
-        return _take_page(reader, numbered, wanted).rename_columns(schema.names).cast(schema)
+        reader = Scanner.from_batches(batches, schema=numbered_schema, filter=_filter_expression(wanted)).to_reader()
+        return _take_page(reader, numbered_schema, wanted).rename_columns(schema.names).cast(schema)
 
 
 def _rename_selection(wanted: ReadQuery, names: dict[str, str]) -> ReadQuery:
@@ -217,12 +217,12 @@ def _scan_table(table: DeltaTable, schema: pa.Schema, ranges: str, check: Callab
         yield from pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema).to_batches()
 
 
-def _range_conditions(stored: pa.Schema, names: dict[str, str], wanted: ReadQuery) -> str:
+def _range_conditions(schema: pa.Schema, names: dict[str, str], wanted: ReadQuery) -> str:
     """The conditions on whole numbers, which skip files because their statistics are exact."""
     first = [ReadCondition(wanted.order[0], ">=", wanted.start[0])] if wanted.start else []
     texts = []
     for one in (*wanted.conditions, *first):
-        if one.value is None or not one.value.is_valid or not pa.types.is_integer(stored.field(names[one.column]).type):
+        if one.value is None or not one.value.is_valid or not pa.types.is_integer(schema.field(names[one.column]).type):
             continue
         column = DELTA_RS.quote_name(names[one.column])
         text = f"{column} {one.operator} {int(one.value.as_py())}"

@@ -44,7 +44,7 @@ class TargetColumn:
     `emptied`: its values are removed; with `while_null`, only in rows where that column is NULL.
     """
 
-    was: str
+    old_name: str
     field: pa.Field
     emptied: bool = False
     while_null: str = ""
@@ -84,7 +84,7 @@ class TableWriter(Protocol):
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         """A `commits.Operation` that changes no row."""
 
-    def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
+    def remove_purged(self, plan: ApplyPlan, horizon: DeleteHorizon) -> Operation:
         """A `commits.Operation` that deletes the marked rows whose tombstones are purged."""
 
     def remove_key(self, row: pa.Table) -> Operation:
@@ -114,8 +114,8 @@ class DeltaRsTableWriter:
     """The properties of compacted files."""
 
     def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
-        added = DeltaSchema.from_arrow(columns)
-        table.alter.add_columns([Field(f.name, f.type, nullable=True) for f in added.fields])
+        delta_schema = DeltaSchema.from_arrow(columns)
+        table.alter.add_columns([Field(f.name, f.type, nullable=True) for f in delta_schema.fields])
 
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
         table.alter.set_table_properties(dict(properties))
@@ -141,8 +141,8 @@ class DeltaRsTableWriter:
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         append_nothing(snapshot, attempt)
 
-    def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
-        return delete_where(purged_condition(plan, DELTA_RS, gone))
+    def remove_purged(self, plan: ApplyPlan, horizon: DeleteHorizon) -> Operation:
+        return delete_where(purged_condition(plan, DELTA_RS, horizon))
 
     def remove_key(self, row: pa.Table) -> Operation:
         return remove_key(row)
@@ -151,8 +151,8 @@ class DeltaRsTableWriter:
         table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=self.compacted)
 
     def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
-        done = CommitProperties(app_transactions=[Transaction(VACUUMED, int(time.time()))])
-        return vacuum_files(table, to_hours(retain), done, dry_run=dry_run)
+        properties = CommitProperties(app_transactions=[Transaction(VACUUMED, int(time.time()))])
+        return vacuum_files(table, to_hours(retain), properties, dry_run=dry_run)
 
 
 def to_hours(retain: float | None) -> int | None:
@@ -163,7 +163,7 @@ def to_hours(retain: float | None) -> int | None:
 def _column_values(batch: pa.RecordBatch, column: TargetColumn) -> pa.Array:
     if column.emptied and not column.while_null:
         return pa.nulls(len(batch), column.field.type)
-    values = pc.cast(batch[column.was], column.field.type)
+    values = pc.cast(batch[column.old_name], column.field.type)
     return pc.if_else(pc.is_null(batch[column.while_null]), None, values) if column.emptied else values
 
 
@@ -223,7 +223,7 @@ def refuse_unknown_files(table: DeltaTable) -> None:
 
 
 def vacuum_files(
-    table: DeltaTable, hours: int | None, done: CommitProperties | None = None, *, dry_run: bool = False
+    table: DeltaTable, hours: int | None, properties: CommitProperties | None = None, *, dry_run: bool = False
 ) -> int:
     """Deletes files that the newest version has not needed for `hours`; by default the table's properties
     decide.
@@ -243,7 +243,7 @@ def vacuum_files(
         )
         files = look()
     if files and not dry_run:
-        files = look(dry_run=False, full=foreign is None, commit_properties=done)
+        files = look(dry_run=False, full=foreign is None, commit_properties=properties)
     return len(files)
 
 
@@ -258,12 +258,12 @@ def describe_old_versions(path: Folder, table: DeltaTable) -> str:
     return f"older versions of the Delta table {path} (its files are kept for {retention}, and then until it is vacuumed)"
 
 
-def end_versions(path: Folder, table: DeltaTable, moved: Callable[[], None] = lambda: None) -> str:
+def end_versions(path: Folder, table: DeltaTable, after_commit: Callable[[], None] = lambda: None) -> str:
     """Deletes every file that the newest version does not need, and the log of older versions with its
     statistics.
 
     Readers of older versions fail from then on. If delta-rs does not know all files of the table, nothing is
-    deleted, and the result names the command that does it. `moved` is called after each new version with the
+    deleted, and the result names the command that does it. `after_commit` is called after each new version with the
     same rows, before an old one is deleted.
     """
     try:
@@ -272,13 +272,13 @@ def end_versions(path: Folder, table: DeltaTable, moved: Callable[[], None] = la
         return f"older versions of the Delta table {path}, which Spark alone can end: VACUUM delta.`{path}` RETAIN 0 HOURS"
     before = table.metadata().configuration.get(LOG_RETENTION, DEFAULT_LOG_RETENTION)
     table.alter.set_table_properties({LOG_RETENTION: NONE})
-    moved()
+    after_commit()
     try:
         table.create_checkpoint()
         table.cleanup_metadata()
     finally:
         table.alter.set_table_properties({LOG_RETENTION: before})
-        moved()
+        after_commit()
     # delta-rs leaves change data and Spark's .crc files of deleted versions, which include statistics.
     (path / CHANGE_DATA).clear()
     commits = path / LOG

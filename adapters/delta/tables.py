@@ -126,7 +126,7 @@ def find_missing_columns(table: DeltaTable, name: str, columns: tuple[Column, ..
 def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
     """Raises Fatal for a column name that is empty, contains NUL (where delta-rs would cut it), or differs from
     another only in case."""
-    seen: dict[str, str] = {}
+    earlier_names: dict[str, str] = {}
     for column in columns:
         if not column.name:
             raise Fatal(f"table {name} has a column without a name", next_step="Name the column at the source.")
@@ -135,10 +135,10 @@ def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
                 f"column {column.name!r} of table {name} has a NUL character in its name, which Delta Lake cannot keep",
                 next_step=describe_rename(column.name),
             )
-        folded = column.name.casefold()
-        if folded in seen:
-            raise _case_only_error(name, column.name, seen[folded])
-        seen[folded] = column.name
+        folded_name = column.name.casefold()
+        if folded_name in earlier_names:
+            raise _case_only_error(name, column.name, earlier_names[folded_name])
+        earlier_names[folded_name] = column.name
 
 
 def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> None:
@@ -245,19 +245,19 @@ def stored_name(name: str) -> str:
     return _KEPT_APART.sub(lambda m: f"_x{ord(m[0]):04X}_", name)
 
 
-def source_name(stored: str) -> str:
-    """The name that `stored_name` encoded as `stored`."""
-    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)), stored)
+def source_name(text: str) -> str:
+    """The name that `stored_name` encoded as `text`."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-def stored_names(names: Collection[str], there: Collection[str] = ()) -> Names:
-    """The names that are stored differently, with their stored names. `there`: the columns of the table."""
-    return {n: stored_name(n) for n in names if stored_name(n) != n and n not in there}
+def stored_names(names: Collection[str], existing_names: Collection[str] = ()) -> Names:
+    """The names that are stored differently, with their stored names. `existing_names`: the columns of the table."""
+    return {n: stored_name(n) for n in names if stored_name(n) != n and n not in existing_names}
 
 
-def stored_columns(columns: tuple[Column, ...], there: Collection[str] = ()) -> tuple[Column, ...]:
+def stored_columns(columns: tuple[Column, ...], existing_names: Collection[str] = ()) -> tuple[Column, ...]:
     """The columns under their stored names."""
-    names = stored_names([c.name for c in columns], there)
+    names = stored_names([c.name for c in columns], existing_names)
     return tuple(replace(c, name=names.get(c.name, c.name)) for c in columns)
 
 
@@ -291,12 +291,12 @@ def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
 def stored_frame(frame: pa.Table, names: Names) -> pa.Table:
     """A folded frame with columns renamed by `names`, also within `_unsent` and the old key."""
     if UNCHANGED in frame.column_names and frame[UNCHANGED].null_count < frame.num_rows:
-        renamed = [None if row is None else [names.get(n, n) for n in row] for row in frame[UNCHANGED].to_pylist()]
-        frame = frame.set_column(frame.column_names.index(UNCHANGED), UNCHANGED, pa.array(renamed, pa.list_(pa.string())))
+        lists = [None if row is None else [names.get(n, n) for n in row] for row in frame[UNCHANGED].to_pylist()]
+        frame = frame.set_column(frame.column_names.index(UNCHANGED), UNCHANGED, pa.array(lists, pa.list_(pa.string())))
     if OLD_KEY in frame.column_names:
-        moved = frame[OLD_KEY].combine_chunks()
-        fields = [f.with_name(names.get(f.name, f.name)) for f in moved.type]
-        struct = pa.StructArray.from_arrays(moved.flatten(), fields=fields, mask=moved.is_null())
+        old_keys = frame[OLD_KEY].combine_chunks()
+        fields = [f.with_name(names.get(f.name, f.name)) for f in old_keys.type]
+        struct = pa.StructArray.from_arrays(old_keys.flatten(), fields=fields, mask=old_keys.is_null())
         frame = frame.set_column(frame.column_names.index(OLD_KEY), OLD_KEY, struct)
     return frame.rename_columns([names.get(n, n) for n in frame.column_names])
 
@@ -383,7 +383,7 @@ def refuse_newer(table: DeltaTable, name: str, features: frozenset[str] = FEATUR
 
 
 def unwritable_error(name: str, feature: str) -> Fatal:
-    """The error for a table that needs `what`."""
+    """The error for a table that needs this feature."""
     return Fatal(
         f"table {name} has {feature} of the Delta protocol, which Replicator cannot write. Nothing was written",
         next_step="Update Replicator, or drop the feature from the table. Or give the lane another table with `into`.",

@@ -133,7 +133,7 @@ def has_exact_statistics(stored_type: pa.DataType) -> bool:
 
 
 def can_accept(stored_type: pa.DataType, arrow: pa.DataType) -> bool:
-    """True when an existing column of type `kept` can store values of `arrow`, each without loss or else
+    """True when an existing column of type `stored_type` can store values of `arrow`, each without loss or else
     rejected."""
     new = storage_type(arrow)
     if stored_type.equals(new) or t.is_null(arrow):
@@ -149,7 +149,7 @@ def can_accept(stored_type: pa.DataType, arrow: pa.DataType) -> bool:
 
 
 def to_storage(column: pa.ChunkedArray, stored_type: pa.DataType) -> pa.ChunkedArray:
-    """`column` converted towards `kept` where Arrow's own cast would refuse or damage values that fit.
+    """`column` converted towards `stored_type` where Arrow's own cast would refuse or damage values that fit.
 
     `adapters.apply.conform` does the rest, and rejects values that do not fit.
     """
@@ -227,11 +227,11 @@ def conform_to_table(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Ta
 
     No value changes silently: it keeps its meaning (table above), or its row is rejected as OUT_OF_RANGE.
     """
-    rejected = []
+    rejects = []
     for field in schema:
         mask = mask_impossible(rows[field.name]) if field.name in rows.column_names else None
         if mask is not None:
-            rejected.append(
+            rejects.append(
                 to_refused(rows.filter(mask), out_of_range_reason(f"the value of column {field.name!r} is no time of day"))
             )
             rows = rows.filter(pc.invert(mask))
@@ -239,4 +239,4 @@ def conform_to_table(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Ta
         if name in schema.names:
             rows = rows.set_column(i, name, to_storage(rows[name], schema.field(name).type))
     good, bad = conform_to_schema(rows, schema)
-    return good, pa.concat_tables([*rejected, bad])
+    return good, pa.concat_tables([*rejects, bad])

@@ -33,9 +33,9 @@ def _shared_instance() -> duckdb.DuckDBPyConnection:
     global _instance  # noqa: PLW0603  (one instance a process; a forked child makes its own)
     with _lock:
         if _instance is None or _instance[0] != os.getpid():
-            made = duckdb.connect(config={"threads": 1})
-            made.execute("SET GLOBAL TimeZone = 'UTC'")
-            _instance = (os.getpid(), made)
+            connection = duckdb.connect(config={"threads": 1})
+            connection.execute("SET GLOBAL TimeZone = 'UTC'")
+            _instance = (os.getpid(), connection)
         return _instance[1]
 
 
@@ -75,13 +75,13 @@ def diff_tables(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> pa.Ta
     with open_session() as duck:
         duck.register("o", _number_rows(before))
         duck.register("n", _number_rows(after))
-        found = duck.sql(
+        differences = duck.sql(
             f"""SELECT CASE WHEN n.i IS NULL THEN 'd' WHEN o.i IS NULL THEN 'c' ELSE 'u' END AS op, o.i AS old, n.i AS new
             FROM o FULL JOIN n ON {same}
             WHERE n.i IS NULL OR o.i IS NULL OR {" OR ".join(others) or "false"}
             ORDER BY new NULLS FIRST, old"""
         )
-        return pa.table(found.to_arrow_table())
+        return pa.table(differences.to_arrow_table())
 
 
 def _number_rows(rows: pa.Table) -> pa.Table:

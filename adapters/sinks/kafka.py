@@ -40,7 +40,7 @@ class KafkaDeadLetters:
         self._options = DeadLetterSettings.read(options)
         self._topic = DeadLetterTopic(self._options)
         self._turn = threading.RLock()
-        self._made = False
+        self._is_ready = False
 
     @property
     def features(self) -> DeadLetterFeatures:
@@ -89,9 +89,9 @@ class KafkaDeadLetters:
         if not messages:
             return
         with self._turn:
-            if not self._made:
+            if not self._is_ready:
                 self._topic.create()
-                self._made = True
+                self._is_ready = True
             self._topic.write_messages(messages)
 
     def _read_log(self, topic: DeadLetterTopic) -> tuple[DeadLetterLog, tuple[int, int]]:
@@ -133,30 +133,30 @@ class DeadLetterLog:
 
     def apply_message(self, offset: int, message: DeadLetterMessage) -> None:
         """Apply the next message."""
-        said = message_to_event(message)
-        if said is None:
+        event = message_to_event(message)
+        if event is None:
             self._foreign = offset if self._foreign is None else self._foreign
             return
-        name = (said.pipeline, said.letter.event_id, said.letter.lane)
-        known = self._lives.get(name)
-        if said.kind == REJECTED:
-            self._lives[name] = self._apply_write(known, offset, said)
-        elif known is not None and known.letter.attempts == said.letter.attempts:
-            if said.kind == MARKED:
-                known.letter = replace(known.letter, state=said.letter.state)
+        name = (event.pipeline, event.letter.event_id, event.letter.lane)
+        entry = self._lives.get(name)
+        if event.kind == REJECTED:
+            self._lives[name] = self._apply_write(entry, offset, event)
+        elif entry is not None and entry.letter.attempts == event.letter.attempts:
+            if event.kind == MARKED:
+                entry.letter = replace(entry.letter, state=event.letter.state)
             else:
                 del self._lives[name]
 
-    def _apply_write(self, known: OpenDeadLetter | None, offset: int, said: DeadLetterEvent) -> OpenDeadLetter:
-        letter = said.letter
-        if said.pipeline != self._pipeline:
+    def _apply_write(self, entry: OpenDeadLetter | None, offset: int, event: DeadLetterEvent) -> OpenDeadLetter:
+        letter = event.letter
+        if event.pipeline != self._pipeline:
             # Only when it began is of use here.
             letter = replace(letter, record=None, key=None)
-        if known is None:
+        if entry is None:
             return OpenDeadLetter(letter, offset)
-        before = known.letter
+        before = entry.letter
         last, attempts = max(before.last_seen, letter.last_seen), before.attempts + letter.attempts
-        return OpenDeadLetter(replace(letter, first_seen=before.first_seen, last_seen=last, attempts=attempts), known.since)
+        return OpenDeadLetter(replace(letter, first_seen=before.first_seen, last_seen=last, attempts=attempts), entry.since)
 
     def list_dead_letters(self) -> Sequence[DeadLetter]:
         """The dead letters of the pipeline, newest first."""
@@ -212,16 +212,16 @@ class DeadLetterTopic:
 
     def copies(self) -> int:
         """The number of replicas; 0 if the topic does not exist."""
-        found = self._describe()
-        return len(found.partitions[PARTITION].replicas) if found else 0
+        description = self._describe()
+        return len(description.partitions[PARTITION].replicas) if description else 0
 
     def _describe(self) -> Any:
         """The description of the topic; None if it does not exist. Other metadata requests may make the broker create it."""
-        asked = TopicCollection([self.name])
+        topics = TopicCollection([self.name])
         with self._translate_errors("could not be found") as client:
-            (found,) = client.describe_topics(asked, request_timeout=TIMEOUT).values()
+            (future,) = client.describe_topics(topics, request_timeout=TIMEOUT).values()
             try:
-                return found.result(2 * TIMEOUT)
+                return future.result(2 * TIMEOUT)
             except KafkaException as error:
                 if unwrap_error(error).code() in ABSENT:
                     return None
@@ -229,10 +229,10 @@ class DeadLetterTopic:
 
     def settings(self) -> dict[str, str]:
         """The broker's settings of the existing topic."""
-        asked = cast(Any, admin).ConfigResource(cast(Any, admin).ConfigResource.Type.TOPIC, self.name)
+        resource = cast(Any, admin).ConfigResource(cast(Any, admin).ConfigResource.Type.TOPIC, self.name)
         with self._translate_errors("could not be described") as client:
-            (found,) = client.describe_configs([asked], request_timeout=TIMEOUT).values()
-            return {key: entry.value for key, entry in found.result(2 * TIMEOUT).items()}
+            (future,) = client.describe_configs([resource], request_timeout=TIMEOUT).values()
+            return {key: entry.value for key, entry in future.result(2 * TIMEOUT).items()}
 
     def create(self) -> None:
         """Create the topic if it is missing. ConfigProblem for a compacted topic, which would lose dead letters."""
@@ -246,11 +246,11 @@ class DeadLetterTopic:
 
     def _try_create(self) -> bool:
         """Create the topic; False if another process has just created it."""
-        wanted = cast(Any, admin).NewTopic(self.name, 1, self._options.copies, config=KEPT)
+        topic = cast(Any, admin).NewTopic(self.name, 1, self._options.copies, config=KEPT)
         with self._translate_errors("could not be created") as client:
-            (made,) = client.create_topics([wanted], request_timeout=TIMEOUT).values()
+            (future,) = client.create_topics([topic], request_timeout=TIMEOUT).values()
             try:
-                made.result(2 * TIMEOUT)
+                future.result(2 * TIMEOUT)
             except KafkaException as error:
                 if unwrap_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -266,8 +266,8 @@ class DeadLetterTopic:
                 producer = self._open_producer()
                 for message in messages:
                     self._send(producer, message, failed)
-                left = producer.flush(2 * TIMEOUT + TIMEOUT)
-                if left or failed:
+                queued_count = producer.flush(2 * TIMEOUT + TIMEOUT)
+                if queued_count or failed:
                     raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
         except BaseException:
             # What is still on its way must not arrive behind what is written next.
@@ -280,10 +280,10 @@ class DeadLetterTopic:
                 failed.append(error)
 
         # The time is that of writing, the record's is a header: brokers delete by time, and refuse times in the future.
-        sent = {"key": message.key, "value": message.value, "headers": list(message.headers)}
+        arguments = {"key": message.key, "value": message.value, "headers": list(message.headers)}
         while not failed:
             try:
-                producer.produce(self.name, partition=PARTITION, on_delivery=record_error, **sent)
+                producer.produce(self.name, partition=PARTITION, on_delivery=record_error, **arguments)
             except BufferError:
                 producer.poll(0.1)
             else:
@@ -301,10 +301,10 @@ class DeadLetterTopic:
             consumer.assign([KafkaPartition(self.name, PARTITION, begin)])
             at, until = begin, time.monotonic() + TIMEOUT
             while at < end:
-                found = consumer.consume(CHUNK, 0.5)
-                for message in found:
+                messages = consumer.consume(CHUNK, 0.5)
+                for message in messages:
                     at = self._next_offset(message, at, take)
-                until = time.monotonic() + TIMEOUT if found else until
+                until = time.monotonic() + TIMEOUT if messages else until
                 if time.monotonic() > until:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             return begin, end
@@ -329,16 +329,16 @@ class DeadLetterTopic:
     def truncate_before(self, offset: int) -> None:
         """Delete every message below `offset`, of any writer."""
         with self._translate_errors("could not be truncated") as client:
-            (done,) = client.delete_records([KafkaPartition(self.name, PARTITION, offset)]).values()
+            (future,) = client.delete_records([KafkaPartition(self.name, PARTITION, offset)]).values()
             try:
-                done.result(2 * TIMEOUT)
+                future.result(2 * TIMEOUT)
             except KafkaException as error:
                 if unwrap_error(error).code() in OFFSETS:
                     raise self._truncated_error("cut") from None
                 raise
 
-    def _truncated_error(self, done: str) -> TopicTruncated:
-        return TopicTruncated(f"Records of the topic {self.name} were deleted while it was {done}.", next_step="Try again.")
+    def _truncated_error(self, verb: str) -> TopicTruncated:
+        return TopicTruncated(f"Records of the topic {self.name} were deleted while it was {verb}.", next_step="Try again.")
 
     def _open_producer(self) -> Any:
         if self._producer is None:
@@ -445,9 +445,9 @@ def record_to_message(letter: DeadLetter, pipeline: str) -> DeadLetterMessage:
 
 def change_to_message(letter: DeadLetter, kind: str, pipeline: str) -> DeadLetterMessage:
     """The message of a mark or a removal of a dead letter, without the record."""
-    named = {f"{OWN}{name}" for name in ("event", "pipeline", "event_id", "lane", "state", "attempts")}
+    header_names = {f"{OWN}{name}" for name in ("event", "pipeline", "event_id", "lane", "state", "attempts")}
     return DeadLetterMessage(
-        None, None, [header for header in _letter_headers(letter, kind, pipeline) if header[0] in named]
+        None, None, [header for header in _letter_headers(letter, kind, pipeline) if header[0] in header_names]
     )
 
 
@@ -455,26 +455,26 @@ def message_to_event(message: DeadLetterMessage) -> DeadLetterEvent | None:
     """The content of a message of `record_to_message` or `change_to_message`; None for a message of another program."""
     last = {name.removeprefix(OWN): value for name, value in message.headers if name.startswith(OWN)}
     try:
-        said = {name: value.decode() for name, value in last.items() if value is not None}
-        kind = said["event"]
-        return DeadLetterEvent(kind, said["pipeline"], _to_letter(said, message)) if kind in KINDS else None
+        fields = {name: value.decode() for name, value in last.items() if value is not None}
+        kind = fields["event"]
+        return DeadLetterEvent(kind, fields["pipeline"], _to_letter(fields, message)) if kind in KINDS else None
     except (KeyError, ValueError):
         return None
 
 
-def _to_letter(said: dict[str, str], message: DeadLetterMessage) -> DeadLetter:
-    if said["event"] != REJECTED:
-        said = {**NOTHING, **said}
-    texts = {name: said[name] for name in TEXTS}
-    numbers = {name: int(said[name]) for name in NUMBERS}
-    moments = {name: datetime.fromisoformat(said[name]) for name in MOMENTS if name in said}
-    return DeadLetter(**texts, **numbers, **moments, record=message.value, key=message.key, headers=said.get("headers"))  # type: ignore[arg-type]
+def _to_letter(fields: dict[str, str], message: DeadLetterMessage) -> DeadLetter:
+    if fields["event"] != REJECTED:
+        fields = {**NOTHING, **fields}
+    texts = {name: fields[name] for name in TEXTS}
+    numbers = {name: int(fields[name]) for name in NUMBERS}
+    moments = {name: datetime.fromisoformat(fields[name]) for name in MOMENTS if name in fields}
+    return DeadLetter(**texts, **numbers, **moments, record=message.value, key=message.key, headers=fields.get("headers"))  # type: ignore[arg-type]
 
 
 def _connect_headers(letter: DeadLetter, pipeline: str) -> list[Header]:
     failure = f"{OWN}{letter.code}"
     trace = f"{failure}: {letter.sentence}\n\tat {OWN}{letter.stage}({letter.event_id})\n"
-    told = {
+    headers = {
         "topic": letter.topic,
         "partition": letter.partition,
         "offset": letter.offset,
@@ -486,7 +486,7 @@ def _connect_headers(letter: DeadLetter, pipeline: str) -> list[Header]:
         "exception.message": letter.sentence,
         "exception.stacktrace": trace,
     }
-    return [_to_header(f"{CONNECT}{name}", value) for name, value in told.items()]
+    return [_to_header(f"{CONNECT}{name}", value) for name, value in headers.items()]
 
 
 def _letter_headers(letter: DeadLetter, kind: str, pipeline: str) -> list[Header]:
@@ -498,8 +498,8 @@ def _letter_headers(letter: DeadLetter, kind: str, pipeline: str) -> list[Header
 
 def _record_headers(letter: DeadLetter) -> list[Header]:
     """The record's own headers, for other readers; the exact ones are in a header of ours. A C client ends names at NUL."""
-    found = json.loads(letter.headers) if letter.headers else []
-    return [(name.replace("\0", "\N{SYMBOL FOR NULL}"), decode_bytes(value)) for name, value in found]
+    headers = json.loads(letter.headers) if letter.headers else []
+    return [(name.replace("\0", "\N{SYMBOL FOR NULL}"), decode_bytes(value)) for name, value in headers]
 
 
 def _to_header(name: str, value: object) -> Header:
@@ -521,18 +521,18 @@ class DeadLetterTopicCheck:
         self._options = DeadLetterSettings.read(own)
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        found: list[Diagnosis] = []
+        diagnoses: list[Diagnosis] = []
         try:
             with closing(DeadLetterTopic(self._options)) as topic:
-                found.extend(self._check_topic(topic))
+                diagnoses.extend(self._check_topic(topic))
         except ReplicatorError as problem:
-            found.append(Diagnosis("error", self._name, problem.sentence, problem.next_step))
-        return found
+            diagnoses.append(Diagnosis("error", self._name, problem.sentence, problem.next_step))
+        return diagnoses
 
     def _check_topic(self, topic: DeadLetterTopic) -> Iterator[Diagnosis]:
-        there = topic.exists()
+        has_topic = topic.exists()
         yield Diagnosis("ok", self._name, f"The broker at {self._options.bootstrap_servers} answers.")
-        if not there:
+        if not has_topic:
             step = "Nothing to do. If the user may not create topics, create it with retention.ms=-1."
             yield Diagnosis("ok", self._name, f"There is no topic {topic.name} yet. The first reject creates it.", step)
             return

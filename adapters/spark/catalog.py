@@ -59,16 +59,16 @@ class CatalogNames:
 
     def refuse_foreign_name(self, lane: Lane, view: str) -> None:
         """Raises ConfigProblem when the name of the table, or of its view, belongs to something else."""
-        named = self.catalog_table(lane)
+        catalog_table = self.catalog_table(lane)
         with self._translate_errors(lane):
-            table, over = self._read_entry(named), self._read_entry(named, view) if view else None
-            if table is not None and not self._is_table(named, table):
+            table, over = self._read_entry(catalog_table), self._read_entry(catalog_table, view) if view else None
+            if table is not None and not self._is_table(catalog_table, table):
                 raise _name_taken_error(
-                    lane, named.label(), f"a {'view' if table.kind == VIEW else f'table at {table.location}'}"
+                    lane, catalog_table.label(), f"a {'view' if table.kind == VIEW else f'table at {table.location}'}"
                 )
-            if over is not None and not _is_view(named, over):
+            if over is not None and not _is_view(catalog_table, over):
                 raise _name_taken_error(
-                    lane, named.label(view), "a view" if over.kind == VIEW else f"a table at {over.location}"
+                    lane, catalog_table.label(view), "a view" if over.kind == VIEW else f"a table at {over.location}"
                 )
 
     def ensure(self, lane: Lane, view: str) -> None:
@@ -79,14 +79,14 @@ class CatalogNames:
         # An error suspends the lane, and is not a warning: otherwise a run would end well, and users could not read its
         # tables by the configured names.
         self.refuse_foreign_name(lane, view)
-        named = self.catalog_table(lane)
+        table = self.catalog_table(lane)
         with self._translate_errors(lane), self._one:
-            self._ensure_table(named)
+            self._ensure_table(table)
             for other in VIEWS:
-                if other != view and self._find_own_view(named, other) is not None:
-                    self._run(f"DROP VIEW {named.quote_name(other)}")
+                if other != view and self._find_own_view(table, other) is not None:
+                    self._run(f"DROP VIEW {table.quote_name(other)}")
             if view and COLUMNS[view] in read_schema(open_table(self._folder_of(lane))).names:
-                self._ensure_view(named, view)
+                self._ensure_view(table, view)
             self._known.add(_lane_key(lane))
 
     def ensure_once(self, lane: Lane, view: str) -> None:
@@ -98,58 +98,58 @@ class CatalogNames:
         """The names that replicator created for the lane's table. `stays`: the table is not removed with the
         lane."""
         with self._translate_errors(lane):
-            named = self.catalog_table(lane)
+            table = self.catalog_table(lane)
             return [
-                LaneArtifact("view" if view else "name", named.label(view), FOUND if stays and not view else "")
-                for view in self._list_own_names(named)
+                LaneArtifact("view" if view else "name", table.label(view), FOUND if stays and not view else "")
+                for view in self._list_own_names(table)
             ]
 
     def remove_names(self, lane: Lane) -> None:
         """Removes the names; the table's name only after the table. May be repeated."""
         with self._translate_errors(lane), self._one:
-            named, gone = self.catalog_table(lane), not has_table(self._folder_of(lane))
-            for view in self._list_own_names(named):
+            table, is_removed = self.catalog_table(lane), not has_table(self._folder_of(lane))
+            for view in self._list_own_names(table):
                 if view:
-                    self._run(f"DROP VIEW IF EXISTS {named.quote_name(view)}")
-                elif gone:
-                    self._run(f"DROP TABLE IF EXISTS {named.quote_name()}")
+                    self._run(f"DROP VIEW IF EXISTS {table.quote_name(view)}")
+                elif is_removed:
+                    self._run(f"DROP TABLE IF EXISTS {table.quote_name()}")
             self._known.discard(_lane_key(lane))
 
-    def _ensure_table(self, named: CatalogTable) -> None:
+    def _ensure_table(self, table: CatalogTable) -> None:
         if not self._catalog.databaseExists(self._schema):
-            self._run(named.create_schema())
-        if self._read_entry(named) is None:
-            self._run(named.create_table())
+            self._run(table.create_schema())
+        if self._read_entry(table) is None:
+            self._run(table.create_table())
 
-    def _ensure_view(self, named: CatalogTable, view: str) -> None:
-        entry = self._read_entry(named, view)
+    def _ensure_view(self, table: CatalogTable, view: str) -> None:
+        entry = self._read_entry(table, view)
         if entry is None:
-            self._run(named.create_view(view))
-        elif entry.query != named.query(view) or entry.columns != self._render_columns(named):
-            self._run(named.alter_view(view))
+            self._run(table.create_view(view))
+        elif entry.query != table.query(view) or entry.columns != self._render_columns(table):
+            self._run(table.alter_view(view))
 
-    def _list_own_names(self, named: CatalogTable) -> Iterator[str]:
+    def _list_own_names(self, table: CatalogTable) -> Iterator[str]:
         """The names that replicator created, views first."""
         for view in reversed(ALL):
-            entry = self._read_entry(named, view)
+            entry = self._read_entry(table, view)
             if entry is not None and (
-                _is_view(named, entry) if view else self._is_table(named, entry) and is_owned(entry.remark)
+                _is_view(table, entry) if view else self._is_table(table, entry) and is_owned(entry.remark)
             ):
                 yield view
 
-    def _find_own_view(self, named: CatalogTable, view: str) -> CatalogEntry | None:
-        entry = self._read_entry(named, view)
-        return entry if entry is not None and _is_view(named, entry) else None
+    def _find_own_view(self, table: CatalogTable, view: str) -> CatalogEntry | None:
+        entry = self._read_entry(table, view)
+        return entry if entry is not None and _is_view(table, entry) else None
 
-    def _is_table(self, named: CatalogTable, entry: CatalogEntry) -> bool:
+    def _is_table(self, table: CatalogTable, entry: CatalogEntry) -> bool:
         """True if the entry points to the lane's table. Any program may have created it."""
-        return entry.kind != VIEW and entry.provider == DELTA and entry.location == self._normalize_location(named.place)
+        return entry.kind != VIEW and entry.provider == DELTA and entry.location == self._normalize_location(table.place)
 
-    def _read_entry(self, named: CatalogTable, view: str = NONE) -> CatalogEntry | None:
+    def _read_entry(self, table: CatalogTable, view: str = NONE) -> CatalogEntry | None:
         """The catalog's entry of the name. It bypasses SQL, which would also read the table's files."""
         java, jvm = self._catalog, self._jvm
-        some = jvm.scala.Option.apply
-        name = jvm.org.apache.spark.sql.catalyst.TableIdentifier(f"{named.name}{view}", some(self._schema), some(CATALOG))
+        wrap = jvm.scala.Option.apply
+        name = jvm.org.apache.spark.sql.catalyst.TableIdentifier(f"{table.name}{view}", wrap(self._schema), wrap(CATALOG))
         if not java.tableExists(name):
             return None
         metadata = java.getTableMetadata(name)
@@ -163,14 +163,14 @@ class CatalogNames:
             metadata.schema().catalogString(),
         )
 
-    def _normalize_location(self, there: Any) -> str:
+    def _normalize_location(self, location: Any) -> str:
         """A location in one spelling: without `file:` and its slashes, and with decoded escapes."""
-        uri = self._jvm.org.apache.hadoop.fs.Path(there).toUri()
+        uri = self._jvm.org.apache.hadoop.fs.Path(location).toUri()
         scheme, store, path = uri.getScheme(), uri.getAuthority(), uri.getPath()
         return str(path) if scheme in (None, "file") else f"{scheme}://{store or ''}{path}"
 
-    def _render_columns(self, named: CatalogTable) -> str:
-        frame: Any = self._session.spark.table(named.quote_name())
+    def _render_columns(self, table: CatalogTable) -> str:
+        frame: Any = self._session.spark.table(table.quote_name())
         return str(frame._jdf.schema().catalogString())
 
     def _run(self, statement: str) -> None:
@@ -190,9 +190,9 @@ class CatalogNames:
         return translate_errors(f"naming table {lane.into} in schema {self._schema} of Spark's catalog")
 
 
-def _is_view(named: CatalogTable, entry: CatalogEntry) -> bool:
+def _is_view(table: CatalogTable, entry: CatalogEntry) -> bool:
     """The entry is a view that replicator created over that table."""
-    return entry.kind == VIEW and entry.remark == named.view_remark
+    return entry.kind == VIEW and entry.remark == table.view_remark
 
 
 def _name_taken_error(lane: Lane, name: str, kind: str) -> ConfigProblem:

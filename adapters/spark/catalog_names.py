@@ -26,7 +26,7 @@ def catalog_name(table: str) -> str:
     Every other character becomes `_xHHHH_`. An underscore that looks like the start of such an escape is
     escaped, too. Distinct names stay distinct. A long name ends with a hash of the whole name.
     """
-    whole = _REFUSED.sub(lambda found: f"_x{ord(found[0]):04X}_", table)
+    whole = _REFUSED.sub(lambda match: f"_x{ord(match[0]):04X}_", table)
     if len(whole) <= LONGEST:
         return whole
     return f"{whole[: LONGEST - 40]}_h{sha256(table.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

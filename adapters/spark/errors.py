@@ -83,8 +83,8 @@ def translate_error(error: Exception, doing: str) -> ReplicatorError:
 
 def _translate_file_error(text: str, doing: str, cause: str) -> ReplicatorError | None:
     """The error for a missing file, or for a store that refuses access."""
-    if gone := GONE.search(text):
-        return FileGone(f"a data file is gone while {doing}: {unquote(gone[1])}", next_step=RESTORE)
+    if match := GONE.search(text):
+        return FileGone(f"a data file is gone while {doing}: {unquote(match[1])}", next_step=RESTORE)
     for signs, sentence, step in OF_STORES:
         if any(sign in text for sign in signs):
             return EnvironmentProblem(f"{sentence} while {doing}: {cause}", next_step=step)

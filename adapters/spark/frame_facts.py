@@ -69,7 +69,7 @@ def count_rows(frame: DataFrame) -> int:
 
 
 def set_facts(frame: DataFrame, facts: FrameFacts | None) -> DataFrame:
-    """`frame`, with these facts as an attribute; unchanged if `known` is None."""
+    """`frame`, with these facts as an attribute; unchanged if `facts` is None."""
     if facts is not None:
         setattr(frame, KNOWN, facts)
         set_row_count(frame, facts.rows)
@@ -95,8 +95,8 @@ def collect_facts(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], F
 def group_facts(changes: DataFrame, *by: Column, more: Sequence[Column] = ()) -> DataFrame:
     """One row for each combination of `by` and each partition, with the input of `to_facts`, and the columns
     `more`."""
-    moved = column(OLD_KEY).isNotNull() if OLD_KEY in changes.columns else sf.lit(False)
-    half = sf.coalesce(column(KEY_CHANGE_DELETE), sf.lit(False)) | moved if KEY_CHANGE_DELETE in changes.columns else moved
+    moves = column(OLD_KEY).isNotNull() if OLD_KEY in changes.columns else sf.lit(False)
+    half = sf.coalesce(column(KEY_CHANGE_DELETE), sf.lit(False)) | moves if KEY_CHANGE_DELETE in changes.columns else moves
     return changes.groupBy(*by, TOPIC, PARTITION).agg(
         sf.count(sf.lit(1)).alias("rows"),
         sf.min(OFFSET).alias("first"),
@@ -104,7 +104,7 @@ def group_facts(changes: DataFrame, *by: Column, more: Sequence[Column] = ()) ->
         sf.array_distinct(sf.flatten(sf.collect_set(UNCHANGED))).alias("unsent"),
         sf.count_if(column(UNCHANGED).isNotNull()).alias("partial"),
         sf.count_if(half).alias("halves"),
-        sf.count_if(moved).alias("moves"),
+        sf.count_if(moves).alias("moves"),
         sf.count_if(column(OP) == Op.TRUNCATE.value).alias("truncates"),
         *more,
     )
@@ -176,9 +176,9 @@ def collect_transaction_facts(changes: DataFrame, fine: Column) -> dict[bool, tu
     out: dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]] = {}
     streamed = sf.when(sf.coalesce(column(OP) != Op.READ.value, sf.lit(True)), column(TX))
     for row in group_facts(changes, fine.alias("fine"), streamed.alias("tx"), more=_exact_columns(changes)).collect():
-        known, parts = out.get(row["fine"], (FrameFacts(), ()))
+        facts, parts = out.get(row["fine"], (FrameFacts(), ()))
         one = to_facts(row)
-        out[row["fine"]] = (known + one, [*parts, _to_part(row, one)] if row["tx"] is not None else parts)
+        out[row["fine"]] = (facts + one, [*parts, _to_part(row, one)] if row["tx"] is not None else parts)
     return out
 
 

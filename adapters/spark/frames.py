@@ -52,9 +52,9 @@ def cache_frame(frame: DataFrame) -> DataFrame:
     """
     drop_unused()
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    stored = _from_plan(frame.sparkSession, frame._jdf.queryExecution().withCachedData())
-    setattr(stored, KEPT, (CachedFrame(frame),))
-    return stored
+    cached_frame = _from_plan(frame.sparkSession, frame._jdf.queryExecution().withCachedData())
+    setattr(cached_frame, KEPT, (CachedFrame(frame),))
+    return cached_frame
 
 
 def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
@@ -67,8 +67,8 @@ def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
 
 def keep_parents(frame: DataFrame, *parents: DataFrame) -> DataFrame:
     """`frame`, which also keeps the stored frames of its parents."""
-    known = [one for parent in parents for one in getattr(parent, KEPT, ())]
-    setattr(frame, KEPT, (*getattr(frame, KEPT, ()), *known))
+    stored_frames = [one for parent in parents for one in getattr(parent, KEPT, ())]
+    setattr(frame, KEPT, (*getattr(frame, KEPT, ()), *stored_frames))
     return frame
 
 
@@ -109,16 +109,16 @@ def map_frame(frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema
 def flat_map_frame(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.Table]], schema: pa.Schema) -> DataFrame:
     """`map_frame` for a function that returns the rows of an Arrow batch in several tables, none of which is
     kept."""
-    given = arrow_schema(frame.schema)
+    columns = arrow_schema(frame.schema)
     # Spark would interpret quotes and dots in column names.
-    numbered = frame.toDF(*(f"_{number}" for number in range(len(given))))
+    numbered_frame = frame.toDF(*(f"_{number}" for number in range(len(columns))))
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            for table in function(from_spark(pa.Table.from_batches([batch]).rename_columns(given.names), given)):
+            for table in function(from_spark(pa.Table.from_batches([batch]).rename_columns(columns.names), columns)):
                 yield from to_spark(table.cast(schema)).combine_chunks().to_batches()
 
-    return keep_parents(numbered.mapInArrow(pieces, spark_schema(schema)), frame)
+    return keep_parents(numbered_frame.mapInArrow(pieces, spark_schema(schema)), frame)
 
 
 def run_select(
@@ -147,8 +147,8 @@ def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
     travelling = to_spark(table)
     pieces = [_compact_buffers(piece) for piece in travelling.to_batches() if piece.num_rows]
     whole = pa.Table.from_batches(pieces, travelling.schema) if pieces else travelling.schema.empty_table()
-    made: DataFrame = spark.createDataFrame(whole, spark_schema(table.schema))
-    return made.coalesce(spark.sparkContext.defaultParallelism)
+    frame: DataFrame = spark.createDataFrame(whole, spark_schema(table.schema))
+    return frame.coalesce(spark.sparkContext.defaultParallelism)
 
 
 def _compact_buffers(piece: pa.RecordBatch) -> pa.RecordBatch:

@@ -43,23 +43,24 @@ class ForeignDeleteTask:
         pieces = [batch.rename_columns(self.names) for batch in batches]
         if not pieces:
             return
-        given = pa.Table.from_batches(pieces)
-        changes = given.take(pc.sort_indices(given[ARRIVAL]))
+        inputs = pa.Table.from_batches(pieces)
+        changes = inputs.take(pc.sort_indices(inputs[ARRIVAL]))
         owners = find_owners(changes, self.plan)
-        decided = [
-            (changes[ARRIVAL][i].as_py(), whose is RowOwner.OTHERS)
-            for i, whose in owners.items()
-            if whose is not RowOwner.ITS_OWN
+        decisions = [
+            (changes[ARRIVAL][i].as_py(), owner is RowOwner.OTHERS)
+            for i, owner in owners.items()
+            if owner is not RowOwner.ITS_OWN
         ]
         schema = pa.schema([(ARRIVAL, pa.int64()), (OTHERS, pa.bool_())])
-        rows, others = [row for row, _ in decided], [is_others for _, is_others in decided]
+        rows, others = [row for row, _ in decisions], [is_others for _, is_others in decisions]
         yield pa.record_batch([pa.array(rows, pa.int64()), pa.array(others, pa.bool_())], schema=schema)
 
 
 def is_doubtful(names: Sequence[str]) -> Column:
     """See `arrow.key_change.is_doubtful`."""
-    given = sf.array_compact(sf.array(*(sf.when(column(n).isNotNull(), sf.lit(n)) for n in names)).cast("array<string>"))
-    return sf.coalesce(column(KEY_CHANGE_DELETE) & sf.arrays_overlap(column(UNCHANGED), given), sf.lit(False))
+    marks = [sf.when(column(n).isNotNull(), sf.lit(n)) for n in names]
+    present_names = sf.array_compact(sf.array(*marks).cast("array<string>"))
+    return sf.coalesce(column(KEY_CHANGE_DELETE) & sf.arrays_overlap(column(UNCHANGED), present_names), sf.lit(False))
 
 
 def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
@@ -73,18 +74,17 @@ def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
     names = (ARRIVAL, *list_owner_columns(plan))
     changes = marked.filter((column(OUTCOME) == KEPT) & (column(OP) != Op.TRUNCATE.value))
     # Spark would interpret quotes and dots in column names.
-    given = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
+    owner_rows = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
     keys = [f"_{names.index(key)}" for key in plan.table.keys]
     schema = StructType([StructField(ARRIVAL, LongType()), StructField(OTHERS, BooleanType())])
-    decided = given.repartition(*keys).mapInArrow(ForeignDeleteTask(plan, names).run, schema)
-    joined = marked.join(decided, ARRIVAL, "left")
-    made = {
+    decisions = owner_rows.repartition(*keys).mapInArrow(ForeignDeleteTask(plan, names).run, schema)
+    joined_changes = marked.join(decisions, ARRIVAL, "left")
+    replacements = {
         KEY_CHANGE_DELETE: sf.when(~column(OTHERS), sf.lit(True)),
         OUTCOME: sf.when(column(OTHERS), sf.lit(BELOW)).otherwise(column(OUTCOME)),
     }
-    return keep_parents(
-        joined.select([made.get(n, column(n)).alias(n, metadata=marked.schema[n].metadata) for n in marked.columns]), marked
-    )
+    columns = [replacements.get(n, column(n)).alias(n, metadata=marked.schema[n].metadata) for n in marked.columns]
+    return keep_parents(joined_changes.select(columns), marked)
 
 
 def drop_foreign_deletes(
@@ -94,11 +94,11 @@ def drop_foreign_deletes(
     rejects."""
     if not (facts.has_key_changes and asks_target(plan)):
         return rows, 0, None
-    left, others = _split_rows(plan, rows, related, doubtful=False)
+    remaining_rows, others = _split_rows(plan, rows, related, doubtful=False)
     if not facts.has_doubtful_deletes:
-        return left, others.count(), None
-    decided, ambiguous = _split_rows(plan, left, related, doubtful=True)
-    return decided, others.count(), ambiguous.withColumn(ERROR, sf.lit(str(AMBIGUOUS_DELETE)))
+        return remaining_rows, others.count(), None
+    certain_rows, ambiguous = _split_rows(plan, remaining_rows, related, doubtful=True)
+    return certain_rows, others.count(), ambiguous.withColumn(ERROR, sf.lit(str(AMBIGUOUS_DELETE)))
 
 
 def _split_rows(plan: ApplyPlan, rows: DataFrame, related: DataFrame, *, doubtful: bool) -> tuple[DataFrame, DataFrame]:

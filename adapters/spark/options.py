@@ -25,7 +25,7 @@ FIXED: Mapping[str, str] = {
 
 def find_wrong_options(names: Iterable[str]) -> Sequence[WrongOption]:
     """`ports.runtime.OptionsCheck` for the session's options."""
-    return [found for name in sorted(names) if (found := _check_option(name)) is not None]
+    return [problem for name in sorted(names) if (problem := _check_option(name)) is not None]
 
 
 def _check_option(name: str) -> WrongOption | None:

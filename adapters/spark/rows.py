@@ -83,17 +83,17 @@ class SparkWatermarkResult:
 
 def filter_late(frame: DataFrame, write: Write[Any], state: LaneState) -> SparkWatermarkResult:
     """See `adapters.apply.lane_progress.filter_late`."""
-    plan, late, rejected, duplicates = write.plan, None, 0, 0
+    plan, late, rejected_count, duplicates = write.plan, None, 0, 0
     if plan.watermark is None:
         return SparkWatermarkResult(frame)
     # In arrival order, which is the physical order.
     rows = keep_parents(frame.withColumn(ARRIVAL, sf.monotonically_increasing_id()), frame)
     if can_be_late(plan, write.folded.facts, state):
-        rows, late, rejected = _split_late(rows, write, state)
+        rows, late, rejected_count = _split_late(rows, write, state)
     if plan.table.sequence:
         rows, duplicates = _drop_duplicates(rows, write, state)
-    known = keep_parents(rows.select([column(name) for name in frame.columns]), rows)
-    return SparkWatermarkResult(known, late, rejected, duplicates)
+    timely_rows = keep_parents(rows.select([column(name) for name in frame.columns]), rows)
+    return SparkWatermarkResult(timely_rows, late, rejected_count, duplicates)
 
 
 def _split_late(rows: DataFrame, write: Write[Any], state: LaneState) -> tuple[DataFrame, DataFrame, int]:
@@ -126,15 +126,15 @@ def _drop_duplicates(rows: DataFrame, write: Write[Any], state: LaneState) -> tu
 
 def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFrame:
     """The rows frame with the columns of `adapters.apply.rows_frame.to_rows`, in Spark's types."""
-    made = _computed_columns(plan, applied_at)
-    made |= {stored: column(sent) for stored, sent in copied_columns(plan).items()}
-    made |= {c.name: sf.lit(None).cast(spark_type(c.type)) for c in plan.target if c.name in end_columns(plan)}
+    extra = _computed_columns(plan, applied_at)
+    extra |= {stored: column(sent) for stored, sent in copied_columns(plan).items()}
+    extra |= {c.name: sf.lit(None).cast(spark_type(c.type)) for c in plan.target if c.name in end_columns(plan)}
     clears = plan.truncates and not plan.has_column_versions
     rows = folded.filter(column(change.OP) != change.Op.TRUNCATE.value) if clears else folded
     needed = _needed_names() if plan.table.ignore_null or plan.soft_deletes else column(change.UNCHANGED)
     columns = [
         column(change.OP),
-        *(made.get(c.name, column(c.name)).alias(c.name) for c in plan.target),
+        *(extra.get(c.name, column(c.name)).alias(c.name) for c in plan.target),
         needed.alias(change.UNCHANGED),
         column(change.RESET),
         *_old_key_columns(plan),
@@ -151,34 +151,34 @@ def _needed_names() -> Column:
 
 
 def _computed_columns(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
-    made = {
+    columns = {
         EVENT_ID: sf.concat_ws("-", *(column(name).cast("string") for name in change.RECORD_POSITION)),
         CDC_APPLIED_AT: sf.timestamp_micros(sf.lit(round(applied_at.timestamp() * 1_000_000))),
         **(_mark_columns() if plan.soft_deletes else {}),
     }
     start = get_start_type(plan.table) if plan.history else None
     if start is not None:
-        made[START_AT] = value_expression(column(change.sequence_columns(1)[0]), start)
-    return made
+        columns[START_AT] = value_expression(column(change.sequence_columns(1)[0]), start)
+    return columns
 
 
 def _mark_columns() -> dict[str, Column]:
     """See `adapters.apply.rows_frame._mark_columns`."""
     is_delete = column(change.OP) == change.Op.DELETE.value
-    lacking = is_delete & column(change.UNCHANGED).isNotNull()
+    is_incomplete = is_delete & column(change.UNCHANGED).isNotNull()
     return {
-        CDC_DELETED: sf.when(lacking, sf.lit(None).cast("boolean")).otherwise(is_delete),
+        CDC_DELETED: sf.when(is_incomplete, sf.lit(None).cast("boolean")).otherwise(is_delete),
         CDC_DELETED_AT: sf.when(is_delete, column(change.TS)),
     }
 
 
 def _old_key_columns(plan: ApplyPlan) -> list[Column]:
     pairs = zip(plan.table.keys, old_key_columns(plan), strict=True)
-    moved = [(sf.expr(f"{quote_name(change.OLD_KEY)}.{quote_name(key)}"), key, old) for key, old in pairs]
+    old_keys = [(sf.expr(f"{quote_name(change.OLD_KEY)}.{quote_name(key)}"), key, old) for key, old in pairs]
     if not can_have_foreign_deletes(plan):
-        return [before.alias(old) for before, _, old in moved]
+        return [before.alias(old) for before, _, old in old_keys]
     return [
-        sf.when(column(change.KEY_CHANGE_DELETE), column(key)).otherwise(before).alias(old) for before, key, old in moved
+        sf.when(column(change.KEY_CHANGE_DELETE), column(key)).otherwise(before).alias(old) for before, key, old in old_keys
     ]
 
 
@@ -190,14 +190,14 @@ NAMES = "{names}"
 def incomplete_reason() -> Column:
     """The reason why a row cannot be completed, with the text of `sql.reconcile.missing_values_reject`."""
     before, after = str(missing_values_reject([NAMES])).split(NAMES)
-    named = sf.concat(sf.lit(before), sf.array_join(column(change.UNCHANGED), ", "), sf.lit(after))
-    return sf.when(sf.size(column(change.UNCHANGED)) == 0, sf.lit(str(missing_values_reject([])))).otherwise(named)
+    reason = sf.concat(sf.lit(before), sf.array_join(column(change.UNCHANGED), ", "), sf.lit(after))
+    return sf.when(sf.size(column(change.UNCHANGED)) == 0, sf.lit(str(missing_values_reject([])))).otherwise(reason)
 
 
-def to_rejects(*rejected: DataFrame | None) -> DataFrame | None:
+def to_rejects(*rejected_frames: DataFrame | None) -> DataFrame | None:
     """The positions of rejected rows, with `_error`; None when there are none."""
     columns = [column(name) for name in (*change.RECORD_POSITION, change.ERROR)]
-    frames = [frame for frame in rejected if frame is not None]
+    frames = [frame for frame in rejected_frames if frame is not None]
     if not frames:
         return None
     return keep_parents(reduce(DataFrame.unionAll, [frame.select(columns) for frame in frames]), *frames)

@@ -81,10 +81,10 @@ class LazySession:
     @cached_property
     def spark(self) -> SparkSession:
         """Raises ConfigProblem as `configure_store`."""
-        made = open_session(self._options, self._stores)
+        session = open_session(self._options, self._stores)
         for folder, storage in self._reached:
-            configure_store(made, folder, storage)
-        return made
+            configure_store(session, folder, storage)
+        return session
 
 
 def split_options(options: AdapterOptions | Mapping[str, Any]) -> tuple[Any, SparkSession]:
@@ -120,9 +120,9 @@ def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> S
         raise ConfigProblem(f"spark option {problem.name} {problem.problem}", next_step=f"{problem.next_step.capitalize()}.")
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
     _choose_python(options.get("spark.pyspark.python"))
-    given = {name: str(value) for name, value in options.items()}
-    local = _is_local(given.get("spark.master", DEFAULTS["spark.master"]))
-    settings = {**DEFAULTS, **(LOCAL if local else {}), **given, **FIXED}
+    user_settings = {name: str(value) for name, value in options.items()}
+    local = _is_local(user_settings.get("spark.master", DEFAULTS["spark.master"]))
+    settings = {**DEFAULTS, **(LOCAL if local else {}), **user_settings, **FIXED}
     quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings[JAVA_OPTIONS] = f"{quiet} {TO_STDERR} {settings.get(JAVA_OPTIONS, '')}".strip()
     if local or HERE in settings["spark.master"]:
@@ -131,9 +131,9 @@ def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> S
     builder = SparkSession.builder.config("spark.jars", jars)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    made: SparkSession = builder.getOrCreate()
-    _ship_code(made)
-    return made
+    session: SparkSession = builder.getOrCreate()
+    _ship_code(session)
+    return session
 
 
 def _choose_python(python: object) -> None:

@@ -47,10 +47,10 @@ class SparkTableWriter(DeltaRsTableWriter):
             super().add_columns(table, columns)
             return
         _ = self._session.spark  # toDDL needs the session.
-        added = spark_schema(columns)
-        if any("timestamp_ntz" in field.dataType.simpleString() for field in added):
+        added_fields = spark_schema(columns)
+        if any("timestamp_ntz" in field.dataType.simpleString() for field in added_fields):
             self.set_properties(table, {"delta.feature.timestampNtz": "supported"})
-        self._alter_table(table, f"ADD COLUMNS ({added.toDDL()})")
+        self._alter_table(table, f"ADD COLUMNS ({added_fields.toDDL()})")
 
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
         if is_clustered(table):
@@ -79,7 +79,7 @@ class SparkTableWriter(DeltaRsTableWriter):
         """For a clustered table by the executors, in one job."""
         by_delta_rs = super().replace_with(source, columns, partitions)
         types = spark_schema(pa.schema([target.field for target in columns]))
-        wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
+        wanted = [column(k.old_name).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
 
         def replace(snapshot: DeltaTable, attempt: Attempt) -> None:
             if not is_clustered(snapshot):
@@ -108,9 +108,9 @@ class SparkTableWriter(DeltaRsTableWriter):
         else:
             super().commit_nothing(snapshot, attempt)
 
-    def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
+    def remove_purged(self, plan: ApplyPlan, horizon: DeleteHorizon) -> Operation:
         """By Spark, which supports deletion vectors."""
-        return delete_stage(self._session, purged_condition(plan, SPARK, gone))
+        return delete_stage(self._session, purged_condition(plan, SPARK, horizon))
 
     def remove_key(self, row: pa.Table) -> Operation:
         """Deletion vectors are not enough: the rows would stay in their files."""
@@ -169,5 +169,5 @@ class SparkTableWriter(DeltaRsTableWriter):
 def _column_values(target: TargetColumn) -> Column:
     """The values of a rewritten column."""
     if not target.emptied:
-        return column(target.was)
-    return when(column(target.while_null).isNotNull(), column(target.was)) if target.while_null else lit(None)
+        return column(target.old_name)
+    return when(column(target.while_null).isNotNull(), column(target.old_name)) if target.while_null else lit(None)

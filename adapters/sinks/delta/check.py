@@ -32,10 +32,10 @@ class DeltaCheck:
     def diagnose(self) -> Sequence[Diagnosis]:
         try:
             lake = LakeOptions.from_options(self._options).lake
-            found = (
+            diagnoses = (
                 self._check_folder(lake.root) if isinstance(lake.root, LocalFolder) else check_store(self._name, lake.root)
             )
-            return [*found, *self._check_second_writers(lake)]
+            return [*diagnoses, *self._check_second_writers(lake)]
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
 

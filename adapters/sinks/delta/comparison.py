@@ -105,17 +105,17 @@ class DeltaTargetSnapshot:
         """The result of a query over `CURRENT`: the current rows, or those that match a condition. With `needed`, they have
         only these columns of the target. `within`: a range outside of which no row matters."""
         schema = self.columns
-        stored = dict(zip(schema.names, read_schema(self.table).names, strict=True))
+        stored_names = dict(zip(schema.names, read_schema(self.table).names, strict=True))
         condition = condition or current_rows_condition(DUCKDB, self.lane, schema.names)
         names = [n for n in schema.names if needed is None or n in needed or DUCKDB.quote_name(n) in condition]
-        predicate = None if within is None else render_range(stored[within.column], within)
-        scan = pa.RecordBatchReader.from_stream(self.table.scan([stored[name] for name in names], predicate))
-        renamed = pa.schema([field.with_name(name) for field, name in zip(scan.schema, names, strict=True)])
-        batches = pa.RecordBatchReader.from_batches(renamed, (batch.rename_columns(names) for batch in scan))
+        predicate = None if within is None else render_range(stored_names[within.column], within)
+        scan = pa.RecordBatchReader.from_stream(self.table.scan([stored_names[name] for name in names], predicate))
+        renamed_schema = pa.schema([field.with_name(name) for field, name in zip(scan.schema, names, strict=True)])
+        batches = pa.RecordBatchReader.from_batches(renamed_schema, (batch.rename_columns(names) for batch in scan))
         with translate_missing_files(self.lane.into, self.table):
             self.session.register(ROWS, batches)
-            found = self.session.sql(f"WITH {CURRENT} AS (SELECT * FROM {ROWS} WHERE {condition}) {query}").to_arrow_table()
-        return found.cast(schema) if needed is None else found
+            rows = self.session.sql(f"WITH {CURRENT} AS (SELECT * FROM {ROWS} WHERE {condition}) {query}").to_arrow_table()
+        return rows.cast(schema) if needed is None else rows
 
 
 def _render_where(where: Expr | None) -> str:

@@ -113,18 +113,18 @@ class DeltaDeadLetters:
             if not has_table(self._path):
                 return []
             table = self._check_table(DeltaTable(str(self._path)))
-            there = [name for name in SCHEMA.names if name in read_schema(table).names]
-            rows = pa.RecordBatchReader.from_stream(table.scan(columns=there)).read_all()
+            names = [name for name in SCHEMA.names if name in read_schema(table).names]
+            rows = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
         order = [("last_seen", "descending"), ("event_id", "ascending"), ("lane", "ascending")]
-        newest = rows.cast(pa.schema([SCHEMA.field(name) for name in there])).sort_by(order)
-        found = (_to_letter(row) for batch in newest.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
-        chosen: list[DeadLetter] = []
-        for letter in found:
-            if limit is not None and len(chosen) >= limit:
+        newest = rows.cast(pa.schema([SCHEMA.field(name) for name in names])).sort_by(order)
+        letters = (_to_letter(row) for batch in newest.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
+        matches: list[DeadLetter] = []
+        for letter in letters:
+            if limit is not None and len(matches) >= limit:
                 break
             if which.is_match(letter):
-                chosen.append(letter)
-        return chosen
+                matches.append(letter)
+        return matches
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
         with translate_errors(NAME):
@@ -134,8 +134,8 @@ class DeltaDeadLetters:
             names = [name for name in (*GROUP, "state") if name in read_schema(table).names]
             rows = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
         rows = rows.cast(pa.schema([SCHEMA.field(name) for name in names]))
-        grouped = rows.filter(pc.equal(rows["state"], OPEN)).group_by(names[:-1]).aggregate([([], "count_all")]).to_pylist()
-        return {DeadLetterGroup(*(row.get(name) or "" for name in GROUP)): row["count_all"] for row in grouped}
+        groups = rows.filter(pc.equal(rows["state"], OPEN)).group_by(names[:-1]).aggregate([([], "count_all")]).to_pylist()
+        return {DeadLetterGroup(*(row.get(name) or "" for name in GROUP)): row["count_all"] for row in groups}
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         marked = [replace(letter, state=state) for letter in letters]
@@ -204,10 +204,10 @@ class DeltaDeadLetters:
         if not has_table(self._path):
             create_table(self._path, NAME, COLUMNS, settings={STATISTICS: "event_id,last_seen"}, partition_by=[])
         table = self._check_table(DeltaTable(str(self._path)))
-        known = read_schema(table).names
-        lacking = [c for c in COLUMNS if c.name not in known]
-        if lacking:
-            DeltaRsTableWriter().add_columns(table, pa.schema([(c.name, c.type) for c in lacking]))
+        stored_names = read_schema(table).names
+        missing = [c for c in COLUMNS if c.name not in stored_names]
+        if missing:
+            DeltaRsTableWriter().add_columns(table, pa.schema([(c.name, c.type) for c in missing]))
             table = DeltaTable(str(self._path))
         return table
 
@@ -233,17 +233,17 @@ def _create_merger(table: DeltaTable, rows: pa.Table, on: str) -> TableMerger:
 
 
 def _to_letter(row: dict[str, Any]) -> DeadLetter:
-    known = {name: value for name, value in row.items() if value is not None or name not in UNKNOWN}
-    return DeadLetter(**known)
+    fields = {name: value for name, value in row.items() if value is not None or name not in UNKNOWN}
+    return DeadLetter(**fields)
 
 
 def _drop_duplicates(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
     """One dead letter per (event_id, lane), with the sum of the attempts."""
     distinct: dict[tuple[str, str], DeadLetter] = {}
     for letter in letters:
-        known = distinct.get((letter.event_id, letter.lane))
-        if known is not None:
-            attempts = known.attempts + letter.attempts
-            letter = replace(letter, first_seen=known.first_seen, attempts=attempts)  # noqa: PLW2901
+        earlier_letter = distinct.get((letter.event_id, letter.lane))
+        if earlier_letter is not None:
+            attempts = earlier_letter.attempts + letter.attempts
+            letter = replace(letter, first_seen=earlier_letter.first_seen, attempts=attempts)  # noqa: PLW2901
         distinct[letter.event_id, letter.lane] = letter
     return list(distinct.values())

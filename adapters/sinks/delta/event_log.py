@@ -73,12 +73,12 @@ class LogTable(LaneSink[F]):
 
     policies = POLICIES
 
-    def __init__(self, lake: Lake, stages: WriteStages, said: LakeOptions) -> None:
+    def __init__(self, lake: Lake, stages: WriteStages, options: LakeOptions) -> None:
         self._lake = lake
         self._name = lake.root.name
         writer = DeltaRsTableWriter()
         writer.compacted = IN_BATCHES
-        every, vacuum = said.compact_every, said.vacuum
+        every, vacuum = options.compact_every, options.vacuum
         super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=every, vacuum=vacuum, writer=writer))
 
     @property
@@ -97,18 +97,18 @@ class LogTable(LaneSink[F]):
         refuse_options(lane)
         columns = (*plan.target, Column(DAY, pa.date32()))
         with translate_errors(self._name):
-            held = self._lanes.hold(lane)
+            delta_lane = self._lanes.hold(lane)
             if not has_table(self._lake.root):
                 create_table(self._lake.root, self._name, columns, settings=SETTINGS, partition_by=PARTITIONED_BY)
-                held.drop_snapshot()
-            table = held.newest()
+                delta_lane.drop_snapshot()
+            table = delta_lane.newest()
             refuse_unsafe(table, self._name, columns)
             if missing := find_missing_columns(table, self._name, columns):
                 DeltaRsTableWriter().add_columns(table, missing)
-                held.drop_snapshot()
+                delta_lane.drop_snapshot()
             if table.metadata().configuration.get(APPEND_ONLY) != "true":
                 table.alter.set_table_properties({APPEND_ONLY: "true"})
-                held.drop_snapshot()
+                delta_lane.drop_snapshot()
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
         with translate_errors(self._name):
@@ -136,12 +136,12 @@ class LogTable(LaneSink[F]):
                 return {}
             mine = set(list_topics(self.state(lane)))
             wanted = Position({place: end for place, end in below.items() if place.topic in mine})
-            found = find_cuts(open_table(self._lake.root), wanted, came_before)
-        if found:
-            self._lanes.run_exclusive(lane, partial(_commit_operation, operation=allow_deletes(LogTruncation(found))))
+            cuts = find_cuts(open_table(self._lake.root), wanted, came_before)
+        if cuts:
+            self._lanes.run_exclusive(lane, partial(_commit_operation, operation=allow_deletes(LogTruncation(cuts))))
         with translate_errors(self._name):
             vacuum_files(open_table(self._lake.root), None)
-        return found
+        return cuts
 
     def end_versions(self, lane: Lane) -> str:  # noqa: ARG002  (the table is of all lanes)
         with translate_errors(self._name):
@@ -186,9 +186,9 @@ class DeltaEventLog(LogTable[pa.Table]):
     frame = pa.Table
 
     def __init__(self, options: EventLogSettings | Mapping[str, Any]) -> None:
-        said = LakeOptions.from_settings(EventLogSettings.read(options))
-        lake = said.lake
-        super().__init__(lake, _LogAppend(lake.root), said)
+        lake_options = LakeOptions.from_settings(EventLogSettings.read(options))
+        lake = lake_options.lake
+        super().__init__(lake, _LogAppend(lake.root), lake_options)
 
 
 class LogClearing:
@@ -226,8 +226,8 @@ class _LogAppend(LogClearing):
         return StagedWrite(append_stage(rows) if rows.num_rows else None, replace(state), counts, to_rejects(frame, unfit))
 
 
-def _commit_operation(held: DeltaLane, operation: Operation) -> None:
-    held.record_state(held.state(), operation)
+def _commit_operation(delta_lane: DeltaLane, operation: Operation) -> None:
+    delta_lane.record_state(delta_lane.state(), operation)
 
 
 def blank_records(event_ids: Sequence[str], error: str, columns: Iterable[str]) -> Operation:
@@ -289,8 +289,8 @@ def _read_ends(snapshot: DeltaTable) -> Position:
     """The offset after the last record of each partition."""
     ends: dict[TopicPartition, int] = {}
     for batch in pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(RAW_RECORD_POSITION))):
-        found = pa.table(batch).group_by(["topic", "partition"]).aggregate([("offset", "max")])
-        for row in found.to_pylist():
+        last_offsets = pa.table(batch).group_by(["topic", "partition"]).aggregate([("offset", "max")])
+        for row in last_offsets.to_pylist():
             place = TopicPartition(row["topic"], row["partition"])
             ends[place] = max(ends.get(place, 0), row["offset_max"] + 1)
     return Position(ends)

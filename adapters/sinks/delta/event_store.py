@@ -63,9 +63,9 @@ class DeltaEventStore:
     """
 
     def __init__(self, options: EventStoreSettings | Mapping[str, Any], writer: TableWriter | None = None) -> None:
-        said = LakeOptions.from_settings(EventStoreSettings.read(options))
-        self._path: Folder = said.lake.root
-        self._upkeep = TableMaintenance(said.compact_every, writer)
+        lake_options = LakeOptions.from_settings(EventStoreSettings.read(options))
+        self._path: Folder = lake_options.lake.root
+        self._upkeep = TableMaintenance(lake_options.compact_every, writer)
         self._turn = threading.RLock()
         self._table: DeltaTable | None = None
         self._heads: dict[Aggregate, AggregateHead] = {}
@@ -113,18 +113,18 @@ class DeltaEventStore:
         """One commit of all events on one snapshot. Raises CommitFailedError when another writer committed first."""
         table = self._take_snapshot()
         before = table.version()
-        known = find_known_events(table, events, self._heads)
-        done = number_events(events, known, datetime.now(UTC))
-        new = select_new(done)
+        stored_events = find_known_events(table, events, self._heads)
+        appended_events = number_events(events, stored_events, datetime.now(UTC))
+        new = select_new(appended_events)
         if new:
             transaction = next_transaction(table)
             self._write(table, events_to_rows(new), transaction)
             self._upkeep.after_commit(table, transaction.version)
         # The snapshot may already contain commits of others.
-        alone = table.version() == before + bool(new) and len(known.heads) < MOST_HEADS
-        self._heads = {**known.heads, **find_heads(new)} if alone else {}
+        alone = table.version() == before + bool(new) and len(stored_events.heads) < MOST_HEADS
+        self._heads = {**stored_events.heads, **find_heads(new)} if alone else {}
         self._table = table
-        return done
+        return appended_events
 
     def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
         """Appends the rows in one durable commit to exactly this snapshot, which is current afterwards.
@@ -141,10 +141,10 @@ class DeltaEventStore:
         all are stored."""
         if not has_table(self._path):
             raise translate_error(error, NAME) from error
-        stored = find_known_events(self._open_table(), [prepare_retry(new) for new in events], {}).stored
-        if any(new.event_id not in stored for new in events):
+        stored_events = find_known_events(self._open_table(), [prepare_retry(new) for new in events], {}).stored
+        if any(new.event_id not in stored_events for new in events):
             raise translate_error(error, NAME) from error
-        return [AppendedEvent(stored[new.event_id], is_new=True) for new in events]
+        return [AppendedEvent(stored_events[new.event_id], is_new=True) for new in events]
 
     def _take_snapshot(self) -> DeltaTable:
         """The newest snapshot. It is removed here, because a failure makes it invalid."""
@@ -210,8 +210,8 @@ def prepare_table(path: Folder) -> DeltaTable:
 
 def check_table(table: DeltaTable) -> DeltaTable:
     """The table. Raises ConfigProblem when it is not an event table, or is not append-only."""
-    there = {f.name: f.type for f in read_schema(table)}
-    if any(there.get(c.name) != c.type for c in COLUMNS) or table.metadata().partition_columns != PARTITIONED_BY:
+    types = {f.name: f.type for f in read_schema(table)}
+    if any(types.get(c.name) != c.type for c in COLUMNS) or table.metadata().partition_columns != PARTITIONED_BY:
         raise ConfigProblem(
             "the folder of the events holds another table", next_step="Name a folder of their own under `event_store`."
         )
@@ -231,18 +231,18 @@ def next_transaction(table: DeltaTable) -> Transaction:
 
 def find_known_events(table: DeltaTable, events: Sequence[NewEvent], before: dict[Aggregate, AggregateHead]) -> StoredEvents:
     """The stored events and heads of the snapshot for these events. `before`: heads that are already known."""
-    asked = {new.event_id for new in events if not new.has_new_id}
+    event_ids = {new.event_id for new in events if not new.has_new_id}
     missing = {new.aggregate for new in events} - before.keys()
-    return StoredEvents({e.event_id: e for e in _read_by_ids(table, asked)}, {**before, **read_heads(table, missing)})
+    return StoredEvents({e.event_id: e for e in _read_by_ids(table, event_ids)}, {**before, **read_heads(table, missing)})
 
 
 def _read_by_ids(table: DeltaTable, ids: set[str]) -> list[Event]:
     if not ids:
         return []
-    few = _in_condition("event_id", ids) if len(ids) <= MOST_NAMED else None
+    condition = _in_condition("event_id", ids) if len(ids) <= MOST_NAMED else None
     wanted = pa.array(sorted(ids), pa.string())
-    found = [b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, SCHEMA.names, few)]
-    return rows_to_events(found)
+    batches = [b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, SCHEMA.names, condition)]
+    return rows_to_events(batches)
 
 
 def find_stored_ids(table: DeltaTable, ids: set[str]) -> set[str]:
@@ -252,8 +252,8 @@ def find_stored_ids(table: DeltaTable, ids: set[str]) -> set[str]:
     first, last = text_literal(min(ids)), text_literal(max(ids))
     where = _in_condition("event_id", ids) if len(ids) <= MOST_NAMED else f'"event_id" >= {first} AND "event_id" <= {last}'
     wanted = pa.array(sorted(ids), pa.string())
-    found = (b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, ["event_id"], where))
-    return {event_id for batch in found for event_id in batch["event_id"].to_pylist()}
+    batches = (b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, ["event_id"], where))
+    return {event_id for batch in batches for event_id in batch["event_id"].to_pylist()}
 
 
 def read_heads(table: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, AggregateHead]:
@@ -266,15 +266,15 @@ def read_heads(table: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate,
         where += f" AND {_in_condition('aggregate_id', ids)}"
     wanted = pa.array(sorted(ids), pa.string())
     columns = ["aggregate_type", "aggregate_id", "event_version", "created_at"]
-    found = [b.filter(pc.is_in(b["aggregate_id"], wanted)) for b in _scan(table, columns, where)]
-    if not found:
+    batches = [b.filter(pc.is_in(b["aggregate_id"], wanted)) for b in _scan(table, columns, where)]
+    if not batches:
         return dict.fromkeys(aggregates, AggregateHead())
-    last = pa.table(pa.Table.from_batches(found)).group_by(columns[:2])
+    last = pa.table(pa.Table.from_batches(batches)).group_by(columns[:2])
     rows = last.aggregate([("event_version", "max"), ("created_at", "max")]).to_pylist()
-    there = {
+    heads = {
         (r["aggregate_type"], r["aggregate_id"]): AggregateHead(r["event_version_max"], r["created_at_max"]) for r in rows
     }
-    return {aggregate: there.get(aggregate, AggregateHead()) for aggregate in aggregates}
+    return {aggregate: heads.get(aggregate, AggregateHead()) for aggregate in aggregates}
 
 
 def read_events(
@@ -284,8 +284,8 @@ def read_events(
     where = _in_condition("aggregate_type", {aggregate_type})
     if aggregate_id is not None:
         where += f" AND {_in_condition('aggregate_id', {aggregate_id})}"
-    found = sort_events(rows_to_events(_scan(table, SCHEMA.names, where)))
-    return [event for event in found if until is None or event.created_at <= until][:limit]
+    events = sort_events(rows_to_events(_scan(table, SCHEMA.names, where)))
+    return [event for event in events if until is None or event.created_at <= until][:limit]
 
 
 def events_to_rows(events: Iterable[Event]) -> pa.Table:
@@ -309,8 +309,8 @@ def _to_event(row: dict[str, Any]) -> Event:
 
 def _scan(table: DeltaTable, columns: Sequence[str], where: str | None) -> Iterable[pa.RecordBatch]:
     reader = pa.RecordBatchReader.from_stream(table.scan(columns=list(columns), predicate=where))
-    kept = pa.schema([SCHEMA.field(name) for name in columns])
-    return (batch.select(columns).cast(kept) for batch in reader if batch.num_rows)
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    return (batch.select(columns).cast(schema) for batch in reader if batch.num_rows)
 
 
 def _in_condition(column: str, values: set[str]) -> str:
@@ -347,11 +347,11 @@ class EventLanes(LaneSink[F]):
         refuse_policy(lane, plan, POLICIES)
         refuse_options(lane)
         with translate_errors(NAME):
-            held = self._lanes.hold(lane)
+            delta_lane = self._lanes.hold(lane)
             if not has_table(self._lake.root):
                 prepare_table(self._lake.root)
-                held.drop_snapshot()
-            check_table(held.newest())
+                delta_lane.drop_snapshot()
+            check_table(delta_lane.newest())
 
 
 class DeltaEventLanes(EventLanes[pa.Table]):
@@ -361,8 +361,9 @@ class DeltaEventLanes(EventLanes[pa.Table]):
 
     def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
         settings = EventStoreSettings.read(options)
-        said = LakeOptions.from_settings(settings)
-        super().__init__(said.lake, EventNumbering(said.lake.root, settings.limits), said.compact_every)
+        lake_options = LakeOptions.from_settings(settings)
+        lake = lake_options.lake
+        super().__init__(lake, EventNumbering(lake.root, settings.limits), lake_options.compact_every)
 
 
 class EventNumbering:
@@ -379,10 +380,10 @@ class EventNumbering:
         position = Position() if write.out_of_band else state.position
         frame, trimmed = drop_applied(write.folded.frame, position)
         events, rejects = read_new_events(frame, self._limits)
-        there = find_stored_ids(snapshot, {one.event_id for one in events})
-        missing = [one for one in events if one.event_id not in there]
-        known = StoredEvents(heads=self._read_heads(snapshot, {one.aggregate for one in missing}))
-        new = select_new(number_events(missing, known, datetime.now(UTC)))
+        stored_ids = find_stored_ids(snapshot, {one.event_id for one in events})
+        missing = [one for one in events if one.event_id not in stored_ids]
+        stored_events = StoredEvents(heads=self._read_heads(snapshot, {one.aggregate for one in missing}))
+        new = select_new(number_events(missing, stored_events, datetime.now(UTC)))
         duplicates = trimmed + len(events) - len(new)
         counts = Counts(applied=len(new), duplicate=duplicates, rejected=rejects.num_rows)
         return StagedWrite(self._append_operation(new) if new else None, state, counts, rejects)
@@ -410,8 +411,8 @@ class EventNumbering:
             sync_table(self._root, snapshot)
             # The snapshot may already contain commits of others.
             alone = snapshot.version() == before + 1
-            kept = self._heads if self._seen == before else {}
-            self._heads, self._seen = ({**kept, **find_heads(events)}, before + 1) if alone else ({}, None)
+            heads = self._heads if self._seen == before else {}
+            self._heads, self._seen = ({**heads, **find_heads(events)}, before + 1) if alone else ({}, None)
 
         return append
 

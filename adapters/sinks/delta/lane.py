@@ -206,8 +206,8 @@ class DeltaLane:
     def set_properties(self, wanted: Mapping[str, str]) -> None:
         """Sets the properties that the table does not have yet."""
         table = self.newest()
-        there = table.metadata().configuration
-        missing = {name: value for name, value in wanted.items() if value is not None and there.get(name) != value}
+        properties = table.metadata().configuration
+        missing = {name: value for name, value in wanted.items() if value is not None and properties.get(name) != value}
         if missing:
             self._writer.set_properties(table, missing)
             self.drop_snapshot()
@@ -223,12 +223,12 @@ class DeltaLane:
     def _take_snapshot(self) -> DeltaTable:
         """The snapshot after the last commit, or the newest one. It is removed here, because a failure makes it
         invalid."""
-        kept = self._snapshots.pop(self._path, None)
-        if kept is None:
+        snapshot = self._snapshots.pop(self._path, None)
+        if snapshot is None:
             return self.newest()
         # Another lane of this table may have left it, with commits of another instance.
-        self._hold.expect(self._log.version(kept))
-        return kept
+        self._hold.expect(self._log.version(snapshot))
+        return snapshot
 
     def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
         state = self._log.state(snapshot) or LaneState()
@@ -342,16 +342,16 @@ class BulkLoad:
 
 def stage_in_parallel(stage: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:
     """`stage` of every slice, in their order, with up to `AT_ONCE` at a time."""
-    coming: deque[tuple[Part, Future[Result]]] = deque()
+    futures: deque[tuple[Part, Future[Result]]] = deque()
     with ThreadPoolExecutor(AT_ONCE, "stage") as pool:
         for part in parts:
-            coming.append((part, pool.submit(stage, part)))
-            if len(coming) > AT_ONCE:
-                done, result = coming.popleft()
-                yield done, result.result()
-        while coming:
-            done, result = coming.popleft()
-            yield done, result.result()
+            futures.append((part, pool.submit(stage, part)))
+            if len(futures) > AT_ONCE:
+                finished_part, result = futures.popleft()
+                yield finished_part, result.result()
+        while futures:
+            finished_part, result = futures.popleft()
+            yield finished_part, result.result()
 
 
 def _read_batches(rows: pa.ipc.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:
@@ -377,17 +377,17 @@ def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]
     columns = {}
     for name, text in key.items():
         rule = lane.row_transforms.column_transforms.get_rule(name)
-        now = lane.row_transforms.column_transforms.get_new_name(name)
-        kept = now if now in schema.names else stored_name(now)
-        if kept not in schema.names:
+        target_name = lane.row_transforms.column_transforms.get_new_name(name)
+        column = target_name if target_name in schema.names else stored_name(target_name)
+        if column not in schema.names:
             raise Fatal(
-                f"table {table} has no column {now!r}, which is needed to find the rows of a key",
+                f"table {table} has no column {target_name!r}, which is needed to find the rows of a key",
                 next_step=f"Load it again with `replicator lanes resync {lane.id}`, or remove it with `replicator drop`.",
             )
-        value = _to_value(make_text_mask(rule.mask)(text) if rule.mask is not None else text, schema.field(kept).type)
+        value = _to_value(make_text_mask(rule.mask)(text) if rule.mask is not None else text, schema.field(column).type)
         if value is None:
             return None
-        columns[kept] = value
+        columns[column] = value
     return pa.table(columns)
 
 
@@ -407,5 +407,4 @@ def _to_value(text: str, kind: pa.DataType) -> pa.Array | None:
 def count_key_rows(snapshot: DeltaTable, row: pa.Table) -> int:
     """The number of rows with that key."""
     names = row.column_names
-    found = lookup_rows(snapshot, names, {name: pc.unique(row[name]) for name in names})
-    return int(found.num_rows)
+    return int(lookup_rows(snapshot, names, {name: pc.unique(row[name]) for name in names}).num_rows)

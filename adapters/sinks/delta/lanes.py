@@ -131,21 +131,21 @@ class DeltaLanes:
         key = _lane_key(lane)
         if key not in self._held:
             upkeep = self._upkeep(TableOptions.from_lane(lane))
-            held = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._snapshots, upkeep=upkeep)
+            delta_lane = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._snapshots, upkeep=upkeep)
             try:
                 with translate_errors(lane.into):
                     refuse_half_dropped(self._lake, lane)
-                    finish_swap(self._lake, held)
+                    finish_swap(self._lake, delta_lane)
             except ReplicatorError:
-                held.close()
+                delta_lane.close()
                 raise
-            self._held[key] = held
+            self._held[key] = delta_lane
         return self._held[key]
 
-    def _upkeep(self, said: TableOptions) -> TableMaintenance:
-        every = self._vacuum.every if said.vacuum_every is None else said.vacuum_every
-        retain = self._vacuum.retain if said.vacuum_retain is None else said.vacuum_retain
-        compact_every = self._compact_every if said.compact_every is None else said.compact_every
+    def _upkeep(self, options: TableOptions) -> TableMaintenance:
+        every = self._vacuum.every if options.vacuum_every is None else options.vacuum_every
+        retain = self._vacuum.retain if options.vacuum_retain is None else options.vacuum_retain
+        compact_every = self._compact_every if options.compact_every is None else options.compact_every
         return TableMaintenance(compact_every, self._writer, VacuumSchedule(every, retain))
 
     def compact(self, lane: Lane) -> CompactionResult | None:
@@ -211,10 +211,10 @@ class DeltaLanes:
         return self._get_prepared(write.lane).load(write, BulkLoad(self._stages, parts, folder), reject)
 
     def _group_by_table(self, writes: Sequence[Write[Any]]) -> list[list[Write[Any]]]:
-        found: dict[Folder, list[Write[Any]]] = {}
+        writes_by_table: dict[Folder, list[Write[Any]]] = {}
         for write in writes:
-            found.setdefault(self._path_of(write.lane), []).append(write)
-        return list(found.values())
+            writes_by_table.setdefault(self._path_of(write.lane), []).append(write)
+        return list(writes_by_table.values())
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """Raises Fatal when the lane has no table yet."""
@@ -224,14 +224,14 @@ class DeltaLanes:
                     f"lane {lane.id} has no table yet, so its position cannot be set",
                     next_step="Start it once; `start_from` of its source says where it begins.",
                 )
-        self._run_briefly(lane, lambda held: held.record_state(state))
+        self._run_briefly(lane, lambda delta_lane: delta_lane.record_state(state))
 
     def reset(self, lane: Lane) -> None:
         """The table stays, with its history."""
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)
-            there = has_table(self._path_of(lane))
-        if there:
+            has_existing_table = has_table(self._path_of(lane))
+        if has_existing_table:
             self._run_briefly(lane, DeltaLane.clear)
 
     def read_remains(self, lane: Lane) -> DeltaLaneRemains:
@@ -246,7 +246,7 @@ class DeltaLanes:
                 return
             remains.refuse_others()
             if remains.find_kind() == "found":
-                self._run_briefly(lane, lambda held: held.record_state(None, remove_rows))
+                self._run_briefly(lane, lambda delta_lane: delta_lane.record_state(None, remove_rows))
                 remains.remove_side_files(forget_deletes)
                 return
             self._release(lane)
@@ -259,21 +259,21 @@ class DeltaLanes:
     def _release(self, lane: Lane) -> None:
         self._snapshots.pop(self._path_of(lane), None)
         self._versions.pop(self._path_of(lane), None)
-        held = self._held.pop(_lane_key(lane), None)
-        if held is not None:
-            held.close()
+        delta_lane = self._held.pop(_lane_key(lane), None)
+        if delta_lane is not None:
+            delta_lane.close()
 
     def close(self) -> None:
         """Releases the locks; may be called twice."""
-        for held in self._held.values():
-            held.close()
+        for delta_lane in self._held.values():
+            delta_lane.close()
         self._held.clear()
 
     def _get_prepared(self, lane: Lane) -> DeltaLane:
-        held = self._held.get(_lane_key(lane))
-        if held is None:
+        delta_lane = self._held.get(_lane_key(lane))
+        if delta_lane is None:
             raise Fatal(f"lane {lane.id} was not prepared")
-        return held
+        return delta_lane
 
     def erase(self, lane: Lane, key: Mapping[str, str], side_table: Folder) -> ErasureResult:
         """See `ports.sink.KeyErasure.erase`, for a lane with its own table. `side_table`: its folder."""
@@ -282,9 +282,9 @@ class DeltaLanes:
             refuse_half_dropped(self._lake, lane)
             if not has_table(path):
                 return ErasureResult()
-        found: list[ErasureResult] = []
-        self._run_briefly(lane, lambda held: found.append(held.erase(key, side_table)))
-        return found[0]
+        results: list[ErasureResult] = []
+        self._run_briefly(lane, lambda delta_lane: results.append(delta_lane.erase(key, side_table)))
+        return results[0]
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision, forget: Callable[[], None]) -> LaneState:
         """See `ports.sink.SinkFeatures.swap`, for lanes with their own tables. `forget`: see `table_swap.swap_tables`."""
@@ -296,10 +296,10 @@ class DeltaLanes:
 
         writer = self._writer or DeltaRsTableWriter()
 
-        def act(held: DeltaLane) -> None:
+        def act(delta_lane: DeltaLane) -> None:
             with translate_errors(lane.into):
                 self._run_briefly(
-                    rebuilt, lambda other: states.append(swap_tables(self._lake, (held, other), judge, writer, forget))
+                    rebuilt, lambda other: states.append(swap_tables(self._lake, (delta_lane, other), judge, writer, forget))
                 )
 
         self._run_briefly(lane, act)
@@ -310,7 +310,7 @@ class DeltaLanes:
         with translate_errors(lane.into):
             self.read_remains(lane).refuse_others()
         writer = self._writer or DeltaRsTableWriter()
-        self._run_briefly(lane, lambda held: restore_lane(self._lake, held, stored, writer))
+        self._run_briefly(lane, lambda delta_lane: restore_lane(self._lake, delta_lane, stored, writer))
 
     def run_exclusive(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
         """Calls `act` with a lane that has a table, as its writer."""
@@ -320,9 +320,9 @@ class DeltaLanes:
         """Calls `act` with the lane under its lock. The lock stays only if the lane was already held."""
         was_held = _lane_key(lane) in self._held
         self._versions.pop(self._path_of(lane), None)
-        held = self.hold(lane)
+        delta_lane = self.hold(lane)
         try:
-            act(held)
+            act(delta_lane)
         finally:
             if not was_held:
                 self._held.pop(_lane_key(lane)).close()
@@ -349,9 +349,9 @@ def refuse_options(lane: Lane) -> None:
 def run_in_parallel(act: Callable[[T], None], items: Sequence[T], at_once: int) -> None:
     """Calls `act` for every item, `at_once` in parallel. All calls have ended when the first error is raised."""
     with ThreadPoolExecutor(at_once) as pool:
-        running = [pool.submit(act, item) for item in items]
-    for done in running:
-        done.result()
+        futures = [pool.submit(act, item) for item in items]
+    for future in futures:
+        future.result()
 
 
 def _lane_key(lane: Lane) -> str:
@@ -431,12 +431,13 @@ class DeltaLaneRemains:
         if kind == "none" and not positions:
             return []
         # The log of a table that existed before still names a dropped lane.
-        stands = kind != "found" or self._has_position()
-        found = {"table": self._table} if stands and kind != "none" else {}
-        found |= {what: folder for what, folder in self._remembered.items() if _has_content(folder)}
-        found |= {"positions": self._positions} if stands and positions else {}
+        has_lane = kind != "found" or self._has_position()
+        folders = {"table": self._table} if has_lane and kind != "none" else {}
+        folders |= {name: folder for name, folder in self._remembered.items() if _has_content(folder)}
+        folders |= {"positions": self._positions} if has_lane and positions else {}
         return [
-            LaneArtifact(what, str(folder), STAYS.get(what, "") if kind == "found" else "") for what, folder in found.items()
+            LaneArtifact(name, str(folder), STAYS.get(name, "") if kind == "found" else "")
+            for name, folder in folders.items()
         ]
 
     def refuse_others(self) -> None:
@@ -497,8 +498,8 @@ class DeltaLaneRemains:
             return None
 
     def _read_remark(self) -> str | None:
-        found: str | None = json.loads(self._positions.load(MARK))[TABLE_ID]
-        return found
+        table_id: str | None = json.loads(self._positions.load(MARK))[TABLE_ID]
+        return table_id
 
 
 def _has_content(folder: Folder) -> bool:

@@ -43,15 +43,15 @@ def reshape(table: DeltaTable, reshaping: TargetReshape, writer: TableWriter, pl
     before = [TargetColumn(f.name, f) for f in schema]
     if columns == before:
         return False
-    laid = {kept.was: kept.field for kept in columns if not kept.emptied}
+    fields = {column.old_name: column.field for column in columns if not column.emptied}
     for name in place.layout:
-        if laid.get(name) != schema.field(name):
+        if fields.get(name) != schema.field(name):
             raise Fatal(
                 f"column {name!r} of table {place.name}, which decides the layout of its files, has changed",
                 next_step="Load the table again under another name with `into`.",
             )
     covered = columns_with_statistics(table)
-    same = [k.field.name for k in columns if k.field.name == k.was and k.was in covered]
+    same = [k.field.name for k in columns if k.field.name == k.old_name and k.old_name in covered]
     exact = [k.field.name for k in columns if k.field.name in same and can_have_statistics(k.field)]
     if STATISTICS in table.metadata().configuration or exact != same:
         writer.set_properties(table, {STATISTICS: ",".join(exact)})
@@ -66,19 +66,19 @@ def reshape_columns(schema: pa.Schema, reshaping: TargetReshape, end: str = "") 
         if name in columns:
             columns[name] = replace(columns[name], emptied=True, while_null=end)
     for old, new in reshaping.renames:
-        was, name = _find_name(old, columns), stored_name(new)
-        if was in columns and new in reshaping.replaced:
+        old_name, name = _find_name(old, columns), stored_name(new)
+        if old_name in columns and new in reshaping.replaced:
             columns.pop(_find_name(new, columns), None)
-        if was in columns and name not in columns and new not in columns:
-            renamed = replace(columns[was], field=columns[was].field.with_name(name))
-            columns = {name if n == was else n: renamed if n == was else k for n, k in columns.items()}
+        if old_name in columns and name not in columns and new not in columns:
+            new_column = replace(columns[old_name], field=columns[old_name].field.with_name(name))
+            columns = {name if n == old_name else n: new_column if n == old_name else k for n, k in columns.items()}
     for name in reshaping.removals:
         columns.pop(_find_name(name, columns), None)
     for change in reshaping.types:
-        kept = columns.get(_find_name(change.name, columns))
-        if kept is not None and kept.field.type.equals(storage_type(change.before.type)):
-            field = kept.field.with_type(storage_type(change.after.type))
-            columns[kept.field.name] = replace(kept, field=field)
+        column = columns.get(_find_name(change.name, columns))
+        if column is not None and column.field.type.equals(storage_type(change.before.type)):
+            field = column.field.with_type(storage_type(change.after.type))
+            columns[column.field.name] = replace(column, field=field)
     return list(columns.values())
 
 
@@ -94,13 +94,13 @@ def read_versions(folder: Folder) -> list[SchemaVersion]:
     skipped."""
     texts = [folder.load(name) for name in folder.files() if name.removesuffix(".json").isdecimal()]
     try:
-        found = [from_json(record) for record in map(json.loads, texts) if "number" in record]
+        versions = [from_json(record) for record in map(json.loads, texts) if "number" in record]
     except (KeyError, TypeError, ValueError) as damaged:
         raise DataLoss(
             f"a file of {folder} is damaged, so the schemas of the lane are lost",
             next_step="Restore the folder, or remove it: the next schema that the lane reads then becomes its first.",
         ) from damaged
-    return sorted(found, key=lambda version: version.number)
+    return sorted(versions, key=lambda version: version.number)
 
 
 def write_version(folder: Folder, version: SchemaVersion) -> None:
@@ -138,5 +138,5 @@ def find_missing_statistics(table: DeltaTable, clusters: Sequence[str]) -> Mappi
     covered = columns_with_statistics(table)
     if set(clusters) <= set(covered):
         return {}
-    known = [f.name for f in read_schema(table) if f.name in covered and can_have_statistics(f)]
-    return {STATISTICS: ",".join(dict.fromkeys([*clusters, *known]))}
+    covered_names = [f.name for f in read_schema(table) if f.name in covered and can_have_statistics(f)]
+    return {STATISTICS: ",".join(dict.fromkeys([*clusters, *covered_names]))}

@@ -69,9 +69,9 @@ class DeltaTombstones:
             table = self._open_table(path, lane, plan)
             schema = read_schema(table)
             wanted, _ = conform_to_table(number_rows(keys.select(list(plan.table.keys))), schema)
-            found = lookup_rows(table, schema.names, {k: pc.unique(wanted[k]) for k in plan.table.keys})
-        found = select_applied(found, applied)
-        return _highest_per_key(plan, (exclude_rows(found, keys) if again else found).drop_columns([EVENT_ID]))
+            entries = lookup_rows(table, schema.names, {k: pc.unique(wanted[k]) for k in plan.table.keys})
+        entries = select_applied(entries, applied)
+        return _highest_per_key(plan, (exclude_rows(entries, keys) if again else entries).drop_columns([EVENT_ID]))
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
         """Files without other tombstones are removed once they are a week old."""
@@ -102,8 +102,8 @@ def select_applied(entries: pa.Table, applied: Position) -> pa.Table:
     """The entries whose record (`_event_id`) is below `applied`, and entries without a record."""
     parts = pc.extract_regex(entries[EVENT_ID], EVENT)
     ends = {f"{p.topic}-{p.partition}": offset for p, offset in applied.items()}
-    known = pc.index_in(pc.struct_field(parts, "place"), value_set=pa.array(ends, pa.string()))
-    end = pc.fill_null(pa.array(ends.values(), pa.int64()).take(known.combine_chunks()), 0)
+    indexes = pc.index_in(pc.struct_field(parts, "place"), value_set=pa.array(ends, pa.string()))
+    end = pc.fill_null(pa.array(ends.values(), pa.int64()).take(indexes.combine_chunks()), 0)
     return entries.filter(pc.fill_null(pc.less(pc.struct_field(parts, "offset").cast(pa.int64()), end), True))
 
 
@@ -131,21 +131,21 @@ def old_entries_condition(plan: ApplyPlan, high: Sequence) -> str:
 
 def tombstone_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:
     """The keys with the types of the target, if it exists, and the sequence."""
-    kept: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     if has_table(lake.table(lane.into)):
         schema = read_schema(open_table(lake.table(lane.into)))
-        kept = {f.name: f.type for f in schema}
-    keys = tuple(Column(k, kept.get(k, plan.table.column(k).type)) for k in plan.table.keys)
+        types = {f.name: f.type for f in schema}
+    keys = tuple(Column(k, types.get(k, plan.table.column(k).type)) for k in plan.table.keys)
     return (*keys, *list_sequence_columns(plan.table), Column(EVENT_ID, pa.string()))
 
 
 def _to_entries(plan: ApplyPlan, deletes: pa.Table, schema: pa.Schema) -> pa.Table:
     """The deletes of a folded frame (`_seq_*`) or of a rows frame (`_cdc_seq_*`), with the columns of the table."""
-    gone = deletes.filter(pc.equal(deletes[OP], Op.DELETE.value))
-    stored = cdc_sequence_columns(plan.table.sequence)
-    sent = stored if stored[0] in gone.column_names else sequence_columns(plan.table.sequence)
-    columns = {k: gone[k] for k in plan.table.keys} | {a: gone[b] for a, b in zip(stored, sent, strict=True)}
-    columns[EVENT_ID] = _read_event_ids(gone)
+    deletes = deletes.filter(pc.equal(deletes[OP], Op.DELETE.value))
+    names = cdc_sequence_columns(plan.table.sequence)
+    sent_names = names if names[0] in deletes.column_names else sequence_columns(plan.table.sequence)
+    columns = {k: deletes[k] for k in plan.table.keys} | {a: deletes[b] for a, b in zip(names, sent_names, strict=True)}
+    columns[EVENT_ID] = _read_event_ids(deletes)
     good, _ = conform_to_table(number_rows(pa.table(columns)), schema)
     return good.select(schema.names).cast(schema)
 
@@ -154,16 +154,16 @@ def _read_event_ids(frame: pa.Table) -> pa.ChunkedArray:
     return frame[EVENT_ID] if EVENT_ID in frame.column_names else build_event_ids(frame)
 
 
-def _highest_per_key(plan: ApplyPlan, found: pa.Table) -> pa.Table:
+def _highest_per_key(plan: ApplyPlan, entries: pa.Table) -> pa.Table:
     """The highest sequence per key."""
     q = DUCKDB.quote_name
     keys = ", ".join(q(k) for k in plan.table.keys)
     sequence = ", ".join(q(n) for n in cdc_sequence_columns(plan.table.sequence))
-    ranked = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(s + ' DESC' for s in sequence.split(', '))})"
+    rank = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(s + ' DESC' for s in sequence.split(', '))})"
     with open_session() as connection:
-        connection.register("found", found.append_column("_row", pa.array(range(found.num_rows), pa.int64())))
-        best = connection.sql(f"SELECT _row FROM found QUALIFY {ranked} = 1 ORDER BY _row").to_arrow_table()
-    return found.take(best["_row"])
+        connection.register("entries", entries.append_column("_row", pa.array(range(entries.num_rows), pa.int64())))
+        best = connection.sql(f"SELECT _row FROM entries QUALIFY {rank} = 1 ORDER BY _row").to_arrow_table()
+    return entries.take(best["_row"])
 
 
 # Changes that an scd2 target does not show, as an append-only side table in Delta.
@@ -205,9 +205,9 @@ class DeltaAbsorbedChanges:
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"{lane.into} (its side table)"):
             table = open_absorbed_changes(path, lane, plan)
-            found = lookup_rows(table, read_schema(table).names, {key: pc.unique(rows[key]) for key in plan.table.keys})
-        found = select_applied(found, applied)
-        return exclude_rows(found, rows) if again else found
+            changes = lookup_rows(table, read_schema(table).names, {key: pc.unique(rows[key]) for key in plan.table.keys})
+        changes = select_applied(changes, applied)
+        return exclude_rows(changes, rows) if again else changes
 
 
 def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
@@ -241,21 +241,21 @@ class DeltaColumnVersions:
         self._lake = lake
         self._upkeep = TableMaintenance(compact_every)
 
-    def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, kept: pa.Schema) -> DeltaTable:
-        """The table at `version`, restored as its newest version; None: empty. `kept`: the target's columns."""
+    def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, target_schema: pa.Schema) -> DeltaTable:
+        """The table at `version`, restored as its newest version; None: empty. `target_schema`: the target's columns."""
         path = self._path(lane)
         with translate_errors(f"{lane.into} (its side table)"):
             if version is None and has_table(path):
                 path.clear()
             if not has_table(path):
-                columns = tuple(Column(k, kept.field(k).type) for k in plan.table.keys)
+                columns = tuple(Column(k, target_schema.field(k).type) for k in plan.table.keys)
                 create_table(path, lane.into, (*columns, Column(BESIDE, pa.string())), settings={}, partition_by=[])
             table = open_table(path)
             if version is not None and table.version() != version:
                 table.restore(version)
-            there = read_schema(table)
-            wanted = [f.with_type(kept.field(f.name).type) if f.name in kept.names else f for f in there]
-            if wanted != list(there):
+            schema = read_schema(table)
+            wanted = [f.with_type(target_schema.field(f.name).type) if f.name in target_schema.names else f for f in schema]
+            if wanted != list(schema):
                 DeltaRsTableWriter().rewrite(
                     table, [TargetColumn(f.name, f) for f in wanted]
                 )  # The target has wider key columns now.
@@ -285,9 +285,9 @@ class DeltaColumnVersions:
                 streamed_exec=False,
                 writer_properties=WRITER,
             )
-            there = f"s.{q(BESIDE)} IS NOT NULL"
-            merger = merger.when_matched_delete(f"NOT ({there})").when_matched_update({q(BESIDE): f"s.{q(BESIDE)}"})
-            merger.when_not_matched_insert({q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}, there).execute()
+            has_text = f"s.{q(BESIDE)} IS NOT NULL"
+            merger = merger.when_matched_delete(f"NOT ({has_text})").when_matched_update({q(BESIDE): f"s.{q(BESIDE)}"})
+            merger.when_not_matched_insert({q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}, has_text).execute()
             return int(table.version())
 
     def _path(self, lane: Lane) -> Folder:

@@ -130,7 +130,7 @@ class MirrorSink(LaneSink[F]):
         partitions, clusters = self._layout_columns(lane, plan)
         with translate_errors(lane.into):
             self._lake.refuse_collision(lane.into)
-            held = self._lanes.hold(lane)
+            delta_lane = self._lanes.hold(lane)
             path = self._lake.table(lane.into)
             if has_table(path):
                 self._lake.refuse_other_writer(lane)
@@ -140,8 +140,8 @@ class MirrorSink(LaneSink[F]):
                 create_table(
                     path, lane.into, columns, settings=settings, partition_by=partitions, first=clusters, remark=remark
                 )
-                held.drop_snapshot()
-            table = held.newest()
+                delta_lane.drop_snapshot()
+            table = delta_lane.newest()
             refuse_unsafe(table, lane.into, plan.target)
             refuse_other_partitions(table, lane, options.partition_by)
             refuse_foreign_paths(table, lane.into)
@@ -153,7 +153,7 @@ class MirrorSink(LaneSink[F]):
             if missing:
                 self._writer.add_columns(table, missing)
             if self._switch_on(lane, table, options) or missing or reshaped:
-                held.drop_snapshot()
+                delta_lane.drop_snapshot()
             for version in new:
                 self.remember(lane, version)
 
@@ -171,12 +171,12 @@ class MirrorSink(LaneSink[F]):
             *find_stored_names(TableOptions.from_lane(lane).cluster_by, read_schema(table).names),
         )
         end = end_sequence_columns(1)[0] if plan.history is not None else ""
-        done = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
+        is_reshaped = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
         side_table = self._lake.tombstones(lane.into)
-        kept = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
-        if has_table(side_table) and reshape(open_table(side_table), kept, DeltaRsTableWriter(), TableLayout(lane.into)):
+        rest = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
+        if has_table(side_table) and reshape(open_table(side_table), rest, DeltaRsTableWriter(), TableLayout(lane.into)):
             self._tombstones.reopen(lane)
-        return done
+        return is_reshaped
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
         with translate_errors(lane.into):
@@ -193,14 +193,14 @@ class MirrorSink(LaneSink[F]):
 
     def _switch_on(self, lane: Lane, table: DeltaTable, options: TableOptions) -> bool:
         """Sets missing properties of an existing table; true when the table may have changed."""
-        there = table.metadata().configuration
+        properties = table.metadata().configuration
         clusters = find_stored_names(options.cluster_by, read_schema(table).names)
         wanted = _table_properties(options) | ({RANDOM_FOLDERS: ON} if partition_columns(table) else {})
         if clusters:
             refuse_partitioned(table, lane)
             wanted |= find_missing_statistics(table, clusters)
-        missing = {name: value for name, value in wanted.items() if there.get(name) != value}
-        marks = options.deletion_vectors and there.get(DELETION_VECTORS) != ON
+        missing = {name: value for name, value in wanted.items() if properties.get(name) != value}
+        marks = options.deletion_vectors and properties.get(DELETION_VECTORS) != ON
         if missing:
             self._writer.set_properties(table, missing)
         if marks and not self._writer.mark_deletes(table):
@@ -257,14 +257,14 @@ class MirrorSink(LaneSink[F]):
 
     def end_versions(self, lane: Lane) -> str:
         self._transactions.withdraw(lane)  # The row names versions.
-        path, side_table, left = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
+        path, side_table, remarks = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
         with translate_errors(lane.into):
             if has_table(side_table):
                 self._tombstones.reopen(lane)
-                self._lanes.run_exclusive(lane, lambda held: left.append(held.end_side_versions(side_table)))
+                self._lanes.run_exclusive(lane, lambda delta_lane: remarks.append(delta_lane.end_side_versions(side_table)))
             if has_table(path):
-                left.append(end_versions(path, open_table(path)))
-        return "; ".join(filter(None, left))
+                remarks.append(end_versions(path, open_table(path)))
+        return "; ".join(filter(None, remarks))
 
     def count_rows(self, lane: Lane) -> int:
         with translate_errors(lane.into):
@@ -310,9 +310,9 @@ class MirrorSink(LaneSink[F]):
             return select_rows(self._lake.table(name), name, choose, version=version, as_of=as_of, seconds=seconds)
 
 
-def _spark_only_error(lane: Lane, option: str, what: str) -> ConfigProblem:
+def _spark_only_error(lane: Lane, option: str, limitation: str) -> ConfigProblem:
     return ConfigProblem(
-        f"delta-rs {what}", next_step=f"Remove `{option}` in {config_location(lane)}, or set `engine: spark`."
+        f"delta-rs {limitation}", next_step=f"Remove `{option}` in {config_location(lane)}, or set `engine: spark`."
     )
 
 
@@ -331,12 +331,10 @@ class DeltaRsSink(MirrorSink[pa.Table]):
     frame = pa.Table
 
     def __init__(self, options: DeltaSettings | Mapping[str, Any]) -> None:
-        said = LakeOptions.from_settings(DeltaSettings.read(options))
-        lake = said.lake
-        stages = DeltaMirror(lake, said.compact_every)
-        lanes = DeltaLanes(
-            lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every, vacuum=said.vacuum
-        )
+        lake_options = LakeOptions.from_settings(DeltaSettings.read(options))
+        lake, every = lake_options.lake, lake_options.compact_every
+        stages = DeltaMirror(lake, every)
+        lanes = DeltaLanes(lake, lambda lane: lake.table(lane.into), stages, compact_every=every, vacuum=lake_options.vacuum)
         super().__init__(lake, lanes, stages.tombstones)
 
     @property

@@ -66,45 +66,45 @@ def swap_tables(
     lake: Lake, lanes: tuple[SwapLane, SwapLane], judge: CutoverDecision, writer: TableWriter, forget: Forget
 ) -> LaneState:
     """See `ports.sink.SinkFeatures.swap`, for two held lanes. The second one has the new rows."""
-    held, rebuilt = lanes
-    source, made = rebuilt.newest(), rebuilt.state()
-    if made is None:
-        raise Fatal(f"{rebuilt.lane.id} is empty, so it cannot replace {held.lane.id}")
-    _refuse_unswappable(held, source)
-    state = judge(held.state(), made)
-    lake.positions(held.lane.pipeline, held.lane.id).put(MARK, {"format": 1})
-    held.set_properties(source.metadata().configuration)
+    target_lane, rebuilt_lane = lanes
+    source, rebuilt_state = rebuilt_lane.newest(), rebuilt_lane.state()
+    if rebuilt_state is None:
+        raise Fatal(f"{rebuilt_lane.lane.id} is empty, so it cannot replace {target_lane.lane.id}")
+    _refuse_unswappable(target_lane, source)
+    state = judge(target_lane.state(), rebuilt_state)
+    lake.positions(target_lane.lane.pipeline, target_lane.lane.id).put(MARK, {"format": 1})
+    target_lane.set_properties(source.metadata().configuration)
     columns = [TargetColumn(field.name, field) for field in read_schema(source)]
-    held.record_state(replace(state, copied_from=rebuilt.lane.into), writer.replace_with(source, columns))
+    target_lane.record_state(replace(state, copied_from=rebuilt_lane.lane.into), writer.replace_with(source, columns))
     forget()
-    return finish_swap(lake, held) or state
+    return finish_swap(lake, target_lane) or state
 
 
-def finish_swap(lake: Lake, held: SwapLane) -> LaneState | None:
+def finish_swap(lake: Lake, target_lane: SwapLane) -> LaneState | None:
     """Finishes a swap that was killed at any point; returns the lane's state after it, None when there is
     nothing to finish."""
-    positions = lake.positions(held.lane.pipeline, held.lane.id)
+    positions = lake.positions(target_lane.lane.pipeline, target_lane.lane.id)
     if not positions.has_file(MARK):
         return None
-    state = held.state()
+    state = target_lane.state()
     if state is not None and state.copied_from:
-        state = _copy_side_tables(lake, held.lane, state)
-        held.record_state(state)
+        state = _copy_side_tables(lake, target_lane.lane, state)
+        target_lane.record_state(state)
     positions.drop(MARK)
     return state
 
 
-def _refuse_unswappable(held: SwapLane, source: DeltaTable) -> None:
-    table = held.newest()
+def _refuse_unswappable(target_lane: SwapLane, source: DeltaTable) -> None:
+    table = target_lane.newest()
     if not is_owned(table.metadata().description):
         raise Fatal(
-            f"table {held.lane.into} existed before lane {held.lane.id}, and keeps its own rows",
+            f"table {target_lane.lane.into} existed before lane {target_lane.lane.id}, and keeps its own rows",
             next_step="Name another table with `--into`.",
         )
     if partition_columns(table) and not partition_columns(source):
         raise Fatal(
-            f"table {held.lane.into} is partitioned, but its rebuild is not, and no commit can change that",
-            next_step=f"Name another table with `--into`, or `replicator drop {held.lane.id}` and load it.",
+            f"table {target_lane.lane.into} is partitioned, but its rebuild is not, and no commit can change that",
+            next_step=f"Name another table with `--into`, or `replicator drop {target_lane.lane.id}` and load it.",
         )
 
 
@@ -131,41 +131,41 @@ def copy_table(source: Folder, target: Folder, version: int | None, name: str) -
     target.clear()
     if not has_table(source):
         return None
-    found = open_table(source, version)
-    settings = {key: value for key, value in found.metadata().configuration.items() if value is not None}
-    made = DeltaTable.create(
-        target.uri, read_schema(found), name=name, configuration=settings, storage_options=target.options
+    snapshot = open_table(source, version)
+    settings = {key: value for key, value in snapshot.metadata().configuration.items() if value is not None}
+    table_copy = DeltaTable.create(
+        target.uri, read_schema(snapshot), name=name, configuration=settings, storage_options=target.options
     )
-    overwrite_table(made, found, [TargetColumn(field.name, field) for field in read_schema(found)])
-    return int(made.version())
+    overwrite_table(table_copy, snapshot, [TargetColumn(field.name, field) for field in read_schema(snapshot)])
+    return int(table_copy.version())
 
 
 # A lane starts from the stored state of a lane of another lake: rows, side table and position.
 
 
-def restore_lane(lake: Lake, held: SwapLane, stored: StoredLane, writer: TableWriter) -> None:
+def restore_lane(lake: Lake, target_lane: SwapLane, stored: StoredLane, writer: TableWriter) -> None:
     """See `ports.sink.SinkFeatures.restore_state`, for a lane that is held and whose table was created. The side
     tables come first: without a state nothing reads them."""
-    there, origin, lane = Lake.at(stored.path), stored.lane, held.lane
-    table, state = open_source_lane(there, origin)
-    partitions = partition_columns(held.newest())
+    source, origin, lane = Lake.at(stored.path), stored.lane, target_lane.lane
+    table, state = open_source_lane(source, origin)
+    partitions = partition_columns(target_lane.newest())
     refuse_unnameable(table, partitions)
-    version = copy_table(there.tombstones(origin.into), lake.tombstones(lane.into), state.side_table_version, lane.into)
-    schemas, own = there.schemas(origin.into), lake.schemas(lane.into)
+    version = copy_table(source.tombstones(origin.into), lake.tombstones(lane.into), state.side_table_version, lane.into)
+    schemas, own = source.schemas(origin.into), lake.schemas(lane.into)
     for name in schemas.files():
         own.put(name, json.loads(schemas.load(name)))
     rows = writer.replace_with(table, [TargetColumn(field.name, field) for field in read_schema(table)], partitions)
-    held.record_state(
+    target_lane.record_state(
         replace(state, copied_from="", side_table_version=None if state.side_table_version is None else version), rows
     )
 
 
-def open_source_lane(there: Lake, origin: Lane) -> tuple[DeltaTable, LaneState]:
+def open_source_lane(source: Lake, origin: Lane) -> tuple[DeltaTable, LaneState]:
     """The table of a lane of a checkpoint, and its state. Raises Fatal when it has none."""
-    table = open_table(there.table(origin.into))
-    state = open_lane_log(there, there.table(origin.into), origin).state(table)
+    table = open_table(source.table(origin.into))
+    state = open_lane_log(source, source.table(origin.into), origin).state(table)
     if state is None:
-        raise Fatal(f"the snapshot in {there.root} has no state of lane {origin.id}", next_step="Take another one.")
+        raise Fatal(f"the snapshot in {source.root} has no state of lane {origin.id}", next_step="Take another one.")
     return table, state
 
 
@@ -201,26 +201,25 @@ class DeltaStoredLane:
 def _read_pieces(table: DeltaTable, columns: Sequence[Column], applied: Position | None = None) -> Iterator[pa.Table]:
     """The rows of a table with these columns. With `applied`, only rows of applied records, if the rows name
     their records."""
-    kept = read_schema(table)
-    names = [column.name for column in stored_columns(tuple(columns), kept.names)]
-    if set(kept.names) - {EVENT_ID} != set(names) - {EVENT_ID}:
-        wrong = sorted({*kept.names} ^ {*names})
+    schema = read_schema(table)
+    names = [column.name for column in stored_columns(tuple(columns), schema.names)]
+    if set(schema.names) - {EVENT_ID} != set(names) - {EVENT_ID}:
+        wrong = sorted({*schema.names} ^ {*names})
         raise CheckpointUnsupported(f"has other columns than its schema: {', '.join(wrong)}")
     for batch in pa.RecordBatchReader.from_stream(table.scan()):
-        rows = pa.table(batch).cast(pa.schema([kept.field(name) for name in batch.schema.names]))
-        if applied is not None and EVENT_ID in kept.names:
+        rows = pa.table(batch).cast(pa.schema([schema.field(name) for name in batch.schema.names]))
+        if applied is not None and EVENT_ID in schema.names:
             rows = select_applied(rows, applied)
-        found = zip(names, columns, strict=True)
-        yield pa.table({column.name: _to_sent_type(rows[name], column) for name, column in found})
+        yield pa.table({column.name: _to_sent_type(rows[name], column) for name, column in zip(names, columns, strict=True)})
 
 
 def _to_sent_type(column: pa.ChunkedArray, to: Column) -> pa.ChunkedArray:
     try:
-        found, failing = cast_column(restore_type(column, to.type), to.type)
+        values, failing = cast_column(restore_type(column, to.type), to.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CheckpointUnsupported(
             f"keeps column {to.name!r} in a type that cannot be converted back to {to.type}"
         ) from error
     if failing:
         raise CheckpointUnsupported(f"has a value in column {to.name!r} that is no {to.type}")
-    return found
+    return values

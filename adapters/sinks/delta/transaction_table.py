@@ -79,25 +79,25 @@ class TransactionTable:
         """Publishes the watermark of tables that are committed in these `versions`. Writes nothing if the row
         does not change."""
         with translate_errors(NAME):
-            known = self._read_row(pipeline, complete.source)
-            row = (known or PublishedTransaction()).next_row(complete, versions)
-            if row != known:
+            stored_row = self._read_row(pipeline, complete.source)
+            row = (stored_row or PublishedTransaction()).next_row(complete, versions)
+            if row != stored_row:
                 self._write_row(pipeline, complete.source, row)
 
     def withdraw(self, lane: Lane) -> None:
         """Withdraws the watermark of the lane's source, because the lane is about to lack rows."""
         with translate_errors(NAME):
             self._rows.pop((lane.pipeline, lane.source), None)
-            known = self._read_row(lane.pipeline, lane.source) if has_table(self._path) else None
-            row = PublishedTransaction(behind=tuple(sorted({lane.id, *(known.behind if known else ())})))
-            if known and row != known:
+            stored_row = self._read_row(lane.pipeline, lane.source) if has_table(self._path) else None
+            row = PublishedTransaction(behind=tuple(sorted({lane.id, *(stored_row.behind if stored_row else ())})))
+            if stored_row and row != stored_row:
                 self._write_row(lane.pipeline, lane.source, row)
 
     def _read_row(self, pipeline: str, source: str) -> PublishedTransaction | None:
         key = (pipeline, source)
         if key not in self._rows and has_table(self._path):
-            for found in self._open_table().to_pyarrow_table().to_pylist():
-                self._rows[found["pipeline"], found["source"]] = _to_published(found)
+            for row in self._open_table().to_pyarrow_table().to_pylist():
+                self._rows[row["pipeline"], row["source"]] = _to_published(row)
         return self._rows.get(key)
 
     def _open_table(self) -> DeltaTable:
@@ -123,9 +123,9 @@ class TransactionTable:
         self._table, self._rows[pipeline, source] = table, row
 
 
-def _to_published(found: Mapping[str, Any]) -> PublishedTransaction:
-    versions = tuple(sorted(dict(found["versions"] or ()).items()))
-    return PublishedTransaction(found["transaction"], found["ended_at"], found["exact"], tuple(found["behind"]), versions)
+def _to_published(row: Mapping[str, Any]) -> PublishedTransaction:
+    versions = tuple(sorted(dict(row["versions"] or ()).items()))
+    return PublishedTransaction(row["transaction"], row["ended_at"], row["exact"], tuple(row["behind"]), versions)
 
 
 def _quote_text(text: str) -> str:

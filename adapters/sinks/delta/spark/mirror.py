@@ -82,8 +82,8 @@ class SparkMirror:
     def _stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
         plan, facts = write.plan, write.folded.facts
         frame, trimmed = drop_applied(write, state.position)
-        let_in = filter_late(frame, write, state)
-        frame, left_out = let_in.rows, trimmed + let_in.duplicates
+        watermark_result = filter_late(frame, write, state)
+        frame, left_out = watermark_result.rows, trimmed + watermark_result.duplicates
         truncates = _count_truncates(plan, facts)
         if truncates and trimmed:
             truncates = frame.filter(column(OP) == Op.TRUNCATE.value).count()
@@ -92,25 +92,25 @@ class SparkMirror:
         plan, frame = (stored_plan(plan, names), _rename_columns(frame, names)) if names else (plan, frame)
         applied_at = datetime.now(UTC)
         rows = to_rows(frame, plan, applied_at)
-        total = write.folded.rows - left_out - let_in.rejected - truncates
+        total = write.folded.rows - left_out - watermark_result.rejected - truncates
         good, unfit, counts = _split_misfits(rows, plan, schema, total)
         if plan.history:
-            kept_apart = count_truncates(plan, facts, state, truncates)
-            kept_apart += Counts(rejected=counts.rejected, duplicate=left_out)
+            other_counts = count_truncates(plan, facts, state, truncates)
+            other_counts += Counts(rejected=counts.rejected, duplicate=left_out)
             staged = self._stage_scd2(
                 snapshot, state, replace(write, plan=plan), good, applied_at, any_rows=counts.applied > 0
             )
             rejects = to_rejects(unfit, staged.rejects)
-            return replace(staged, counts=staged.counts + kept_apart, rejects=rejects)
+            return replace(staged, counts=staged.counts + other_counts, rejects=rejects)
         if plan.has_column_versions:
             staged = self._stage_per_column(snapshot, state, replace(write, plan=plan), good, any_rows=counts.applied > 0)
-            left = Counts(rejected=counts.rejected, duplicate=left_out)
-            return replace(staged, counts=staged.counts + left, rejects=to_rejects(unfit, staged.rejects))
+            other_counts = Counts(rejected=counts.rejected, duplicate=left_out)
+            return replace(staged, counts=staged.counts + other_counts, rejects=to_rejects(unfit, staged.rejects))
         if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
             self._tombstones.forget(write.lane, plan, state.purged_up_to.max_sequence)
         partitions = _find_partitions(snapshot, plan, good) if counts.applied else {}
         related = partial(self._read_candidates, snapshot, partitions)
-        good, given_up, verdicts = self._reconcile(related, state, replace(write, plan=plan), good, counts)
+        good, given_up_rows, verdicts = self._reconcile(related, state, replace(write, plan=plan), good, counts)
         recorded = self._tombstones.record(write.lane, plan, good, facts)
         good, holes, empty = _refuse_rows(
             good, plan, [*_null_refusals(good, snapshot), *_partition_refusals(good, partition_columns(snapshot))]
@@ -119,9 +119,9 @@ class SparkMirror:
         new_truncates = find_new_truncates(plan, facts, state)
         idle = not verdicts.applied and not new_truncates
         operation = None if idle else write_stage(plan, good, new_truncates, partitions)
-        refused = counts.rejected + let_in.rejected
-        counts = verdicts + Counts(rejected=refused, duplicate=left_out) + count_truncates(plan, facts, state, truncates)
-        rejects = to_rejects(let_in.late, unfit, given_up, holes)
+        bad = counts.rejected + watermark_result.rejected
+        counts = verdicts + Counts(rejected=bad, duplicate=left_out) + count_truncates(plan, facts, state, truncates)
+        rejects = to_rejects(watermark_result.late, unfit, given_up_rows, holes)
         return StagedWrite(operation, advance_state(plan, state, facts, recorded, write.at), counts, rejects)
 
     def _stage_scd2(
@@ -144,11 +144,11 @@ class SparkMirror:
         good, holes, empty = _refuse_rows(
             rows, plan, [*_null_refusals(rows, snapshot), *_partition_refusals(rows, partition_columns(snapshot))]
         )
-        done = self._histories.compute_versions(snapshot, state, write, good, applied_at)
-        counts = done.counts + Counts(rejected=empty)
-        operation = write_stage(plan, done.write, truncates, {}) if done.counts.applied or truncates else None
-        rejects = to_rejects(holes, done.rejects)
-        return StagedWrite(operation, advance_state(plan, state, facts, done.recorded), counts, rejects)
+        scd2_result = self._histories.compute_versions(snapshot, state, write, good, applied_at)
+        counts = scd2_result.counts + Counts(rejected=empty)
+        operation = write_stage(plan, scd2_result.write, truncates, {}) if scd2_result.counts.applied or truncates else None
+        rejects = to_rejects(holes, scd2_result.rejects)
+        return StagedWrite(operation, advance_state(plan, state, facts, scd2_result.recorded), counts, rejects)
 
     def _stage_per_column(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, *, any_rows: bool
@@ -177,10 +177,10 @@ class SparkMirror:
         """Stages 2 and 3 if the batch needs them: rows to write, rejects, and the counts of all rows that fit."""
         if not needs_reconcile(write.plan, write.folded.facts, state):
             return rows, None, Counts(applied=counts.applied)
-        known = related()
-        rows, others, ambiguous = drop_foreign_deletes(write.plan, write.folded.facts, rows, known)
+        related_rows = related()
+        rows, others, ambiguous = drop_foreign_deletes(write.plan, write.folded.facts, rows, related_rows)
         tombstones = self._read_tombstones(write, rows, state)
-        relations = {"rows": rows, "related": known} | ({} if tombstones is None else {"ledger": tombstones})
+        relations = {"rows": rows, "related": related_rows} | ({} if tombstones is None else {"ledger": tombstones})
         resent = get_resent_limit(write.plan, state, write.span)
         below = find_lateness_limit(write.plan, write.folded.facts, state)
 
@@ -196,19 +196,20 @@ class SparkMirror:
                 lateness=below,
             )
 
-        done = cache_frame(keep_parents(run_select(self._session.spark, select, relations), rows))
-        seen = {row[0]: row[1] for row in done.groupBy(VERDICT).count().collect()}
+        judged_rows = cache_frame(keep_parents(run_select(self._session.spark, select, relations), rows))
+        totals = {row[0]: row[1] for row in judged_rows.groupBy(VERDICT).count().collect()}
         too_late = sf.when(column(VERDICT) == LATE, sf.lit(str(make_late_reject(write.lane.id))))
-        given_up = filter_rows(done, column(VERDICT).isin(INCOMPLETE, LATE)).withColumn(
+        given_up_rows = filter_rows(judged_rows, column(VERDICT).isin(INCOMPLETE, LATE)).withColumn(
             ERROR, too_late.otherwise(incomplete_reason())
         )
         verdicts = Counts(
-            applied=seen.get(APPLY, 0),
-            superseded=seen.get(SUPERSEDED, 0) + others,
-            duplicate=seen.get(DUPLICATE, 0),
-            rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0) + (ambiguous.count() if ambiguous else 0),
+            applied=totals.get(APPLY, 0),
+            superseded=totals.get(SUPERSEDED, 0) + others,
+            duplicate=totals.get(DUPLICATE, 0),
+            rejected=totals.get(INCOMPLETE, 0) + totals.get(LATE, 0) + (ambiguous.count() if ambiguous else 0),
         )
-        return filter_rows(done, column(VERDICT) == APPLY), to_rejects(keep_parents(given_up, done), ambiguous), verdicts
+        rejects = to_rejects(keep_parents(given_up_rows, judged_rows), ambiguous)
+        return filter_rows(judged_rows, column(VERDICT) == APPLY), rejects, verdicts
 
     def _read_candidates(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
         """The rows of `snapshot` in these partitions."""
@@ -253,8 +254,8 @@ def _rename_old_key(frame: DataFrame, names: Names) -> Any:
 
 def _stored_name(name: Any, names: Names) -> Any:
     out = name
-    for source, stored in names.items():
-        out = sf.when(name == source, sf.lit(stored)).otherwise(out)
+    for source, target in names.items():
+        out = sf.when(name == source, sf.lit(target)).otherwise(out)
     return out
 
 
@@ -272,17 +273,17 @@ def _split_misfits(
 
 def _conform_rows(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFrame | None:
     """Rows with the types of the table, and `_error` where a value does not fit; None when no type differs."""
-    known = {c.name: c.type for c in plan.target} | {
+    types = {c.name: c.type for c in plan.target} | {
         old: plan.table.column(key).type for old, key in zip(old_key_columns(plan), plan.table.keys, strict=True)
     }
     wanted = {f.name: f for f in schema} | {
         old: schema.field(key) for old, key in zip(old_key_columns(plan), plan.table.keys, strict=True)
     }
-    same = all(storage_type(kind).equals(wanted[name].type) for name, kind in known.items())
+    same = all(storage_type(kind).equals(wanted[name].type) for name, kind in types.items())
     if same:
         return None
-    given = arrow_schema(rows.schema)
-    target = pa.schema([f.with_type(wanted[f.name].type) if f.name in wanted else f for f in given])
+    row_schema = arrow_schema(rows.schema)
+    target = pa.schema([f.with_type(wanted[f.name].type) if f.name in wanted else f for f in row_schema])
     to = pa.schema([pa.field(name, field.type, nullable=field.nullable) for name, field in wanted.items()])
     return map_frame(rows, lambda table: _conform_batch(table, to, target), target.append(pa.field(ERROR, pa.string())))
 
@@ -293,8 +294,8 @@ def _conform_batch(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table
     good, bad = conform_to_table(number_rows(rows), to)
     good = good.drop_columns([ROW_NUMBER]).append_column(ERROR, pa.nulls(good.num_rows, pa.string()))
     good = good.select([*target.names, ERROR]).cast(target.append(pa.field(ERROR, pa.string())))
-    refused = rows.take(bad[ROW_NUMBER])
-    columns = [refused[f.name] if f.name in (*RECORD_POSITION, OP) else pa.nulls(refused.num_rows, f.type) for f in target]
+    misfits = rows.take(bad[ROW_NUMBER])
+    columns = [misfits[f.name] if f.name in (*RECORD_POSITION, OP) else pa.nulls(misfits.num_rows, f.type) for f in target]
     lost = pa.table([*columns, bad[REJECTED.names[1]]], schema=good.schema)
     return pa.concat_tables([good, lost])
 
@@ -340,8 +341,8 @@ def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> t
         error = sf.when(condition, sf.lit(reason)).otherwise(error)
     if plan.soft_deletes:
         # As in `apply.conform.reject_rows`, a delete with bad values counts as a delete without values.
-        deleted = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
-        rows = keep_parents(rows.withColumn(CDC_DELETED, deleted), rows)
+        mark = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
+        rows = keep_parents(rows.withColumn(CDC_DELETED, mark), rows)
     error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error
     holes = keep_parents(filter_rows(rows, error.isNotNull()).withColumn(ERROR, error), rows)
     return filter_rows(rows, error.isNull()), holes, holes.count()

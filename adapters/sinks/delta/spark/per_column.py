@@ -71,35 +71,35 @@ class PerColumnTask:
         pieces = list(batches)
         if not pieces:
             return
-        given = pa.Table.from_batches(pieces)
-        for made in self._decide(given, pa.schema([pa.field(f.name, f.type) for f in given.schema])):
-            if made.num_rows:
-                yield from made.combine_chunks().to_batches(max_chunksize=PIECE)
+        inputs = pa.Table.from_batches(pieces)
+        for output in self._decide(inputs, pa.schema([pa.field(f.name, f.type) for f in inputs.schema])):
+            if output.num_rows:
+                yield from output.combine_chunks().to_batches(max_chunksize=PIECE)
 
-    def _decide(self, given: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
+    def _decide(self, inputs: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
         keys, sequence = list(self.plan.table.keys), cdc_sequence_columns(self.plan.table.sequence)
-        changes, related, column_versions = (given.filter(pc.equal(given[KIND], kind)) for kind in (CHANGE, RELATED, KEPT))
+        changes, related, column_versions = (inputs.filter(pc.equal(inputs[KIND], kind)) for kind in (CHANGE, RELATED, KEPT))
         changes = pa.concat_tables([changes.cast(schema), _widen_rows(self.truncates, CHANGE, schema)])
         rows = changes.take(pc.sort_indices(changes[ARRIVAL])).drop_columns([KIND, ARRIVAL, BESIDE])
         rows = add_key_rows(rows, column_versions.select(keys)) if self.clears else rows
         numbers = number_keys(rows, keys)
         first = select_keys(rows, self.plan, find_first_rows(numbers))
-        there = read_key_states(
+        key_states = read_key_states(
             self.plan, first, related.select([*keys, *sequence]), column_versions.select([*keys, BESIDE])
         )
-        done = decide_columns(self.plan, rows, numbers, there, self.floor)
-        keep = select_keys(rows, self.plan, list(done.column_versions))
-        keep = keep.append_column(BESIDE, pa.array(list(done.column_versions.values()), pa.string()))
-        counts = [a - b for a, b in zip(done.counts.as_tuple(), self.alone.as_tuple(), strict=True)]
-        counts_row = pa.table({BESIDE: [json.dumps([*counts, done.write.num_rows, keep.num_rows])]})
-        yield from (_widen_rows(t, kind, schema) for t, kind in ((done.write, WRITE), (keep, KEEP), (counts_row, COUNTS)))
+        decision = decide_columns(self.plan, rows, numbers, key_states, self.floor)
+        keep = select_keys(rows, self.plan, list(decision.column_versions))
+        keep = keep.append_column(BESIDE, pa.array(list(decision.column_versions.values()), pa.string()))
+        counts = [a - b for a, b in zip(decision.counts.as_tuple(), self.alone.as_tuple(), strict=True)]
+        totals = pa.table({BESIDE: [json.dumps([*counts, decision.write.num_rows, keep.num_rows])]})
+        yield from (_widen_rows(t, kind, schema) for t, kind in ((decision.write, WRITE), (keep, KEEP), (totals, COUNTS)))
 
 
 def _widen_rows(rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
     """`rows` as rows of that kind. Missing columns are null."""
     count = rows.num_rows
-    known = {name: rows[name] for name in rows.column_names} | {KIND: pa.repeat(pa.scalar(kind), count)}
-    columns = [known[f.name].cast(f.type) if f.name in known else pa.nulls(count, f.type) for f in schema]
+    values = {name: rows[name] for name in rows.column_names} | {KIND: pa.repeat(pa.scalar(kind), count)}
+    columns = [values[f.name].cast(f.type) if f.name in values else pa.nulls(count, f.type) for f in schema]
     return pa.table(columns, schema=schema)
 
 
@@ -127,17 +127,17 @@ class SparkPerColumn:
             changes = filter_rows(changes, ~is_truncate)
         deciding = _create_task(plan, state.truncated_at, truncates)
         related, texts = self._read(snapshot, partitions), self._column_versions.read_rows(table)
-        done = cache_frame(_decide_by_key(changes, related, texts, deciding))
-        numbers = [json.loads(row[0]) for row in done.filter(column(KIND) == COUNTS).select(BESIDE).collect()]
-        *counts, written, keep = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
+        outputs = cache_frame(_decide_by_key(changes, related, texts, deciding))
+        numbers = [json.loads(row[0]) for row in outputs.filter(column(KIND) == COUNTS).select(BESIDE).collect()]
+        *counts, written_count, keep = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
         version = table.version()
         if keep:
-            texts = done.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, BESIDE)])
+            texts = outputs.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, BESIDE)])
             version = self._column_versions.store(table, texts, keep, write.lane)
         new_truncates = find_new_truncates(plan, facts, state)
         names = [OP, *(c.name for c in plan.target), UNCHANGED]
-        made = keep_parents(done.filter(column(KIND) == WRITE).select([column(n) for n in names]), done)
-        operation = write_stage(plan, made, new_truncates, partitions) if written or new_truncates else None
+        written_rows = keep_parents(outputs.filter(column(KIND) == WRITE).select([column(n) for n in names]), outputs)
+        operation = write_stage(plan, written_rows, new_truncates, partitions) if written_count or new_truncates else None
         after = replace(advance_state(plan, state, facts, None), side_table_version=version)
         return StagedWrite(operation, after, Counts(*counts) + deciding.alone, None)
 
@@ -164,10 +164,10 @@ def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataF
     wanted = changes.select(keys)
     if deciding.clears:
         wanted = wanted.unionAll(column_versions.select(keys))
-    known = [*keys, *(column(n) for n in cdc_sequence_columns(plan.table.sequence))]
+    target_columns = [*keys, *(column(n) for n in cdc_sequence_columns(plan.table.sequence))]
     parts = {
         CHANGE: changes,
-        RELATED: target.select(known).join(wanted, names, "left_semi"),
+        RELATED: target.select(target_columns).join(wanted, names, "left_semi"),
         KEPT: column_versions if deciding.clears else column_versions.join(wanted, names, "left_semi"),
     }
     schema = _task_schema(changes)
@@ -185,6 +185,6 @@ def _task_schema(changes: DataFrame) -> StructType:
 
 
 def _to_kind(frame: DataFrame, kind: str, schema: StructType) -> DataFrame:
-    told = set(frame.columns)
-    values = [sf.lit(kind) if f.name == KIND else column(f.name) if f.name in told else sf.lit(None) for f in schema]
+    names = set(frame.columns)
+    values = [sf.lit(kind) if f.name == KIND else column(f.name) if f.name in names else sf.lit(None) for f in schema]
     return frame.select([value.cast(f.dataType).alias(f.name) for value, f in zip(values, schema, strict=True)])

@@ -80,23 +80,23 @@ class SparkScd2:
         )
         truncates = merge_truncates(state.truncates, facts.truncates)
         relations = {"rows": rows, "related": related} | ({} if absorbed is None else {"absorbed": absorbed})
-        lacking = _list_missing_columns(plan, write, related, absorbed)
+        missing = _list_missing_columns(plan, write, related, absorbed)
 
         def make_input(names: Mapping[str, str]) -> Scd2Input:
-            return _scd2_input(plan, names, truncates, lowest, lacking, moves=facts.has_key_changes, applied_at=applied_at)
+            return _scd2_input(plan, names, truncates, lowest, missing, moves=facts.has_key_changes, applied_at=applied_at)
 
         events = self._run_select(lambda names: events_select(plan, SPARK, make_input(names)), relations)
         events = cache_frame(keep_parents(events, *relations.values()))
-        seen: dict[str, int] = dict(events.filter(column(KIND) == CHANGE).groupBy(VERDICT).count().collect())
-        found, made = make_input(dict.fromkeys(("rows", "related", "absorbed"), "")), {"events": events}
-        written = self._run_select(lambda names: versions_select(plan, SPARK, found, names["events"]), made)
-        hidden = self._run_select(lambda names: absorbed_select(plan, SPARK, found, names["events"]), made)
-        recorded = facts.highest if self._absorbed_changes.record(write.lane, plan, keep_parents(hidden, events)) else None
-        incomplete = seen.get(INCOMPLETE, 0)
-        rejected = incomplete + (ambiguous.count() if ambiguous else 0)
-        counts = Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=rejected, superseded=others)
+        totals: dict[str, int] = dict(events.filter(column(KIND) == CHANGE).groupBy(VERDICT).count().collect())
+        scd2_input, event_relations = make_input(dict.fromkeys(("rows", "related", "absorbed"), "")), {"events": events}
+        versions = self._run_select(lambda names: versions_select(plan, SPARK, scd2_input, names["events"]), event_relations)
+        changes = self._run_select(lambda names: absorbed_select(plan, SPARK, scd2_input, names["events"]), event_relations)
+        recorded = facts.highest if self._absorbed_changes.record(write.lane, plan, keep_parents(changes, events)) else None
+        incomplete = totals.get(INCOMPLETE, 0)
+        bad = incomplete + (ambiguous.count() if ambiguous else 0)
+        counts = Counts(applied=totals.get(APPLY, 0), duplicate=totals.get(DUPLICATE, 0), rejected=bad, superseded=others)
         rejects = to_rejects(_select_rejects(plan, rows, events) if incomplete else None, ambiguous)
-        return SparkScd2Result(cache_frame(keep_parents(written, events)), rejects, counts, recorded)
+        return SparkScd2Result(cache_frame(keep_parents(versions, events)), rejects, counts, recorded)
 
     def _run_select(self, select: object, relations: Mapping[str, DataFrame]) -> DataFrame:
         return run_select(self._session.spark, select, relations)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def _scd2_input(
     names: Mapping[str, str],
     truncates: Sequence[Truncate],
     lowest: SequenceKey,
-    lacking: tuple[str, ...],
+    missing: tuple[str, ...],
     *,
     moves: bool,
     applied_at: datetime,
@@ -143,7 +143,7 @@ def _scd2_input(
         values=carried_columns(plan),
         compared=history.tracked,
         untracked=history.untracked,
-        missing=lacking,
+        missing=missing,
         moves=moves,
         applied_at=SPARK.instant(round(applied_at.timestamp() * 1_000_000)),
     )
@@ -156,15 +156,15 @@ def _list_missing_columns(
 
     For the batch this is known. Versions and absorbed changes are read only if a change may come before them.
     """
-    known = get_facts(write.folded.frame)
-    found = set(known.unsent) if known is not None else set()
-    asked = [] if absorbed is None else [related, absorbed]
-    if known is None:
-        asked.append(write.folded.frame.withColumn(CDC_UNSENT, column(UNCHANGED)))
-    for frame in asked:
+    facts = get_facts(write.folded.frame)
+    missing = set(facts.unsent) if facts is not None else set()
+    frames = [] if absorbed is None else [related, absorbed]
+    if facts is None:
+        frames.append(write.folded.frame.withColumn(CDC_UNSENT, column(UNCHANGED)))
+    for frame in frames:
         names = frame.select(sf.explode(column(CDC_UNSENT)).alias("name")).distinct()
-        found |= {row["name"] for row in names.collect()}
-    return tuple(n for n in carried_columns(plan) if n in found)
+        missing |= {row["name"] for row in names.collect()}
+    return tuple(n for n in carried_columns(plan) if n in missing)
 
 
 def _select_rejects(plan: ApplyPlan, rows: DataFrame, events: DataFrame) -> DataFrame:

@@ -86,10 +86,10 @@ class SparkTombstones:
         entries = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
         names = cdc_sequence_columns(plan.table.sequence)
         newest = sf.max(sf.struct(*(column(n) for n in names))).alias("newest")
-        counted = applied_condition(applied) & is_of_others(rows) if again else applied_condition(applied)
-        found = entries.filter(counted).groupBy([column(k) for k in plan.table.keys]).agg(newest)
+        condition = applied_condition(applied) & is_of_others(rows) if again else applied_condition(applied)
+        tombstones = entries.filter(condition).groupBy([column(k) for k in plan.table.keys]).agg(newest)
         columns = [*(column(k) for k in plan.table.keys), *(sf.expr(f"newest.{n}").alias(n) for n in names)]
-        return keep_parents(found.select(columns), rows)
+        return keep_parents(tombstones.select(columns), rows)
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
         """The driver deletes them."""
@@ -156,9 +156,9 @@ class SparkAbsorbedChanges:
         changes = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
         names = [column(k) for k in plan.table.keys]
         keys = rows.select(names).unionAll(related.select(names)).distinct()
-        counted = applied_condition(applied) & is_of_others(rows) if again else applied_condition(applied)
-        found = changes.filter(counted).join(keys, list(plan.table.keys), "left_semi")
-        return keep_parents(found.withColumn(ROW_NUMBER, sf.lit(-1)), rows)
+        condition = applied_condition(applied) & is_of_others(rows) if again else applied_condition(applied)
+        matches = changes.filter(condition).join(keys, list(plan.table.keys), "left_semi")
+        return keep_parents(matches.withColumn(ROW_NUMBER, sf.lit(-1)), rows)
 
 
 # The column versions of a lane.
@@ -171,8 +171,8 @@ class SparkColumnVersions(DeltaColumnVersions):
         super().__init__(lake, compact_every)
         self._session = session
 
-    def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, kept: pa.Schema) -> DeltaTable:
-        table = super().open_table(lane, plan, version, kept)
+    def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, target_schema: pa.Schema) -> DeltaTable:
+        table = super().open_table(lane, plan, version, target_schema)
         if version is None:
             # The table was recreated with old version numbers, and Spark caches tables by their path.
             spark: Any = self._session.spark

@@ -79,10 +79,10 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
     def __init__(self, options: DeltaSettings | Mapping[str, Any]) -> None:
         own, session = split_options_lazily(options)
         settings = DeltaSettings.read(own)
-        said = LakeOptions.from_settings(settings)
-        lake = said.lake
-        session.add_store(lake.root, said.storage)
-        every = said.compact_every
+        lake_options = LakeOptions.from_settings(settings)
+        lake = lake_options.lake
+        session.add_store(lake.root, lake_options.storage)
+        every = lake_options.compact_every
         tombstones = SparkTombstones(session, lake, every)
         absorbed_changes, column_versions = (
             SparkAbsorbedChanges(session, lake, every),
@@ -95,7 +95,7 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
             stages,
             at_once=AT_ONCE,
             compact_every=every,
-            vacuum=said.vacuum,
+            vacuum=lake_options.vacuum,
             writer=writer,
         )
         self._session = session
@@ -124,15 +124,15 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         return state
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        found = super().list_artifacts(lane)
+        artifacts = super().list_artifacts(lane)
         if self._names is None:
-            return found
+            return artifacts
         with translate_errors(lane.into):
-            kind, there = self._lanes.read_remains(lane).find_kind(), has_table(self._lake.table(lane.into))
-        if kind == "none" and there:
+            kind, has_existing_table = self._lanes.read_remains(lane).find_kind(), has_table(self._lake.table(lane.into))
+        if kind == "none" and has_existing_table:
             # The table belongs to others, who may have registered it under its name.
-            return found
-        return [*found, *self._names.list_artifacts(lane, stays=kind == "found")]
+            return artifacts
+        return [*artifacts, *self._names.list_artifacts(lane, stays=kind == "found")]
 
     def drop(self, lane: Lane) -> None:
         """Removes the names last, after the table."""
@@ -169,10 +169,10 @@ class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
 
     def __init__(self, options: EventLogSettings | Mapping[str, Any]) -> None:
         own, self._session = split_options_lazily(options)
-        said = LakeOptions.from_settings(EventLogSettings.read(own))
-        lake = said.lake
-        self._session.add_store(lake.root, said.storage)
-        super().__init__(lake, SparkLogAppend(lake.root), said)
+        lake_options = LakeOptions.from_settings(EventLogSettings.read(own))
+        lake = lake_options.lake
+        self._session.add_store(lake.root, lake_options.storage)
+        super().__init__(lake, SparkLogAppend(lake.root), lake_options)
 
 
 # The event store, written by Spark.
@@ -188,8 +188,8 @@ class SparkEventStore(DeltaEventStore):
     def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
         own, self._session = split_options_lazily(options)
         settings = EventStoreSettings.read(own)
-        said = LakeOptions.from_settings(settings)
-        self._session.add_store(said.lake.root, said.storage)
+        lake_options = LakeOptions.from_settings(settings)
+        self._session.add_store(lake_options.lake.root, lake_options.storage)
         super().__init__(settings, SparkTableWriter(self._session))
 
     def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
