@@ -21,7 +21,7 @@ from .connection import PostgresSession
 from .erasure import LOGGED
 from .errors import translate_error
 from .lane_state import parse_state
-from .names import quote_name
+from .names import has_relation, quote_name
 from .options import TableLocation
 
 Wanted = Callable[[str], bool]
@@ -82,7 +82,7 @@ def open_snapshot(session: PostgresSession, location: TableLocation) -> Iterator
     doing = f"reading the event log {location.schema}.{location.table}"
     try:
         with session.transaction(doing) as cursor:
-            if not has_table(cursor, location):
+            if not has_relation(cursor, location.relation):
                 raise EnvironmentProblem(
                     f"There is no table {location.url}.", next_step="Start the pipeline that writes this event log first."
                 )
@@ -93,12 +93,6 @@ def open_snapshot(session: PostgresSession, location: TableLocation) -> Iterator
             yield cursor
     except psycopg.Error as error:
         raise translate_error(error, doing) from error
-
-
-def has_table(cursor: psycopg.Cursor, location: TableLocation) -> bool:
-    """True when the table exists."""
-    (has_relation,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (location.relation,)).fetchone() or (False,)
-    return bool(has_relation)
 
 
 def read_log_state(
@@ -192,9 +186,8 @@ def _read_identity(cursor: psycopg.Cursor, location: TableLocation) -> tuple[int
 
 
 def _read_covered(cursor: psycopg.Cursor, location: TableLocation, wanted: Wanted) -> Position:
-    (has_positions,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
     position = Position()
-    if has_positions:
+    if has_relation(cursor, "_replicator.positions"):
         lanes = cursor.execute(
             "SELECT pipeline, lane, state::text FROM _replicator.positions WHERE target = %s AND state IS NOT NULL",
             (location.relation,),

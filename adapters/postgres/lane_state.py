@@ -19,6 +19,7 @@ from replicator.domain.schema_evolution import to_json as version_to_json
 from replicator.ports.frames import Lane
 
 from .default_names import OWN_SCHEMA
+from .names import has_relation
 
 SCHEMA = OWN_SCHEMA
 META = sa.MetaData(schema=SCHEMA)
@@ -144,7 +145,7 @@ WRITE_VERSION = sql.SQL(
 
 def read_schema_versions(cursor: psycopg.Cursor, lane: Lane) -> list[SchemaVersion]:
     """The schema versions of a lane, by number. Raises DataLoss when they are damaged."""
-    (has_versions,) = cursor.execute("SELECT to_regclass('_replicator.schema_versions') IS NOT NULL").fetchone() or (False,)
+    has_versions = has_relation(cursor, "_replicator.schema_versions")
     rows = cursor.execute(READ_VERSIONS, (lane.pipeline, lane.id)).fetchall() if has_versions else []
     try:
         return [version_from_json(json.loads(text)) for (text,) in rows]
@@ -171,8 +172,8 @@ def write_schema_versions(cursor: psycopg.Cursor, lane: Lane, versions: Sequence
 
 def read_state(cursor: psycopg.Cursor, pipeline: str, lane: str) -> LaneState | None:
     """The state of a lane; None when it has none, or the database has no lanes. Raises DataLoss as `parse_state`."""
-    (exists,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
-    row = cursor.execute(SELECT_STATE, (pipeline, lane)).fetchone() if exists else None
+    has_lanes = has_relation(cursor, "_replicator.positions")
+    row = cursor.execute(SELECT_STATE, (pipeline, lane)).fetchone() if has_lanes else None
     return parse_state(row[0] if row else None, pipeline, lane)
 
 
@@ -181,8 +182,7 @@ def withdraw_completeness(cursor: psycopg.Cursor, lane: Lane) -> None:
 
     Does nothing for an event log, which is not a table of the source.
     """
-    (has_transactions,) = cursor.execute("SELECT to_regclass('_replicator.transactions') IS NOT NULL").fetchone() or (False,)
-    if has_transactions and lane.table:
+    if has_relation(cursor, "_replicator.transactions") and lane.table:
         cursor.execute(TAKE_BACK, (lane.id, lane.pipeline, lane.source))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import psycopg
 from psycopg import sql
 
 from replicator.domain.errors import ConfigProblem, Fatal
@@ -38,6 +39,11 @@ def check_columns(names: Iterable[str], table: str) -> None:
                 f"column {name!r} of table {table} {fault}",
                 next_step=describe_rename(name),
             )
+
+
+def has_relation(cursor: psycopg.Cursor, name: str) -> bool:
+    """True if the table or view `name` (as SQL) exists."""
+    return cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() == (True,)
 
 
 def _describe_fault(name: str) -> str:

@@ -14,7 +14,7 @@ from replicator.ports.runtime import Diagnosis
 
 from ...postgres.connection import check_transport, fetch_rows, run_checks
 from ...postgres.default_names import DEAD_LETTERS, OWN_SCHEMA
-from ...postgres.names import quote_name
+from ...postgres.names import has_relation, quote_name
 from .lanes import refuse_other_writer
 
 SKEW_SECONDS = 5.0
@@ -121,7 +121,7 @@ class PostgresCheck:
             yield Diagnosis("warning", self._name, sentence, f"{step}{actions} See docs/how-to/write-to-postgresql.md.")
 
     def _check_second_writers(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
-        if not fetch_rows(connection, "SELECT to_regclass('_replicator.positions') IS NOT NULL")[0][0]:
+        if not has_relation(connection.cursor(), "_replicator.positions"):
             return
         for lane in self._lanes:
             try:

@@ -23,6 +23,7 @@ from replicator.ports.stores import (
 
 from ...postgres.connection import PostgresSession
 from ...postgres.default_names import DEAD_LETTERS, OWN_SCHEMA
+from ...postgres.names import has_relation
 from ...postgres.options import read_dsn
 from ...stores import DeadLetterSettings
 
@@ -148,8 +149,7 @@ class PostgresDeadLetters:
         self._refuse_foreign_table(cursor)
 
     def _has_table(self, cursor: psycopg.Cursor) -> bool:
-        row = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self._relation.as_string(cursor),)).fetchone()
-        return bool(row and row[0])
+        return has_relation(cursor, self._relation.as_string(cursor))
 
     def _refuse_foreign_table(self, cursor: psycopg.Cursor) -> None:
         query = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"

@@ -30,7 +30,7 @@ from ...postgres.errors import translate_error
 from ...postgres.event_table import MAPS
 from ...postgres.lane_state import META, SCHEMA, parse_state
 from ...postgres.literals import copy_rows, copy_statement
-from ...postgres.names import check_columns, check_table, quote_name
+from ...postgres.names import check_columns, check_table, has_relation, quote_name
 from ...postgres.options import TableLocation
 from ...postgres.table_reader import BEGIN, describe_columns, read_all_rows, render_select
 from ...postgres.types import ColumnConversion, find_conversion, new_type
@@ -220,7 +220,6 @@ TABLE = sql.SQL(
     "t.tgrelid = c.oid AND t.tgname = %s AND t.tgenabled IN ('O', 'A')), ARRAY(SELECT a.attname::text FROM pg_attribute a "
     "WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) FROM pg_class c WHERE c.oid = to_regclass(%s)"
 )
-KNOWN = sql.SQL("SELECT to_regclass('_replicator.refreshes') IS NOT NULL")
 LAST = sql.SQL(
     "SELECT relation, number, others, columns::text, record::text FROM _replicator.refreshes WHERE target = %s {}"
 )
@@ -277,9 +276,8 @@ def read_refresh_state(cursor: psycopg.Cursor, place: TableLocation, *, lock: bo
     """The state of a table. With `lock`, no other session refreshes it or writes to it until the transaction ends."""
     if lock:
         cursor.execute(LOCK, (f"replicator refresh {place.relation}",))
-    (has_refreshes,) = cursor.execute(KNOWN).fetchone() or (False,)
     row = None
-    if has_refreshes:
+    if has_relation(cursor, "_replicator.refreshes"):
         row = cursor.execute(LAST.format(sql.SQL("FOR UPDATE" if lock else "")), (place.relation,)).fetchone()
     table_row = cursor.execute(TABLE, (GUARD, place.relation)).fetchone()
     table = None if table_row is None else RefreshedTable(table_row[0], table_row[1], table_row[2], tuple(table_row[3]))
@@ -438,7 +436,7 @@ def _read_version(connection: psycopg.Connection, place: TableLocation) -> Input
     rows = connection.execute(LANES, (place.relation,)).fetchall() if has_lanes else []
     if not rows:
         # The number of the refresh that wrote the table.
-        (has_refreshes,) = connection.execute(KNOWN).fetchone() or (False,)
+        has_refreshes = has_relation(connection.cursor(), "_replicator.refreshes")
         row = connection.execute(REFRESH, (place.relation, table)).fetchone() if has_refreshes else None
         return None if row is None else InputVersion(table, row[0], "changed by others" if row[1] else "")
     states = [parse_state(state, pipeline, lane) for pipeline, lane, state, _ in rows]

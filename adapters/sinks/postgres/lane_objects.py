@@ -22,7 +22,7 @@ from ...postgres.ddl import find_own_view
 from ...postgres.errors import is_row_refusal
 from ...postgres.lane_state import FORGET_LANE, OTHER_WRITER, SCHEMA, SELECT_LANE, withdraw_completeness
 from ...postgres.literals import copy_rows, copy_statement
-from ...postgres.names import quote_name
+from ...postgres.names import has_relation, quote_name
 from ...postgres.types import ColumnConversion
 from ...sql.dialect import text_literal
 from .row_provider import conform_to_columns
@@ -88,8 +88,9 @@ def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) ->
 def _list_artifacts(cursor: psycopg.Cursor, number: int, lane: str) -> list[LaneArtifact]:
     """The artifacts of a lane that has a position."""
     side_table = side_table_name(number)
-    (has_side_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (side_table,)).fetchone() or (False,)
-    artifacts = [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if has_side_table else []
+    artifacts = (
+        [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if has_relation(cursor, side_table) else []
+    )
     artifacts += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, number)]
     return [*artifacts, *(LaneArtifact(table, f"{SCHEMA}.{table}, {lane}") for table in ("schemas", "positions"))]
 
@@ -169,7 +170,6 @@ NAMED = sql.SQL(
     "AND strpos(c.relname, %(n)s) > 0 UNION ALL SELECT 'constraint', conname FROM pg_constraint "
     "WHERE conrelid = %(t)s::regclass AND conindid = 0 AND strpos(conname, %(n)s) > 0"
 )
-HAS = sql.SQL("SELECT to_regclass(%s) IS NOT NULL")
 
 
 def await_readers(session: PostgresSession, rebuilt: Lane) -> None:
@@ -271,7 +271,7 @@ def _rename_indexes(cursor: psycopg.Cursor, schema: str, table: str, anew: str) 
         wanted = name.replace(anew, table)
         if kind == "constraint":
             _run(cursor, f"ALTER TABLE {relation} RENAME CONSTRAINT {quote_name(name)} TO {quote_name(wanted)}")
-        elif cursor.execute(HAS, (quote_name(schema, wanted),)).fetchone() == (False,):
+        elif not has_relation(cursor, quote_name(schema, wanted)):
             _run(cursor, f"ALTER INDEX {quote_name(schema, name)} RENAME TO {quote_name(wanted)}")
 
 
@@ -279,7 +279,7 @@ def move_tombstones(cursor: psycopg.Cursor, number: int, other: int) -> None:
     """Replaces the tombstones of lane `number` by those of the other lane."""
     drop_side_table(cursor, number)
     name = side_table_name(other)
-    if cursor.execute(HAS, (name,)).fetchone() == (True,):
+    if has_relation(cursor, name):
         _run(cursor, f"ALTER TABLE {name} RENAME TO {quote_name(f'tombstones_{number}')}")
         _rename_indexes(cursor, "_replicator", f"tombstones_{number}", f"tombstones_{other}")
 

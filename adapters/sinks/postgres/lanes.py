@@ -46,7 +46,7 @@ from ...postgres.lane_state import (
     withdraw_completeness,
     write_schema_version,
 )
-from ...postgres.names import check_columns, check_table, quote_name
+from ...postgres.names import check_columns, check_table, has_relation, quote_name
 from ...sql.dialect import text_literal
 from .per_column import ensure_column_versions
 from .refused_rows import RowsWaiting
@@ -145,8 +145,7 @@ class PostgresLanes:
         """See `ports.sink.KeyErasure.end_versions`. VACUUM releases the space of deleted rows."""
         for relation in (quote_name(*self._find_table(lane)), *self._list_side_tables(lane)):
             with self.session.cursor(f"vacuuming the table of lane {lane.id}") as cursor:
-                (has_relation,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-                if has_relation:
+                if has_relation(cursor, relation):
                     cursor.execute(f"VACUUM (ANALYZE) {relation}".encode(), prepare=False)
         return ""
 
@@ -368,8 +367,7 @@ class PostgresLanes:
         stored_state = self.state(lane) or LaneState()
         with self._exclusive_transaction(lane, "skipping in") as cursor:
             relation = quote_name(*self._find_table(lane))
-            (has_relation,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-            if has_relation and self.has_record_positions:
+            if has_relation(cursor, relation) and self.has_record_positions:
                 refuse_existing_rows(cursor, lane, relation, state.position, stored_state.position)
             withdraw_completeness(cursor, lane)
             cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
@@ -381,8 +379,7 @@ class PostgresLanes:
             withdraw_completeness(cursor, lane)
             drop_shared_tables(cursor, number)
             relation = quote_name(*self._find_table(lane))
-            (has_relation,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-            if has_relation:
+            if has_relation(cursor, relation):
                 self.clear(cursor, lane, relation)
             drop_side_table(cursor, number)
             cursor.execute(WRITE_STATE, (None, lane.pipeline, lane.id))

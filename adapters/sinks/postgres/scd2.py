@@ -21,7 +21,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from ...apply.scd2_in_process import Scd2Result, compute_versions, encode_rows
 from ...postgres.connection import planner_hints
 from ...postgres.literals import can_copy_binary, copy_binary, copy_rows, copy_statement
-from ...postgres.names import quote_name
+from ...postgres.names import has_relation, quote_name
 from ...postgres.table_reader import select_expression, stored_form
 from ...sql.dialect import POSTGRES
 from ...sql.reconcile import INCOMPLETE, VERDICT, old_key_columns
@@ -41,9 +41,8 @@ SMALL = 100
 def ensure_absorbed_changes(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Creates the table of absorbed changes, or adds missing columns; returns its name as SQL."""
     name = side_table_name(number)
-    (has_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     columns = [c.name for c in plan.target]
-    if not has_table:
+    if not has_relation(cursor, name):
         keys = ", ".join(map(quote_name, plan.merge_keys))
         select = f"SELECT NULL::text AS {quote_name(OP)}, {', '.join(map(quote_name, columns))} FROM {target} WITH NO DATA"
         cursor.execute(

@@ -22,7 +22,7 @@ from replicator.ports.frames import Lane
 
 from ...postgres.lane_state import SCHEMA
 from ...postgres.literals import ARRAY_FORM, PLAIN_FORM, copy_statement
-from ...postgres.names import quote_name
+from ...postgres.names import has_relation, quote_name
 from ...postgres.types import ColumnConversion
 from ...sql.dialect import POSTGRES
 from ...sql.reconcile import (
@@ -337,8 +337,7 @@ def align_types(cursor: psycopg.Cursor, name: str, target: str) -> None:
 def ensure_tombstones(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Creates the lane's table if it does not exist; returns its name as SQL."""
     name = side_table_name(number)
-    (has_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
-    if not has_table:
+    if not has_relation(cursor, name):
         keys = [quote_name(k) for k in plan.table.keys]
         sequence = [quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
         columns = ", ".join(f"t.{n}" for n in (*keys, *sequence))
