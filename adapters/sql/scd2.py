@@ -91,34 +91,23 @@ def absorbed_select(plan: ApplyPlan, dialect: Dialect, inputs: Scd2Input, events
 class _Scd2Steps(Scd2Terms):
     """The steps of the statements above, in their order."""
 
+    def __init__(self, plan: ApplyPlan, dialect: Dialect, inputs: Scd2Input) -> None:
+        super().__init__(plan, dialect, inputs)
+        self.order_clause = f"ORDER BY {self.names(self.starts)}"
+        self.frame_so_far = f"{self.order_clause} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        self.frame_throughout = f"{self.order_clause} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+        # A version does not keep all values of the upserts that it absorbed.
+        self.has_losses = plan.history is not None and bool(plan.history.untracked)
+        # The only events are the changes of the batch, each once. A fold guarantees this, except under a watermark.
+        has_others = inputs.related is not None or inputs.absorbed or inputs.truncates
+        self.is_batch_only = not has_others and plan.watermark is None
+        # A version has the values of its last upsert in these columns.
+        self.ending_columns = (*self.starts, ROW_NUMBER, *inputs.untracked)
+
     def window_over(self, *by: str, order: str = "") -> str:
         """A window over the events of one key with the same verdict and the same values of `by`."""
         partition = ", ".join([*map(self.q, self.keys), self.q(VERDICT), *map(self.q, by)])
         return f"OVER (PARTITION BY {partition}{' ' + (order or self.order_clause)})"
-
-    @property
-    def order_clause(self) -> str:
-        return f"ORDER BY {self.names(self.starts)}"
-
-    @property
-    def frame_so_far(self) -> str:
-        return f"{self.order_clause} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-
-    @property
-    def has_losses(self) -> bool:
-        """A version does not keep all values of the upserts that it absorbed."""
-        return self.plan.history is not None and bool(self.plan.history.untracked)
-
-    @property
-    def frame_throughout(self) -> str:
-        return f"{self.order_clause} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
-
-    @property
-    def is_batch_only(self) -> bool:
-        """The only events are the changes of the batch, each once. A fold guarantees this, except under a
-        watermark."""
-        inputs = self.inputs
-        return inputs.related is None and not inputs.absorbed and not inputs.truncates and self.plan.watermark is None
 
     # Verdicts and completed values.
 
@@ -220,11 +209,6 @@ class _Scd2Steps(Scd2Terms):
             out.append(f"lag({n}) {self.window_over()} AS {self.q(f'_cdc__before_{i}')}")
             out.append(f"last_value({n}) {self.window_over(order=self.frame_throughout)} AS {self.q(f'_cdc__final_{i}')}")
         return out
-
-    @property
-    def ending_columns(self) -> tuple[str, ...]:
-        """A version has the values of its last upsert in these columns."""
-        return (*self.starts, ROW_NUMBER, *self.inputs.untracked)
 
     def finish_versions(self, relation: str) -> str:
         """Marks an event whose next upsert starts no version of its own and is absorbed."""

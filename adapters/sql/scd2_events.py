@@ -157,23 +157,15 @@ class Scd2Terms:
             last_sequence_columns(count),
         )
         self.numbers = range(1, count + 1)
+        self.is_delete = f"{self.q(OP)} = {text_literal(Op.DELETE)}"
+        # About the target's version that starts at an event: its existence, its end, and its last sequence. Empty when
+        # the target has no versions.
+        versions = [THERE, *(f"_cdc__was_end_{i}" for i in self.numbers), *(f"_cdc__was_last_{i}" for i in self.numbers)]
+        self.found_columns = [] if inputs.related is None else versions
 
     def names(self, names: Sequence[str]) -> str:
         """Columns separated by commas."""
         return ", ".join(map(self.q, names))
-
-    @property
-    def is_delete(self) -> str:
-        """The event is a delete."""
-        return f"{self.q(OP)} = {text_literal(Op.DELETE)}"
-
-    @property
-    def found_columns(self) -> list[str]:
-        """Columns about the target's version that starts at an event: its existence, its end, and its last
-        sequence. Empty when the target has no versions."""
-        if self.inputs.related is None:
-            return []
-        return [THERE, *(f"_cdc__was_end_{i}" for i in self.numbers), *(f"_cdc__was_last_{i}" for i in self.numbers)]
 
 
 class EventBranches(Scd2Terms):
