@@ -21,7 +21,7 @@ class FileSourceOptions(SourceOptions):
     what: ClassVar[str] = "a source of files"
 
     message_bytes: int = given(16 * 1024 * 1024, ge=1)
-    """The longest record. A line may be `file_reader.LONGER` times longer."""
+    """The longest record. A line may be `file_list.LONGER` times longer."""
 
     if TYPE_CHECKING:  # Keys of both models, which describe them.
         path: str

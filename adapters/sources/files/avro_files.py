@@ -25,8 +25,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
 from ...decoders.avro import FAULTS, NO_SCHEMA, Mend, ValueSchema, read_data, read_schema
-from .file_list import ArchiveFile
-from .file_reader import BLOCK, LONGER, NULL
+from .file_list import BLOCK, LONGER, NULL, ArchiveFile
 
 LONGEST_HEADER = 16 * 1024 * 1024
 XZ_MEMORY = 256 * 1024 * 1024

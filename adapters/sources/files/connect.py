@@ -36,11 +36,10 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
 
 from ..file_options import FileSourceOptions
-from .file_list import SETTLED_SECONDS, ArchiveFile, FilePath, Place, find_files, seconds_until_complete
+from .file_list import NULL, SETTLED_SECONDS, ArchiveFile, FilePath, Place, find_files, seconds_until_complete
 from .file_reader import (
     AVRO,
     LONGEST,
-    NULL,
     ArchiveRecord,
     FileFormat,
     LineTooLong,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -98,6 +99,16 @@ class DeliveryProgress:
 # Batches of records from archive files.
 
 ROWS = 10_000
+
+
+class FileDelivery(Protocol):
+    """Delivers records of files in batches, once and in order, as tracked by a `DeliveryProgress`."""
+
+    def read(self, files: Iterable[ArchiveFile]) -> None:
+        """Read new content of `files`, and deliver every full batch."""
+
+    def flush(self, *, even_empty: bool = False) -> bool:
+        """Deliver the collected records. Does nothing without any, unless `even_empty`. Returns True if it delivered."""
 
 
 class BatchBuilder:

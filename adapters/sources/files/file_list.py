@@ -77,6 +77,11 @@ def find_place(options: FileSourceOptions) -> Place:
 
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+BLOCK = 1 << 20
+LONGER = 4
+"""The maximum length of a line relative to a record: it contains key and value as escaped text."""
+NULL = b"null"
+"""Stands for a null message of an Avro file, as in JSON lines."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -22,7 +22,7 @@ from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Stop
 
 from ...arrow.parquet_slices import ParquetSlices
-from .file_list import SUFFIXES, ArchiveFile, Place, find_files
+from .file_list import BLOCK, LONGER, SUFFIXES, ArchiveFile, Place, find_files
 
 # Lines of files, and their records.
 
@@ -146,9 +146,6 @@ def unreadable_record(label: str, number: int, line: bytes, why: ValueError) -> 
 
 KEPT = 4_096
 """Bytes that are kept of a line that is too long."""
-BLOCK = 1 << 20
-LONGER = 4
-"""The maximum length of a line relative to a record: it contains key and value as escaped text."""
 
 
 class LineStream(Protocol):
@@ -213,8 +210,6 @@ def _skip_line(stream: LineStream, head: bytes, max_bytes: int | None) -> LongLi
 LONGEST = LONGER * 16 * 1024 * 1024
 """The value for the default of limits.message_bytes."""
 AVRO = ".avro"
-NULL = b"null"
-"""Stands for a null message of an Avro file, as in JSON lines."""
 Number = Callable[[], int]
 """Returns the number of a line in its file, from 1. May have to read the file."""
 

@@ -24,8 +24,8 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
 from ..file_options import FileSourceOptions
-from .file_list import ArchiveFile, Place, find_files
-from .file_reader import LONGEST, NULL, PACKED, ArchiveRecord, FileFormat, Number, unusable_error
+from .file_list import NULL, ArchiveFile, Place, find_files
+from .file_reader import LONGEST, PACKED, ArchiveRecord, FileFormat, Number, unusable_error
 from .source import RELOAD, ArchiveCheck, ArchiveSource
 
 TOPIC = "topic"

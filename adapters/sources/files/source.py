@@ -24,23 +24,13 @@ from replicator.ports.source import SourceFeatures, SourceFiles
 
 from ..file_options import ArchiveSettings, FileSourceOptions
 from ..scan import is_local
-from .delivery import BatchBuilder, DeliveryProgress, OffsetIndex, describe_loss
-from .file_list import ArchiveFile, Place, find_place, fixed_part, seconds_until_complete
-from .file_reader import LONGER, PSEUDO_TOPIC, ArchiveFormat, ArchiveReader, FileFormat, open_parquet
+from .delivery import BatchBuilder, DeliveryProgress, FileDelivery, OffsetIndex, describe_loss
+from .file_list import LONGER, ArchiveFile, Place, find_place, fixed_part, seconds_until_complete
+from .file_reader import PSEUDO_TOPIC, ArchiveFormat, ArchiveReader, FileFormat, open_parquet
 
 TICK = 1.0
 """Seconds without a record after which an empty batch is delivered."""
 RELOAD = "Put the missing files back, or reload the table with `replicator lanes resync LANE`."
-
-
-class FileDelivery(Protocol):
-    """Delivers records of files in batches, once and in order, as tracked by a `DeliveryProgress`."""
-
-    def read(self, files: Iterable[ArchiveFile]) -> None:
-        """Read new content of `files`, and deliver every full batch."""
-
-    def flush(self, *, even_empty: bool = False) -> bool:
-        """Deliver the collected records. Does nothing without any, unless `even_empty`. Returns True if it delivered."""
 
 
 class FileScan(Protocol):

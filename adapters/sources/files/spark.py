@@ -23,10 +23,9 @@ from ...spark.scan import scan_splits
 from ...spark.types import spark_schema
 from ..file_options import FileSourceOptions
 from .delivery import ROWS as CHUNK_RECORDS
-from .delivery import DeliveryProgress, OffsetIndex
+from .delivery import DeliveryProgress, FileDelivery, OffsetIndex
 from .file_list import ArchiveFile
 from .file_reader import FileFormat, FileProgress, log_unfinished, unusable_error
-from .source import FileDelivery
 from .spark_splits import (
     BOUNDS_SCHEMA,
     CHUNK,
