@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR_HEADER, RAW, RAW_RECORD_POSITION
+from replicator.domain.change import ERROR_HEADER, RAW, RAW_RECORD_POSITION, TIMESTAMP
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import DataLoss, Reject, RejectCode, describe_reload_or_skip
 from replicator.domain.event_log import EVENT_LOG
@@ -59,8 +59,8 @@ def to_raw(rows: pa.Table) -> pa.Table:
 
 
 def _to_times(stamps: pa.ChunkedArray) -> pa.ChunkedArray:
-    arrays = [null_out_of_range(array) for array in stamps.cast(pa.timestamp("us", "UTC")).chunks]
-    return pc.cast(pa.chunked_array(arrays, pa.timestamp("us", "UTC")), RAW.field("timestamp").type, safe=False)
+    arrays = [null_out_of_range(array) for array in stamps.cast(TIMESTAMP).chunks]
+    return pc.cast(pa.chunked_array(arrays, TIMESTAMP), RAW.field("timestamp").type, safe=False)
 
 
 def _parse_headers(texts: pa.ChunkedArray) -> pa.Array:
@@ -153,7 +153,7 @@ def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Tab
     computed = {
         "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_RECORD_POSITION), "-"),
         "headers": _headers_to_json(raw["headers"]),
-        "ingested_at": pa.repeat(pa.scalar(ingested_at, pa.timestamp("us", "UTC")), raw.num_rows),
+        "ingested_at": pa.repeat(pa.scalar(ingested_at, TIMESTAMP), raw.num_rows),
     }
     if withheld is not None:
         computed["error"] = pc.if_else(withheld, pa.scalar(ERASED_RECORD), envelope["error"])

@@ -24,7 +24,7 @@ from replicator.domain.policy.plan import (
     end_sequence_columns,
     last_sequence_columns,
 )
-from replicator.domain.policy.policies import TIMESTAMP, get_start_type
+from replicator.domain.policy.policies import get_start_type
 
 from ..arrow.key_change import can_have_foreign_deletes
 from ..arrow.sequence_elements import to_values
@@ -102,7 +102,7 @@ def end_columns(plan: ApplyPlan) -> tuple[str, ...]:
 def _computed_columns(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dict[str, pa.Array]:
     columns = {
         EVENT_ID: build_event_ids(folded),
-        CDC_APPLIED_AT: pa.repeat(pa.scalar(applied_at, TIMESTAMP), folded.num_rows),
+        CDC_APPLIED_AT: pa.repeat(pa.scalar(applied_at, change.TIMESTAMP), folded.num_rows),
         **(_mark_columns(folded) if plan.soft_deletes else {}),
     }
     start = get_start_type(plan.table) if plan.history else None
@@ -115,7 +115,7 @@ def _mark_columns(folded: pa.Table) -> dict[str, pa.Array]:
     """The marks of soft deletes. They are null for deletes that lack values; stage 3 decides these."""
     is_delete = pc.equal(folded[change.OP], change.Op.DELETE.value)
     is_incomplete = pc.and_(is_delete, pc.is_valid(folded[change.UNCHANGED]))
-    times = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, TIMESTAMP))
+    times = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, change.TIMESTAMP))
     return {CDC_DELETED: pc.if_else(is_incomplete, pa.scalar(None, pa.bool_()), is_delete), CDC_DELETED_AT: times}
 
 

@@ -65,6 +65,12 @@ def merge_parts(parts: list[Part], schema: pa.Schema) -> pa.Table:
     return whole if rising is not False else whole.combine_chunks().take(pc.sort_indices(indices))
 
 
+def list_true_indices(mask: pa.Array) -> list[int]:
+    """The indices at which `mask` is true. Quick if there are none."""
+    indices: list[int] = pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
+    return indices
+
+
 def read_bytes(values: pa.Array) -> bytes:
     """The bytes of all values in an array of text or bytes, concatenated. Nulls may contribute any bytes."""
     if not len(values):

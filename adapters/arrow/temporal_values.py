@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
+from replicator.domain.change import TIMESTAMP
 from replicator.domain.errors import RejectCode
 from replicator.domain.out_of_range import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, OutOfRange, ReadMode
 from replicator.domain.table import Column, TableSpec
@@ -27,7 +28,7 @@ INT64 = (-(2**63), 2**63 - 1)
 MICROS = 1_000_000
 """Microseconds per second."""
 
-UTC_US = pa.timestamp("us", "UTC")
+UTC_US = TIMESTAMP
 LOCAL_US = pa.timestamp("us")
 LOCAL_NS = pa.timestamp("ns")
 

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.change import Op, changes_schema
+from replicator.domain.change import TIMESTAMP, Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.out_of_range import FIRST_US, LAST_US
 from replicator.domain.table import Column, TableSpec
@@ -69,7 +69,6 @@ from .masking import (
 from .options import FIELDS, OutboxDecoderOptions, OutboxOptions
 
 FINGERPRINT = "outbox"
-STAMP = pa.timestamp("us", "UTC")
 SEQUENCE = 0
 """The sequence of every event in every epoch: an event that is sent again is not newer than the first."""
 
@@ -126,7 +125,7 @@ class OutboxReader:
         headers: list[dict[str, bytes]] = [{} for _ in range(raw.num_rows)]
         for index, name, value in find_entries(raw.column("headers"), ID, *TYPES):
             headers[index].setdefault(name, value)
-        times = raw.column("timestamp").cast(STAMP).cast(pa.int64()).to_pylist()
+        times = raw.column("timestamp").cast(TIMESTAMP).cast(pa.int64()).to_pylist()
         topics, keys, texts = raw.column("topic").to_pylist(), raw.column("key").to_pylist(), values.to_pylist()
         records = map(RawRecord, topics, keys, texts, headers, times)
         wrong = large | find_read_errors(raw)
@@ -154,7 +153,7 @@ class OutboxReader:
         by_name = {
             "_op": pa.array([event.op for event in events], pa.string()),
             "_seq_1": pa.array([SEQUENCE] * len(events), pa.int64()),
-            "_ts": pa.array([event.at for event in events], pa.int64()).view(STAMP),
+            "_ts": pa.array([event.at for event in events], pa.int64()).view(TIMESTAMP),
             "_tx": pa.array([event.tx for event in events], pa.string()),
             "event_offset": raw.column("offset"),
             **{name: raw.column(column) for name, column in RECORD_IDS.items()},
@@ -174,7 +173,7 @@ class OutboxReader:
             **texts,
             "after": pa.array([event.after if event else None for event in events], pa.binary()).cast(pa.string()),
             "seq_1": pa.array([SEQUENCE if event else None for event in events], pa.int64()),
-            "ts": pa.array([event.at if event else None for event in events], pa.int64()).view(STAMP),
+            "ts": pa.array([event.at if event else None for event in events], pa.int64()).view(TIMESTAMP),
             "schema_id": pa.array([FINGERPRINT if event else None for event in events], pa.string()),
             "error": pa.array([str(one) if isinstance(one, Reject) else None for one in outcomes], pa.string()),
         }

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
+from replicator.domain.plain_values import EPOCH
 
 from ..arrow.record_errors import ValueMisfit
 from .masking import Role
@@ -48,7 +49,7 @@ MOST = 100
 """Digits that are read; zeros may lead."""
 BOUND = 2**63 * 10**LOW
 """The first position whose elements do not fit in 64 bits."""
-EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 
 
 class GoldenGateOperation(msgspec.Struct, gc=False):

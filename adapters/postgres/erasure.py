@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import psycopg
 import pyarrow as pa
 
+from replicator.domain.change import TIMESTAMP
 from replicator.domain.errors import Fatal
 from replicator.domain.event_log import ERASED_COLUMNS
 from replicator.ports.frames import Lane
 
 from ..arrow.masks import make_text_mask
 from ..event_log import to_raw
-from .names import quote_name
+from .names import has_relation, quote_name
 
 RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value")
 LOGGED = pa.schema(
@@ -22,7 +23,7 @@ LOGGED = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp", TIMESTAMP),
         ("headers", pa.string()),
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -71,8 +72,7 @@ def remove_key(cursor: psycopg.Cursor, relation: str, key: Mapping[str, str]) ->
 
 
 def _read_column_types(cursor: psycopg.Cursor, relation: str) -> dict[str, str] | None:
-    (has_table,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-    if not has_table:
+    if not has_relation(cursor, relation):
         return None
     rows = cursor.execute(
         "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "

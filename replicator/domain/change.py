@@ -15,6 +15,9 @@ import pyarrow as pa
 from .errors import Fatal
 from .table import TableSpec
 
+TIMESTAMP = pa.timestamp("us", "UTC")
+"""The type of event times, and of the times in targets and in Replicator's own tables."""
+
 
 class Op(StrEnum):
     """Operation of a change event, as Debezium's one-letter code."""
@@ -103,7 +106,7 @@ def changes_schema(table: TableSpec) -> pa.Schema:
         [
             pa.field(OP, pa.string()),
             *map(pa.field, sequence_columns(table.sequence), table.sequence_types),
-            pa.field(TS, pa.timestamp("us", "UTC")),
+            pa.field(TS, TIMESTAMP),
             pa.field(TOPIC, pa.string()),
             pa.field(PARTITION, pa.int32()),
             pa.field(OFFSET, pa.int64()),

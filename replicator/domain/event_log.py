@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from replicator.domain.change import TIMESTAMP
 from replicator.domain.expr import AllOf, source
 from replicator.domain.policy.plan import ApplyPlan, Clause, ReconcileRule
-from replicator.domain.policy.policies import TIMESTAMP
 
 from .errors import AlreadyWritten
 from .policy import EVENT_LOG_POLICY

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time from which sources and stored states count milliseconds or microseconds."""
 
 
 def to_rows(table: pa.Table) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ from .change import (
     OP,
     PARTITION,
     RAW_RECORD_POSITION,
+    TIMESTAMP,
     TOPIC,
     TS,
     TX,
@@ -151,7 +152,7 @@ def _list_changed(before: Row | None, after: Row | None) -> tuple[str, ...]:
 
 AUDIT = pa.schema(
     [
-        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("at", TIMESTAMP),
         pa.field("operation", pa.string()),
         pa.field("key", pa.string()),
         pa.field("changed", pa.list_(pa.string())),

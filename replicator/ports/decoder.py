@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from replicator.domain.change import TIMESTAMP
 from replicator.domain.connectors import Connector
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
@@ -38,7 +39,7 @@ ENVELOPE = pa.schema(
         pa.field("after", pa.string()),
         *(pa.field(f"seq_{i}", pa.int64()) for i in range(1, 5)),
         pa.field("tx", pa.string()),
-        pa.field("ts", pa.timestamp("us", "UTC")),
+        pa.field("ts", TIMESTAMP),
         pa.field("schema_id", pa.string()),
         pa.field("error", pa.string()),
     ]

@@ -20,7 +20,7 @@ from replicator.domain.change import Op, changes_schema, key_struct
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.table import TableSpec
 
-from ...arrow.frame_slices import Part, map_slices, merge_parts, reject_records, select_records
+from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import FAILURES, UNREADABLE, Read, build_or_reject, malformed_reject
 from ...arrow.value_readers import UNSET, ValueReader
 from ..common.pipeline import build_changes, describe_errors, record_ids
@@ -467,14 +467,8 @@ class Placeholders:
             placeholders = self._known if form == "text" else self._codes
             return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in placeholders]
         if pa.types.is_string(array.type):
-            return _matching_places(array, self._texts)
-        return _matching_places(array, self._bytes) if pa.types.is_binary(array.type) else []
-
-
-def _matching_places(array: pa.Array, placeholders: pa.Array) -> list[int]:
-    hits = pc.is_in(array, value_set=placeholders)
-    indices: list[int] = pc.indices_nonzero(hits).to_pylist() if pc.any(hits).as_py() else []
-    return indices
+            return list_true_indices(pc.is_in(array, value_set=self._texts))
+        return list_true_indices(pc.is_in(array, value_set=self._bytes)) if pa.types.is_binary(array.type) else []
 
 
 def _placeholder_bytes(configured: str) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
+from replicator.domain.plain_values import EPOCH
 from replicator.domain.table import TableSpec
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
@@ -197,7 +198,6 @@ def _convert(name: str, raw: bytes, convert: Callable[[bytes], Any]) -> Any:
 
 
 DAY_MS = 86_400_000
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LIST = re.compile(r"list<(?:item:|element:)?(.+)>\Z")
 NUMBER = re.compile(r"-?\d+(\.\d+)?(E[+-]?\d+)?\Z")
 

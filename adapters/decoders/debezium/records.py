@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.change import Op
+from replicator.domain.change import TIMESTAMP, Op
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import Reject
 from replicator.domain.out_of_range import FIRST_MS, LAST_MS, null_out_of_range
+from replicator.domain.plain_values import EPOCH
 from replicator.domain.position import TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
@@ -26,8 +27,6 @@ from ...arrow.value_readers import UNSET, ValueReader, cast_values, choose_objec
 from ..json.schema_frames import split_record
 from ..options import DebeziumOptions
 from .schema import ConnectSchema, find_readers, find_schema_reader, holds_decimals, read_key_schema, read_message_schema
-
-STAMP = pa.timestamp("us", "UTC")
 
 
 class SourceBlock(msgspec.Struct, gc=False):
@@ -69,7 +68,7 @@ def read_event_times(sources: Sequence[SourceBlock]) -> pa.Array:
     micros = [s.ts_us for s in sources]
     if None in micros:
         micros = list(map(read_event_time, sources))
-    times, _ = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()).view(STAMP), micros, "source.ts_us")
+    times, _ = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()).view(TIMESTAMP), micros, "source.ts_us")
     return null_out_of_range(times)
 
 
@@ -269,7 +268,7 @@ def read_markers(raw: pa.Table, depth: int) -> Sequence[TransactionMark]:
 def _to_marker(partition: TopicPartition, offset: int, value: MarkerValue) -> TransactionMark:
     events = {c.data_collection: c.event_count for c in value.data_collections or ()}
     inside = value.ts_ms is not None and FIRST_MS <= value.ts_ms <= LAST_MS
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value.ts_ms or 0) if inside else None
+    at = EPOCH + timedelta(milliseconds=value.ts_ms or 0) if inside else None
     return TransactionMark(partition, offset, to_transaction_id(value.id), value.id, value.status == "END", events, at)
 
 

@@ -15,6 +15,7 @@ from replicator.domain.change import Op
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 
+from ...arrow.frame_slices import list_true_indices
 from ...arrow.record_errors import UNREADABLE, build_or_reject
 from ..json.schema_frames import split_record
 from .records import NO_SOURCE, SourceBlock
@@ -265,7 +266,7 @@ def postgres_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
     texts = pa.array([s.sequence for s in facts.sources], pa.string())
     pair = pc.extract_regex(texts, LSN_PAIR)
     errors |= dict.fromkeys(
-        _true_places(pc.and_(pc.is_valid(texts), pc.is_null(pair))),
+        list_true_indices(pc.and_(pc.is_valid(texts), pc.is_null(pair))),
         missing_sequence_reject("its source.sequence is not a pair of log positions"),
     )
     lsn = _parse_numbers([s.lsn for s in facts.sources], "source.lsn", errors)
@@ -387,9 +388,9 @@ def _check_elements(
     element that leaves no room for the epoch."""
     first = elements[0]
     for element in elements:
-        for index in _true_places(pc.fill_null(pc.less(element, 0), True)):
+        for index in list_true_indices(pc.fill_null(pc.less(element, 0), True)):
             errors.setdefault(index, missing_sequence_reject(f"its log position ({names}) is missing or malformed"))
-    for index in _true_places(pc.fill_null(pc.greater_equal(first, 1 << EPOCH_SHIFT), False)):
+    for index in list_true_indices(pc.fill_null(pc.greater_equal(first, 1 << EPOCH_SHIFT), False)):
         errors.setdefault(index, missing_sequence_reject("its log position leaves no room for the epoch"))
     if errors:
         usable = pa.array([i not in errors for i in range(len(first))])
@@ -418,11 +419,6 @@ def _to_texts(values: Sequence[int | str | None]) -> pa.Array:
         return pa.array(values, pa.int64()).cast(pa.string())
     except (pa.ArrowException, OverflowError, TypeError):
         return pa.array([None if v is None else str(v)[:200] for v in values], pa.string())
-
-
-def _true_places(mask: pa.Array) -> list[int]:
-    indices: list[int] = pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
-    return indices
 
 
 # Check for log positions in the records of a table.

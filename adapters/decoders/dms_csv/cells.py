@@ -13,7 +13,7 @@ from pyarrow import csv
 from replicator.domain.errors import Reject
 from replicator.domain.plain_values import format_count
 
-from ...arrow.frame_slices import read_bytes
+from ...arrow.frame_slices import list_true_indices, read_bytes
 from ...arrow.record_errors import malformed_reject
 from ..common.row_files import CsvDialect, escape_sign
 
@@ -79,7 +79,7 @@ def _select_values(values: pa.Array, indices: Sequence[int]) -> pa.Array:
 
 def _find_broken(values: pa.Array, dialect: CsvDialect) -> dict[int, Reject]:
     """The rejects of values that are not one row of text."""
-    errors = dict.fromkeys(_true_places(pc.less(pc.fill_null(pc.binary_length(values), 0), 1)), EMPTY)
+    errors = dict.fromkeys(list_true_indices(pc.less(pc.fill_null(pc.binary_length(values), 0), 1)), EMPTY)
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -109,11 +109,6 @@ def _is_text(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _true_places(mask: pa.Array) -> list[int]:
-    indices: list[int] = pc.indices_nonzero(mask).to_pylist()
-    return indices
 
 
 def _sort_widths(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> tuple[int, ...]:

@@ -10,13 +10,21 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, Op, changes_schema
+from replicator.domain.change import ERROR, OFFSET, TIMESTAMP, Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 
-from ...arrow.frame_slices import Part, list_names, merge_parts, reject_records, select_records, split_frame
+from ...arrow.frame_slices import (
+    Part,
+    list_names,
+    list_true_indices,
+    merge_parts,
+    reject_records,
+    select_records,
+    split_frame,
+)
 from ...arrow.record_errors import malformed_reject, null_key_reject
 from ...arrow.text_values import read_texts
 from ...arrow.value_readers import text_reader
@@ -62,7 +70,6 @@ class CsvFrameDecoder:
 NAMES_ROW = malformed_reject(
     "it holds the names of the columns: its file begins with a header row, so write `csv: {header: true}` for the source"
 )
-STAMP = pa.timestamp("us", "UTC")
 SEQUENCE = 2
 
 
@@ -106,7 +113,7 @@ class CsvChangeBlock:
         self._unsent: dict[str, pa.Array] = {}
         operations = cells.get(options.operation_column)
         self._ops = read_operations(operations, raw, options)
-        for row in _true_places(pc.is_null(self._ops)):
+        for row in list_true_indices(pc.is_null(self._ops)):
             value = operations[row].as_py() if operations is not None else None
             self._errors.setdefault(row, options.unknown_operation_reject(value))
         self._none = pa.repeat(pa.scalar(False), raw.num_rows)
@@ -122,7 +129,7 @@ class CsvChangeBlock:
             record_ids(self._raw),
             ops=self._ops,
             elements=elements,
-            at=null_out_of_range(self._raw.column("timestamp").cast(STAMP)),
+            at=null_out_of_range(self._raw.column("timestamp").cast(TIMESTAMP)),
             columns=columns,
             errors=describe_errors(self._errors, count),
             unchanged=list_names(self._unsent, count),
@@ -135,12 +142,12 @@ class CsvChangeBlock:
             is_header = pc.and_(is_header, pc.fill_null(pc.equal(pc.utf8_lower(texts), name.lower()), False))
             if not pc.any(is_header).as_py():
                 return []
-        return _true_places(is_header)
+        return list_true_indices(is_header)
 
     def _sequence_elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""
         offsets = self._raw.column("offset")
-        for row in _true_places(pc.less(offsets, 0)):
+        for row in list_true_indices(pc.less(offsets, 0)):
             self._fail(row, RejectCode.NO_SEQUENCE, "its offset is below 0")
         first, second = to_sequence(offsets)
         return [pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64())), second]
@@ -152,7 +159,7 @@ class CsvChangeBlock:
         if is_key:
             names = () if column.name in self._cells else self._cells
             reject = null_key_reject(column.name, self._table.name, names)
-            for row in _true_places(pc.is_null(array)):
+            for row in list_true_indices(pc.is_null(array)):
                 self._errors.setdefault(row, reject)
         return array
 
@@ -185,11 +192,6 @@ class CsvChangeBlock:
 
     def _fail(self, row: int, code: str, sentence: str) -> None:
         self._errors.setdefault(row, Reject(code, sentence))
-
-
-def _true_places(mask: pa.Array) -> list[int]:
-    indices: list[int] = pc.indices_nonzero(mask).to_pylist()
-    return indices
 
 
 # Layouts of rows: from the header row of their file, or from declared columns.

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, Op
+from replicator.domain.change import ERROR, OFFSET, TIMESTAMP, Op
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
 from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.table import TableSpec
@@ -31,7 +31,6 @@ from .changes import (
     MAX_LAYOUTS,
     ROWS,
     SEQUENCE,
-    STAMP,
     UNDECLARED,
     CsvFrameDecoder,
     CsvLayout,
@@ -213,7 +212,7 @@ class CsvEnvelopes:
             "op": ops,
             "seq_1": first,
             "seq_2": second,
-            "ts": null_out_of_range(raw.column("timestamp").cast(STAMP)),
+            "ts": null_out_of_range(raw.column("timestamp").cast(TIMESTAMP)),
             "schema_id": pa.repeat(pa.scalar(layout.fingerprint), raw.num_rows),
             "error": self._find_errors(ops, operations),
         }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from replicator.domain.plain_values import format_count
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
-from .rows import EPOCH, NONE, NULL, to_text_or_bytes
+from .rows import NONE, NULL, to_text_or_bytes
 from .schema import NAMESPACE, read_record
 
 PRINTED = pa.schema(
@@ -84,7 +84,7 @@ def _print_table(object_name: str | None) -> str:
 def _to_time(seconds: int) -> datetime | None:
     """The time in UTC; None outside the years 1 to 9999."""
     try:
-        return datetime.fromtimestamp(seconds, EPOCH.tzinfo)
+        return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return None
 

@@ -6,13 +6,14 @@ import codecs
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from replicator.domain.errors import RejectCode
+from replicator.domain.plain_values import EPOCH
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.temporal_values import make_lenient
@@ -185,7 +186,6 @@ Value = tuple[str, Mapping[str, Any]]
 NULL, NONE = "NULL", "NONE"
 WHOLE = "%04d-%02d-%02d %02d:%02d:%02d"
 FULL = WHOLE + ".%06d"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROS = 1_000_000
 MOSTLY = "utf8mb4"
 OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d\d))?\Z", re.ASCII)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from replicator.domain.errors import Reject, RejectCode
 from replicator.ports.decoder import ENVELOPE
 
-from ...arrow.frame_slices import Part, map_slices, merge_parts, read_bytes
+from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, read_bytes
 from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
 from .format_detection import hint_by_beginning
 
@@ -117,7 +117,7 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
         is_member = pc.and_(is_open, _mask_matching(values, prefix))
         out.groups.append(_slice_group(values, prefix, is_member))
         is_open = pc.and_(is_open, pc.invert(is_member))
-    slow += _true_places(is_open)
+    slow += list_true_indices(is_open)
     _split_one_by_one(out, values, sorted(slow), depth)
     return out
 
@@ -143,12 +143,7 @@ def _mask_matching(values: pa.Array, prefix: bytes) -> pa.Array:
 
 def _slice_group(values: pa.Array, prefix: bytes, is_member: pa.Array) -> SchemaGroup:
     sliced = pc.binary_slice(values.filter(is_member), len(prefix), -1)
-    return SchemaGroup(extract_schema(prefix), _true_places(is_member), sliced.to_pylist, sliced)
-
-
-def _true_places(mask: pa.Array) -> list[int]:
-    indices: list[int] = pc.indices_nonzero(mask).to_pylist()
-    return indices
+    return SchemaGroup(extract_schema(prefix), list_true_indices(is_member), sliced.to_pylist, sliced)
 
 
 def _clear_place(mask: pa.Array, index: int) -> pa.Array:

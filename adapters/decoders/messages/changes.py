@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import Op, changes_schema, key_struct
+from replicator.domain.change import TIMESTAMP, Op, changes_schema, key_struct
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.sequence import EPOCH_SHIFT
@@ -218,7 +218,7 @@ class MessageColumns:
             list(map(self._repeat_per_row, record_ids(self._raw))),
             ops=self._ops,
             elements=elements,
-            at=self._repeat_per_row(null_out_of_range(self._said.at.view(STAMP))),
+            at=self._repeat_per_row(null_out_of_range(self._said.at.view(TIMESTAMP))),
             columns=columns,
             tx=self._repeat_per_row(self._said.tx),
             unchanged=list_names(self._unsent, count),
@@ -343,7 +343,6 @@ def _shift_places(indices: Sequence[Sequence[int]], rows: Sequence[int]) -> Sequ
 # Messages with one layout of one table to changes: rows in the order of each message, then column by column.
 
 
-STAMP = pa.timestamp("us", "UTC")
 PER_ROW = 2
 """Row numbers per row of a message: a key change needs two, for its delete and its create."""
 
@@ -379,7 +378,7 @@ class MessageChangeBlock:
             [column.take(indices) for column in record_ids(self._raw)],
             ops=pa.array([row.op for row in self._rows], pa.string()),
             elements=elements,
-            at=null_out_of_range(pa.array([self._messages[row.place].at for row in self._rows], pa.int64()).view(STAMP)),
+            at=null_out_of_range(pa.array([self._messages[row.place].at for row in self._rows], pa.int64()).view(TIMESTAMP)),
             columns=columns,
             tx=pa.array([self._messages[row.place].tx for row in self._rows], pa.string()),
             unchanged=pa.array([names or None for names in self._unsent], pa.list_(pa.string())),

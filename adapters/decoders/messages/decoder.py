@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.change import Op
+from replicator.domain.change import TIMESTAMP, Op
 from replicator.domain.errors import ConfigProblem, Reject
 from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.table import TableSpec
@@ -37,7 +37,7 @@ from ..masking import (
     read_objects,
 )
 from ..options import MessageOptions
-from .changes import STAMP, MessageFrameDecoder
+from .changes import MessageFrameDecoder
 from .layouts import MessageLayout, MessageLayouts
 from .message import Message, MessageFormat, read_message
 
@@ -220,7 +220,7 @@ class MessageEnvelopes:
             "op": pa.array([_find_operation(one) for one in messages], pa.string()),
             **self._read_order(messages),
             "tx": pa.array([one.tx for one in messages], pa.string()),
-            "ts": null_out_of_range(pa.array([one.at for one in messages], pa.int64()).view(STAMP)),
+            "ts": null_out_of_range(pa.array([one.at for one in messages], pa.int64()).view(TIMESTAMP)),
             "schema_id": pa.array([layout.fingerprint or None if layout else None for layout in layouts], pa.string()),
             "error": describe_errors(errors, len(messages)),
         }

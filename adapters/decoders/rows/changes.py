@@ -11,13 +11,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import Op, changes_schema
+from replicator.domain.change import TIMESTAMP, Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 
-from ...arrow.frame_slices import Part, map_slices, merge_parts, reject_records, select_records
+from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import (
     UNREADABLE,
     Read,
@@ -96,7 +96,6 @@ class RowFrameDecoder:
 # Blocks of changes: consecutive records of one layout, decoded column by column.
 
 
-STAMP = pa.timestamp("us", "UTC")
 LOW_BITS = 30
 """Bits of an offset in the second element of the sequence."""
 
@@ -195,7 +194,7 @@ class RowChangeBlock:
             self.raw.column("offset")
         )
         room = pc.fill_null(pc.less(elements[0], 1 << EPOCH_SHIFT), True)
-        for index in _true_places(pc.invert(room)):
+        for index in list_true_indices(pc.invert(room)):
             self._fail(index, RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch")
         first = pc.if_else(room, elements[0], None)
         return [pc.add(first, pa.scalar(self.options.epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]]
@@ -203,7 +202,7 @@ class RowChangeBlock:
     def _sequence_element(self, name: str) -> pa.Array:
         values = [_to_int(value) for value in self.reader.read_metadata(self.rows, name)]
         array, bad = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()), values, name)
-        for index in {*bad, *_true_places(pc.fill_null(pc.less(array, 0), True))}:
+        for index in {*bad, *list_true_indices(pc.fill_null(pc.less(array, 0), True))}:
             reason = f"its sequence column {name!r} holds no whole number from 0 on"
             self._fail(index, RejectCode.NO_SEQUENCE, reason)
         return array
@@ -218,7 +217,7 @@ class RowChangeBlock:
             record_ids(raw),
             ops=pa.array(half.ops, pa.string()),
             elements=elements,
-            at=null_out_of_range(raw.column("timestamp").cast(STAMP)),
+            at=null_out_of_range(raw.column("timestamp").cast(TIMESTAMP)),
             columns=columns,
             errors=pa.array([str(error) if error else None for error in errors], pa.string()),
             unchanged=pa.array([names or None for names in half.missing], pa.list_(pa.string())),
@@ -237,7 +236,7 @@ class RowChangeBlock:
             else:
                 self.errors.setdefault(half.places[row], reject)
         if is_key:
-            for row in _true_places(pc.is_null(array)):
+            for row in list_true_indices(pc.is_null(array)):
                 index = half.places[row]
                 names = self._list_names(index) if column_values[row] is UNSET else ()
                 self.errors.setdefault(index, null_key_reject(column.name, self.table.name, names))
@@ -276,10 +275,6 @@ def _to_int(value: object) -> object:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         return int(value)
     return value if value is None or (isinstance(value, int) and not isinstance(value, bool)) else "none"
-
-
-def _true_places(mask: pa.Array) -> Iterator[int]:
-    return iter(pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else [])
 
 
 # Layouts of rows: from the schema in a record, or from declared columns.

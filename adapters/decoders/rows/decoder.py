@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, Op
+from replicator.domain.change import ERROR, OFFSET, TIMESTAMP, Op
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
 from replicator.domain.expr import Expr
 from replicator.domain.out_of_range import null_out_of_range
@@ -41,7 +41,7 @@ from ..masking import (
     read_object,
 )
 from ..options import BEFORE, RowsDecoderOptions
-from .changes import BARE, MAX_LAYOUTS, STAMP, RowFrameDecoder, RowLayout, RowLayouts, offsets_to_sequence, read_operation
+from .changes import BARE, MAX_LAYOUTS, RowFrameDecoder, RowLayout, RowLayouts, offsets_to_sequence, read_operation
 
 
 class RowsDecoder(MaskingDecoder):
@@ -266,7 +266,7 @@ class RowEnvelopes:
             "table": pc.if_else(has_op, records.column("topic"), pa.scalar(None, pa.string())),
             "op": pa.array(ops, pa.string()),
             **{f"seq_{k}": element for k, element in enumerate(self._read_sequence(records, rows), 1)},
-            "ts": null_out_of_range(records.column("timestamp").cast(STAMP)),
+            "ts": null_out_of_range(records.column("timestamp").cast(TIMESTAMP)),
             "schema_id": pa.array([layouts[topic].fingerprint for topic in topics], pa.string()),
             "error": describe_errors(errors, len(rows)),
         }

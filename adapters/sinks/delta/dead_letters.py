@@ -14,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableMerger
 
+from replicator.domain.change import TIMESTAMP
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.table import Column
 from replicator.ports.sink import CompactionResult, VacuumResult
@@ -43,12 +44,11 @@ from ...delta.table_writer import (
 from ...delta.tables import STATISTICS, create_table, has_table, read_schema
 from ...stores import DeadLetterSettings
 
-MOMENT = pa.timestamp("us", "UTC")
 FIRST_COLUMNS = (
     *(Column(name, pa.string()) for name in ("event_id", "lane", "stage", "code", "sentence", "table", "key_hash")),
     Column("record", pa.binary()),
-    Column("first_seen", MOMENT),
-    Column("last_seen", MOMENT),
+    Column("first_seen", TIMESTAMP),
+    Column("last_seen", TIMESTAMP),
     Column("attempts", pa.int64()),
     Column("state", pa.string()),
 )
@@ -57,7 +57,7 @@ LATER_COLUMNS = (
     Column("topic", pa.string()),
     Column("partition", pa.int32()),
     Column("offset", pa.int64()),
-    Column("timestamp", MOMENT),
+    Column("timestamp", TIMESTAMP),
     Column("headers", pa.string()),
     Column("key", pa.binary()),
 )

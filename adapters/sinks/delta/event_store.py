@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from replicator.domain.change import TIMESTAMP
 from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
 from replicator.domain.events import (
     Aggregate,
@@ -180,7 +181,7 @@ COLUMNS = (
     Column("event_data", TEXTS),
     Column("metadata", TEXTS),
     Column("event_version", pa.int64()),
-    Column("created_at", pa.timestamp("us", "UTC")),
+    Column("created_at", TIMESTAMP),
 )
 SCHEMA = pa.schema([(c.name, c.type) for c in COLUMNS])
 MAPS = ("event_data", "metadata")

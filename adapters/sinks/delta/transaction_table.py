@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from replicator.domain.change import TIMESTAMP
 from replicator.domain.errors import Retryable
 from replicator.domain.table import Column
 from replicator.domain.transactions import CompletenessWatermark
@@ -21,17 +22,16 @@ from ...delta.lake import Lake
 from ...delta.tables import create_table, has_table, open_table
 
 NAME = "of transactions"
-TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [
         pa.field("pipeline", pa.string()),
         pa.field("source", pa.string()),
         pa.field("transaction", pa.string()),
-        pa.field("ended_at", TIME),
+        pa.field("ended_at", TIMESTAMP),
         pa.field("exact", pa.bool_()),
         pa.field("behind", pa.list_(pa.string())),
         pa.field("versions", pa.map_(pa.string(), pa.int64())),
-        pa.field("updated_at", TIME),
+        pa.field("updated_at", TIMESTAMP),
     ]
 )
 SHORT = "interval 1 hours"

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, unquote
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
+from replicator.domain.plain_values import EPOCH
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.local_files import FileLock, FileLocked, make_folder, remove_drafts, replace_file, write_whole
 from replicator.ports.decoder import Decoder
@@ -203,9 +204,6 @@ def list_tables(folder: Path) -> list[str]:
 
 
 # Records of backfills as a source for lanes.
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JournalSource:

@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import RAW
+from replicator.domain.change import RAW, TIMESTAMP
 from replicator.domain.event_log import EVENT_LOG
-from replicator.domain.policy.policies import TIMESTAMP
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F
 from replicator.ports.source import SourceFeatures

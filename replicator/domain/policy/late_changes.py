@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
+from replicator.domain.plain_values import EPOCH
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import Sequence
 
@@ -29,7 +30,6 @@ HORIZON_COUNT = 16
 
 MICROSECOND = timedelta(microseconds=1)
 SHORTEST = HORIZON_COUNT * MICROSECOND
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from replicator.domain.change import OP, Op
+from replicator.domain.change import OP, TIMESTAMP, Op
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.expr import (
     AllOf,
@@ -61,7 +61,6 @@ from .plan import (
     last_sequence_columns,
 )
 
-TIMESTAMP = pa.timestamp("us", "UTC")
 IS_DELETE: Expr = Compare("=", source(OP), Lit(Op.DELETE.value))
 NOT_DELETE: Expr = Compare("<>", source(OP), Lit(Op.DELETE.value))
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TS, TX, refuse_frame_names
+from replicator.domain.change import OFFSET, OP, PARTITION, TIMESTAMP, TOPIC, TS, TX, refuse_frame_names
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.expr import Expr
 from replicator.domain.table import Column, TableSpec
@@ -22,7 +22,7 @@ METADATA: dict[str, tuple[str, pa.DataType]] = {
     "topic": (TOPIC, pa.string()),
     "partition": (PARTITION, pa.int32()),
     "offset": (OFFSET, pa.int64()),
-    "source_time": (TS, pa.timestamp("us", "UTC")),
+    "source_time": (TS, TIMESTAMP),
     "transaction": (TX, pa.string()),
     "operation": (OP, pa.string()),
 }
