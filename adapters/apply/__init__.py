@@ -6,8 +6,8 @@ Published for sinks in packages of their own (`docs/how-to/write-a-sink.md`): th
 - `apply.conform`: `REJECTED`, `conform_to_schema`. `apply.column_versions`: `BESIDE`. `apply.explain`: `explain`.
 - `adapters.duckdb.session`: `to_duckdb_types`.
 - `adapters.sql.dialect`: `Dialect`, and the dialects. `adapters.sql.render`: `render_merge`.
-- `adapters.sql.reconcile`: `cleared_condition`, `not_above_condition`, `truncate_assignments`.
-  `adapters.sql.scd2_events`: `truncate_condition`.
+- `adapters.sql.reconcile`: `not_above_condition`, `render_truncate`; its parts `cleared_condition`,
+  `truncate_assignments`, and `adapters.sql.scd2_events.truncate_condition`.
 - `apply.projections`: names and errors of the tables of projections.
 - `adapters.engines.local`: `LocalEngine`, for tests. `adapters.gold`: `LocalProjector`, for tests.
 """

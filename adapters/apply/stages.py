@@ -118,9 +118,8 @@ class TransactionSession(TargetSession, Protocol):
         """Delete the target's rows for which `condition` is true."""
 
     def write_rows(self, plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) -> None:
-        """Stage 4. First each of `truncates`, in order: `sql.reconcile.truncate_assignments` for the rows that
-        `cleared_condition` (for scd2 `truncate_condition`) finds. Then the clauses of the plan over `rows`
-        (`sql.render.render_merge`)."""
+        """Stage 4. First each of `truncates`, in order (`sql.reconcile.render_truncate`). Then the clauses of the plan
+        over `rows` (`sql.render.render_merge`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,8 @@ from replicator.domain.policy.plan import (
 from replicator.domain.policy.policies import NOT_DELETE
 
 from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE
-from ..sql.reconcile import cleared_condition, truncate_assignments
+from ..sql.reconcile import cleared_condition, truncate_parts
 from ..sql.render import merge_condition, render_expression
-from ..sql.scd2_events import truncate_condition
 from .commits import WRITER, Attempt, Operation
 from .tables import read_schema
 
@@ -51,10 +50,9 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) 
 
 
 def _add_truncates(merger: TableMerger, plan: ApplyPlan, truncates: Sequence[Truncate]) -> TableMerger:
-    condition = cleared_condition if plan.history is None else truncate_condition
     for truncate in truncates:
-        truncated = condition(plan, DELTA_RS, truncate.sequence)
-        if assignments := truncate_assignments(plan, DELTA_RS, truncate):
+        truncated, assignments = truncate_parts(plan, DELTA_RS, truncate)
+        if assignments:
             merger = merger.when_not_matched_by_source_update(assignments, truncated)
         else:
             merger = merger.when_not_matched_by_source_delete(truncated)

@@ -23,9 +23,8 @@ from ..delta.merge import delete_all
 from ..delta.partitions import Partitions
 from ..delta.tables import is_clustered, open_table
 from ..sql.dialect import SPARK
-from ..sql.reconcile import cleared_condition, truncate_assignments
+from ..sql.reconcile import truncate_parts
 from ..sql.render import merge_condition, render_expression
-from ..sql.scd2_events import truncate_condition
 from .errors import translate_errors
 from .frames import column, quote_name
 from .session import LazySession, to_spark_path
@@ -71,12 +70,10 @@ def write_stage(plan: ApplyPlan, rows: DataFrame, truncates: Sequence[Truncate],
 
 
 def _add_truncate(merger: DeltaMergeBuilder, plan: ApplyPlan, truncate: Truncate) -> DeltaMergeBuilder:
-    condition = cleared_condition if plan.history is None else truncate_condition
-    truncated = condition(plan, SPARK, truncate.sequence)
-    assignments: dict[str, str | Column] = {**truncate_assignments(plan, SPARK, truncate)}
+    truncated, assignments = truncate_parts(plan, SPARK, truncate)
     if not assignments:
         return merger.whenNotMatchedBySourceDelete(truncated)
-    return merger.whenNotMatchedBySourceUpdate(truncated, assignments)
+    return merger.whenNotMatchedBySourceUpdate(truncated, {**assignments})
 
 
 def append_stage(rows: DataFrame) -> Operation:

@@ -207,6 +207,20 @@ def cleared_condition(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str
     return f"{alive}({dialect.column('t', names[0])} IS NULL OR {below_condition(dialect, 't', names, floor)})"
 
 
+def truncate_condition(plan: ApplyPlan, dialect: Dialect, truncate: Sequence) -> str:
+    """A truncate lies within the open version `t`, and no upsert of the version lies above it."""
+    starts, ends, lasts = version_bounds(plan, dialect)
+    at = [render_constant(v, dialect) for v in truncate]
+    return f"({ends[0]} IS NULL AND {greater_condition(at, starts)} AND NOT {greater_condition(lasts, at)})"
+
+
+def version_bounds(plan: ApplyPlan, dialect: Dialect) -> tuple[list[str], list[str], list[str]]:
+    """The sequences of the version `t`: its start, its end, and its last upsert."""
+    several = (cdc_sequence_columns, end_sequence_columns, last_sequence_columns)
+    starts, ends, lasts = ([dialect.column("t", n) for n in names(plan.table.sequence)] for names in several)
+    return starts, ends, lasts
+
+
 def truncate_assignments(plan: ApplyPlan, dialect: Dialect, truncate: Truncate) -> dict[str, str]:
     """The values that a truncate writes into each row that it finds, by quoted column. For scd2 it is the end of the
     version, under soft deletes the mark. Empty: it deletes the rows."""
@@ -218,6 +232,22 @@ def truncate_assignments(plan: ApplyPlan, dialect: Dialect, truncate: Truncate) 
     if plan.soft_deletes:
         return {dialect.quote_name(CDC_DELETED): "TRUE", dialect.quote_name(CDC_DELETED_AT): at}
     return {}
+
+
+def truncate_parts(plan: ApplyPlan, dialect: Dialect, truncate: Truncate) -> tuple[str, dict[str, str]]:
+    """The condition of the rows `t` that a truncate finds, and `truncate_assignments`."""
+    condition = cleared_condition if plan.history is None else truncate_condition
+    return condition(plan, dialect, truncate.sequence), truncate_assignments(plan, dialect, truncate)
+
+
+def render_truncate(plan: ApplyPlan, dialect: Dialect, relation: str, truncate: Truncate) -> str:
+    """Deletes the rows of `relation` that a truncate clears: older rows, and rows from before replication started. With
+    soft deletes it marks them. For scd2 it ends their open versions."""
+    where, assignments = truncate_parts(plan, dialect, truncate)
+    if not assignments:
+        return f"DELETE FROM {relation} AS t WHERE {where}"
+    values = ", ".join(f"{name} = {value}" for name, value in assignments.items())
+    return f"UPDATE {relation} AS t SET {values} WHERE {where}"
 
 
 def purged_condition(plan: ApplyPlan, dialect: Dialect, horizon: DeleteHorizon) -> str:

@@ -1,7 +1,6 @@
 """Renders expressions and the write stage of a plan.
 
-Stage 3 is in `reconcile` and `scd2`. The statement of a truncate is made by the writer of a target from
-`reconcile.truncate_assignments` and a condition: `sinks.postgres.target`, `delta.merge`, `spark.merge`."""
+Stage 3 is in `reconcile` and `scd2`. The statement of a truncate is `reconcile.render_truncate`."""
 
 from __future__ import annotations
 

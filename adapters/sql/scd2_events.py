@@ -19,7 +19,13 @@ from replicator.domain.sequence import Sequence as SequenceKey
 
 from .dialect import Dialect, text_literal
 from .fold import was_sent_condition
-from .reconcile import greater_condition, old_key_columns, render_constant
+from .reconcile import (
+    greater_condition,
+    old_key_columns,
+    render_constant,
+    truncate_condition,  # noqa: F401 - published here
+    version_bounds,
+)
 
 KIND = "_cdc__kind"
 ROW_NUMBER = "_place"
@@ -107,7 +113,7 @@ def select_candidates(
 
 def split_condition(plan: ApplyPlan, dialect: Dialect, truncates: Sequence[SequenceKey]) -> str:
     """A truncate lies within the version `t`, below an upsert that it absorbed or below its end."""
-    starts, ends, lasts = _version_bounds(plan, dialect)
+    starts, ends, lasts = version_bounds(plan, dialect)
     within = []
     for truncate in truncates:
         at = [render_constant(v, dialect) for v in truncate]
@@ -120,20 +126,6 @@ def overlap_condition(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) ->
     """The version `t` is open, or ended at or above `lowest`."""
     ends = [dialect.column("t", n) for n in end_sequence_columns(plan.table.sequence)]
     return f"({ends[0]} IS NULL OR NOT {greater_condition([render_constant(v, dialect) for v in lowest], ends)})"
-
-
-def truncate_condition(plan: ApplyPlan, dialect: Dialect, truncate: SequenceKey) -> str:
-    """A truncate lies within the open version `t`, and no upsert of the version lies above it."""
-    starts, ends, lasts = _version_bounds(plan, dialect)
-    at = [render_constant(v, dialect) for v in truncate]
-    return f"({ends[0]} IS NULL AND {greater_condition(at, starts)} AND NOT {greater_condition(lasts, at)})"
-
-
-def _version_bounds(plan: ApplyPlan, dialect: Dialect) -> tuple[list[str], list[str], list[str]]:
-    """The sequences of the version `t`: its start, its end, and its last upsert."""
-    several = (cdc_sequence_columns, end_sequence_columns, last_sequence_columns)
-    starts, ends, lasts = ([dialect.column("t", n) for n in names(plan.table.sequence)] for names in several)
-    return starts, ends, lasts
 
 
 def carried_columns(plan: ApplyPlan) -> tuple[str, ...]:

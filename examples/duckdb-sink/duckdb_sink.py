@@ -22,9 +22,8 @@ from adapters.apply.explain import explain
 from adapters.apply.stages import Wanted, apply_write, side_columns
 from adapters.duckdb.session import to_duckdb_types
 from adapters.sql.dialect import DUCKDB
-from adapters.sql.reconcile import cleared_condition, not_above_condition, truncate_assignments
+from adapters.sql.reconcile import not_above_condition, render_truncate
 from adapters.sql.render import render_merge
-from adapters.sql.scd2_events import truncate_condition
 from replicator.domain.change import OP, UNCHANGED
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced, ReplicatorError, Retryable
 from replicator.domain.policy.plan import (
@@ -270,11 +269,7 @@ class DuckDbSession:
     def write_rows(self, plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) -> None:
         relation = _relation(self._lane)
         for truncate in truncates:
-            condition = cleared_condition if plan.history is None else truncate_condition
-            where = condition(plan, DUCKDB, truncate.sequence)
-            assignments = [f"{name} = {value}" for name, value in truncate_assignments(plan, DUCKDB, truncate).items()]
-            head = f"UPDATE {relation} AS t SET {', '.join(assignments)}" if assignments else f"DELETE FROM {relation} AS t"
-            self._db.execute(f"{head} WHERE {where}")
+            self._db.execute(render_truncate(plan, DUCKDB, relation, truncate))
         if rows.num_rows:
             names = [OP, *(column.name for column in plan.target), *([UNCHANGED] if plan.has_column_versions else [])]
             with _registered(self._db, {INPUT: rows.select(names)}):

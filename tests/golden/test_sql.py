@@ -25,13 +25,12 @@ from adapters.apply.explain import NEXT, explain
 from adapters.apply.reconcile_in_process import places_select
 from adapters.postgres.ddl import render_view
 from adapters.sinks.delta.side_tables import old_entries_condition
-from adapters.sinks.postgres.target import delete_statement, truncate_statement, upsert_statement
+from adapters.sinks.postgres.target import delete_statement, upsert_statement
 from adapters.spark.catalog_names import CatalogTable
 from adapters.sql.current_rows import find_view
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK, Dialect
 from adapters.sql.fold import sent_select, sent_windows
-from adapters.sql.reconcile import cleared_condition, purged_condition, reconcile_select, truncate_assignments
-from adapters.sql.scd2_events import truncate_condition
+from adapters.sql.reconcile import purged_condition, reconcile_select, render_truncate, truncate_parts
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.late_changes import LatenessLimit
 from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon, Truncate
@@ -157,12 +156,12 @@ def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
         return
     example = Truncate(make_sequence(plan), 1_700_000_000_000_000)
     if dialect == POSTGRES:
-        yield "truncate", truncate_statement(plan, '"public"."target"', example)
+        yield "truncate", render_truncate(plan, dialect, '"public"."target"', example)
         return
-    condition = cleared_condition if plan.history is None else truncate_condition
-    assignments = [f"{name} = {value}" for name, value in truncate_assignments(plan, dialect, example).items()]
-    then = f"UPDATE SET {', '.join(assignments)}" if assignments else "DELETE"
-    yield "truncate", f"WHEN NOT MATCHED BY SOURCE AND {condition(plan, dialect, example.sequence)} THEN {then}"
+    condition, assignments = truncate_parts(plan, dialect, example)
+    values = ", ".join(f"{name} = {value}" for name, value in assignments.items())
+    then = f"UPDATE SET {values}" if assignments else "DELETE"
+    yield "truncate", f"WHEN NOT MATCHED BY SOURCE AND {condition} THEN {then}"
 
 
 def age_out(plan: ApplyPlan, dialect: Dialect) -> Stages:

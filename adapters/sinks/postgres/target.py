@@ -16,7 +16,7 @@ from psycopg import sql
 
 from replicator.domain.change import OP, RECORD_POSITION, RESET, UNCHANGED
 from replicator.domain.policy.late_changes import LatenessLimit
-from replicator.domain.policy.plan import CDC_OP, ApplyPlan, DeleteHorizon, Truncate, cdc_sequence_columns
+from replicator.domain.policy.plan import CDC_OP, ApplyPlan, DeleteHorizon, cdc_sequence_columns
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
@@ -30,16 +30,13 @@ from ...sql.reconcile import (
     INCOMPLETE,
     LATE,
     VERDICT,
-    cleared_condition,
     not_above_condition,
     old_key_columns,
     other_row_condition,
     purged_condition,
     reconcile_select,
-    truncate_assignments,
 )
 from ...sql.render import render_merge
-from ...sql.scd2_events import truncate_condition
 
 PLACEHOLDER = "\0rows\0"
 """Stands for the rows of a parameter in a statement; no identifier can contain it."""
@@ -286,17 +283,6 @@ class PostgresTarget:
             columns += [f"NULL::text[] AS {quote_name(UNCHANGED)}", f"NULL::boolean AS {quote_name(RESET)}", *old]
             columns += [f"NULL::text AS {topic}", f"NULL::int AS {partition}", f"NULL::bigint AS {offset}"]
         return f"SELECT NULL::int AS {quote_name(ROW)}, {', '.join(columns)}{more} FROM {self.relation} AS t WITH NO DATA"
-
-
-def truncate_statement(plan: ApplyPlan, relation: str, truncate: Truncate) -> str:
-    """Deletes the rows that a truncate clears: older rows, and rows from before replication started. With soft
-    deletes it marks them. For scd2 it ends their open versions."""
-    condition = cleared_condition if plan.history is None else truncate_condition
-    where = condition(plan, POSTGRES, truncate.sequence)
-    assignments = [f"{name} = {value}" for name, value in truncate_assignments(plan, POSTGRES, truncate).items()]
-    if not assignments:
-        return f"DELETE FROM {relation} AS t WHERE {where}"
-    return f"UPDATE {relation} AS t SET {', '.join(assignments)} WHERE {where}"
 
 
 def numbers_condition(numbers: Sequence[int]) -> str:

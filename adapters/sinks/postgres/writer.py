@@ -55,12 +55,13 @@ from ...apply.lane_progress import (
 from ...arrow.key_change import asks_target
 from ...postgres.connection import planner_hints
 from ...postgres.names import quote_name
-from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject
+from ...sql.dialect import POSTGRES
+from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject, render_truncate
 from .per_column import ServerPerColumn, select_changed_keys
 from .refused_rows import RefusedRow, RowsWaiting, merge_with_bisection
 from .row_provider import RowProvider, RowsInMemory, TargetRows, number_rows
 from .scd2 import InProcessScd2, ServerScd2
-from .target import ROW, PostgresTarget, truncate_statement
+from .target import ROW, PostgresTarget
 
 BULK_ROWS = 50_000
 """From this number of rows, one scan of the target is cheaper than a look-up per row, and the staging table is
@@ -145,7 +146,7 @@ class PostgresWriter:
         if truncates:
             self._pending.flush()
         for truncate in truncates:
-            statement = truncate_statement(write.plan, self._target.relation, truncate)
+            statement = render_truncate(write.plan, POSTGRES, self._target.relation, truncate)
             self._cursor.execute(statement.encode(), prepare=False)
 
     def _purge_state(self, write: Write[RowProvider], before: LaneState) -> LaneState:
