@@ -43,6 +43,10 @@ class Position(Mapping[TopicPartition, int]):
         """This position moved forward to `end` where `end` is ahead; never backward."""
         return Position({**self.offsets, **{p: max(o, self.offsets.get(p, o)) for p, o in end.items()}})
 
+    def covers(self, end: Mapping[TopicPartition, int]) -> bool:
+        """True if everything below `end` is below this position, in which a missing partition counts as 0."""
+        return all(self.get(p, 0) >= offset for p, offset in end.items())
+
     def only(self, partitions: Iterable[TopicPartition]) -> Position:
         """This position without all other partitions."""
         wanted = set(partitions)

@@ -139,12 +139,11 @@ def _refuse_halted(lanes: Sequence[Status]) -> None:
 
 def _is_read(status: Status, source: str, position: Position) -> bool:
     read = next((Position.from_json(one["position"]) for one in status["sources"] if one["name"] == source), Position())
-    return all(read.get(p, 0) >= offset for p, offset in position.items())
+    return read.covers(position)
 
 
 def _has_applied(lane: Status, position: Position) -> bool:
-    at = Position.from_json(lane["position"])
-    return all(at.get(p, 0) >= offset for p, offset in position.items())
+    return Position.from_json(lane["position"]).covers(position)
 
 
 @dataclass(frozen=True)

@@ -339,11 +339,11 @@ class PendingTransactions:
 
         `position`: the stream was read up to here.
         """
-        if self.until is not None and _covers_offsets(position, self.until):
+        if self.until is not None and position.covers(self.until):
             # From here on changes are held back. Part of the open transactions is visible already.
             self.until = None
             self._stop_waiting_for_all(lambda one: bool(one.first))
-        if self.sure_at is not None and _covers_offsets(position, self.sure_at):
+        if self.sure_at is not None and position.covers(self.sure_at):
             # An open transaction may be visible in part, below the position of the start.
             self._stop_waiting_for_all(lambda one: one.has_begun and not one.first)
             self.sure_at = None
@@ -498,7 +498,3 @@ class PendingTransactions:
         if self.lost or self.until is not None:
             return Position()
         return Position.lowest([self._held_from.position, self._ends_held_from.position])
-
-
-def _covers_offsets(position: Position, end: Position) -> bool:
-    return all(position.get(p, 0) >= offset for p, offset in end.items())

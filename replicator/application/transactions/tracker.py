@@ -280,7 +280,7 @@ class CompletenessEvidence:
 
     def advance(self, position: Position) -> None:
         """Prove transactions or give them up, as far as possible. `position`: the stream was read up to here."""
-        if self._sure_at is not None and _covers_offsets(position, self._sure_at):
+        if self._sure_at is not None and position.covers(self._sure_at):
             self._sure_at = None
         while self._ends and self._pass_end(self._ends[0], position):
             mark = self._ends.popleft().mark
@@ -288,18 +288,14 @@ class CompletenessEvidence:
             if not self._ends_of[mark.tx]:
                 del self._ends_of[mark.tx]
             self._ends_from.remove(_end_name(mark))
-        if self._until is not None and _covers_offsets(position, self._until):
+        if self._until is not None and position.covers(self._until):
             self._until = None
 
     def _pass_end(self, end: ObservedEnd, position: Position) -> bool:
         mark = end.mark
         if self._is_proven(mark):
             _add_bounded(self._proven, mark.tx)
-        elif (
-            self._is_below(mark)
-            or self._until is not None
-            or (end.until is not None and _covers_offsets(position, end.until))
-        ):
+        elif self._is_below(mark) or self._until is not None or (end.until is not None and position.covers(end.until)):
             _add_bounded(self._unproven, mark.tx)
         else:
             return False
@@ -332,7 +328,3 @@ def _add_bounded(transactions: OrderedDict[str, None], tx: str) -> None:
     transactions[tx] = None
     if len(transactions) > MAX_REMEMBERED:
         transactions.popitem(last=False)
-
-
-def _covers_offsets(position: Position, end: Position) -> bool:
-    return all(position.get(p, 0) >= offset for p, offset in end.items())
