@@ -1,8 +1,11 @@
-"""Limits of the application, and the delays between attempts. Wiring sets them from the configuration."""
+"""Limits of the application, and the delays between attempts. Wiring sets them from the configuration.
+
+Also the base of schedulers, each with a thread of its own."""
 
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -81,3 +84,27 @@ class Backoff:
     def wait(self, stop: Stop) -> bool:
         """Sleep for `next_delay`, or until `stop` is set. True if it is set."""
         return stop.wait(self.next_delay())
+
+
+# Threads.
+
+
+class BackgroundThread:
+    """Base of schedulers: a thread that calls `run`, which returns soon after `_ended` is set. `wanted`: False starts no
+    thread."""
+
+    def __init__(self, name: str, run: Callable[[], None], *, wanted: bool) -> None:
+        self._wanted = wanted
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, if it is wanted."""
+        if self._wanted:
+            self._thread.start()
+
+    def end(self, seconds: float) -> None:
+        """Begin no more work, and wait at most `seconds` for the running one."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)

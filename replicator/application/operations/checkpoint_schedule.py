@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import list_lanes
 from replicator.application.lane_runs import Clock, LaneRuns, monotonic
 from replicator.application.operations import checkpoint
-from replicator.application.options import Backoff
+from replicator.application.options import BackgroundThread, Backoff
 from replicator.application.problem import Problem, to_problem
 from replicator.application.sink_features import require_feature
 from replicator.domain.errors import ReplicatorError
@@ -62,9 +61,9 @@ class ScheduledCheckpoint:
     problem: Problem | None = None
 
 
-class CheckpointScheduler:
+class CheckpointScheduler(BackgroundThread):
     """Takes the checkpoints that are due, and truncates the event logs that they cover. A failure is logged,
-    retried later, and stops nothing else.
+    retried later, and stops nothing else. An incomplete checkpoint does not count.
 
     - `list_lanes`: the lanes with checkpoints that exist now. `positions`: the positions of lanes by id.
     - `truncate_logs`: called at the start and after new checkpoints. `make_report`: see `report`.
@@ -81,26 +80,12 @@ class CheckpointScheduler:
         clock: Clock = monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__("checkpoints", self._run, wanted=wanted)
         self._list_lanes, self._positions = list_lanes, positions
         self._truncate, self._make_report = truncate_logs, make_report
         self._clock, self._now = clock, now
-        self._wanted = wanted
         self._scheduled: dict[str, ScheduledCheckpoint] = {}
         self._truncate_problem: Problem | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, if checkpoints are configured."""
-        if self._wanted:
-            self._thread.start()
-
-    def end(self, seconds: float) -> None:
-        """Start no more checkpoints, and wait at most `seconds` for the running one. An incomplete checkpoint does
-        not count."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
 
     def take_due(self, stop: Stop) -> Problem | None:
         """Take every due checkpoint once, now, until `stop`; return the first problem. Not for use while the thread

@@ -8,7 +8,6 @@ import hashlib
 import json
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import structlog
 
+from replicator.application.options import BackgroundThread
 from replicator.application.problem import Stopped, to_problem
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import EnvironmentProblem
@@ -321,11 +321,11 @@ class ScheduledDiff:
     compare: Callable[[ShowLine], LaneDiff]
 
 
-class DiffScheduler:
+class DiffScheduler(BackgroundThread):
     """Compares the lanes that are due, one after the other. A failure is kept as the result, and stops nothing else.
+    A comparison that runs at the end is broken off, and is not kept.
 
     - `find`: the lanes that can be compared now. `folder`: the state folder with the runs.
-    - `wanted`: False starts no thread.
     """
 
     def __init__(
@@ -337,22 +337,9 @@ class DiffScheduler:
         wanted: bool = True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__("comparisons", self._run, wanted=wanted)
         self._find, self._folder, self._telemetry, self._now = find, folder, telemetry, now
-        self._wanted = wanted
         self._attempts: dict[str, datetime] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="comparisons", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, if comparisons are configured."""
-        if self._wanted:
-            self._thread.start()
-
-    def end(self, seconds: float) -> None:
-        """Start no more comparisons, and wait at most `seconds` for the running one. It ends early, and is not kept."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
 
     def compare_due(self) -> None:
         """Compare each lane that is due. Runs of other programs count, too."""

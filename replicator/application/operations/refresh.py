@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Literal
 import structlog
 
 from replicator.application.lane_runs import Clock, monotonic
-from replicator.application.options import Backoff
+from replicator.application.options import BackgroundThread, Backoff
 from replicator.application.problem import Problem, to_problem
 from replicator.domain.errors import Fatal, ReplicatorError, Retryable
 from replicator.domain.projection import InputVersions, Projection, ProjectionInput, RefreshRecord, RefreshWork, plan_refresh
@@ -147,9 +146,9 @@ CommittedVersions = Callable[[], Mapping[str, object]]
 """By target, a value that changes with every commit of its lane."""
 
 
-class ProjectionScheduler:
+class ProjectionScheduler(BackgroundThread):
     """Refreshes projections, each after the projections that it reads. A failure is logged, retried later, and
-    stops nothing else."""
+    stops nothing else. A refresh is one commit or none."""
 
     def __init__(
         self,
@@ -159,24 +158,12 @@ class ProjectionScheduler:
         clock: Clock = monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__("projections", self._run, wanted=bool(scheduled))
         self._kept = scheduled
         self._opening = opening
         self._committed = committed
         self._clock = clock
         self._now = now
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="projections", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, if there are projections."""
-        if self._kept:
-            self._thread.start()
-
-    def end(self, seconds: float) -> None:
-        """Start no more refreshes, and wait at most `seconds` for the running one. A refresh is one commit or none."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
 
     def refresh_all(self, stop: Stop) -> Problem | None:
         """Refresh every projection once, now, until `stop`; return the first problem. Not for use while the thread
