@@ -6,7 +6,7 @@ from __future__ import annotations
 import binascii
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -238,12 +238,6 @@ def describe_removed(partition: TopicPartition, offset: int, first: int) -> str:
     if offset >= first:
         return ""
     return f"Records {offset} to {first - 1} of {partition} are not in the event log: it begins later, or they were deleted."
-
-
-def refuse_losses(losses: Mapping[TopicPartition, str]) -> None:
-    """Raise DataLoss with all sentences in `found`, if there are any."""
-    if losses:
-        raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=ACCEPT)
 
 
 def recreated_error(where: object) -> DataLoss:

@@ -32,6 +32,12 @@ class ValueReader:
     placeholder: str = ""
     out_of_range_text: Callable[[Any], str] | None = None
 
+    def with_type(self, arrow: pa.DataType) -> ValueReader:
+        """A reader like this one for arrays of `arrow`, the type of another version of the schema."""
+        if self.type == arrow:
+            return self
+        return ValueReader(arrow, self.wire, lambda values: cast_values(self.build(values), arrow), self.placeholder)
+
 
 def plain_reader(arrow: pa.DataType, wire: Any, placeholder: str = "") -> ValueReader:
     """Reader of values that Arrow accepts as they are."""

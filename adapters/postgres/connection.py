@@ -345,6 +345,11 @@ def run_checks(name: str, dsn: str, look: Look) -> Iterator[Diagnosis]:
         yield Diagnosis("error", name, problem.sentence, step)
 
 
+def choose_diagnosis(name: str, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
+    """The diagnosis `fine` if the check is `good`, otherwise the error `wrong` with its next step."""
+    return Diagnosis("ok", name, fine) if good else Diagnosis("error", name, wrong, step)
+
+
 def fetch_rows(connection: psycopg.Connection, query: str, *parameters: object) -> list[tuple[Any, ...]]:
     """The rows of a query."""
     return connection.execute(query.encode(), parameters or None).fetchall()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .position import Position
+from .position import Position, TopicPartition
 
 
 class ExitCode(IntEnum):
@@ -289,6 +289,12 @@ def describe_reload_or_skip(lane: str = "LANE", until: str = "", *, table: str =
         else (describe_reload(lane).rstrip(".") + ";", f"{skip}.")
     )
     return " ".join(steps)
+
+
+def refuse_losses(losses: Mapping[TopicPartition, str], next_step: str = "") -> None:
+    """Raise DataLoss with all sentences in `losses`, if there are any. `next_step`: by default `describe_reload_or_skip`."""
+    if losses:
+        raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=next_step or describe_reload_or_skip())
 
 
 def describe_reload(lane: str, *, is_short: bool = False) -> str:

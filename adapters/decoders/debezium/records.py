@@ -23,7 +23,7 @@ from replicator.domain.transactions import TransactionMark
 from ...arrow import decimals
 from ...arrow.record_errors import UNREADABLE, Read, ValueMisfit, build_or_reject, decode_or_reject, malformed_reject
 from ...arrow.temporal_values import make_lenient
-from ...arrow.value_readers import UNSET, ValueReader, cast_values, choose_objects
+from ...arrow.value_readers import UNSET, ValueReader, choose_objects
 from ..json.schema_frames import split_record
 from ..options import DebeziumOptions
 from .schema import ConnectSchema, find_readers, find_schema_reader, holds_decimals, read_key_schema, read_message_schema
@@ -94,7 +94,7 @@ class ChangeReader:
     def __init__(
         self, table: TableSpec, nodes: Mapping[str, ValueReader], row: ConnectSchema | None, *, holds_decimals: bool = False
     ) -> None:
-        readers = {c.name: _with_type(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
+        readers = {c.name: nodes[c.name].with_type(c.type) for c in table.columns if c.name in nodes}
         self.table, self.holds_decimals = table, holds_decimals
         self.telling = row.find_telling_columns() if row else {}
         self.defaults = row.defaults() if row else {}
@@ -143,13 +143,6 @@ def _drop_nulls(keys: Any, key: Any) -> dict[str, Any]:
 
 def _event_fields() -> list[tuple[str, Any, Any]]:
     return [("op", str | None, None), ("source", SourceBlock | None, None), ("transaction", TransactionBlock | None, None)]
-
-
-def _with_type(node: ValueReader, arrow: pa.DataType) -> ValueReader:
-    """A reader like `node` for arrays of `arrow`, the type of another version of the schema."""
-    if node.type == arrow:
-        return node
-    return ValueReader(arrow, node.wire, lambda values: cast_values(node.build(values), arrow), node.placeholder)
 
 
 # Cache of payload readers, which are generated for each schema and table.

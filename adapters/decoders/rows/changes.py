@@ -28,7 +28,7 @@ from ...arrow.record_errors import (
     null_key_reject,
 )
 from ...arrow.temporal_values import make_lenient
-from ...arrow.value_readers import UNSET, ValueReader, cast_values, choose_objects
+from ...arrow.value_readers import UNSET, ValueReader, choose_objects
 from ..common.pipeline import build_changes, record_ids
 from ..json.schema_frames import SchemaGroup, find_frames, split_members
 from ..json.type_names import find_type_reader
@@ -390,7 +390,7 @@ class RowReader:
         nodes = {**layout.readers, **layout.masked}
         for name in nodes.keys() - set(table.keys):
             nodes[name] = make_lenient(nodes[name], options.reading_of(table.name, name))
-        readers = {c.name: _with_type(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
+        readers = {c.name: nodes[c.name].with_type(c.type) for c in table.columns if c.name in nodes}
         kind = choose_objects((*readers, *_extra_fields(options)))
         self.table, self._olds = table, kind(readers)
         self._fields = kind({**_metadata_readers(options, self._olds.wire), **readers})
@@ -436,10 +436,3 @@ def _metadata_readers(options: RowsDecoderOptions, old: Any) -> dict[str, ValueR
     return (
         fields if options.before_field is None else {**fields, options.before_field: ValueReader(pa.null(), old, pa.array)}
     )
-
-
-def _with_type(node: ValueReader, arrow: pa.DataType) -> ValueReader:
-    """A reader like `node` for arrays of `arrow`, the type of another version of the schema."""
-    if node.type == arrow:
-        return node
-    return ValueReader(arrow, node.wire, lambda values: cast_values(node.build(values), arrow), node.placeholder)

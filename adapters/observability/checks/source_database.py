@@ -10,7 +10,7 @@ import psycopg
 from replicator.domain.patterns import find_best, matches
 from replicator.ports.runtime import Diagnosis
 
-from ...postgres.connection import check_transport, fetch_rows, run_checks
+from ...postgres.connection import check_transport, choose_diagnosis, fetch_rows, run_checks
 
 ROLE = """
 SELECT current_user, current_database(), current_setting('wal_level'), r.rolsuper OR r.rolreplication OR EXISTS (
@@ -92,13 +92,15 @@ class SourceDatabaseCheck:
         user, database, level, may_replicate = fetch_rows(connection, ROLE)[0]
         yield Diagnosis("ok", self._name, f"Database {database} answers to {user}.")
         yield from check_transport(connection, self._name)
-        yield self._to_diagnosis(
+        yield choose_diagnosis(
+            self._name,
             level == "logical",
             "wal_level is logical.",
             f"wal_level is {level}, so nothing can be decoded from the log.",
             "ALTER SYSTEM SET wal_level = logical; then restart the server (on RDS: rds.logical_replication = 1).",
         )
-        yield self._to_diagnosis(
+        yield choose_diagnosis(
+            self._name,
             may_replicate,
             f"Role {user} may replicate.",
             f"Role {user} may not replicate.",
@@ -197,9 +199,6 @@ class SourceDatabaseCheck:
     def _is_deciding(self, match: str, table: str) -> bool:
         """True if `match` is the best match of the config for the table."""
         return find_best(self._wanted, table) == match
-
-    def _to_diagnosis(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
-        return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis
 
-from ...postgres.connection import check_transport, fetch_rows, run_checks
+from ...postgres.connection import check_transport, choose_diagnosis, fetch_rows, run_checks
 from ...postgres.default_names import DEAD_LETTERS, OWN_SCHEMA
 from ...postgres.names import has_relation, quote_name
 from .lanes import refuse_other_writer
@@ -70,7 +70,8 @@ class PostgresCheck:
         began = time.time()
         user, database, clock, read_only = fetch_rows(connection, SERVER)[0]
         version = connection.info.server_version
-        yield self._to_diagnosis(
+        yield choose_diagnosis(
+            self._name,
             version >= OLDEST,
             f"Database {database} on PostgreSQL {version // 10_000} answers to {user}.",
             f"The server is PostgreSQL {version // 10_000}; 15 or newer is needed, for MERGE.",
@@ -83,7 +84,8 @@ class PostgresCheck:
         for schema, exists, may_create, may_create_schemas in fetch_rows(connection, RIGHTS, [self._schema, OWN_SCHEMA]):
             right, owner = (may_create, f"SCHEMA {schema}") if exists else (may_create_schemas, f"DATABASE {database}")
             later = "" if exists else ", which it makes at the first start"
-            yield self._to_diagnosis(
+            yield choose_diagnosis(
+                self._name,
                 right,
                 f"Role {user} may create tables in schema {schema}{later}.",
                 f"Role {user} may not create {'tables in ' if exists else ''}schema {schema}.",
@@ -92,9 +94,6 @@ class PostgresCheck:
         yield from self._check_rights(connection, user)
         yield from self._check_second_writers(connection)
         yield from self._check_constraints(connection)
-
-    def _to_diagnosis(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
-        return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)
 
     def _check_skew(self, seconds: float) -> Diagnosis:
         if abs(seconds) <= SKEW_SECONDS:

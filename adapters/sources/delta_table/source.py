@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replicator.domain.errors import DataLoss, EnvironmentProblem, ReplicatorError, describe_reload_or_skip
+from replicator.domain.errors import DataLoss, EnvironmentProblem, ReplicatorError, refuse_losses
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.source import SourceFeatures
@@ -41,7 +41,7 @@ class TableRows:
     def run(self, start: Position, apply_batch: ApplyBatch[Any], stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the version that is newest at the start."""
         at = Position({**self.start(), **start})
-        self._refuse_losses(self.losses(at, {}))
+        refuse_losses(self.losses(at, {}))
         self._main = RowVersionReader(self._table, self._load, self._window_size(), at[self._partition])
         follow_versions(
             _HookedReader(self._main, self.before_refresh), start, self._empty_batch, apply_batch, stop, once=once
@@ -53,7 +53,7 @@ class TableRows:
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[Any], stop: Stop) -> None:
         """See the port. Opens only files with rows in the requested range."""
         requested = start.only(until)
-        self._refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
+        refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
         if self._partition not in until or requested.get(self._partition, -1) >= until[self._partition]:
             return
         following = RowVersionReader(
@@ -132,11 +132,6 @@ class TableRows:
         if self._options.mode == "batch":
             return WholeTableSize(self._table.name, self._options.batch_bytes)
         return WindowSize(self._options.batch_records, self._options.batch_bytes)
-
-    @staticmethod
-    def _refuse_losses(losses: Mapping[TopicPartition, str]) -> None:
-        if losses:
-            raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=describe_reload_or_skip())
 
 
 class _HookedReader:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, refuse_losses
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import ApplyBatch, Batch, F, Stop
 from replicator.ports.options import StorageSettings
@@ -21,7 +21,7 @@ from ...delta.folders import FileLocation, Folder
 from ...delta.lake import HOME, decode_name
 from ...delta.log_retention import removal_app_id
 from ...delta.tables import read_schema
-from ...event_log import LogBounds, describe_removed, recreated_error, refuse_losses
+from ...event_log import ACCEPT, LogBounds, describe_removed, recreated_error
 from ..delta_reader import FileRewritten, SourceDeltaTable, WindowSize, WindowTooLarge, open_parquet
 from .source import iterate, read_ahead
 
@@ -415,7 +415,7 @@ class DeltaLogReader(Generic[F]):
         """Raise DataLoss for removed records. Records that were appended to existing ones cannot be missing. A log that
         was emptied and loaded again may begin later."""
         at = {partition: self._backlog.next.get(partition, first) for partition, first in firsts.items()}
-        refuse_losses({p: s for p, first in firsts.items() if (s := describe_removed(p, at[p], first))})
+        refuse_losses({p: s for p, first in firsts.items() if (s := describe_removed(p, at[p], first))}, ACCEPT)
 
     def _refuse_late(self, fresh: Iterable[LogFile]) -> None:
         """Raise DataLoss for appended records below the log's end. Only rewritten files may have them."""

@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 from pydantic import AwareDatetime, Field
 
 from replicator.domain.change import RAW
+from replicator.domain.errors import refuse_losses
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.adapter_options import AdapterOptions
 from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.options import Dsn
 
 from ...arrow.record_positions import payload_bytes
-from ...event_log import LogBounds, describe_removed, recreated_error, refuse_losses
+from ...event_log import ACCEPT, LogBounds, describe_removed, recreated_error
 from ...postgres.connection import PostgresSession
 from ...postgres.default_names import LOG_TABLE
 from ...postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
@@ -136,7 +137,7 @@ class PostgresLogReader:
         self._table = state.table
         bounds = state.bounds.limit_to(self._until)
         at = {partition: self._next.get(partition, first) for partition, first in bounds.firsts.items()}
-        refuse_losses({p: s for p, first in bounds.firsts.items() if (s := describe_removed(p, at[p], first))})
+        refuse_losses({p: s for p, first in bounds.firsts.items() if (s := describe_removed(p, at[p], first))}, ACCEPT)
         self._next.update(at)
         self._ends = bounds.ends
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
+from replicator.domain.errors import refuse_losses
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import ApplyBatch, Batch, F, Stop
 from replicator.ports.source import SourceFeatures
 
-from ...event_log import LogBounds, describe_loss, refuse_losses
+from ...event_log import ACCEPT, LogBounds, describe_loss
 
 
 class LogSource(ABC, Generic[F]):
@@ -50,12 +51,12 @@ class LogSource(ABC, Generic[F]):
 
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the log at the start."""
-        refuse_losses(self.losses(start, {}))
+        refuse_losses(self.losses(start, {}), ACCEPT)
         follow_versions(self.follow_from(start), start, self.empty_batch, apply_batch, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
         requested = start.only(until)
-        refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
+        refuse_losses({**self.losses(until, {}), **self.losses(requested, {})}, ACCEPT)
         unread = until.only(p for p in until if requested.get(p, -1) < until[p])
         between = self.read_between(requested.only(unread), unread)
         between.refresh()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 from watchfiles._rust_notify import RustNotify
 
-from replicator.domain.errors import DataLoss, ReplicatorError
+from replicator.domain.errors import ReplicatorError, refuse_losses
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
@@ -135,7 +135,7 @@ class ArchiveSource:
         """See the port. With `once`, up to the end of the files at the start."""
         with closing(FilePoller(find_place(self._options), deep=self._form.deep, every=self._options.look_seconds)) as watch:
             files = self._files(start)
-            self._refuse_losses(self.losses(start, {}) if start else {})
+            refuse_losses(self.losses(start, {}) if start else {}, RELOAD)
             delivered = DeliveryProgress(start)
             delivered.announce(start)
             delivery = self._scan.begin_delivery(delivered, apply_batch, stop)
@@ -151,7 +151,7 @@ class ArchiveSource:
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
         """See the port. Files are read from the beginning: an archive has no index."""
         requested = start.only(until)
-        self._refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
+        refuse_losses({**self.losses(until, {}), **self.losses(requested, {})}, RELOAD)
         unread = until.only(p for p in until if requested.get(p, -1) < until[p])
         delivered = DeliveryProgress(requested.only(unread), unread)
         delivery = self._scan.begin_delivery(delivered, apply_batch, stop)
@@ -159,11 +159,6 @@ class ArchiveSource:
         if not stop.is_set():
             delivered.close_until(unread)
             delivery.flush()
-
-    @staticmethod
-    def _refuse_losses(losses: Mapping[TopicPartition, str]) -> None:
-        if losses:
-            raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=RELOAD)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:  # noqa: ARG002
         """See the port. Files have no identity. Positions of unreadable lines are never lost."""

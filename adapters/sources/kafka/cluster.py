@@ -12,7 +12,6 @@ from typing import Any, cast
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, admin
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from replicator.domain.errors import DataLoss, describe_reload_or_skip
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
@@ -226,9 +225,3 @@ def describe_out_of_range(partition: TopicPartition, offset: int, first: int, en
             f"the topic was created again, or the broker lost or restored its data."
         )
     return ""
-
-
-def refuse_losses(losses: Mapping[TopicPartition, str]) -> None:
-    """Raise DataLoss with all sentences in `losses`, if there are any."""
-    if losses:
-        raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=describe_reload_or_skip())

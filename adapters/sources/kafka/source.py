@@ -13,12 +13,13 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from replicator.domain.errors import refuse_losses
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import ApplyBatch, Stop
 from replicator.ports.source import SourceFeatures
 
 from ...kafka.clients import REOPEN, client_log, close_consumer
-from .cluster import Cluster, Topic, find_losses, list_partitions, refuse_losses
+from .cluster import Cluster, Topic, find_losses, list_partitions
 from .options import KafkaSettings
 from .reader import PartitionReader, RecordBuffer
 from .topic_poller import EMPTY_BATCH_SECONDS, STOP_CHECK_SECONDS, FetchFailures, TopicPoller, retry_patiently

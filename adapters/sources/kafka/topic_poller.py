@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from replicator.domain.errors import DataLoss, Retryable, describe_reload_or_skip
+from replicator.domain.errors import DataLoss, Retryable, describe_reload_or_skip, refuse_losses
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
 from ...kafka.clients import DAMAGED
-from .cluster import Cluster, Topic, describe_missing, describe_recreated, find_losses, list_partitions, refuse_losses
+from .cluster import Cluster, Topic, describe_missing, describe_recreated, find_losses, list_partitions
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from pyspark.errors import ArithmeticException
 from adapters import event_log
 from adapters.kafka.clients import DISALLOWED, Requests, translate_error
 from adapters.sinks.kafka import DeadLetterTopic, TopicTruncated
-from adapters.sources.kafka import cluster, topic_poller
+from adapters.sources.kafka import topic_poller
 from adapters.sources.kafka.check import LaneBacklog, check_retention
 from adapters.sources.kafka.cluster import Cluster, Topic
 from adapters.sources.kafka.options import KafkaSettings
@@ -25,7 +25,7 @@ from adapters.sources.kafka.source import GroupOffsets, KafkaSource, StreamLoop
 from adapters.sources.kafka.spark import translate_query_error
 from adapters.sources.kafka.topic_poller import MAX_REFUSALS, FetchFailures, TopicPoller
 from adapters.stores import DeadLetterSettings
-from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
+from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable, refuse_losses
 from replicator.domain.position import Position, TopicPartition
 
 OPTIONS = {"bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
@@ -257,12 +257,9 @@ def test_lost_records_have_the_same_next_step_everywhere() -> None:
         "`replicator lanes resync LANE` loads the lane again; `replicator lanes skip LANE` accepts the loss; then "
         "`replicator backfill TABLE` loads the rows from the `database` of the source, if it has one."
     )
-    for refuse, step in (
-        (cluster.refuse_losses, both),
-        (event_log.refuse_losses, f"Restore the event log. Otherwise, {both}"),
-    ):
+    for given, step in ((), both), ((event_log.ACCEPT,), f"Restore the event log. Otherwise, {both}"):
         with pytest.raises(DataLoss, match="is gone") as caught:
-            refuse({PLACE: "t[0] is gone."})
+            refuse_losses({PLACE: "t[0] is gone."}, *given)
         assert caught.value.next_step == step
     [lost, *_] = check_retention(
         LaneBacklog("", "lake.t", Position({PLACE: 1}), {PLACE: 2}, {PLACE: 3}), {}, lambda *_: {}, 0.0
