@@ -234,7 +234,8 @@ class CatchUp(Generic[F]):
             self._hand_over_batch(behind, piece)
         behind.record_count += batch.records
         behind.has_read |= bool(batch.records)
-        if behind.record_count > self._shared.options.catch_up_offsets < behind.reach:
+        limit = self._shared.options.catch_up_offsets
+        if behind.record_count > limit and behind.reach > limit:
             raise ReadLimitExceeded
 
     def _hand_over_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:

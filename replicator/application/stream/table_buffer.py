@@ -225,8 +225,11 @@ class TableBuffer(Generic[F]):
         changes = self._frames.concat(frames, table)
         limit = barrier if flush else Position.lowest([barrier, self._frames.find_open_key_changes(changes)])
         raw, size = self._raw, self._size
-        rest, ready = self._frames.split(changes, Span.from_position(limit)) if limit else (changes, changes)
-        if limit and self._frames.count(rest):
+        if limit:
+            rest, ready = self._frames.split(changes, Span.from_position(limit))
+        else:
+            rest, ready = None, changes  # Nothing is held back.
+        if rest is not None and self._frames.count(rest):
             self._held = [rest]
         else:
             self._held, self._raw, self._size, self._batches_held = [], (), 0, 0
