@@ -2,7 +2,7 @@
 
 The *raw frame* is the output of a transport. The *changes frame* is the only contract between decoding and everything
 after it. Its bookkeeping columns start with an underscore and are first, then the table's columns in order. The *folded
-frame* is a changes frame after the fold, with the columns of `FOLDED` added.
+frame* is a changes frame after the fold, with `_reset` added.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ UNCHANGED = "_unsent"
 OLD_KEY = "_moved_from"
 KEY_CHANGE_DELETE = "_moved_to"
 RESET = "_reset"
+"""The key was deleted or the table truncated earlier in the batch: a boolean, never null. The target's row of this key is
+void, and unchanged values must not be read from it."""
 
 KEEP_EXISTING = ""
 """First item of an `_unsent` list. In an upsert, the columns in the list are NULL and leave the values of an existing
@@ -120,18 +122,19 @@ def changes_schema(table: TableSpec) -> pa.Schema:
     )
 
 
-FOLDED = (pa.field(RESET, pa.bool_(), nullable=False),)
-"""`_reset`: the key was deleted or the table truncated earlier in the batch. The target's row of this key is void, and
-unchanged values must not be read from it."""
-
-
-FOLD_COLUMNS = frozenset(
-    {"_a", "_i", "_row", "_last", "_void", "_outcome", "_moved", "_live", "_copy", "_falls", "_reading", "_doubtful"}
+# Engines and sinks add these columns while they join rows. Engines fold the case of names, so a source column must not
+# have such a name in any case.
+WORKING_COLUMNS = frozenset(
+    # `sql.fold`; `engines.local` adds `_moved`.
+    {"_a", "_copy", "_f", "_falls", "_i", "_k", "_last", "_late", "_live", "_m", "_mark", "_moved", "_outcome", "_reading"}
+    | {"_void", "_w"}
+    | {"_row"}  # `engines.spark.fold`, `sql.per_column`, `apply.reconcile_in_process`
+    | {"_doubtful"}  # `arrow.key_change`
+    | {"_place"}  # `sql.scd2_events`, `apply.conform`, `engines.spark.engine`
+    | {"_verdict"}  # `sql.reconcile`
 )
-WORKING_COLUMNS = FOLD_COLUMNS | {"_place", "_verdict", "_late", "_mark", "_k", "_f", "_m", "_w"}
 NUMBERED_COLUMNS = re.compile(r"_(?:from_|seq_|v|p)\d+")
-"""Names of the columns that engines and sinks add while they join rows. Engines fold the case of names, so a source
-column must not have such a name in any case."""
+"""`_from_1` is of `sql.reconcile`, `_seq_1` of changes frames, `_p1` and `_v1` of `sql.fold`."""
 
 
 def is_frame_column(name: str) -> bool:
