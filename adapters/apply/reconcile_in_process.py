@@ -196,7 +196,7 @@ def mask_lookups(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
 def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> tuple[pa.Table, int, pa.Table]:
     """Returns the rows without deletes of other rows, the number of such deletes, and the ambiguous deletes.
 
-    `related`: the target's rows of these keys with the values of `plan.shown_columns`; additional rows are
+    `related`: the target's rows of these keys with the values of `plan.delete_evidence_columns`; additional rows are
     harmless.
     """
     if not pc.any(lookups := mask_lookups(plan, rows)).as_py():
@@ -208,7 +208,9 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
     for i in pc.indices_nonzero(lookups).to_pylist():
         (row,) = rows.slice(i, 1).to_pylist()
         unchanged = frozenset(row[UNCHANGED] or ())
-        whole, doubtful = ({n: row[n] for n in plan.shown_columns if (n in unchanged) is lacks} for lacks in (False, True))
+        whole, doubtful = (
+            {n: row[n] for n in plan.delete_evidence_columns if (n in unchanged) is lacks} for lacks in (False, True)
+        )
         others = [o for o in rows_by_key.get(tuple(row[k] for k in plan.table.keys), ()) if _can_be_other_row(plan, row, o)]
         if plan.table.by_tx:
             doubtful, whole = {n: v for n, v in whole.items() if v is not None or null_counts(plan, n)}, {}

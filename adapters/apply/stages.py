@@ -266,7 +266,7 @@ def _decide_rows(session: TargetSession, write: Write[pa.Table], state: LaneStat
 def _read_related(session: TargetSession, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
     """Stage 2: the target's rows for every identity and old key in `rows`, with only the columns of stage 3."""
     unsent = list_missing_names(rows) if plan.reconcile.complete else []
-    unsent += plan.shown_columns if pc.any(mask_lookups(plan, rows)).as_py() else ()
+    unsent += plan.delete_evidence_columns if pc.any(mask_lookups(plan, rows)).as_py() else ()
     marks = [CDC_DELETED] if plan.soft_deletes else []
     columns = list(dict.fromkeys([*plan.reconcile.identity, *_sequence_names(plan), *unsent, *marks]))
     if plan.reconcile.guard != "absent":

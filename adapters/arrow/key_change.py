@@ -332,7 +332,7 @@ def list_owner_columns(plan: ApplyPlan) -> list[str]:
         TX,
         UNCHANGED,
         *sequence_columns(plan.table.sequence),
-        *plan.shown_columns,
+        *plan.delete_evidence_columns,
     ]
 
 
@@ -356,12 +356,12 @@ def _find_vacated_keys(changes: pa.Table, names: Sequence[str]) -> pa.Array:
 class _OwnerFinder:
     def __init__(self, rows: pa.Table, plan: ApplyPlan) -> None:
         self._by_commit, self._by_tx = plan.table.by_commit, plan.table.by_tx
-        self._null_counts = {name: null_counts(plan, name) for name in plan.shown_columns}
+        self._null_counts = {name: null_counts(plan, name) for name in plan.delete_evidence_columns}
         self._ops, self._tx, self._leaves = (rows[n].to_pylist() for n in (OP, TX, KEY_CHANGE_DELETE))
         self._keys = list(zip(*(rows[n].to_pylist() for n in plan.table.keys), strict=True))
         self._places = list(zip(*(rows[n].to_pylist() for n in sequence_columns(plan.table.sequence)), strict=True))
         self._unsent = [frozenset(names or ()) for names in rows[UNCHANGED].to_pylist()]
-        self._values = {name: rows[name].to_pylist() for name in plan.shown_columns}
+        self._values = {name: rows[name].to_pylist() for name in plan.delete_evidence_columns}
         self._cuts: list[Any] = []
 
     def find_owners(self) -> dict[int, RowOwner]:

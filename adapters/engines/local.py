@@ -464,7 +464,7 @@ def _has_doubtful_deletes(frame: pa.Table, plan: ApplyPlan) -> bool:
     unknown."""
     if not asks_target(plan):
         return False
-    mask = pc.is_valid(frame[KEY_CHANGE_DELETE]) if plan.table.by_tx else is_doubtful(frame, plan.shown_columns)
+    mask = pc.is_valid(frame[KEY_CHANGE_DELETE]) if plan.table.by_tx else is_doubtful(frame, plan.delete_evidence_columns)
     return bool(pc.any(mask).as_py())
 
 

@@ -373,12 +373,13 @@ def other_row_condition(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = Fa
     commits = [starts[0], *([c("t", last_sequence_columns(count)[0])] if plan.history else [])]
     of_both = 'CAST({} AS TEXT) COLLATE "C"' if as_text else "{}"
     counts = {
-        n: f"{'NOT ' if of_image else ''}{was_sent_condition(dialect, c('r', UNCHANGED), n)}" for n in plan.shown_columns
+        n: f"{'NOT ' if of_image else ''}{was_sent_condition(dialect, c('r', UNCHANGED), n)}"
+        for n in plan.delete_evidence_columns
     }
     counts |= {n: f"{when} AND {c('r', n)} IS NOT NULL" for n, when in counts.items() if not null_counts(plan, n)}
     differs = [
         f"({counts[n]} AND {of_both.format(c('t', n))} IS DISTINCT FROM {of_both.format(c('r', n))})"
-        for n in plan.shown_columns
+        for n in plan.delete_evidence_columns
     ]
     terms = [
         *(f"{c('t', k)} = {c('r', k)}" for k in keys),

@@ -176,10 +176,10 @@ def _check_other_row(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainT
     together = table.by_tx or sequence[:1] == get_sequence(plan, target_row)[:1]
     if not together or get_sequence(plan, target_row) >= sequence:
         return None
-    differing = [n for n in plan.shown_columns if to_plain(folded[n]) != to_plain(target_row[n])]
-    doubtful = {n for n in plan.shown_columns if n in (folded[UNCHANGED] or ())}
+    differing = [n for n in plan.delete_evidence_columns if to_plain(folded[n]) != to_plain(target_row[n])]
+    doubtful = {n for n in plan.delete_evidence_columns if n in (folded[UNCHANGED] or ())}
     if table.by_tx:
-        is_void = {n for n in plan.shown_columns if folded[n] is None and n in table.ignore_null}
+        is_void = {n for n in plan.delete_evidence_columns if folded[n] is None and n in table.ignore_null}
         return Verdict("rejected", AMBIGUOUS_DELETE) if {*differing} - doubtful - is_void else None
     if any(n not in doubtful for n in differing):
         return SUPERSEDED

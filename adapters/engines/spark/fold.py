@@ -178,7 +178,7 @@ def _collect_counts(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
     clears = row & (column(OP) == Op.TRUNCATE.value)
     moves = row & column(OLD_KEY).isNotNull() if OLD_KEY in marked.columns else sf.lit(False)
     moves = moves | (row & column(KEY_CHANGE_DELETE).isNotNull()) if can_have_foreign_deletes(plan) else moves
-    doubtful = column(KEY_CHANGE_DELETE).isNotNull() if plan.table.by_tx else is_doubtful(plan.shown_columns)
+    doubtful = column(KEY_CHANGE_DELETE).isNotNull() if plan.table.by_tx else is_doubtful(plan.delete_evidence_columns)
     doubts = row & doubtful if halves and asks_target(plan) else sf.lit(False)
     return marked.agg(
         sf.count_if(row).alias("rows"),

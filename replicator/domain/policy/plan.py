@@ -156,9 +156,9 @@ class ApplyPlan:
         return self.table.has_column_versions
 
     @property
-    def shown_columns(self) -> tuple[str, ...]:
-        """The columns by which the image of a delete shows to which row it belongs: the source sends them, and their
-        values start a version."""
+    def delete_evidence_columns(self) -> tuple[str, ...]:
+        """The columns that are compared to decide whether a delete belongs to the target's row. Columns that the lane
+        adds, and untracked columns of a history, prove nothing."""
         added = {name for name, _ in self.row_transforms.column_transforms.additions}
         names = self.history.tracked if self.history else tuple(c.name for c in self.table.values)
         return tuple(name for name in names if name not in added)
@@ -178,17 +178,17 @@ class ApplyPlan:
     @property
     def fold_sharing_key(self) -> tuple[object, ...]:
         """Plans with equal fold keys share one folded frame."""
-        table, whole, cuts = self.table, self.watermark is not None, self.history is not None
+        table, keeps_all, has_history = self.table, self.watermark is not None, self.history is not None
         return (
             self.fold,
-            whole,
-            cuts,
+            keeps_all,
+            has_history,
             table.name,
             table.keys,
             table.sequence,
             table.column_names,
             self.row_transforms,
-            self.shown_columns,
+            self.delete_evidence_columns,
         )
 
 
@@ -409,7 +409,7 @@ def _check_version(value: Any) -> int | None:
 
 def _check_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("a rule is text")
+        raise TypeError("not a text")
     return value
 
 
