@@ -10,7 +10,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from replicator.domain.change import OP, Op, sequence_columns
 from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, cdc_sequence_columns
-from replicator.domain.policy.policies import list_sequence_columns
 from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
@@ -19,6 +18,7 @@ from replicator.ports.frames import Lane
 from ...apply.column_versions import BESIDE
 from ...apply.conform import number_rows
 from ...apply.rows_frame import build_event_ids
+from ...apply.stages import side_columns
 from ...delta.commits import WRITER
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
@@ -52,8 +52,8 @@ class DeltaTombstones:
         self._open: dict[Folder, DeltaTable] = {}
 
     def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> None:
-        """Rows of other operations are left out. Tombstones are visible on return. Safe for use from several
-        threads."""
+        """Stores the deletes of a folded or a rows frame, and leaves out its other rows. Tombstones are visible on
+        return. Safe for use from several threads."""
         path = self._lake.tombstones(lane.into)
         with self._recording, translate_errors(f"{lane.into} (its side table)"):
             table = self._open_table(path, lane, plan)
@@ -63,7 +63,11 @@ class DeltaTombstones:
                 self._upkeep.after_commit(table, table.version())
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
-        """See `testing.sink_contract.TombstoneStore.lookup`. `keys` is a folded or a rows frame."""
+        """The keys of a folded or a rows frame that have tombstones, each with its highest sequence.
+
+        Tombstones of records at or above `applied` are left out. With `again`, for an out-of-band write, tombstones of
+        the records of `keys` are, too.
+        """
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"{lane.into} (its side table)"):
             table = self._open_table(path, lane, plan)
@@ -130,13 +134,17 @@ def old_entries_condition(plan: ApplyPlan, high: Sequence) -> str:
 
 
 def tombstone_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:
-    """The keys with the types of the target, if it exists, and the sequence."""
-    types: dict[str, pa.DataType] = {}
-    if has_table(lake.table(lane.into)):
-        schema = read_schema(open_table(lake.table(lane.into)))
-        types = {f.name: f.type for f in schema}
-    keys = tuple(Column(k, types.get(k, plan.table.column(k).type)) for k in plan.table.keys)
-    return (*keys, *list_sequence_columns(plan.table), Column(EVENT_ID, pa.string()))
+    """The columns of a table of tombstones: also the `_event_id` of the delete."""
+    path = lake.table(lane.into)
+    schema = read_schema(open_table(path)) if has_table(path) else pa.schema([])
+    return (*_with_target_types(plan, schema), Column(EVENT_ID, pa.string()))
+
+
+def _with_target_types(plan: ApplyPlan, target_schema: pa.Schema) -> tuple[Column, ...]:
+    """The `side_columns` of a plan. Keys have the types of the target, as far as `target_schema` has them."""
+    keys = plan.table.keys
+    types = {name: target_schema.field(name).type for name in keys if name in target_schema.names}
+    return tuple(Column(c.name, types.get(c.name, c.type)) if c.name in keys else c for c in side_columns(plan))
 
 
 def _to_entries(plan: ApplyPlan, deletes: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -212,7 +220,7 @@ class DeltaAbsorbedChanges:
 
 def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
     """The table of absorbed changes at `path`, with every column of the plan's target."""
-    columns = (Column(OP, pa.string()), *plan.target)
+    columns = side_columns(plan)
     if not has_table(path):
         create_table(path, lane.into, columns, settings={}, partition_by=[])
     table = open_table(path)
@@ -248,8 +256,7 @@ class DeltaColumnVersions:
             if version is None and has_table(path):
                 path.clear()
             if not has_table(path):
-                columns = tuple(Column(k, target_schema.field(k).type) for k in plan.table.keys)
-                create_table(path, lane.into, (*columns, Column(BESIDE, pa.string())), settings={}, partition_by=[])
+                create_table(path, lane.into, _with_target_types(plan, target_schema), settings={}, partition_by=[])
             table = open_table(path)
             if version is not None and table.version() != version:
                 table.restore(version)
