@@ -150,7 +150,8 @@ def _render_select(
     where = " OR ".join(
         f'({_partition_condition(p)} AND l."offset" >= {first:d} AND l."offset" < {end:d})' for p, first, end in stretches
     )
-    bounds = [f"l.ts {sign} {_time_literal(time)}" for sign, time in ((">=", since), ("<=", until)) if time is not None]
+    times = [(sign, time.astimezone(UTC)) for sign, time in ((">=", since), ("<=", until)) if time is not None]
+    bounds = [f"l.ts {sign} {text_literal(time.isoformat())}" for sign, time in times]
     period = f" AND (l.ts IS NULL OR ({' AND '.join(bounds)}))" if bounds else ""
     return f"SELECT {COLUMNS} FROM {location.relation} AS l WHERE ({where}){period} ORDER BY {ORDER}".encode()
 
@@ -257,7 +258,3 @@ def _read_first_offsets(
 
 def _partition_condition(partition: TopicPartition) -> str:
     return f'l.topic COLLATE "C" = {text_literal(partition.topic)} AND l."partition" = {partition.partition:d}'
-
-
-def _time_literal(time: datetime) -> str:
-    return text_literal(time.astimezone(UTC).isoformat())

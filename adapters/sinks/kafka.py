@@ -295,7 +295,7 @@ class DeadLetterTopic:
         TopicTruncated if some of them were deleted before they were read."""
         place = KafkaPartition(self.name, PARTITION)
         with self._translate_errors("could not be read"), ExitStack() as opened:
-            consumer = self._open_consumer()
+            consumer = Consumer(self._add_error_callback(_list_consumer_settings(self._options)), logger=self._log)
             opened.callback(close_consumer, consumer)
             begin, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT)
             consumer.assign([KafkaPartition(self.name, PARTITION, begin)])
@@ -344,9 +344,6 @@ class DeadLetterTopic:
         if self._producer is None:
             self._producer = Producer(self._add_error_callback(_list_producer_settings(self._options)), logger=self._log)
         return self._producer
-
-    def _open_consumer(self) -> Any:
-        return Consumer(self._add_error_callback(_list_consumer_settings(self._options)), logger=self._log)
 
     def _add_error_callback(self, settings: dict[str, str]) -> dict[str, Any]:
         return {**settings, "error_cb": self._requests.note_error}

@@ -103,7 +103,8 @@ class ChangeReader:
         self.keys = kind({k: readers[k] for k in table.keys if k in readers})
         self.old_keys = kind({k: decimals.accept_numbers(node) for k, node in self.keys.nodes.items()})
         wire: Any = self.images.wire | None
-        after = msgspec.defstruct("Change", [*_event_fields(), ("after", wire, None)], gc=False)
+        blocks = [("source", SourceBlock | None, None), ("transaction", TransactionBlock | None, None)]
+        after = msgspec.defstruct("Change", [("op", str | None, None), *blocks, ("after", wire, None)], gc=False)
         before = msgspec.defstruct("Before", [("before", wire, None)], gc=False)
         self.blank: Any = after()
         self._after: Callable[[bytes], Any] = msgspec.json.Decoder(after).decode
@@ -139,10 +140,6 @@ class ChangeReader:
 def _drop_nulls(keys: Any, key: Any) -> dict[str, Any]:
     values = {k: keys.values([key], k)[0] for k in keys.nodes}
     return {k: v for k, v in values.items() if v is not None and v is not UNSET and v != NULL}
-
-
-def _event_fields() -> list[tuple[str, Any, Any]]:
-    return [("op", str | None, None), ("source", SourceBlock | None, None), ("transaction", TransactionBlock | None, None)]
 
 
 # Cache of payload readers, which are generated for each schema and table.

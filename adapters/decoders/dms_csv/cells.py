@@ -153,7 +153,7 @@ def _read_block(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list
     )
     if table.num_rows + len(wrong) != len(values):
         raise pa.ArrowInvalid("the block has another number of rows than values")
-    return [_combine_arrays(column) for column in table.columns], wrong
+    return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns], wrong
 
 
 def _join_rows(values: pa.Array) -> bytes:
@@ -164,10 +164,6 @@ def _join_rows(values: pa.Array) -> bytes:
     rows = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values.cast(pa.large_binary()))
     text: bytes = pc.binary_join(rows, pa.scalar(b"\n", pa.large_binary()))[0].as_buffer().to_pybytes() + b"\n"
     return text
-
-
-def _combine_arrays(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 # Texts to CSV rows.

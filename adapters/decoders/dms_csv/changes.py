@@ -148,7 +148,7 @@ class CsvChangeBlock:
         """The sequence, with the epoch in the top bits of its first element."""
         offsets = self._raw.column("offset")
         for row in list_true_indices(pc.less(offsets, 0)):
-            self._fail(row, RejectCode.NO_SEQUENCE, "its offset is below 0")
+            self._errors.setdefault(row, Reject(RejectCode.NO_SEQUENCE, "its offset is below 0"))
         first, second = to_sequence(offsets)
         return [pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64())), second]
 
@@ -189,9 +189,6 @@ class CsvChangeBlock:
         if unchanged is None or not pc.any(unchanged).as_py():
             return self._none, texts
         return pc.and_(unchanged, self._updates), pc.if_else(unchanged, pa.scalar(None, pa.string()), texts)
-
-    def _fail(self, row: int, code: str, sentence: str) -> None:
-        self._errors.setdefault(row, Reject(code, sentence))
 
 
 # Layouts of rows: from the header row of their file, or from declared columns.

@@ -415,10 +415,10 @@ class RowReader:
     def read_olds(self, rows: Sequence[Any], name: str) -> list[Any]:
         """The old values of every row as an object, or None. Raises one of UNREADABLE."""
         tokens = self._fields.values(rows, name)
-        return [None if v is UNSET else self._type_old(v) if isinstance(v, msgspec.Raw) else v for v in tokens]
-
-    def _type_old(self, old: msgspec.Raw) -> Any:
-        return msgspec.json.decode(old, type=self._olds.wire)
+        wire = self._olds.wire
+        return [
+            None if v is UNSET else msgspec.json.decode(v, type=wire) if isinstance(v, msgspec.Raw) else v for v in tokens
+        ]
 
     def read_old_values(self, olds: Sequence[Any], name: str) -> list[Any]:
         """A column of the objects from `read_olds`; UNSET if it did not change."""

@@ -33,7 +33,7 @@ from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.log_retention import LogTruncation, find_cuts, read_newest_time
-from ...delta.merge import append_stage
+from ...delta.merge import append_stage, delete_where
 from ...delta.options import LakeOptions
 from ...delta.table_reader import read_table
 from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end_versions, vacuum_files
@@ -202,8 +202,7 @@ class LogClearing:
         topics = list_topics(state)
         if not topics:
             return None
-        condition = _topics_condition(topics)
-        return allow_deletes(lambda snapshot, attempt: _delete_rows(snapshot, attempt, condition))
+        return allow_deletes(delete_where(_topics_condition(topics)))
 
     def clear_blindly(self, lane: Lane, why: DataLoss) -> Operation:
         """Raises DataLoss: only the position shows which records belong to the lane."""
@@ -261,10 +260,6 @@ def allow_deletes(operation: Operation) -> Operation:
         snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
 
     return act
-
-
-def _delete_rows(snapshot: DeltaTable, attempt: Attempt, condition: str) -> None:
-    snapshot.delete(condition, commit_properties=attempt.properties)
 
 
 def _topics_condition(topics: Sequence[str]) -> str:

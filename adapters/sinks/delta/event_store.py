@@ -296,16 +296,13 @@ def events_to_rows(events: Iterable[Event]) -> pa.Table:
 
 def rows_to_events(batches: Iterable[pa.RecordBatch]) -> list[Event]:
     """Rows of the table as events."""
-    return [_to_event(row) for batch in batches for row in batch.to_pylist()]
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return [Event(**row | {name: dict(row[name] or ()) for name in MAPS}) for row in rows]
 
 
 def _to_row(event: Event) -> dict[str, Any]:
     row = {name: getattr(event, name) for name in SCHEMA.names}
     return row | {name: list(row[name].items()) for name in MAPS}
-
-
-def _to_event(row: dict[str, Any]) -> Event:
-    return Event(**row | {name: dict(row[name] or ()) for name in MAPS})
 
 
 def _scan(table: DeltaTable, columns: Sequence[str], where: str | None) -> Iterable[pa.RecordBatch]:

@@ -198,9 +198,8 @@ class DeltaAbsorbedChanges:
         with self._recording, translate_errors(f"{lane.into} (its side table)"):
             table = open_absorbed_changes(path, lane, plan)
             schema = read_schema(table)
-            columns = [
-                changes[f.name].cast(f.type) if f.name in changes.column_names else _empty_column(changes, f) for f in schema
-            ]
+            names, count = changes.column_names, changes.num_rows
+            columns = [changes[f.name].cast(f.type) if f.name in names else pa.nulls(count, f.type) for f in schema]
             write_deltalake(table, pa.table(columns, schema=schema), mode="append")
             self._upkeep.after_commit(table, table.version())
 
@@ -228,10 +227,6 @@ def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTab
     if missing:
         DeltaRsTableWriter().add_columns(table, missing)
     return table
-
-
-def _empty_column(rows: pa.Table, field: pa.Field) -> pa.Array:
-    return pa.nulls(rows.num_rows, field.type)
 
 
 # The column versions of a lane with a sequence for each column, as a side table in Delta: one row per key.

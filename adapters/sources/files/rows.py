@@ -297,14 +297,13 @@ class CsvCellParser:
         quoted = match["quoted"] if self._quote else None
         if quoted is None:
             plain = match["plain"]
-            return None if plain == self._null else self._unescape(plain)
+            if plain == self._null:
+                return None
+            return self._escaped.sub(r"\1", plain) if self._escaped else plain
         if self._escaped is None:
             return quoted.replace(self._double, self._quote)
         # From left to right: an escaped character is never half of a double quote.
         return re.sub(rf"{self._escaped.pattern}|{escape_sign(self._quote)}{{2}}", lambda m: m[1] or self._quote, quoted)
-
-    def _unescape(self, text: str) -> str:
-        return self._escaped.sub(r"\1", text) if self._escaped else text
 
 
 # The source for folders of rows.

@@ -122,7 +122,9 @@ class BackfillWaiter:
             ready = all(lane["status"] == "running" and self.is_released(lane, position) for lane in lanes)
             if goal is None and ready and _is_read(status, self.source, position):
                 goal = {lane["id"]: Position.from_json(lane["handed"]) for lane in lanes}
-            if goal is not None and all(_has_applied(lane, goal.get(lane["id"], Position())) for lane in lanes):
+            if goal is not None and all(
+                Position.from_json(lane["position"]).covers(goal.get(lane["id"], Position())) for lane in lanes
+            ):
                 return
             time.sleep(ASK_EVERY)
 
@@ -140,10 +142,6 @@ def _refuse_halted(lanes: Sequence[Status]) -> None:
 def _is_read(status: Status, source: str, position: Position) -> bool:
     read = next((Position.from_json(one["position"]) for one in status["sources"] if one["name"] == source), Position())
     return read.covers(position)
-
-
-def _has_applied(lane: Status, position: Position) -> bool:
-    return Position.from_json(lane["position"]).covers(position)
 
 
 @dataclass(frozen=True)
