@@ -105,9 +105,9 @@ class LaneRegistry(Generic[F]):
     ahead.
     """
 
-    def __init__(self, context: SourceContext[F], shared: RuntimeContext[F]) -> None:
+    def __init__(self, context: SourceContext[F], runtime: RuntimeContext[F]) -> None:
         self._context = context
-        self._shared = shared
+        self._runtime = runtime
         self._asked: dict[str, PendingLane] = {}
         self.tables: dict[str, list[LaneRun]] = {}
         self.event_logs: list[LaneRun] = []
@@ -254,7 +254,7 @@ class LaneRegistry(Generic[F]):
         oldest = self._get_oldest()
         for run in self.list_runs():
             if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and (late := self._find_late_records(run, oldest)):
-                self._shared.lanes.suspend(run, late)
+                self._runtime.lanes.suspend(run, late)
 
     def _get_oldest(self) -> Position:
         files = self._context.source.features.files
@@ -284,16 +284,18 @@ class LaneRegistry(Generic[F]):
         answered = [(lane_id, pending) for lane_id, pending in self._asked.items() if pending.answer.done()]
         oldest = self._get_oldest() if answered else Position()
         for lane_id, pending in answered:
-            if self._shared.lanes.is_live(pending.run, pending.generation):
+            if self._runtime.lanes.is_live(pending.run, pending.generation):
                 self._place_run(pending.run, pending.answer, oldest)
             del self._asked[lane_id]
             pending.resolve()
 
     def _wait_for_answers(self, patience: float) -> None:
         futures = [pending.answer for pending in self._asked.values()]
-        deadline = (now := self._shared.clock()) + patience
-        while wait(futures, timeout=min(WAKE_SECONDS, deadline - now)).not_done and (now := self._shared.clock()) < deadline:
-            if self._shared.stop.is_set():
+        deadline = (now := self._runtime.clock()) + patience
+        while (
+            wait(futures, timeout=min(WAKE_SECONDS, deadline - now)).not_done and (now := self._runtime.clock()) < deadline
+        ):
+            if self._runtime.stop.is_set():
                 return
 
     @property
@@ -309,7 +311,7 @@ class LaneRegistry(Generic[F]):
         `question` may change the state in the sink first. `begin`: where a lane without a position begins from
         now on.
         """
-        self._shared.lanes.restart(run)
+        self._runtime.lanes.restart(run)
         if begin is not None:
             run.begin = begin
             self._save_entry()
@@ -330,19 +332,19 @@ class LaneRegistry(Generic[F]):
         self.tables[table] = [self._add_lane(lane, begin(lane)) for lane in rules.lanes]
 
     def _add_lane(self, lane: Lane, begin: Position) -> LaneRun:
-        other = self._shared.lanes.find(lane.id)
+        other = self._runtime.lanes.find(lane.id)
         if other is not None or lane.refused:
             return self._refuse_target(lane, other.lane if other is not None and not lane.refused else None)
-        run = self._shared.lanes.add(lane)
+        run = self._runtime.lanes.add(lane)
         run.begin = begin
         self._ask_sink(run)
         return run
 
     def _refuse_target(self, lane: Lane, other: Lane | None) -> LaneRun:
         """Suspend a lane whose target another lane (`other`) has already, or whose target has no valid name (None)."""
-        run = self._shared.lanes.add(replace(lane, id=make_refused_id(lane)))
+        run = self._runtime.lanes.add(replace(lane, id=make_refused_id(lane)))
         problem = make_target_name_error(lane) if other is None else make_target_taken_error(lane, other.table)
-        self._shared.lanes.suspend(run, to_problem(problem))
+        self._runtime.lanes.suspend(run, to_problem(problem))
         return run
 
     def _add_partitions(self, run: LaneRun, span: Span) -> bool:
@@ -381,7 +383,7 @@ class LaneRegistry(Generic[F]):
         except Stopped:
             return
         except Exception as error:
-            self._shared.lanes.suspend(run, to_problem(error), error)
+            self._runtime.lanes.suspend(run, to_problem(error), error)
             return
         if not run.is_event_log:
             self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
@@ -394,16 +396,16 @@ class LaneRegistry(Generic[F]):
         lost = {p: why for p, why in lost.items() if self.is_covered(run, p)}
         problem = self._make_loss(run, lost) if lost else self._find_late_records(run, oldest)
         if problem:
-            self._shared.lanes.suspend(run, problem)
+            self._runtime.lanes.suspend(run, problem)
         else:
             rules = self._context.rules_for(run.lane.table)
             try:
                 refuse_changed_rule(run.lane, state.rule, lane_start.schemas, rules.keys if rules else ())
             except ConfigProblem as error:
-                self._shared.lanes.suspend(run, to_problem(error), error)
+                self._runtime.lanes.suspend(run, to_problem(error), error)
                 return
             schema = LaneSchema(run.lane, lane_start.schemas, is_rebuilt=not state.position)
-            self._shared.lanes.place_lane(run, position, state.position, state.purged_up_to, schema)
+            self._runtime.lanes.place_lane(run, position, state.position, state.purged_up_to, schema)
 
     def _make_loss(self, run: LaneRun, lost: Mapping[TopicPartition, str]) -> Problem:
         context, lane = self._context, run.lane
@@ -430,13 +432,13 @@ def describe_removed(source: Source[Any], begun: Position, applied: Position) ->
     }
 
 
-def list_lanes(parts: Components) -> list[Lane]:
+def list_lanes(components: Components) -> list[Lane]:
     """The event logs, and the lanes of every table that was read so far."""
     lanes: list[Lane] = []
-    for name in sorted(parts.sources):
-        source = parts.sources[name]
+    for name in sorted(components.sources):
+        source = components.sources[name]
         lanes += source.event_logs
-        entry = parts.register.load(name)
+        entry = components.register.load(name)
         for table in sorted(entry.topics):
             rules = source.rules_for(table)
             for lane in rules.lanes if rules else ():

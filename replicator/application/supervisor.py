@@ -46,12 +46,12 @@ class Supervisor(Generic[F]):
         pipelines: Collection[SourcePipeline[F]],
         workers: Collection[Worker[F]],
         dead_letters: DeadLetters,
-        shared: RuntimeContext[F],
+        runtime: RuntimeContext[F],
     ) -> None:
         self._pipelines = pipelines
         self._workers = workers
         self._dead_letters = dead_letters
-        self._shared = shared
+        self._runtime = runtime
         self.problem: Problem | None = None
         self._open_before: Mapping[DeadLetterGroup, int] | None = None
 
@@ -65,19 +65,19 @@ class Supervisor(Generic[F]):
 
         `problem` then has the reason. An exception that is no `Exception` is raised, and nothing is closed.
         """
-        self._shared.idle_timeout.limit = timeout
+        self._runtime.idle_timeout.limit = timeout
         sources = [threading.Thread(target=self._run_source, args=(p, once), daemon=True) for p in self._pipelines]
-        letters = self._shared.rejects.open
+        letters = self._runtime.rejects.open
         letters.recount() if once else letters.refresh()
         self._open_before = letters.counts
         for worker in self._workers:
             worker.start()
         for thread in sources:
             thread.start()
-        while any(thread.is_alive() for thread in sources) and not self._shared.stop.is_set():
+        while any(thread.is_alive() for thread in sources) and not self._runtime.stop.is_set():
             self._end_without_lanes()
-            self._shared.stop.wait(LOOK_SECONDS) if len(sources) != 1 else sources[0].join(LOOK_SECONDS)
-        deadline = _Deadline(self._shared, self._shared.options.drain)
+            self._runtime.stop.wait(LOOK_SECONDS) if len(sources) != 1 else sources[0].join(LOOK_SECONDS)
+        deadline = _Deadline(self._runtime, self._runtime.options.drain)
         for thread in sources:
             thread.join(deadline.get_seconds_left())
         self._drain_workers(deadline)
@@ -88,18 +88,18 @@ class Supervisor(Generic[F]):
     @property
     def rejected_count(self) -> int:
         """The number of records that this run rejected."""
-        return self._shared.rejects.total
+        return self._runtime.rejects.total
 
     def _run_source(self, pipeline: SourcePipeline[F], once: bool) -> None:
         try:
             pipeline.run(once=once)
         except BaseException as error:
-            self._shared.fail(error)
+            self._runtime.fail(error)
 
     def _end_without_lanes(self) -> None:
-        if self._shared.lanes.is_all_suspended():
+        if self._runtime.lanes.is_all_suspended():
             log.error("no lane is left")
-            self._shared.stop.set()
+            self._runtime.stop.set()
 
     def _drain_workers(self, deadline: _Deadline[F]) -> None:
         """Let the workers finish. Without a stop there is no time limit."""
@@ -108,16 +108,16 @@ class Supervisor(Generic[F]):
         for worker in self._workers:
             while not worker.join(LOOK_SECONDS):
                 self._end_without_lanes()
-                if self._shared.stop.is_set():
+                if self._runtime.stop.is_set():
                     worker.hurry()
                 if deadline.is_over():
                     log.warning("sink did not finish in time", sink=worker.name)
-                    self._shared.abandon.set()
-                    worker.join(self._shared.options.drain)
+                    self._runtime.abandon.set()
+                    worker.join(self._runtime.options.drain)
                     break
 
     def _raise_kill(self) -> None:
-        for error in self._shared.failures:
+        for error in self._runtime.failures:
             if not isinstance(error, Exception):
                 raise error
 
@@ -127,7 +127,7 @@ class Supervisor(Generic[F]):
             self._close_or_log(pipeline.context.source.close, pipeline.context.name)
         for worker in self._workers:
             self._close_or_log(worker.close_sink, worker.name)
-        self._shared.rejects.open.recount()
+        self._runtime.rejects.open.recount()
         self._close_or_log(self._dead_letters.close, "dead letters")
 
     def _close_or_log(self, close: Callable[[], None], name: str) -> None:
@@ -137,9 +137,9 @@ class Supervisor(Generic[F]):
             log.exception("cannot close", name=name)
 
     def _find_exit_code(self, *, once: bool) -> ExitCode:
-        lanes = self._shared.lanes
-        if self._shared.failures:
-            error = self._shared.failures[0]
+        lanes = self._runtime.lanes
+        if self._runtime.failures:
+            error = self._runtime.failures[0]
             self.problem = to_problem(error)
             log.error("stopped", sentence=self.problem.sentence, next_step=self.problem.next_step, exc_info=error)
             return self.problem.code
@@ -148,7 +148,7 @@ class Supervisor(Generic[F]):
         code = lanes.exit_code()
         problems = (run.problem for run in lanes.list_runs())
         self.problem = next((p for p in problems if p is not None and p.code is code), None)
-        if code is ExitCode.OK and not self._shared.stop.is_set():
+        if code is ExitCode.OK and not self._runtime.stop.is_set():
             self.problem = next(filter(None, (pipeline.held_back_problem for pipeline in self._pipelines)), None)
             code = self.problem.code if self.problem else code
         return code
@@ -158,7 +158,7 @@ class Supervisor(Generic[F]):
 
         None if it applied something, or there was nothing to apply.
         """
-        lanes = self._shared.lanes.list_runs()
+        lanes = self._runtime.lanes.list_runs()
         flows = {pipeline.context.name: pipeline.progress for pipeline in self._pipelines}
         if damaged := [file for flow in flows.values() for file in flow.damaged]:
             return EnvironmentProblem(
@@ -187,7 +187,7 @@ class Supervisor(Generic[F]):
 
     def _has_new_dead_letters(self) -> bool:
         """True if more dead letters are open than at the start, or if either count is unknown."""
-        before, now = self._open_before, self._shared.rejects.open.counts
+        before, now = self._open_before, self._runtime.rejects.open.counts
         return before is None or now is None or any(count > before.get(group, 0) for group, count in now.items())
 
 
@@ -213,16 +213,16 @@ def _find_missing_sources(flows: Mapping[str, SourceProgress], *, all_of_them: b
 class _Deadline(Generic[F]):
     """A deadline that starts when the stop is set."""
 
-    def __init__(self, shared: RuntimeContext[F], seconds: float) -> None:
-        self._shared = shared
+    def __init__(self, runtime: RuntimeContext[F], seconds: float) -> None:
+        self._runtime = runtime
         self._seconds = seconds
         self._began: float | None = None
 
     def get_seconds_left(self) -> float:
         """The seconds left; all of them before the stop."""
-        if self._began is None and self._shared.stop.is_set():
-            self._began = self._shared.clock()
-        spent = 0.0 if self._began is None else self._shared.clock() - self._began
+        if self._began is None and self._runtime.stop.is_set():
+            self._began = self._runtime.clock()
+        spent = 0.0 if self._began is None else self._runtime.clock() - self._began
         return max(0.0, self._seconds - spent)
 
     def is_over(self) -> bool:

@@ -363,13 +363,13 @@ def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
     from replicator.application.operations.lanes import find_source_table
 
     table = find_source_table(session.components, table)
-    parts = session.components
-    lanes = tuple(one for one in parts.resolve_lanes(table) if rebuild.can_rebuild(parts, one))
+    components = session.components
+    lanes = tuple(one for one in components.resolve_lanes(table) if rebuild.can_rebuild(components, one))
     if lane is not None or not lanes:
-        lanes = (rebuild.find_lane(parts, table, lane),)
+        lanes = (rebuild.find_lane(components, table, lane),)
     if any(one.refused for one in lanes):
         raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the other lanes with `--lane`.")
-    checkpoints = [checkpoint.take_checkpoint(parts, one, session.print_note) for one in lanes]
+    checkpoints = [checkpoint.take_checkpoint(components, one, session.print_note) for one in lanes]
     session.emit([one.to_json() for one in checkpoints], "\n".join(map(describe_checkpoint, checkpoints)))
 
 

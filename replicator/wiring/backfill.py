@@ -225,29 +225,38 @@ def diff_tables(
     ConfigProblem for a table or a sink without such lanes, and for a lane that cannot be compared. Other errors as of
     `DiffOperation.run` and `compare_with_log`.
     """
-    parts = ConfiguredComponents(loaded).use_local()
-    for lanes in [list_lanes(parts, table, sink, lane) for table in tables]:
+    components = ConfiguredComponents(loaded).use_local()
+    for lanes in [list_lanes(components, table, sink, lane) for table in tables]:
         for name in dict.fromkeys(one.source for one in lanes):
             mine = [one for one in lanes if one.source == name]
             with_source = [one for one in mine if against == "source" or (against is None and has_source_rows(loaded, one))]
             if with_source:
                 comparison = build_comparison(loaded, mine[0].table, name, patience=timeout)
-                with closing(parts.open_source(name)) as source:
+                with closing(components.open_source(name)) as source:
                     operation = DiffOperation(
-                        parts, with_source, comparison, source, report, timeout, show, rows_per_second, from_scratch, where
+                        components,
+                        with_source,
+                        comparison,
+                        source,
+                        report,
+                        timeout,
+                        show,
+                        rows_per_second,
+                        from_scratch,
+                        where,
                     )
                     yield from operation.run()
             for one in mine:
                 if one in with_source:
                     continue
                 try:
-                    parts.find_log(one.table)
+                    components.find_log(one.table)
                 except ConfigProblem as problem:
                     if against is not None or not with_source:
                         raise
                     report(f"{one.id} is not compared: it appends every change, and {problem.sentence}")
                     continue
-                yield compare_with_log(parts, one, report, patience=timeout, show=show)
+                yield compare_with_log(components, one, report, patience=timeout, show=show)
 
 
 def has_source_rows(loaded: Loaded, lane: Lane) -> bool:
@@ -277,8 +286,8 @@ def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) 
     `ports.reads.ComparableTable.repair` and of a backfill.
     """
     refuse_repair(loaded, diff)
-    parts = ConfiguredComponents(loaded)
-    lane = next(lane for lane in parts.resolve_lanes(diff.table) if lane.id == diff.lane)
+    components = ConfiguredComponents(loaded)
+    lane = next(lane for lane in components.resolve_lanes(diff.table) if lane.id == diff.lane)
     repair = build_comparison(loaded, lane.table, lane.source).repair(diff.keys, report)
     build_waiter(loaded, lane.table, lane.source, report).wait(repair.end)
     if lane.policy in VERSION_POLICIES:
@@ -328,9 +337,9 @@ def _schedule_lane(loaded: Loaded, lane: Lane, verify: VerifySettings) -> Schedu
     return ScheduledDiff(lane.id, lane.table, to_timedelta(verify.every), compare)
 
 
-def list_lanes(parts: ConfiguredComponents, table: str, sink: str | None, lane: str | None = None) -> list[Lane]:
+def list_lanes(components: ConfiguredComponents, table: str, sink: str | None, lane: str | None = None) -> list[Lane]:
     """The lanes of a table, in one sink or in all, or the one with the id `lane`. ConfigProblem if there are none."""
-    lanes = [one for one in parts.resolve_lanes(table) if sink in (None, one.sink) and lane in (None, one.id)]
+    lanes = [one for one in components.resolve_lanes(table) if sink in (None, one.sink) and lane in (None, one.id)]
     if not lanes:
         where = f" in sink {sink!r}" if sink else ""
         raise ConfigProblem(

@@ -70,7 +70,7 @@ class PipelineLanes:
 
 
 def build_pipeline(
-    source: PipelineSource, lanes: PipelineLanes, start: FileRegister, workers: Workers, shared: RuntimeContext[Any]
+    source: PipelineSource, lanes: PipelineLanes, start: FileRegister, workers: Workers, runtime: RuntimeContext[Any]
 ) -> SourcePipeline[Any]:
     """The pipeline from the records of a source to its lanes, whether the config, a rebuild or a checkpoint needs it.
 
@@ -78,7 +78,7 @@ def build_pipeline(
     what is known of the source.
     """
     notes = start.folder / f"{quote(source.name, safe='')}.crashes"
-    finder = PoisonRecordFinder(notes, shared.engine.frames, shared.rejects, source.name, shared.decoding)
+    finder = PoisonRecordFinder(notes, runtime.engine.frames, runtime.rejects, source.name, runtime.decoding)
     context = SourceContext(
         name=source.name,
         source=source.open_records(),
@@ -92,23 +92,23 @@ def build_pipeline(
         private=source.is_private,
         has_backfills=source.has_backfills,
     )
-    return SourcePipeline(context, source.build_decoder(), shared)
+    return SourcePipeline(context, source.build_decoder(), runtime)
 
 
 def build_pipelines(
     inputs: Sequence[tuple[PipelineSource, PipelineLanes]],
     register: FileRegister,
     workers: Workers,
-    shared: RuntimeContext[Any],
+    runtime: RuntimeContext[Any],
 ) -> Pipelines:
     """One pipeline per source."""
-    return {source.name: build_pipeline(source, lanes, register, workers, shared) for source, lanes in inputs}
+    return {source.name: build_pipeline(source, lanes, register, workers, runtime) for source, lanes in inputs}
 
 
-def build_workers(sinks: Mapping[str, Sink[Any]], shared: RuntimeContext[Any], spill_folder: Path | None) -> Workers:
+def build_workers(sinks: Mapping[str, Sink[Any]], runtime: RuntimeContext[Any], spill_folder: Path | None) -> Workers:
     """One worker per sink."""
     return {
-        name: Worker(name, sink, shared, spill_folder and spill_folder / quote(name, safe=""))
+        name: Worker(name, sink, runtime, spill_folder and spill_folder / quote(name, safe=""))
         for name, sink in sinks.items()
     }
 

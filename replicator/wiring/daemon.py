@@ -17,9 +17,9 @@ from dependency_injector import providers
 from replicator.application.operations.checkpoint_schedule import CheckpointScheduler, build_checkpoint_scheduler
 from replicator.application.operations.control import Control
 from replicator.application.operations.diff_runs import report_runs
-from replicator.application.operations.rebuild import swap_from_text
 from replicator.application.operations.refresh import ProjectionScheduler
 from replicator.application.operations.status import StatusReporter
+from replicator.application.operations.table_swap import swap_from_text
 from replicator.application.problem import Stopped
 from replicator.domain.errors import ACCEPT_MISSING, ConfigProblem, EnvironmentProblem
 from replicator.ports.runtime import Server, Views

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,33 @@ roster seeding shaping shelf shortened shortening sparing spelling standings sus
 unsent untold veil veiled veiling veils withheld withholding
 """
 RETIRED = frozenset(RETIRED_WORDS.split())
+FILLERS = frozenset(
+    [
+        "asked",
+        "came",
+        "found",
+        "given",
+        "gone",
+        "got",
+        "had",
+        "held",
+        "here",
+        "it",
+        "kept",
+        "known",
+        "made",
+        "met",
+        "said",
+        "some",
+        "takes",
+        "there",
+        "told",
+        "took",
+        "what",
+        "who",
+    ]
+)
+"""Names of parameters and variables that do not say what they hold."""
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -61,3 +89,26 @@ def test_class_name_occurs_once():
                 found[node.name].append(path.relative_to(ROOT).as_posix())
     twice = {name: paths for name, paths in found.items() if len(paths) > 1}
     assert not twice
+
+
+def list_variables(node: ast.AST, function: str = "") -> Iterator[tuple[str, str]]:
+    """Parameters and variables below `node`, each with its function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.arg):
+            yield function, child.arg
+        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            yield function, child.id
+        elif isinstance(child, ast.ExceptHandler) and child.name:
+            yield function, child.name
+        yield from list_variables(child, child.name if isinstance(child, ast.FunctionDef) else function)
+
+
+def test_variables_say_what_they_hold() -> None:
+    wrong = []
+    for path in (p for package in ("replicator", "adapters") for p in (ROOT / package).rglob("*.py")):
+        wrong += [
+            f"{path.relative_to(ROOT)}: {function} {name}"
+            for function, name in list_variables(ast.parse(path.read_text()))
+            if name.strip("_") in FILLERS
+        ]
+    assert not wrong

@@ -80,20 +80,20 @@ class Delivery(Generic[F]):
     """
 
     def __init__(
-        self, name: str, sink: Sink[F], shared: RuntimeContext[F], bulk_loader: BulkLoader[F] | None = None
+        self, name: str, sink: Sink[F], runtime: RuntimeContext[F], bulk_loader: BulkLoader[F] | None = None
     ) -> None:
         self._name = name
         self._sink = sink
         self._bulk_loader = bulk_loader
-        self._stop = shared.stop
-        self._engine = shared.engine
-        self._lanes = shared.lanes
-        self._rejects = shared.rejects
-        self._telemetry = shared.telemetry
-        self._abandon = shared.abandon
-        self._clock = shared.clock
-        self._idle_timeout = shared.idle_timeout
-        self._options = shared.options
+        self._stop = runtime.stop
+        self._engine = runtime.engine
+        self._lanes = runtime.lanes
+        self._rejects = runtime.rejects
+        self._telemetry = runtime.telemetry
+        self._abandon = runtime.abandon
+        self._clock = runtime.clock
+        self._idle_timeout = runtime.idle_timeout
+        self._options = runtime.options
         self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
         self._waiting_lanes: dict[str, _WaitingLane[F]] = {}
         self._new: list[WriteRequest[F]] = []
@@ -102,7 +102,7 @@ class Delivery(Generic[F]):
         self._committed = self._last = False
         self._reject_kinds: dict[str, dict[tuple[TopicPartition, int], list[RejectKind]]] = {}
         """Rejects by lane and record. If a sink rejects a record in several attempts, the last one counts."""
-        self._publisher = WatermarkPublisher(name, sink, shared)
+        self._publisher = WatermarkPublisher(name, sink, runtime)
 
     def deliver(
         self, items: Iterable[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest] = MappingProxyType({})
@@ -473,13 +473,13 @@ class WatermarkPublisher(Generic[F]):
     committed tables.
     """
 
-    def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F]) -> None:
+    def __init__(self, name: str, sink: Sink[F], runtime: RuntimeContext[F]) -> None:
         self._name = name
         self._publish = sink.features.publish
-        self._lanes = shared.lanes
-        self._clock = shared.clock
-        self._abandon = shared.abandon
-        self._every = shared.options.publish_every
+        self._lanes = runtime.lanes
+        self._clock = runtime.clock
+        self._abandon = runtime.abandon
+        self._every = runtime.options.publish_every
         self._due: dict[str, PublishRequest] = {}
         self._next = 0.0
 

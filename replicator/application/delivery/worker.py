@@ -40,17 +40,17 @@ class Worker(Generic[F]):
       be visible early.
     """
 
-    def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F], spill_folder: Path | None = None) -> None:
+    def __init__(self, name: str, sink: Sink[F], runtime: RuntimeContext[F], spill_folder: Path | None = None) -> None:
         self.name = name
         self._sink = sink
-        self._bulk_loader = make_bulk_loader(spill_folder, sink, shared.engine)
-        self._delivery = Delivery(name, sink, shared, self._bulk_loader)
-        self._lanes = shared.lanes
-        self._idle_timeout = shared.idle_timeout
-        self._options = shared.options
-        self._abandon = shared.abandon
-        self._failed = shared.fail
-        self.queue: BoundedQueue[F] = BoundedQueue(self._get_limit, shared.options.gather)
+        self._bulk_loader = make_bulk_loader(spill_folder, sink, runtime.engine)
+        self._delivery = Delivery(name, sink, runtime, self._bulk_loader)
+        self._lanes = runtime.lanes
+        self._idle_timeout = runtime.idle_timeout
+        self._options = runtime.options
+        self._abandon = runtime.abandon
+        self._failed = runtime.fail
+        self.queue: BoundedQueue[F] = BoundedQueue(self._get_limit, runtime.options.gather)
         self._ended = False
         self._thread = threading.Thread(target=self._run_loop, name=f"sink-{name}", daemon=True)
 

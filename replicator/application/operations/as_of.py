@@ -51,15 +51,15 @@ class AsOf:
         return to_places(self.value)
 
 
-def resolve_as_of(parts: Components, lane: Lane, value: AsOfValue) -> AsOf:
+def resolve_as_of(components: Components, lane: Lane, value: AsOfValue) -> AsOf:
     """Resolve `value` for the records of the lane's table. A time without zone is in UTC.
 
     ConfigProblem without an event log. InvalidReadQuery for a position that lacks a partition with records, has an
     unknown one, or is beyond the end of the log. Also for a time, if the arrival of tombstones cannot be ordered by
     time.
     """
-    log = parts.find_log(lane.table)
-    topics = list_topics(parts, lane)
+    log = components.find_log(lane.table)
+    topics = list_topics(components, lane)
     if isinstance(value, datetime):
         value = value if value.tzinfo else value.replace(tzinfo=UTC)
     if not topics:
@@ -68,7 +68,7 @@ def resolve_as_of(parts: Components, lane: Lane, value: AsOfValue) -> AsOf:
         raise InvalidReadQuery(
             f"no record of table {lane.table} has been read yet", next_step="Start the daemon, or query by time."
         )
-    with closing(parts.open_sink(log.sink)) as sink:
+    with closing(components.open_sink(log.sink)) as sink:
         state = sink.state(log)
         find_cut = require_feature(sink.features.find_cut, f"the event log {log.sink} finds no records by time or position")
         cut = find_cut(topics, value, state.position if state else Position())
@@ -92,13 +92,13 @@ class TargetVersion:
     is_ahead: bool
 
 
-def find_version(parts: Components, lane: Lane, sink: Sink[Any], as_of: AsOf) -> TargetVersion | None:
+def find_version(components: Components, lane: Lane, sink: Sink[Any], as_of: AsOf) -> TargetVersion | None:
     """The newest such version of the lane's target; None if there is none, or none is known. Older ones may have
     other rules."""
     cut, versions = as_of.cut, sink.features.versions
     if cut is None or versions is None:
         return None
-    begun = parts.register.load(lane.source).beginnings.get(lane.id, Position())
+    begun = components.register.load(lane.source).beginnings.get(lane.id, Position())
     number = next((version for version, at in versions.read_version_positions(lane) if cut.is_at(at, begun)), None)
     if number is None:
         return None
@@ -142,7 +142,7 @@ HISTORY_STEP = "`replicator history` shows the known changes of a row. If the ta
 
 
 def read_rows_as_of(
-    parts: Components,
+    components: Components,
     lane: Lane,
     at: AsOf,
     read: ReadTarget,
@@ -163,13 +163,13 @@ def read_rows_as_of(
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replicator-then-")))
-        base = copy_newest(parts, lane, folder, at.until)
+        base = copy_newest(components, lane, folder, at.until)
         if base is not None:
             tell(f"starting from snapshot {base.number}, which ends at {base.newest}")
         else:
-            refuse_truncated(parts, lane)
-        refuse_incomplete(parts, lane, base.begun if base else Position(), HISTORY_STEP)
-        lake, stop = prepare_lake(parts, lane, folder, base, at.until), threading.Event()
+            refuse_truncated(components, lane)
+        refuse_incomplete(components, lane, base.begun if base else Position(), HISTORY_STEP)
+        lake, stop = prepare_lake(components, lane, folder, base, at.until), threading.Event()
         with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):
             lake.catch_up(stop, in_batches=True)
         with closing(lake.open_sink(lane.sink)) as sink:
@@ -209,9 +209,9 @@ def stop_after(seconds: float | None, stop: threading.Event, doing: str) -> Iter
         )
 
 
-def find_lane(parts: Components, sink: str, into: str) -> Lane:
+def find_lane(components: Components, sink: str, into: str) -> Lane:
     """The lane that writes the target `into`. ConfigProblem if the config has none."""
-    for lane in list_lanes(parts):
+    for lane in list_lanes(components):
         if lane.table and lane.id == f"{sink}.{into}":
             return lane
     raise ConfigProblem(

@@ -251,40 +251,40 @@ def open_target(lake: Components, lane: Lane) -> Iterator[tuple[Sink[Any], Lane]
         yield sink, make_rebuild_lane(lane, AS_OF_FOLDER)
 
 
-def find_store(parts: Components, lane: Lane) -> CheckpointStore | None:
+def find_store(components: Components, lane: Lane) -> CheckpointStore | None:
     """The checkpoint store of a lane. None if its table has no event log in a folder of this machine."""
     try:
-        folder = parts.sinks[parts.find_log(lane.table).sink].log_folder
+        folder = components.sinks[components.find_log(lane.table).sink].log_folder
     except ConfigProblem:
         return None
     if folder is None:
         return None
-    return CheckpointStore(Path(folder) / CHECKPOINTS_FOLDER / quote(parts.pipeline, safe="") / quote(lane.id, safe=""))
+    return CheckpointStore(Path(folder) / CHECKPOINTS_FOLDER / quote(components.pipeline, safe="") / quote(lane.id, safe=""))
 
 
-def list_checkpoints(parts: Components, lane: Lane) -> list[Checkpoint]:
+def list_checkpoints(components: Components, lane: Lane) -> list[Checkpoint]:
     """All usable checkpoints of a lane, the oldest first, without those of topics that were created again since."""
-    store = find_store(parts, lane)
+    store = find_store(components, lane)
     checkpoints = [] if store is None else store.list_usable()
-    identity = dict(get_topic_identity(parts, lane)) if checkpoints else {}
+    identity = dict(get_topic_identity(components, lane)) if checkpoints else {}
     return [one for one in checkpoints if one.has_same_topics(identity)]
 
 
-def describe_damaged(parts: Components, lane: Lane) -> list[str]:
+def describe_damaged(components: Components, lane: Lane) -> list[str]:
     """For each damaged checkpoint of a lane: what is missing, and how to fix it."""
-    store = find_store(parts, lane)
+    store = find_store(components, lane)
     return [] if store is None else store.describe_damaged()
 
 
-def get_topic_identity(parts: Components, lane: Lane) -> tuple[tuple[str, str], ...]:
+def get_topic_identity(components: Components, lane: Lane) -> tuple[tuple[str, str], ...]:
     """The broker's topic ids, as stored in the lane of the event log."""
-    log = parts.find_log(lane.table)
-    with closing(parts.open_sink(log.sink)) as sink:
+    log = components.find_log(lane.table)
+    with closing(components.open_sink(log.sink)) as sink:
         state: LaneState | None = sink.state(log)
     return state.identity if state is not None else ()
 
 
-def take_checkpoint(parts: Components, lane: Lane, tell: ShowLine = lambda _: None) -> Checkpoint:
+def take_checkpoint(components: Components, lane: Lane, tell: ShowLine = lambda _: None) -> Checkpoint:
     """Make a checkpoint of all records now in the event log, under the lane's rules.
 
     Continues from the last checkpoint with the same rules, and returns that one if nothing is new. Reads the log
@@ -293,42 +293,42 @@ def take_checkpoint(parts: Components, lane: Lane, tell: ShowLine = lambda _: No
     Fenced while another process makes one. ConfigProblem without an event log, and for a lane without a target of its
     own. Fatal if the log has nothing of the table. Otherwise the errors of a rebuild.
     """
-    if problem := find_target_problem(lane, parts.register.load(lane.source)):
+    if problem := find_target_problem(lane, components.register.load(lane.source)):
         raise problem
-    log = parts.find_log(lane.table).sink
-    store = find_store(parts, lane)
+    log = components.find_log(lane.table).sink
+    store = find_store(components, lane)
     if store is None:
-        storage = "a database" if parts.sinks[log].is_log_in_database else "an object store"
+        storage = "a database" if components.sinks[log].is_log_in_database else "an object store"
         raise ConfigProblem(
             f"the event log {log} is in {storage}, for which snapshots are not supported yet",
             next_step="Run `replicator replay` without a snapshot: it reads the whole log.",
         )
     with store.lock():
         store.remove_leftovers()
-        rules = parts.digest(lane)
-        last = find_newest(parts, lane)
+        rules = components.digest(lane)
+        last = find_newest(components, lane)
         if last is None:
-            refuse_truncated(parts, lane)
+            refuse_truncated(components, lane)
         for why in store.describe_damaged():
             tell(f"{lane.id}: {why}")
         tell(_describe_start(lane, last, store.list_usable()))
         draft = store.make_draft(last)
-        lake = prepare_lake(parts, lane, draft, last)
+        lake = prepare_lake(components, lane, draft, last)
         lake.catch_up()
-        checkpoint = _make_checkpoint(parts, lake, lane, last)
+        checkpoint = _make_checkpoint(components, lake, lane, last)
         checkpoint = replace(checkpoint, number=store.find_next_number(), rules=rules, bytes=_measure_folder(draft))
         if last is not None and checkpoint.position == last.position:
             store.remove_leftovers()
             return last
         store.publish_draft(draft, checkpoint)
-        schedule = parts.sinks[log].checkpoints
+        schedule = components.sinks[log].checkpoints
         for old in store.list_usable()[: -(schedule.keep if schedule else 1)]:
             store.remove_checkpoint(old)
         return checkpoint
 
 
 def prepare_lake(
-    parts: Components, lane: Lane, folder: Path, base: Checkpoint | None, until: datetime | LogCut | None = None
+    components: Components, lane: Lane, folder: Path, base: Checkpoint | None, until: datetime | LogCut | None = None
 ) -> Components:
     """The pipeline that applies the event log to a lake below `folder`, in this process.
 
@@ -339,27 +339,27 @@ def prepare_lake(
     below = until.end.to_json() if isinstance(until, LogCut) else None
     time = until.isoformat() if isinstance(until, datetime) else None
     request = RebuildRequest(lane, AS_OF_FOLDER, until=time, below=below)
-    topics, lake = list_topics(parts, lane, base), parts.use_lake(lane.sink, folder)
+    topics, lake = list_topics(components, lane, base), components.use_lake(lane.sink, folder)
     return prepare_rebuild(lake, request, topics, from_scratch=base is not None, is_plain=True)
 
 
-def copy_newest(parts: Components, lane: Lane, folder: Path, until: datetime | LogCut | None) -> Checkpoint | None:
+def copy_newest(components: Components, lane: Lane, folder: Path, until: datetime | LogCut | None) -> Checkpoint | None:
     """Copy the newest checkpoint that the lane can use up to `until` into `folder`, replacing its content. None if
     there is none."""
 
     def copy_checkpoint(snapshot: Checkpoint) -> Checkpoint:
-        cast(CheckpointStore, find_store(parts, lane)).copy_checkpoint(snapshot, folder)
+        cast(CheckpointStore, find_store(components, lane)).copy_checkpoint(snapshot, folder)
         return snapshot
 
-    return use_checkpoint(lambda: find_newest(parts, lane, until), copy_checkpoint)
+    return use_checkpoint(lambda: find_newest(components, lane, until), copy_checkpoint)
 
 
-def find_newest(parts: Components, lane: Lane, until: datetime | LogCut | None = None) -> Checkpoint | None:
+def find_newest(components: Components, lane: Lane, until: datetime | LogCut | None = None) -> Checkpoint | None:
     """The newest checkpoint that a rebuild up to `until` can use. The log must have all records after it."""
-    checkpoints = list_checkpoints(parts, lane)
-    removed_offsets = get_removed(parts, lane) if checkpoints else Position()
+    checkpoints = list_checkpoints(components, lane)
+    removed_offsets = get_removed(components, lane) if checkpoints else Position()
     reaching = [one for one in checkpoints if _is_covering(one.position, removed_offsets, until)]
-    return find_newest_usable(reaching, parts.digest(lane), until)
+    return find_newest_usable(reaching, components.digest(lane), until)
 
 
 def _is_covering(position: Position, removed_offsets: Position, until: datetime | LogCut | None) -> bool:
@@ -390,50 +390,50 @@ def use_checkpoint(find: Callable[[], Checkpoint | None], use: Callable[[Checkpo
     )
 
 
-def refuse_truncated(parts: Components, lane: Lane, why: str = NO_CHECKPOINT_REASON) -> None:
+def refuse_truncated(components: Components, lane: Lane, why: str = NO_CHECKPOINT_REASON) -> None:
     """DataLoss, with the missing offsets, if the event log lacks the first records of the lane's table.
 
     Without a checkpoint (`why`: the reason) the table would be wrong then.
     """
-    missing = get_removed(parts, lane)
+    missing = get_removed(components, lane)
     if missing:
-        because = why if list_checkpoints(parts, lane) else f"there is no snapshot of lane {lane.id}"
+        because = why if list_checkpoints(components, lane) else f"there is no snapshot of lane {lane.id}"
         raise DataLoss(
-            f"{_describe_truncated(parts, lane, missing)}. No snapshot replaces them: {because}",
+            f"{_describe_truncated(components, lane, missing)}. No snapshot replaces them: {because}",
             next_step="Restore the rules of an existing snapshot, or choose a later time. Or load the target again from its "
             f"source with `replicator lanes resync {lane.id}`.",
         )
 
 
-def report_truncated(parts: Components, lane: Lane, tell: ShowLine) -> None:
+def report_truncated(components: Components, lane: Lane, tell: ShowLine) -> None:
     """Report which first records of the lane's table the event log lacks, if any, to a caller that wants only some
     records."""
-    missing = get_removed(parts, lane)
+    missing = get_removed(components, lane)
     if missing:
-        tell(f"{_describe_truncated(parts, lane, missing)}. The result lacks the requested records among them")
+        tell(f"{_describe_truncated(components, lane, missing)}. The result lacks the requested records among them")
 
 
-def _describe_truncated(parts: Components, lane: Lane, missing: Position) -> str:
-    log = parts.find_log(lane.table).sink
+def _describe_truncated(components: Components, lane: Lane, missing: Position) -> str:
+    log = components.find_log(lane.table).sink
     ranges = ", ".join(f"below offset {first} of {partition}" for partition, first in sorted(missing.items()))
     return f"log retention has removed the records {ranges} from the event log {log}"
 
 
-def get_removed(parts: Components, lane: Lane) -> Position:
+def get_removed(components: Components, lane: Lane) -> Position:
     """For each partition without its first records, the first offset in the event log."""
-    with closing(parts.open_log(parts.find_log(lane.table), list_topics(parts, lane))) as source:
+    with closing(components.open_log(components.find_log(lane.table), list_topics(components, lane))) as source:
         removed = source.features.removed
         return Position() if removed is None else removed()
 
 
-def list_topics(parts: Components, lane: Lane, base: Checkpoint | None = None) -> Collection[str]:
+def list_topics(components: Components, lane: Lane, base: Checkpoint | None = None) -> Collection[str]:
     """The topics with records of the lane's table, as this pipeline has read them. Empty if none yet."""
-    topics = parts.register.load(lane.source).topics.get(lane.table, frozenset())
+    topics = components.register.load(lane.source).topics.get(lane.table, frozenset())
     before = {partition.topic for partition in base.position} if base else set()
     return {*topics, *before, BACKFILL_TOPICS + lane.table} if topics else ()
 
 
-def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Checkpoint | None) -> Checkpoint:
+def _make_checkpoint(components: Components, lake: Components, lane: Lane, last: Checkpoint | None) -> Checkpoint:
     """The checkpoint of the lake. Older versions of the lake are deleted, because nothing reads them."""
     with open_target(lake, lane) as (sink, then):
         state = sink.state(then)
@@ -445,7 +445,7 @@ def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Chec
         require_feature(sink.features.erasure, STORES_NONE).end_versions(then)
         rows = require_feature(sink.features.count_rows, STORES_NONE)(then)
     begun = lake.register.load(lane.source).beginnings.get(then.id, Position())
-    with closing(parts.open_sink(parts.find_log(lane.table).sink)) as reader:
+    with closing(components.open_sink(components.find_log(lane.table).sink)) as reader:
         find_newest_time = require_feature(reader.features.find_newest_time, "the event log finds no records by their time")
         newest = find_newest_time(last.position if last else Position(), state.position)
     times = [time for time in (newest, last.newest if last else None) if time is not None]
@@ -461,7 +461,7 @@ def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Chec
         taken_at=datetime.now(UTC),
         rows=rows,
         bytes=0,
-        identity=tuple(pair for pair in get_topic_identity(parts, lane) if pair[0] in topics),
+        identity=tuple(pair for pair in get_topic_identity(components, lane) if pair[0] in topics),
     )
 
 
@@ -486,86 +486,86 @@ def show_nothing(_: str) -> None:
     """The default report: does nothing."""
 
 
-def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Components:
+def prepare_restored_rebuild(components: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Components:
     """Like `rebuild.prepare_rebuild`, but a new target starts from the newest usable checkpoint.
 
     `report` gets which one, or why none is used. DataLoss, with the missing offsets, if the log lacks records that
     the lane has applied, unless the request has a `since`.
     """
     if request.since is None:
-        refuse_incomplete_rebuild(parts, request)
-    components = use_checkpoint(partial(find_checkpoint, parts, request, report), partial(_restore, parts, request, report))
-    rebuild_parts = components or prepare_rebuild(parts, request)
-    copy = get_rebuild_folder(parts, request.id) / BEGIN_FILE
+        refuse_incomplete_rebuild(components, request)
+    find = partial(find_checkpoint, components, request, report)
+    rebuild = use_checkpoint(find, partial(_restore, components, request, report)) or prepare_rebuild(components, request)
+    copy = get_rebuild_folder(components, request.id) / BEGIN_FILE
     shutil.rmtree(copy, ignore_errors=True)  # A killed rebuild may have left one, too.
-    return rebuild_parts
+    return rebuild
 
 
-def _restore(parts: Components, request: RebuildRequest, report: ShowLine, snapshot: Checkpoint) -> Components:
+def _restore(components: Components, request: RebuildRequest, report: ShowLine, snapshot: Checkpoint) -> Components:
     """Like `rebuild.prepare_rebuild`, with the content of the checkpoint in the target.
 
     If the target cannot store it, the target starts empty, and `report` gets the reason. CheckpointRemoved, without
     a target, if the checkpoint was removed meanwhile.
     """
-    rebuild_parts = prepare_rebuild(parts, request, list_topics(parts, request.lane, snapshot))
-    folder = get_rebuild_folder(parts, request.id) / BEGIN_FILE
-    cast(CheckpointStore, find_store(parts, request.lane)).copy_checkpoint(snapshot, folder)
+    rebuild = prepare_rebuild(components, request, list_topics(components, request.lane, snapshot))
+    folder = get_rebuild_folder(components, request.id) / BEGIN_FILE
+    cast(CheckpointStore, find_store(components, request.lane)).copy_checkpoint(snapshot, folder)
     try:
-        _restore_state(parts, rebuild_parts, request, folder)
+        _restore_state(components, rebuild, request, folder)
     except CheckpointUnsupported as unfit:
-        return _prepare_from_log(parts, request, report, f"none can be used, because number {snapshot.number} {unfit}")
-    return rebuild_parts
+        return _prepare_from_log(components, request, report, f"none can be used, because number {snapshot.number} {unfit}")
+    return rebuild
 
 
-def _prepare_from_log(parts: Components, request: RebuildRequest, report: ShowLine, why: str) -> Components:
+def _prepare_from_log(components: Components, request: RebuildRequest, report: ShowLine, why: str) -> Components:
     """`rebuild.prepare_rebuild` after a checkpoint could not be used. DataLoss if the log lacks records."""
-    drop_lane(parts, make_rebuild_lane(request.lane, request.into))
-    refuse_truncated(parts, request.lane, why)
-    refuse_incomplete(parts, request.lane, Position(), PARTIAL_STEP)
+    drop_lane(components, make_rebuild_lane(request.lane, request.into))
+    refuse_truncated(components, request.lane, why)
+    refuse_incomplete(components, request.lane, Position(), PARTIAL_STEP)
     report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
-    return prepare_rebuild(parts, request)
+    return prepare_rebuild(components, request)
 
 
-def find_checkpoint(parts: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Checkpoint | None:
+def find_checkpoint(components: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Checkpoint | None:
     """The checkpoint to start from. None if the rebuild reads the whole log, or has already started.
 
     DataLoss if the log lacks its first records and no checkpoint covers them. With a `since`, `report` gets this
     instead.
     """
-    checkpoints = list_checkpoints(parts, request.lane)
+    checkpoints = list_checkpoints(components, request.lane)
     rebuilt = make_rebuild_lane(request.lane, request.into)
-    with closing(parts.open_sink(rebuilt.sink)) as sink:
+    with closing(components.open_sink(rebuilt.sink)) as sink:
         if request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None:
             return None
         why = _describe_unsupported(request, rebuilt, sink) or NO_CHECKPOINT_REASON
-    for damage in describe_damaged(parts, request.lane):
+    for damage in describe_damaged(components, request.lane):
         report(f"{request.id}: {damage}")
     until = None if request.until is None else datetime.fromisoformat(request.until)
-    snapshot = find_newest(parts, request.lane, until) if why == NO_CHECKPOINT_REASON else None
+    snapshot = find_newest(components, request.lane, until) if why == NO_CHECKPOINT_REASON else None
     if snapshot is not None:
         report(f"{request.id}: starting from snapshot {snapshot.number} of {snapshot.taken_at.isoformat()}")
         return snapshot
     if request.since is None:
-        refuse_truncated(parts, request.lane, why)
+        refuse_truncated(components, request.lane, why)
     else:
-        report_truncated(parts, request.lane, report)
+        report_truncated(components, request.lane, report)
     if checkpoints:
         report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
     return None
 
 
-def refuse_incomplete_rebuild(parts: Components, request: RebuildRequest) -> None:
+def refuse_incomplete_rebuild(components: Components, request: RebuildRequest) -> None:
     """DataLoss, with the missing offsets, unless the event log or the checkpoint has everything from the start of
     the lane."""
-    refuse_incomplete(parts, request.lane, _find_rebuild_start(parts, request), PARTIAL_STEP)
+    refuse_incomplete(components, request.lane, _find_rebuild_start(components, request), PARTIAL_STEP)
 
 
-def _find_rebuild_start(parts: Components, request: RebuildRequest) -> Position:
+def _find_rebuild_start(components: Components, request: RebuildRequest) -> Position:
     """The position from which the rebuilt target has all records."""
-    snapshot = find_checkpoint(parts, request)
+    snapshot = find_checkpoint(components, request)
     if snapshot is not None:
         return snapshot.begun
-    register = FileRegister(get_rebuild_folder(parts, request.id) / parts.pipeline / "sources")
+    register = FileRegister(get_rebuild_folder(components, request.id) / components.pipeline / "sources")
     return register.load(request.lane.source).beginnings.get(request.id, Position())
 
 
@@ -579,85 +579,85 @@ def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Sink[Any
     return f"none can be used, because sink {rebuilt.sink} does not support it yet" if unsupported else ""
 
 
-def _restore_state(parts: Components, rebuild_parts: Components, request: RebuildRequest, folder: Path) -> None:
+def _restore_state(components: Components, rebuild: Components, request: RebuildRequest, folder: Path) -> None:
     """Rows and state are written last, so after a kill this is either repeated or complete."""
     rebuilt = make_rebuild_lane(request.lane, request.into)
     origin = make_rebuild_lane(rebuilt, AS_OF_FOLDER)
-    with closing(parts.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as checkpoint_sink:
+    with closing(components.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as checkpoint_sink:
         plan = find_plan(rebuilt, read_schema_versions(checkpoint_sink, origin))
         if plan is None:
             raise CheckpointUnsupported("tells no schema")
         stored = require_feature(checkpoint_sink.features.open_stored_lane, STORES_NONE)(origin, plan)
-    _copy_register(parts, rebuild_parts, (folder, origin), rebuilt)
-    _copy_dead_letters(parts, rebuild_parts, (folder, origin), rebuilt)
-    with closing(parts.open_sink(rebuilt.sink, "rewrite")) as sink:
+    _copy_register(components, rebuild, (folder, origin), rebuilt)
+    _copy_dead_letters(components, rebuild, (folder, origin), rebuilt)
+    with closing(components.open_sink(rebuilt.sink, "rewrite")) as sink:
         restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a snapshot")
         restore(rebuilt, plan, stored)
 
 
-def _copy_register(parts: Components, rebuild_parts: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_register(components: Components, rebuild: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the register entry of the run that made the checkpoint."""
     folder, origin = source
-    pipeline = parts.pipeline
+    pipeline = components.pipeline
     registers = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
     entry = FileRegister(registers).load(rebuilt.source)
     beginnings = {rebuilt.id: entry.beginnings.get(origin.id, Position())}
-    rebuild_parts.register.save(rebuilt.source, replace(entry, beginnings=beginnings))
+    rebuild.register.save(rebuilt.source, replace(entry, beginnings=beginnings))
 
 
-def _copy_dead_letters(parts: Components, rebuild_parts: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_dead_letters(components: Components, rebuild: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the dead letters of the checkpoint to the lane."""
     folder, origin = source
-    with closing(parts.use_lake(rebuilt.sink, folder).open_dead_letters()) as rejected:
+    with closing(components.use_lake(rebuilt.sink, folder).open_dead_letters()) as rejected:
         letters = rejected.read()
-    _refuse_missing_rows(rebuild_parts, rebuilt, letters)
+    _refuse_missing_rows(rebuild, rebuilt, letters)
     if letters:
-        with closing(rebuild_parts.open_dead_letters()) as store:
+        with closing(rebuild.open_dead_letters()) as store:
             store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])
 
 
-def _refuse_missing_rows(rebuild_parts: Components, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
+def _refuse_missing_rows(rebuild: Components, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
     """CheckpointUnsupported if the checkpoint lacks rows whose values a lake cannot store, but the target may."""
     unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
-    if unkept and not rebuild_parts.sinks[rebuilt.sink].is_lake:
+    if unkept and not rebuild.sinks[rebuilt.sink].is_lake:
         raise CheckpointUnsupported("lacks rows with values that a lake cannot store, but this target may")
 
 
 # Checks that an event log has all records of a lane. A rebuild from fewer records would lack rows without any error.
 
 
-def refuse_incomplete(parts: Components, lane: Lane, begun: Position, step: str) -> None:
+def refuse_incomplete(components: Components, lane: Lane, begun: Position, step: str) -> None:
     """DataLoss, with the missing offsets, unless the event log has every record from the start of the lane.
 
     A checkpoint with everything from `begun` on may replace missing records. A lane that has applied nothing lacks
     nothing.
     """
-    log = parts.find_log(lane.table)
-    with closing(parts.open_sink(lane.sink)) as sink:
+    log = components.find_log(lane.table)
+    with closing(components.open_sink(lane.sink)) as sink:
         live: LaneState | None = sink.state(lane)
     if live is None:
         return
-    entry = parts.register.load(log.source)
+    entry = components.register.load(log.source)
     first = entry.beginnings.get(lane.id, Position())
     needed = {p: first.get(p, 0) for p, offset in live.position.items() if offset > first.get(p, 0)}
-    starts = (_find_log_start(parts, lane, entry, log), _read_first_offsets(parts, log), begun)
+    starts = (_find_log_start(components, lane, entry, log), _read_first_offsets(components, log), begun)
     refuse_missing_records(lane, log.sink, needed, starts, step)
 
 
-def _find_log_start(parts: Components, lane: Lane, entry: RegisterEntry, log: Lane) -> Position:
+def _find_log_start(components: Components, lane: Lane, entry: RegisterEntry, log: Lane) -> Position:
     """The start position of the log, without partitions that have lost their first records.
 
     For a log in a database, whose rows anyone may delete, only its first records prove that.
     """
-    if parts.sinks[log.sink].is_log_in_database:
+    if components.sinks[log.sink].is_log_in_database:
         return Position()
     began = entry.beginnings.get(log.id, Position())
-    removed = get_removed(parts, lane)
+    removed = get_removed(components, lane)
     return began.only(partition for partition in began if partition not in removed)
 
 
-def _read_first_offsets(parts: Components, log: Lane) -> Position:
-    with closing(parts.open_log(log)) as source:
+def _read_first_offsets(components: Components, log: Lane) -> Position:
+    with closing(components.open_log(log)) as source:
         first_offsets: Position = source.start()
         return first_offsets
 

@@ -21,7 +21,8 @@ from replicator.ports.stores import Register, RegisterEntry
 from ..lane_registry import describe_missing, find_target_problem, refuse_missing
 from ..lane_runs import LaneRun, LaneRuns, LaneStatus
 from ..sink_features import read_schema_versions, write_schema_version
-from .rebuild import Cutover, make_rebuild_lane, refuse_lost_records, swap_tables
+from .rebuild import make_rebuild_lane
+from .table_swap import Cutover, refuse_lost_records, swap_in_sink
 
 
 class Control(Generic[F]):
@@ -106,7 +107,7 @@ class Control(Generic[F]):
         def swap(pipeline: SourcePipeline[F]) -> Future[None]:
             refuse_lost_records(pipeline.context.source, run.lane, *answer.result())
             judge = Cutover(run.lane, run.begin, pipeline.context.transactions)
-            return pipeline.registry.restart_lane(run, lambda sink: swap_tables(sink, run.lane, rebuilt, judge))
+            return pipeline.registry.restart_lane(run, lambda sink: swap_in_sink(sink, run.lane, rebuilt, judge))
 
         answer.add_done_callback(lambda _: self._post_command(run, swap, done))
         return done

@@ -117,7 +117,7 @@ class DiffOperation:
     - `from_scratch`: start over instead of resuming an interrupted comparison.
     """
 
-    parts: Components
+    components: Components
     lanes: Sequence[Lane]
     comparison: ComparableTable
     source: Source[pa.Table]
@@ -157,26 +157,26 @@ class DiffOperation:
     @property
     def condition(self) -> Expr | None:
         """`where`, parsed."""
-        return self.parts.parse_condition(self.where) if self.where else None
+        return self.components.parse_condition(self.where) if self.where else None
 
     def _compare_lane(self, lane: Lane, before: Position, snapshot: SourceSnapshot) -> LaneDiff | None:
         """The comparison; None if the table was truncated meanwhile."""
         begun, started = datetime.now(UTC), time.monotonic()
-        records = TableRecords(self.parts, lane)
+        records = TableRecords(self.components, lane)
         self.report(f"{lane.id}: waiting until it has passed {snapshot.point}")
-        wait = DiffWait(self.parts, self.source, self.patience, self.report)
+        wait = DiffWait(self.components, self.source, self.patience, self.report)
         delivered = wait.await_delivery(snapshot)
         end = self.source.end()
         halt = wait.await_lane(lane, end, snapshot, records)
         with (
-            closing(self.parts.open_sink(lane.sink)) as sink,
+            closing(self.components.open_sink(lane.sink)) as sink,
             open_comparison(sink, lane) as target,
-            open_work_folder(self.parts.folder) as folder,
-            DiffProgressFile(self.parts.folder, lane) as progress,
+            open_work_folder(self.components.folder) as folder,
+            DiffProgressFile(self.components.folder, lane) as progress,
         ):
             if target is None:
                 return describe_empty(lane, snapshot, begun)
-            rules = self.parts.sources[lane.source].rules_for(lane.table)
+            rules = self.components.sources[lane.source].rules_for(lane.table)
             columns = DiffColumns(lane, snapshot, target, frozenset(rules.masks if rules is not None else ()))
             self.report(f"{lane.id}: comparing {target.commit}")
             compared = hash_compared(lane, target)
@@ -234,7 +234,7 @@ class DiffOperation:
         reasons: dict[tuple[tuple[str, str], ...], str] = {}
         if halt is not None:
             reasons = dict.fromkeys(map(to_target, unapplied.to_pylist()), str(halt))
-        with closing(self.parts.open_dead_letters()) as store:
+        with closing(self.components.open_dead_letters()) as store:
             letters = store.read(DeadLetterFilter(state="open"))
         # A record that is rejected before it reaches the lanes has none, and may be one whose table nobody knows.
         own = [
@@ -350,7 +350,7 @@ class LaneComparison:
     def _build(self, frames: Iterable[pa.Table], then: Iterable[pa.Table] = ()) -> tuple[pa.Table, Sequence[DeadLetter]]:
         folder = self.folder / "rows"
         try:
-            return build_rows(self.operation.parts, self.lane, folder, frames, then, where=self.operation.where)
+            return build_rows(self.operation.components, self.lane, folder, frames, then, where=self.operation.where)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -604,27 +604,27 @@ def list_volatile_columns(transforms: RowTransforms) -> list[str]:
 ASK_EVERY = 0.5
 
 
-def compare_with_log(parts: Components, lane: Lane, report: ShowLine, *, patience: float, show: int) -> LaneDiff:
+def compare_with_log(components: Components, lane: Lane, report: ShowLine, *, patience: float, show: int) -> LaneDiff:
     """Compare a target with what the event log gives at the position of the target's newest commit.
 
     The policy and the config are those of the lane. ConfigProblem without an event log, and EnvironmentProblem if the log
     does not reach the position within `patience` seconds. Errors of `read_rows_as_of`.
     """
     begun, started = datetime.now(UTC), time.monotonic()
-    parts.find_log(lane.table)
-    with closing(parts.open_sink(lane.sink)) as sink, open_comparison(sink, lane) as target:
+    components.find_log(lane.table)
+    with closing(components.open_sink(lane.sink)) as sink, open_comparison(sink, lane) as target:
         if target is None:
             raise Fatal(f"Lane {lane.id} has no target yet.", next_step="Start the daemon, and repeat the command.")
-        at = _await_log(parts, lane, target, patience)
+        at = _await_log(components, lane, target, patience)
         report(f"{lane.id}: applying the event log up to {at}")
-        with open_work_folder(parts.folder) as folder:
+        with open_work_folder(components.folder) as folder:
             expected = read_rows_as_of(
-                parts, lane, at, lambda sink, name: get_reader(sink).read(name), tell=report, folder=folder
+                components, lane, at, lambda sink, name: get_reader(sink).read(name), tell=report, folder=folder
             )
         actual = target.read_all()
         names = [name for name in expected.column_names if name != CDC_APPLIED_AT and name in actual.column_names]
         converted = pa.table({name: target.convert(name, expected[name].combine_chunks()) for name in names})
-        source_keys = parts.register.load(lane.source).keys.get(lane.table, ())
+        source_keys = components.register.load(lane.source).keys.get(lane.table, ())
         diff = compare_rows(converted, actual.select(names), list_identity_columns(lane, source_keys, names))
         others = sorted({*expected.column_names} ^ {*actual.column_names})
         return LaneDiff(
@@ -644,12 +644,12 @@ def compare_with_log(parts: Components, lane: Lane, report: ShowLine, *, patienc
         )
 
 
-def _await_log(parts: Components, lane: Lane, target: TargetSnapshot, patience: float) -> AsOf:
-    topics, deadline = list_topics(parts, lane), time.monotonic() + patience
+def _await_log(components: Components, lane: Lane, target: TargetSnapshot, patience: float) -> AsOf:
+    topics, deadline = list_topics(components, lane), time.monotonic() + patience
     position = Position({p: offset for p, offset in target.position.items() if p.topic in topics and offset})
     while True:
         try:
-            return resolve_as_of(parts, lane, position)
+            return resolve_as_of(components, lane, position)
         except InvalidReadQuery as error:
             if time.monotonic() > deadline:
                 raise EnvironmentProblem(

@@ -68,17 +68,17 @@ class ChangeTail:
 class TableRecords:
     """Decodes records of one table of a source."""
 
-    def __init__(self, parts: Components, lane: Lane) -> None:
+    def __init__(self, components: Components, lane: Lane) -> None:
         self._table = lane.table
-        self._decoder, self._engine = parts.build_decoder(lane.source), parts.build_engine()
-        self._catalog = Catalog(self._engine.frames, self._decoder, parts.sources[lane.source].rules_for)
-        self._parts, self._source = parts, lane.source
+        self._decoder, self._engine = components.build_decoder(lane.source), components.build_engine()
+        self._catalog = Catalog(self._engine.frames, self._decoder, components.sources[lane.source].rules_for)
+        self._components, self._source = components, lane.source
         self._has_own_records: dict[str, bool] = {}
 
     def only_own(self, source: Source[pa.Table], position: Position) -> Position:
         """The position in the topics of the table. The register names a topic once a pipeline has read a record of it.
         So the first records of other topics are read here."""
-        registered = self._parts.register.load(self._source).topics
+        registered = self._components.register.load(self._source).topics
         own = {*registered.get(self._table, ()), BACKFILL_TOPICS + self._table}
         known_topics = {topic for topics in registered.values() for topic in topics} | own
         for topic in {partition.topic for partition in position} - known_topics:
@@ -192,7 +192,7 @@ def write_records(file: Path, frames: Iterable[pa.Table]) -> int:
 
 
 def build_rows(
-    parts: Components,
+    components: Components,
     lane: Lane,
     folder: Path,
     frames: Iterable[pa.Table],
@@ -208,7 +208,7 @@ def build_rows(
     count = write_records(records / "0.parquet", frames) + write_records(records / "1.parquet", then)
     if not count:
         return pa.table({}), ()
-    lake = parts.use_records(lane, folder, into, where)
+    lake = components.use_records(lane, folder, into, where)
     lake.catch_up(in_batches=count > MANY_RECORDS)
     with closing(lake.open_dead_letters()) as letters:
         rejected = letters.read()
@@ -227,7 +227,7 @@ REPORT_EVERY = 2.0
 class DiffWait:
     """Waits at most `patience` seconds for each."""
 
-    parts: Components
+    components: Components
     source: Source[pa.Table]
     patience: float
     report: Callable[[str], None]
@@ -247,7 +247,7 @@ class DiffWait:
 
     def await_lane(self, lane: Lane, end: Position, snapshot: SourceSnapshot, records: TableRecords) -> Fatal | None:
         """Return when the lane has applied the log up to `end`. For a lane that has stopped before: why."""
-        started, has_daemon = time.monotonic(), self.parts.ask_daemon() is not None
+        started, has_daemon = time.monotonic(), self.components.ask_daemon() is not None
         reported = started
         while behind := self._count_behind(lane, end, records):
             if time.monotonic() > reported + REPORT_EVERY:
@@ -269,20 +269,20 @@ class DiffWait:
 
     def _count_behind(self, lane: Lane, end: Position, records: TableRecords) -> Mapping[TopicPartition, int]:
         """Per partition the records up to `end` that the daemon has not read, or that the lane has not applied."""
-        status = self.parts.ask_daemon()
+        status = self.components.ask_daemon()
         for one in status["sources"] if status is not None else ():
             if one["name"] == lane.source:
                 read = Position.from_json(one["position"])
                 if unread := subtract(end, read):
                     return unread
         end_position = records.only_own(self.source, end)
-        with closing(self.parts.open_sink(lane.sink)) as sink:
+        with closing(self.components.open_sink(lane.sink)) as sink:
             state = sink.state(lane)
         return subtract(end_position, state.position if state is not None else Position())
 
     def _find_halt(self, lane: Lane) -> Fatal | None:
         """Why the daemon applies no changes of the lane; None if it does."""
-        status = self.parts.ask_daemon()
+        status = self.components.ask_daemon()
         for one in status["lanes"] if status is not None else ():
             if one["id"] == lane.id and one["status"] in ("paused", "suspended"):
                 return Fatal(

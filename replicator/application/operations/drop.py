@@ -34,20 +34,20 @@ class DropScope:
         return self.lane.config_line
 
 
-def find_lane_to_drop(parts: Components, name: str) -> DropScope:
+def find_lane_to_drop(components: Components, name: str) -> DropScope:
     """The lane of `name`: a target, `SINK.TARGET`, or a table by its source name. It need not be in the config any
     more.
 
     ConfigProblem for an unknown or ambiguous name, an event log, or a target that its sink cannot drop on this
     engine. Fenced if the running daemon writes it.
     """
-    _refuse_event_logs(parts, name)
-    _refuse_stored_events(parts, name)
-    lanes, refused = _list_candidates(parts, name)
+    _refuse_event_logs(components, name)
+    _refuse_stored_events(components, name)
+    lanes, refused = _list_candidates(components, name)
     with ExitStack() as stack:
-        removals = _open_removals(parts, {lane.sink for lane in lanes}, stack)
+        removals = _open_removals(components, {lane.sink for lane in lanes}, stack)
         scopes = [
-            DropScope(lane, list_artifacts(removals[lane.sink], parts.register, parts.sources, lane))
+            DropScope(lane, list_artifacts(removals[lane.sink], components.register, components.sources, lane))
             for lane in lanes
             if lane.sink in removals
         ]
@@ -59,23 +59,23 @@ def find_lane_to_drop(parts: Components, name: str) -> DropScope:
     if not existing and refused:
         raise make_target_taken_error(refused[0])
     if existing:
-        _refuse_out_of_reach(parts, existing[0].lane)
+        _refuse_out_of_reach(components, existing[0].lane)
     else:
-        raise _make_not_found_error(parts, name, sorted({lane.sink for lane in lanes if lane.sink not in removals}))
-    with _hold_lane(parts, existing[0].lane):
+        raise _make_not_found_error(components, name, sorted({lane.sink for lane in lanes if lane.sink not in removals}))
+    with _hold_lane(components, existing[0].lane):
         return existing[0]
 
 
-def drop_lane(parts: Components, lane: Lane) -> None:
+def drop_lane(components: Components, lane: Lane) -> None:
     """Remove the lane and its target. Fenced, without any removal, if an instance writes it. ConfigProblem as
     `find_lane_to_drop`."""
-    _refuse_out_of_reach(parts, lane)
-    with _hold_lane(parts, lane), ExitStack() as stack:
-        removal = _open_removals(parts, {lane.sink}, stack)[lane.sink]
-        remove_lane(removal, parts.register, parts.sources, lane)
+    _refuse_out_of_reach(components, lane)
+    with _hold_lane(components, lane), ExitStack() as stack:
+        removal = _open_removals(components, {lane.sink}, stack)[lane.sink]
+        remove_lane(removal, components.register, components.sources, lane)
     # The state of a rebuild would stop the retention of its event log.
-    shutil.rmtree(get_rebuild_folder(parts, lane.id), ignore_errors=True)
-    remove_runs(parts.folder, lane.id)
+    shutil.rmtree(get_rebuild_folder(components, lane.id), ignore_errors=True)
+    remove_runs(components.folder, lane.id)
 
 
 def list_artifacts(removal: LaneRemoval, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:
@@ -110,26 +110,26 @@ def _list_registered_sources(register: Register, sources: Iterable[str], lane: L
     return [name for name in sources if lane.id in register.load(name).beginnings]
 
 
-def _open_removals(parts: Components, names: set[str], stack: ExitStack) -> dict[str, LaneRemoval]:
+def _open_removals(components: Components, names: set[str], stack: ExitStack) -> dict[str, LaneRemoval]:
     """By sink, its removal of lanes, if it has one. The sinks are closed with `stack`."""
-    sinks = {name: stack.enter_context(closing(parts.open_sink(name, "drop"))) for name in sorted(names)}
+    sinks = {name: stack.enter_context(closing(components.open_sink(name, "drop"))) for name in sorted(names)}
     return {name: removal for name, sink in sinks.items() if (removal := sink.features.removal) is not None}
 
 
-def _refuse_out_of_reach(parts: Components, lane: Lane) -> None:
+def _refuse_out_of_reach(components: Components, lane: Lane) -> None:
     """Otherwise a catalog entry without a table would stay."""
-    rules = parts.sinks[lane.sink]
-    if rules.catalog_of not in (None, parts.engine):
+    rules = components.sinks[lane.sink]
+    if rules.catalog_of not in (None, components.engine):
         raise ConfigProblem(
-            f"{lane.id} is registered in the catalog of the engine {rules.catalog_of!r}, which {parts.engine!r} cannot "
+            f"{lane.id} is registered in the catalog of the engine {rules.catalog_of!r}, which {components.engine!r} cannot "
             "reach",
             next_step=f"Repeat with `--set engine={rules.catalog_of}`. If it is not registered yet, remove `schema` from "
             f"the sink ({rules.config_line}).",
         )
 
 
-def _refuse_event_logs(parts: Components, name: str) -> None:
-    logs = {sink for sink, rules in parts.sinks.items() if rules.is_event_log}
+def _refuse_event_logs(components: Components, name: str) -> None:
+    logs = {sink for sink, rules in components.sinks.items() if rules.is_event_log}
     if name in logs or name.partition(".")[0] in logs:
         raise ConfigProblem(
             f"{name} is an event log and cannot be dropped: it has records of many tables, and rebuilds read it",
@@ -137,61 +137,61 @@ def _refuse_event_logs(parts: Components, name: str) -> None:
         )
 
 
-def _refuse_stored_events(parts: Components, name: str) -> None:
+def _refuse_stored_events(components: Components, name: str) -> None:
     sink = name.partition(".")[0]
-    if sink in parts.sinks and parts.sinks[sink].kind == EVENT_STORE:
+    if sink in components.sinks and components.sinks[sink].kind == EVENT_STORE:
         raise ConfigProblem(
             f"{name} is in the event store and cannot be dropped: it has events of many tables and programs",
             next_step="To stop storing events of this table, remove the entry from the config. Stored events stay.",
         )
 
 
-def _list_candidates(parts: Components, name: str) -> tuple[list[Lane], list[Lane]]:
+def _list_candidates(components: Components, name: str) -> tuple[list[Lane], list[Lane]]:
     """The lanes that the name may mean, in sinks that are not event logs, and those whose target another table's
     lane has."""
-    lanes = {lane.id: lane for lane in list_lanes(parts)}
+    lanes = {lane.id: lane for lane in list_lanes(components)}
     candidates: dict[str, Lane] = {}
     refused: list[Lane] = []
-    for sink, text in _split_name(parts, name):
+    for sink, text in _split_name(components, name):
         for lane in lanes.values():
             if lane.sink == sink and text in (lane.into, lane.table, get_unqualified_name(lane.table)):
                 if lane.id == make_refused_id(lane):
                     refused.append(lane)
                 else:
                     candidates[lane.id] = lane
-        for lane in (*_list_configured(parts, sink, text), *_list_former_lanes(parts, sink, text)):
+        for lane in (*_list_configured(components, sink, text), *_list_former_lanes(components, sink, text)):
             # A target that a known table writes belongs to that table, even if another lane has the same name.
             if lane.id not in lanes:
                 candidates.setdefault(lane.id, lane)
     return list(candidates.values()), refused
 
 
-def _split_name(parts: Components, name: str) -> list[tuple[str, str]]:
+def _split_name(components: Components, name: str) -> list[tuple[str, str]]:
     """The possible sinks, with the name in each."""
     sink, dot, rest = name.partition(".")
-    if dot and rest and sink in parts.sinks:
+    if dot and rest and sink in components.sinks:
         return [(sink, rest)]
-    return [(sink, name) for sink, rules in parts.sinks.items() if not rules.is_event_log and rules.kind != EVENT_STORE]
+    return [(sink, name) for sink, rules in components.sinks.items() if not rules.is_event_log and rules.kind != EVENT_STORE]
 
 
-def _list_configured(parts: Components, sink: str, table: str) -> Iterator[Lane]:
+def _list_configured(components: Components, sink: str, table: str) -> Iterator[Lane]:
     """Lanes of a configured source table without any record or state."""
-    return (lane for lane in parts.resolve_lanes(table) if lane.sink == sink)
+    return (lane for lane in components.resolve_lanes(table) if lane.sink == sink)
 
 
-def _list_former_lanes(parts: Components, sink: str, text: str) -> Iterator[Lane]:
+def _list_former_lanes(components: Components, sink: str, text: str) -> Iterator[Lane]:
     """Lanes that the config may have named in the past. Their ids are enough to find their artifacts."""
     for into in filter(None, dict.fromkeys((text, get_unqualified_name(text)))):
-        yield Lane(f"{sink}.{into}", parts.pipeline, "", "", sink, into, "")
+        yield Lane(f"{sink}.{into}", components.pipeline, "", "", sink, into, "")
 
 
-def _make_not_found_error(parts: Components, name: str, unable: Sequence[str]) -> ConfigProblem:
+def _make_not_found_error(components: Components, name: str, unable: Sequence[str]) -> ConfigProblem:
     if unable:
         return ConfigProblem(
             f"sink {unable[0]!r} cannot drop targets",
             next_step="Remove the target with the tools of the sink's own system.",
         )
-    lanes = [lane for lane in list_lanes(parts) if lane.table]
+    lanes = [lane for lane in list_lanes(components) if lane.table]
     hint = suggest_name(name, {text for lane in lanes for text in (lane.id, lane.into, lane.table)})
     hint = hint and f"{hint[:1].upper()}{hint[1:]}"
     listing = "`replicator lanes list` names the targets of the config."
@@ -199,12 +199,12 @@ def _make_not_found_error(parts: Components, name: str, unable: Sequence[str]) -
 
 
 @contextmanager
-def _hold_lane(parts: Components, lane: Lane) -> Iterator[None]:
+def _hold_lane(components: Components, lane: Lane) -> Iterator[None]:
     """No daemon of this pipeline and state folder writes the lane or starts meanwhile.
 
     A running daemon may continue if neither it nor the config has the lane. Other writers are fenced by the sink.
     """
-    running = parts.ask_daemon()
+    running = components.ask_daemon()
     if running is not None:
         if lane.config_line or any(one["id"] == lane.id for one in running["lanes"]):
             raise Fenced(
@@ -214,5 +214,5 @@ def _hold_lane(parts: Components, lane: Lane) -> Iterator[None]:
             )
         yield
         return
-    with InstanceLock(parts.folder, parts.pipeline):
+    with InstanceLock(components.folder, components.pipeline):
         yield

@@ -106,59 +106,62 @@ class ErasureScope:
 
 
 def find_row(
-    parts: Components, list_projections: ListProjections, table: str, key: Sequence[str], source: str | None = None
+    components: Components, list_projections: ListProjections, table: str, key: Sequence[str], source: str | None = None
 ) -> ErasureScope:
     """The row of `key` in `table` (its source name). `key`: one text per key column. `list_projections`: all.
 
     ConfigProblem for an unknown or ambiguous table, or one without a known key. Fenced while a process runs that
     writes its targets.
     """
-    name = _find_source(parts, table, source)
-    rules = cast(TableRules, parts.sources[name].rules_for(table))
-    with _hold_instance(parts), ExitStack() as stack:
-        _refuse_stored_events(parts, table, rules)
-        targets = [*_list_targets(parts, rules, name), *list_rebuilds(parts, table, name)]
-        sinks = [(lane, _open_sink(parts, lane, stack)) for lane in targets]
+    name = _find_source(components, table, source)
+    rules = cast(TableRules, components.sources[name].rules_for(table))
+    with _hold_instance(components), ExitStack() as stack:
+        _refuse_stored_events(components, table, rules)
+        targets = [*_list_targets(components, rules, name), *list_rebuilds(components, table, name)]
+        sinks = [(lane, _open_sink(components, lane, stack)) for lane in targets]
         for lane, sink in sinks:
             _require_erasure(sink.features.erasure, lane)
-        spec = _find_schema(parts, table, name, sinks)
+        spec = _find_schema(components, table, name, sinks)
         keyed = tuple(_list_key_texts(rules, spec, key))
-        logs = parts.sources[name].event_logs
+        logs = components.sources[name].event_logs
         tables = [*(lane.id for lane in targets), *(lane.sink for lane in logs)]
-        read, letters = list_dependents(list_projections(), tables), parts.dead_letters.kind
+        read, letters = list_dependents(list_projections(), tables), components.dead_letters.kind
         return ErasureScope(
-            name, table, spec.keys, keyed, targets, logs, letters, read, list(_describe_remaining(parts, table, name))
+            name, table, spec.keys, keyed, targets, logs, letters, read, list(_describe_remaining(components, table, name))
         )
 
 
 def erase_row(
-    parts: Components, open_refresher: OpenRefresher, scope: ErasureScope, *, end_versions: bool, report: ShowLine
+    components: Components, open_refresher: OpenRefresher, scope: ErasureScope, *, end_versions: bool, report: ShowLine
 ) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`."""
-    with _hold_instance(parts), ExitStack() as stack:
+    with _hold_instance(components), ExitStack() as stack:
         targets: list[tuple[Lane, KeyErasure]] = [
-            (lane, _require_erasure(_open_sink(parts, lane, stack).features.erasure, lane)) for lane in scope.targets
+            (lane, _require_erasure(_open_sink(components, lane, stack).features.erasure, lane)) for lane in scope.targets
         ]
-        stores: list[Any] = [stack.enter_context(closing(parts.open_dead_letters()))]
-        for lane, copy, rejected in open_checkpoints(parts, scope.table, scope.source, stack):
+        stores: list[Any] = [stack.enter_context(closing(components.open_dead_letters()))]
+        for lane, copy, rejected in open_checkpoints(components, scope.table, scope.source, stack):
             targets.append((lane, copy))
             stores.append(rejected)
         for lane in scope.targets:
-            remove_unfinished(parts.folder, lane.id)
-        for folder in list_rebuild_folders(parts):
+            remove_unfinished(components.folder, lane.id)
+        for folder in list_rebuild_folders(components):
             # The checkpoint copy of a killed rebuild, which copies it again; its spill files, as it starts again.
             shutil.rmtree(folder / BEGIN_FILE, ignore_errors=True)
-            if (spilled := folder / parts.pipeline / SPILL_FOLDER).exists():
+            if (spilled := folder / components.pipeline / SPILL_FOLDER).exists():
                 shutil.rmtree(spilled)
         logs = [
-            (lane, _require_erasure(_open_sink(parts, lane, stack).features.record_erasure, lane)) for lane in scope.logs
+            (lane, _require_erasure(_open_sink(components, lane, stack).features.record_erasure, lane))
+            for lane in scope.logs
         ]
-        topics = parts.register.load(scope.source).topics.get(scope.table, frozenset()) | {BACKFILL_TOPICS + scope.table}
+        topics = components.register.load(scope.source).topics.get(scope.table, frozenset()) | {
+            BACKFILL_TOPICS + scope.table
+        }
         erasure = Erasure(scope.source, scope.table, scope.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
         letters: Any = stores[0] if len(stores) == 1 else CombinedDeadLetters(stores)
         erasing = ErasureOperation(
-            ErasureList(parts.erasures),
-            parts.build_decoder(scope.source, with_erased=True),
+            ErasureList(components.erasures),
+            components.build_decoder(scope.source, with_erased=True),
             ErasureTargets(targets, logs, letters),
             report,
         )
@@ -325,8 +328,8 @@ def _get_user() -> str:
         return ""
 
 
-def _find_source(parts: Components, table: str, source: str | None) -> str:
-    sources = [name for name, rules in parts.sources.items() if rules.rules_for(table) is not None]
+def _find_source(components: Components, table: str, source: str | None) -> str:
+    sources = [name for name, rules in components.sources.items() if rules.rules_for(table) is not None]
     if source is not None and source not in sources:
         raise ConfigProblem(
             f"source {source!r} has no table {table!r}",
@@ -343,9 +346,9 @@ def _find_source(parts: Components, table: str, source: str | None) -> str:
     return source or sources[0]
 
 
-def _refuse_stored_events(parts: Components, table: str, rules: TableRules) -> None:
+def _refuse_stored_events(components: Components, table: str, rules: TableRules) -> None:
     for lane in rules.lanes:
-        if not can_rebuild(parts, lane):
+        if not can_rebuild(components, lane):
             raise ConfigProblem(
                 f"events of {table} go to the event store, which never removes events ({lane.config_line}). Nothing was "
                 "removed",
@@ -354,15 +357,15 @@ def _refuse_stored_events(parts: Components, table: str, rules: TableRules) -> N
             )
 
 
-def _list_targets(parts: Components, rules: TableRules, source: str) -> Iterator[Lane]:
-    entry = parts.register.load(source)
+def _list_targets(components: Components, rules: TableRules, source: str) -> Iterator[Lane]:
+    entry = components.register.load(source)
     for lane in rules.lanes:
         if find_target_problem(lane, entry) is None:
             yield lane
 
 
-def _open_sink(parts: Components, lane: Lane, stack: ExitStack) -> Sink[Any]:
-    return stack.enter_context(closing(parts.open_sink(lane.sink, "rewrite")))
+def _open_sink(components: Components, lane: Lane, stack: ExitStack) -> Sink[Any]:
+    return stack.enter_context(closing(components.open_sink(lane.sink, "rewrite")))
 
 
 def _require_erasure(erasure: T | None, lane: Lane) -> T:
@@ -371,14 +374,14 @@ def _require_erasure(erasure: T | None, lane: Lane) -> T:
     return require_feature(erasure, sentence, step)
 
 
-def _find_schema(parts: Components, table: str, source: str, targets: Sequence[tuple[Lane, Sink[Any]]]) -> TableSpec:
+def _find_schema(components: Components, table: str, source: str, targets: Sequence[tuple[Lane, Sink[Any]]]) -> TableSpec:
     """The table with its key, from the newest schema of a lane. Without one, as far as the config declares it."""
     for lane, sink in targets:
         versions = [version for version in read_schema_versions(sink, lane) if version.source.keys]
         if versions:
             return versions[-1].source
-    rules = parts.sources[source].rules_for(table)
-    keys = (rules and rules.keys) or parts.register.load(source).keys.get(table, ())
+    rules = components.sources[source].rules_for(table)
+    keys = (rules and rules.keys) or components.register.load(source).keys.get(table, ())
     if not keys:
         raise ConfigProblem(
             f"the key of table {table} is unknown: none of its targets has rows yet",
@@ -397,49 +400,49 @@ def _list_key_texts(rules: TableRules, spec: TableSpec, key: Sequence[str]) -> I
         yield text
 
 
-def _describe_remaining(parts: Components, table: str, source: str) -> Iterator[str]:
+def _describe_remaining(components: Components, table: str, source: str) -> Iterator[str]:
     """The copies of rows of the table that `erase_row` does not change."""
-    topic = parts.dead_letters.topic
+    topic = components.dead_letters.topic
     if topic:
         yield (
             f"the Kafka topic {topic} of the dead letters cannot be edited. `replicator dlq purge`, or the topic's "
             "retention, removes the record when it deletes the topic up to there"
         )
-    backfill = parts.sources[source].backfill_folder / quote(table, safe="")
+    backfill = components.sources[source].backfill_folder / quote(table, safe="")
     if backfill.is_dir():
         yield f"{backfill} has the rows that `replicator backfill` read of the table, until the next backfill replaces them"
-    folder = parts.sources[source].kept_folder
+    folder = components.sources[source].kept_folder
     if folder.is_dir():
         yield f"{folder} has the rows that source {source} compares its table with: remove the row at the source"
     yield f"topics, files and tables of source {source} itself stay unchanged; later records of the row are ignored"
 
 
 @contextmanager
-def _hold_instance(parts: Components) -> Iterator[None]:
+def _hold_instance(components: Components) -> Iterator[None]:
     """No daemon or `replay` of this pipeline and state folder runs or starts meanwhile. Other writers are fenced by
     the sinks."""
-    if parts.ask_daemon() is not None:
+    if components.ask_daemon() is not None:
         raise Fenced(
             "the daemon is running, and would still apply records of the erased row",
             next_step="Stop the daemon, repeat the command, and start the daemon again: it resumes.",
         )
     with ExitStack() as locks:
-        for folder in (parts.folder, *(one / parts.pipeline for one in list_rebuild_folders(parts))):
-            locks.enter_context(InstanceLock(folder, parts.pipeline))
+        for folder in (components.folder, *(one / components.pipeline for one in list_rebuild_folders(components))):
+            locks.enter_context(InstanceLock(folder, components.pipeline))
         yield
 
 
 # Erases rows from checkpoints, as from targets.
 
 
-def list_stores(parts: Components, table: str, source: str) -> list[CheckpointStore]:
+def list_stores(components: Components, table: str, source: str) -> list[CheckpointStore]:
     """The checkpoint folders of the pipeline's lanes at the event logs of the table, including lanes no longer
     configured."""
     stores: list[CheckpointStore] = []
-    rules = parts.sources[source].rules_for(table)
+    rules = components.sources[source].rules_for(table)
     for log in sorted(rules.event_logs if rules else ()):
-        folder = parts.sinks[log].log_folder
-        home = Path(folder or "") / CHECKPOINTS_FOLDER / quote(parts.pipeline, safe="")
+        folder = components.sinks[log].log_folder
+        home = Path(folder or "") / CHECKPOINTS_FOLDER / quote(components.pipeline, safe="")
         stores += [CheckpointStore(path) for path in sorted(home.glob("*"))] if folder is not None else []
     return stores
 
@@ -483,29 +486,31 @@ class CombinedDeadLetters:
             store.remove(letters)
 
 
-def open_checkpoints(parts: Components, table: str, source: str, stack: ExitStack) -> Iterator[tuple[Lane, KeyErasure, Any]]:
+def open_checkpoints(
+    components: Components, table: str, source: str, stack: ExitStack
+) -> Iterator[tuple[Lane, KeyErasure, Any]]:
     """Every checkpoint of the table's lanes: its lane with the checkpoint number in its name, its target, and its
     dead letters.
 
     They stay locked until `stack` ends. Half-made checkpoints of any table are removed, because they do not name
     their table. Fenced while another process makes one.
     """
-    for store in list_stores(parts, table, source):
+    for store in list_stores(components, table, source):
         stack.enter_context(store.lock())
         store.remove_leftovers()
         for one in (stored for stored in store.list_all() if stored.table == table):
-            lane, path = _make_lane(parts, one, source), store.get_folder(one)
+            lane, path = _make_lane(components, one, source), store.get_folder(one)
             stack.enter_context(store.mark_changing(one))
-            lake = parts.use_lake(lane.sink, path)
+            lake = components.use_lake(lane.sink, path)
             sink = make_checkpoint_erasure(stack.enter_context(closing(lake.open_sink(lane.sink))), lane)
             letters = stack.enter_context(closing(lake.open_dead_letters()))
             yield replace(lane, id=f"{lane.id}, snapshot {one.number}"), sink, letters
 
 
-def _make_lane(parts: Components, one: Checkpoint, source: str) -> Lane:
-    rules = parts.sources[source].rules_for(one.table)
+def _make_lane(components: Components, one: Checkpoint, source: str) -> Lane:
+    rules = components.sources[source].rules_for(one.table)
     for lane in rules.lanes if rules else ():
         if lane.id == one.lane:
             return lane
     sink, _, into = one.lane.partition(".")
-    return Lane(one.lane, parts.pipeline, source, one.table, sink, into, "")
+    return Lane(one.lane, components.pipeline, source, one.table, sink, into, "")

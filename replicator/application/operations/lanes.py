@@ -38,14 +38,14 @@ from replicator.ports.stores import DeadLetterGroup
 from .status import describe_tombstones, list_open_dead_letters
 
 
-def find_source_table(parts: Components, name: str) -> str:
+def find_source_table(components: Components, name: str) -> str:
     """The full name of a source table: `name` itself, or the SCHEMA.TABLE whose last part it is.
 
     Searches tables that were read so far or have an exact entry; `name` if none matches. ConfigProblem for several.
     """
-    tables = {table for source in parts.sources.values() for table in source.tables}
-    for source, rules in parts.sources.items():
-        tables |= {table for table in parts.register.load(source).topics if rules.rules_for(table) is not None}
+    tables = {table for source in components.sources.values() for table in source.tables}
+    for source, rules in components.sources.items():
+        tables |= {table for table in components.register.load(source).topics if rules.rules_for(table) is not None}
     matching = sorted(table for table in tables if get_unqualified_name(table) == name)
     if name in tables or not matching:
         return name
@@ -54,9 +54,9 @@ def find_source_table(parts: Components, name: str) -> str:
     return matching[0]
 
 
-def find_lane(parts: Components, lane_id: str) -> Lane:
+def find_lane(components: Components, lane_id: str) -> Lane:
     """The lane with this id. ConfigProblem with the existing ids."""
-    lanes = list_lanes(parts)
+    lanes = list_lanes(components)
     for lane in lanes:
         if lane.id == lane_id:
             return lane
@@ -64,46 +64,46 @@ def find_lane(parts: Components, lane_id: str) -> Lane:
     raise ConfigProblem(f"there is no lane {lane_id!r}", next_step=f"The lanes are: {names}.")
 
 
-def _find_writable_lane(parts: Components, lane_id: str) -> Lane:
+def _find_writable_lane(components: Components, lane_id: str) -> Lane:
     """The lane with this id. ConfigProblem if there is none, or if it has no target of its own."""
-    lane = find_lane(parts, lane_id)
-    if problem := find_target_problem(lane, parts.register.load(lane.source)):
+    lane = find_lane(components, lane_id)
+    if problem := find_target_problem(lane, components.register.load(lane.source)):
         raise problem
     return lane
 
 
-def require_lane(parts: Components, lane_id: str) -> None:
+def require_lane(components: Components, lane_id: str) -> None:
     """ConfigProblem unless the lane exists, in the daemon if one runs."""
-    running = parts.ask_daemon()
+    running = components.ask_daemon()
     if running is None or all(lane["id"] != lane_id for lane in running["lanes"]):
-        find_lane(parts, lane_id)
+        find_lane(components, lane_id)
 
 
-def read_status(parts: Components) -> dict[str, Any]:
+def read_status(components: Components) -> dict[str, Any]:
     """The status of every lane from its sink, in the form of the daemon's status."""
-    all_lanes, counts = list_lanes(parts), count_open_dead_letters(parts)
+    all_lanes, counts = list_lanes(components), count_open_dead_letters(components)
     waiting = _group_by_lane(all_lanes, counts)
     with ExitStack() as stack:
-        reader = _SinkReader(parts, stack)
+        reader = _SinkReader(components, stack)
         lanes = [{**reader.read_lane(lane), "dead_letters": waiting.get(lane.id)} for lane in all_lanes]
     state = {"running": False, "ready": False, "unready": ["the daemon does not run"], "engine_page": None}
     counted = {"dead_letters": list_open_dead_letters(counts)}
-    return {"pipeline": parts.pipeline, **state, "sources": [], "lanes": lanes, **counted}
+    return {"pipeline": components.pipeline, **state, "sources": [], "lanes": lanes, **counted}
 
 
-def count_by_lane(parts: Components, lanes: Sequence[Lane]) -> dict[str, int]:
+def count_by_lane(components: Components, lanes: Sequence[Lane]) -> dict[str, int]:
     """By lane, the open dead letters with changes that it lacks. Empty if their store does not answer."""
-    return _group_by_lane(lanes, count_open_dead_letters(parts))
+    return _group_by_lane(lanes, count_open_dead_letters(components))
 
 
 def _group_by_lane(lanes: Sequence[Lane], counts: Mapping[DeadLetterGroup, int] | None) -> dict[str, int]:
     return {} if counts is None else {x.id: count_for_lane(counts, x.source, x.table, x.id) for x in lanes}
 
 
-def count_open_dead_letters(parts: Components) -> Mapping[DeadLetterGroup, int] | None:
+def count_open_dead_letters(components: Components) -> Mapping[DeadLetterGroup, int] | None:
     """The number of open dead letters; None if their store does not answer."""
     try:
-        with closing(parts.open_dead_letters()) as store:
+        with closing(components.open_dead_letters()) as store:
             return store.count_open()
     except ReplicatorError:
         return None
@@ -113,8 +113,8 @@ class _SinkReader:
     """Reads the state of lanes from sinks. A sink that does not answer is not used again, because each read waits
     for it."""
 
-    def __init__(self, parts: Components, stack: ExitStack) -> None:
-        self._parts, self._opened = parts, stack
+    def __init__(self, components: Components, stack: ExitStack) -> None:
+        self._components, self._opened = components, stack
         self._sinks: dict[str, Any] = {}
         self._away: dict[str, tuple[Lane, Retryable]] = {}
 
@@ -143,7 +143,7 @@ class _SinkReader:
         self, lane: Lane, state: LaneState | None, schemas: Sequence[SchemaVersion]
     ) -> ConfigProblem | None:
         """Why the lane will be suspended at its start; None if no reason is known."""
-        rules = self._parts.sources[lane.source].rules_for(lane.table) if lane.table else None
+        rules = self._components.sources[lane.source].rules_for(lane.table) if lane.table else None
         try:
             refuse_changed_rule(lane, state.rule if state else "", schemas, rules.keys if rules else ())
         except ConfigProblem as problem:
@@ -152,7 +152,7 @@ class _SinkReader:
 
     def _open_sink(self, name: str) -> Any:
         if name not in self._sinks:
-            self._sinks[name] = self._parts.open_sink(name)
+            self._sinks[name] = self._components.open_sink(name)
             self._opened.callback(self._sinks[name].close)
         return self._sinks[name]
 
@@ -184,40 +184,40 @@ def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | N
     }
 
 
-def resync_lane(parts: Components, lane_id: str, *, accept_missing: bool = False) -> None:
+def resync_lane(components: Components, lane_id: str, *, accept_missing: bool = False) -> None:
     """Remove a lane's rows and state; it starts from the beginning at the next run. DataLoss if rows would be
     missing then, unless `accept_missing`."""
-    lane = _find_writable_lane(parts, lane_id)
-    rules = parts.sources[lane.source]
-    with closing(parts.open_sink(lane.sink, "write")) as sink, closing(parts.open_source(lane.source)) as source:
+    lane = _find_writable_lane(components, lane_id)
+    rules = components.sources[lane.source]
+    with closing(components.open_sink(lane.sink, "write")) as sink, closing(components.open_source(lane.source)) as source:
         if not accept_missing:
             topic = rules.transactions.topic if rules.transactions else ""
-            missing = describe_missing_when_stopped(source, parts.register, lane, topic)
+            missing = describe_missing_when_stopped(source, components.register, lane, topic)
             refuse_missing(lane, missing, has_backfills=rules.has_backfills)
-        resync_stopped(sink, source, parts.register, lane)
+        resync_stopped(sink, source, components.register, lane)
 
 
-def accept_schema(parts: Components, lane_id: str, number: int) -> None:
+def accept_schema(components: Components, lane_id: str, number: int) -> None:
     """Let a lane continue with the schema `number` at the next start. ConfigProblem as `accept_pending_schema`."""
-    lane = _find_writable_lane(parts, lane_id)
-    with closing(parts.open_sink(lane.sink)) as sink:
+    lane = _find_writable_lane(components, lane_id)
+    with closing(components.open_sink(lane.sink)) as sink:
         accept_pending_schema(lane, number, sink)
 
 
-def skip_lane(parts: Components, lane_id: str, until: Position | None) -> LaneState | None:
+def skip_lane(components: Components, lane_id: str, until: Position | None) -> LaneState | None:
     """Move a lane's position without applying anything; returns its new state. ConfigProblem as `check_skip`."""
-    lane = _find_writable_lane(parts, lane_id)
-    entry = parts.register.load(lane.source)
+    lane = _find_writable_lane(components, lane_id)
+    entry = components.register.load(lane.source)
     topics = entry.topics.get(lane.table, frozenset())
-    with closing(parts.open_sink(lane.sink, "write")) as sink, closing(parts.open_source(lane.source)) as source:
+    with closing(components.open_sink(lane.sink, "write")) as sink, closing(components.open_source(lane.source)) as source:
         begun = entry.beginnings.get(lane.id, Position())
         at = LanePosition.from_state(lane, sink.state(lane), begun, lambda p: not lane.table or p.topic in topics)
         return apply_skip(sink, lane, check_skip(source, at, until))
 
 
-def read_schema_history(parts: Components, table: str) -> list[dict[str, Any]]:
+def read_schema_history(components: Components, table: str) -> list[dict[str, Any]]:
     """The schemas of each lane with this table, target or id, from its sink. ConfigProblem if there is none."""
-    lanes = [lane for lane in list_lanes(parts) if lane.table]
+    lanes = [lane for lane in list_lanes(components) if lane.table]
     names = {lane.id: {lane.id, lane.table, get_unqualified_name(lane.table), lane.into} for lane in lanes}
     matching = [lane for lane in lanes if table in names[lane.id]]
     if not matching:
@@ -225,7 +225,7 @@ def read_schema_history(parts: Components, table: str) -> list[dict[str, Any]]:
         raise ConfigProblem(f"no lane has a table {table!r}", next_step=f"The tables are: {tables}.")
     with ExitStack() as stack:
         names_of_sinks = dict.fromkeys(lane.sink for lane in matching)
-        sinks = {name: stack.enter_context(closing(parts.open_sink(name))) for name in names_of_sinks}
+        sinks = {name: stack.enter_context(closing(components.open_sink(name))) for name in names_of_sinks}
         return [
             {
                 "lane": lane.id,

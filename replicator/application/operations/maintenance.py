@@ -32,31 +32,31 @@ class MaintenanceResult:
     error: ReplicatorError | None = None
 
 
-def compact_targets(parts: Components, names: Sequence[str]) -> Iterator[MaintenanceResult]:
+def compact_targets(components: Components, names: Sequence[str]) -> Iterator[MaintenanceResult]:
     """Compact the named targets (default: all) one after the other. A failure does not stop the others.
 
     ConfigProblem, before anything is done, for an unknown name.
     """
-    return _run_each(parts, names, "compact")
+    return _run_each(components, names, "compact")
 
 
 def vacuum_targets(
-    parts: Components, names: Sequence[str], retain: timedelta | None, *, dry_run: bool
+    components: Components, names: Sequence[str], retain: timedelta | None, *, dry_run: bool
 ) -> Iterator[MaintenanceResult]:
     """Vacuum the targets. Fenced if the daemon may be writing files that would be deleted."""
-    if retain is not None and retain < SHORTEST_RETENTION and not dry_run and parts.ask_daemon() is not None:
+    if retain is not None and retain < SHORTEST_RETENTION and not dry_run and components.ask_daemon() is not None:
         raise Fenced(
             "the daemon is running, and a vacuum that retains less than an hour would delete files that it is writing",
             next_step="Retain at least 1 hour, or stop the daemon.",
         )
-    return _run_each(parts, names, "vacuum", retain, dry_run=dry_run)
+    return _run_each(components, names, "vacuum", retain, dry_run=dry_run)
 
 
 def _run_each(
-    parts: Components, names: Sequence[str], verb: str, *options: object, **more: object
+    components: Components, names: Sequence[str], verb: str, *options: object, **more: object
 ) -> Iterator[MaintenanceResult]:
     """Run the feature `verb` of the sinks and of the dead-letter store."""
-    targets = _list_targets(parts)
+    targets = _list_targets(components)
     _refuse_unknown(names, targets)
     selection = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
     with ExitStack() as stack:
@@ -64,7 +64,7 @@ def _run_each(
         for label, lane in selection.items():
             name = lane.sink if lane is not None else DEAD_LETTERS
             if name not in owners:
-                adapter: Any = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()
+                adapter: Any = components.open_sink(name, "rewrite") if lane is not None else components.open_dead_letters()
                 stack.callback(adapter.close)
                 owners[name] = adapter.features
             if (act := getattr(owners[name], verb)) is not None:
@@ -83,10 +83,10 @@ def _run_one(label: str, act: Callable[[], Any]) -> MaintenanceResult:
     )
 
 
-def _list_targets(parts: Components) -> dict[str, Lane | None]:
+def _list_targets(components: Components) -> dict[str, Lane | None]:
     """The targets by name, each once, because several lanes may share an event log. None stands for the dead letters."""
     targets: dict[str, Lane | None] = {}
-    for lane in list_lanes(parts):
+    for lane in list_lanes(components):
         if lane.refused or lane.id == make_refused_id(lane) or lane.sink == EVENT_STORE:
             continue
         targets.setdefault(lane.id if lane.table else lane.sink, lane)

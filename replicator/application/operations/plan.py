@@ -41,7 +41,7 @@ class PlannedLane:
     problem: ReplicatorError | None = None
 
 
-def list_plans(parts: Components) -> Iterator[dict[str, Any]]:
+def list_plans(components: Components) -> Iterator[dict[str, Any]]:
     """Every lane that will run, as plain values.
 
     - lane, table, policy, watermark, retention (of tombstones), shape (row transforms), keys, columns, problem.
@@ -52,18 +52,18 @@ def list_plans(parts: Components) -> Iterator[dict[str, Any]]:
     this process, whichever engine is configured.
     """
     targets: dict[str, str] = {}
-    sinks = {name: parts.open_sink(name, "write") for name, rules in parts.sinks.items() if rules.has_lanes}
-    local = parts.use_local()
+    sinks = {name: components.open_sink(name, "write") for name, rules in components.sinks.items() if rules.has_lanes}
+    local = components.use_local()
     engine = local.build_engine()
-    readers = {name: parts.open_sink(name) for name in sinks}  # Reading stored state needs no engine.
-    stored, counts = _StoredLanes(readers), count_open_dead_letters(parts)
+    readers = {name: components.open_sink(name) for name in sinks}  # Reading stored state needs no engine.
+    stored, counts = _StoredLanes(readers), count_open_dead_letters(components)
     try:
-        for name in sorted(name for name, rules in parts.sources.items() if rules.has_tables):
-            rules = parts.sources[name]
+        for name in sorted(name for name, rules in components.sources.items() if rules.has_tables):
+            rules = components.sources[name]
             source = local.open_source(name)
             try:
-                planning = LanePlanner(source, parts.build_decoder(name), engine, rules.rules_for, rules.event_logs)
-                entry = parts.register.load(name)
+                planning = LanePlanner(source, components.build_decoder(name), engine, rules.rules_for, rules.event_logs)
+                entry = components.register.load(name)
                 # A lane whose target belongs to another table's lane is last, so it is refused again.
                 for planned in sorted(planning.plan_lanes(), key=lambda p, entry=entry: is_target_taken(p.lane, entry)):  # type: ignore[misc]
                     first = targets.setdefault(planned.lane.id, planned.lane.table)

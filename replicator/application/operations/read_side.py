@@ -76,7 +76,7 @@ class ReadRequest:
 
 
 def read_target(
-    parts: Components,
+    components: Components,
     name: str,
     *,
     version: int | None = None,
@@ -100,34 +100,34 @@ def read_target(
     `choose`, `seconds`: see `ports.sink.SinkFeatures.select`.
     """
     request = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
-    sink, table = _split_name(parts, name)
+    sink, table = _split_name(components, name)
     if sink is not None:
-        with _open_sink(parts, sink) as open_sink:
+        with _open_sink(components, sink) as open_sink:
             try:
-                return _read_rows(parts, (sink, table), open_sink, request, tell)
+                return _read_rows(components, (sink, table), open_sink, request, tell)
             except Fatal as error:
                 if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(open_sink):
                     raise
                 raise ConfigProblem(error.sentence, next_step=error.next_step) from error
     seen: dict[str, list[str]] = {}
-    for candidate, table in _list_candidates(parts, name):
-        with closing(parts.open_sink(candidate)) as open_sink:
+    for candidate, table in _list_candidates(components, name):
+        with closing(components.open_sink(candidate)) as open_sink:
             if candidate not in seen:
                 seen[candidate] = _list_tables(open_sink)
             if table in seen[candidate]:
-                return _read_rows(parts, (candidate, table), open_sink, request, tell)
+                return _read_rows(components, (candidate, table), open_sink, request, tell)
     raise _make_unknown_error(name, seen)
 
 
 def _read_rows(
-    parts: Components, target: tuple[str, str], sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
+    components: Components, target: tuple[str, str], sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
 ) -> pa.Table:
     if request.as_of is None or request.version is not None:
         if request.as_of is not None:
             raise ConfigProblem("a query has both a version and a time", next_step="Use only one of them.")
         return request.read_from(sink, target[1])
     try:
-        lane = _find_event_log_lane(parts, target)
+        lane = _find_event_log_lane(components, target)
     except ConfigProblem:
         if request.from_log or isinstance(request.as_of, Position):
             raise
@@ -136,21 +136,21 @@ def _read_rows(
             f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since its table has no event log"
         )
         return rows
-    return _read_as_of(parts, lane, sink, request, report)
+    return _read_as_of(components, lane, sink, request, report)
 
 
-def _find_event_log_lane(parts: Components, target: tuple[str, str]) -> Lane:
-    lane = find_lane(parts, *target)
-    parts.find_log(lane.table)
+def _find_event_log_lane(components: Components, target: tuple[str, str]) -> Lane:
+    lane = find_lane(components, *target)
+    components.find_log(lane.table)
     return lane
 
 
 def _read_as_of(
-    parts: Components, lane: Lane, sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
+    components: Components, lane: Lane, sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
 ) -> pa.Table:
-    as_of = resolve_as_of(parts, lane, cast(AsOfValue, request.as_of))
+    as_of = resolve_as_of(components, lane, cast(AsOfValue, request.as_of))
     name, now = f"{lane.id} as it was at {as_of}", replace(request, as_of=None)
-    version = None if request.from_log else find_version(parts, lane, sink, as_of)
+    version = None if request.from_log else find_version(components, lane, sink, as_of)
     if version is not None and not version.is_ahead:
         rows = _read_version(version.number, lane, sink, now)
         if rows is not None:
@@ -158,7 +158,7 @@ def _read_as_of(
             return rows
     report(f"{name}: from the event log")
     try:
-        return read_rows_as_of(parts, lane, as_of, now.read_from, request.seconds, tell=report)
+        return read_rows_as_of(components, lane, as_of, now.read_from, request.seconds, tell=report)
     except (ConfigProblem, ReadTimeout):
         raise
     except Fatal as unable:
@@ -182,14 +182,14 @@ def _read_version(version: int, lane: Lane, sink: Sink[Any], now: ReadRequest) -
         return None
 
 
-def _list_candidates(parts: Components, name: str) -> Iterator[tuple[str, str]]:
+def _list_candidates(components: Components, name: str) -> Iterator[tuple[str, str]]:
     """Sinks and tables that a name may mean."""
-    for lane in parts.resolve_lanes(name):
+    for lane in components.resolve_lanes(name):
         yield lane.sink, lane.into
-    for sink in parts.sinks:
+    for sink in components.sinks:
         yield sink, name
     schema, _, table = name.rpartition(".")
-    for sink, rules in parts.sinks.items():
+    for sink, rules in components.sinks.items():
         if schema and schema == rules.schema:
             yield sink, table
 
@@ -202,22 +202,22 @@ def _make_unknown_error(name: str, tables_by_sink: Mapping[str, Sequence[str]]) 
     return ConfigProblem(f"no sink has a table {name!r}", next_step=f"{hint[:1].upper()}{hint[1:]} {listing}".strip())
 
 
-def _split_name(parts: Components, name: str) -> tuple[str | None, str]:
+def _split_name(components: Components, name: str) -> tuple[str | None, str]:
     """A sink and a table, if the name starts with that of a sink. The table may have its source name."""
     sink, dot, table = name.partition(".")
-    if not dot or sink not in parts.sinks:
+    if not dot or sink not in components.sinks:
         return None, name
-    into = (lane.into for lane in parts.resolve_lanes(table) if lane.sink == sink and lane.into != table)
+    into = (lane.into for lane in components.resolve_lanes(table) if lane.sink == sink and lane.into != table)
     return sink, next(into, table) if "." in table else table
 
 
 @contextmanager
-def _open_sink(parts: Components, name: str) -> Iterator[Sink[Any]]:
+def _open_sink(components: Components, name: str) -> Iterator[Sink[Any]]:
     """A sink whose targets can be read."""
-    if name not in parts.sinks:
-        raise ConfigProblem(f"there is no sink {name!r}", next_step=f"There are: {', '.join(parts.sinks)}.")
-    with closing(parts.open_sink(name)) as sink:
-        if parts.sinks[name].kind == EVENT_STORE:
+    if name not in components.sinks:
+        raise ConfigProblem(f"there is no sink {name!r}", next_step=f"There are: {', '.join(components.sinks)}.")
+    with closing(components.open_sink(name)) as sink:
+        if components.sinks[name].kind == EVENT_STORE:
             raise ConfigProblem(
                 "the event store cannot be queried by table",
                 next_step="`replicator events TYPE [ID]` shows its events. SQL can read its folder or table.",
@@ -394,22 +394,24 @@ NO_ROW_STEP = "`history` shows the changes of deleted rows."
 class ConfiguredTargets:
     """`ports.reads.ReadSide` for the sinks of a pipeline. Nothing stays open between two requests."""
 
-    def __init__(self, parts: Components, open_history: OpenHistory, globs: Sequence[str] | None, seconds: float) -> None:
+    def __init__(
+        self, components: Components, open_history: OpenHistory, globs: Sequence[str] | None, seconds: float
+    ) -> None:
         """`open_history`: the reader of a table's event log. `globs`: the targets that may be read; None: those of lanes.
         `seconds`: maximum time of a read."""
-        self._parts, self._open_history = parts, open_history
+        self._components, self._open_history = components, open_history
         self._globs, self._seconds = globs, seconds
         self._turns = {False: threading.BoundedSemaphore(MAX_READERS), True: threading.BoundedSemaphore(MAX_PAST_READERS)}
 
     def targets(self) -> Sequence[ReadTarget]:
         lanes = self._list_lanes()
-        names = [f"{sink}.{table}" for sink in self._parts.sinks for table in self._list_tables(sink)]
+        names = [f"{sink}.{table}" for sink in self._components.sinks for table in self._list_tables(sink)]
         return [self._make_target(name, lanes) for name in sorted(names) if self._is_offered(name, lanes)]
 
     def columns(self, name: str) -> tuple[ReadTarget, pa.Schema]:
         target = self._find_target(name)
         with self._limit_readers():
-            rows = read_target(self._parts, name, choose=lambda _: ReadQuery(limit=0), seconds=self._seconds)
+            rows = read_target(self._components, name, choose=lambda _: ReadQuery(limit=0), seconds=self._seconds)
         return target, rows.schema
 
     def rows(self, name: str, wanted: PageRequest) -> Page:
@@ -421,7 +423,7 @@ class ConfiguredTargets:
         then: dict[str, Any] = {"as_of": wanted.as_of, "from_log": wanted.from_log}
         with self._limit_readers(of_the_past=wanted.as_of is not None):
             rows = read_target(
-                self._parts, name, **then, choose=paging.build_query, seconds=self._seconds, tell=notes.append
+                self._components, name, **then, choose=paging.build_query, seconds=self._seconds, tell=notes.append
             )
         page = paging.make_page(rows)
         if wanted.key and not wanted.filters and not rows.num_rows:
@@ -461,7 +463,7 @@ class ConfiguredTargets:
     def _find_target(self, name: str) -> ReadTarget:
         """The target with this name. NotFound if there is none, or if it must not be read."""
         lanes, (sink, _, table) = self._list_lanes(), name.partition(".")
-        if sink in self._parts.sinks and self._is_offered(name, lanes) and table in self._list_tables(sink):
+        if sink in self._components.sinks and self._is_offered(name, lanes) and table in self._list_tables(sink):
             return self._make_target(name, lanes)
         hint = suggest_name(name, [target.name for target in self.targets()])
         raise NotFound(f"there is no table {name!r}", next_step=f"{hint[:1].upper()}{hint[1:]} /tables lists them.".strip())
@@ -471,15 +473,15 @@ class ConfiguredTargets:
 
     def _list_tables(self, sink: str) -> Sequence[str]:
         """The tables of a sink that support pages."""
-        with closing(self._parts.open_sink(sink)) as open_sink:
+        with closing(self._components.open_sink(sink)) as open_sink:
             features = open_sink.features
             return list(features.reader.tables()) if features.reader and features.select else []
 
     def _list_lanes(self) -> dict[str, list[Lane]]:
         """The lanes by target, of all tables that were read so far or are named in the config."""
         lanes: dict[str, list[Lane]] = {}
-        for name, source in self._parts.sources.items():
-            for table in sorted({*self._parts.register.load(name).topics, *source.tables}):
+        for name, source in self._components.sources.items():
+            for table in sorted({*self._components.register.load(name).topics, *source.tables}):
                 rules = source.rules_for(table)
                 for lane in rules.lanes if rules else ():
                     lanes.setdefault(lane.id, []).append(lane)
@@ -500,7 +502,7 @@ class ConfiguredTargets:
 
     def _find_key(self, lane: Lane) -> tuple[str, ...]:
         """The key with the target's column names; empty if the target lacks one of them."""
-        entry = self._parts.register.load(lane.source)
+        entry = self._components.register.load(lane.source)
         names = [
             lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or entry.keys.get(lane.table, ())
         ]
@@ -508,7 +510,7 @@ class ConfiguredTargets:
 
     def _has_log(self, table: str) -> bool:
         try:
-            return bool(self._parts.find_log(table))
+            return bool(self._components.find_log(table))
         except ConfigProblem:
             return False
 

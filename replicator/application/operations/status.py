@@ -132,14 +132,14 @@ class StatusReporter(Generic[F]):
     def __init__(
         self,
         pipelines: Collection[SourcePipeline[F]],
-        shared: RuntimeContext[F],
+        runtime: RuntimeContext[F],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Clock = monotonic,
     ) -> None:
         self._pipelines = pipelines
-        self._lanes = shared.lanes
-        self._rejects = shared.rejects
-        self._engine = shared.engine
+        self._lanes = runtime.lanes
+        self._rejects = runtime.rejects
+        self._engine = runtime.engine
         self._now = now
         self._clock = clock
 

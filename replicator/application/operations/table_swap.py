@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,24 +20,15 @@ from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.plain_values import format_count, to_json_value
 from replicator.domain.policy.plan import CDC_APPLIED_AT, LaneState
 from replicator.domain.position import Position
-from replicator.ports.components import Components, RebuildRequest
+from replicator.ports.components import Components, RebuildRequest, TransactionRules
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine
+from replicator.ports.sink import Sink
+from replicator.ports.source import Source
 
 from .checkpoint import prepare_restored_rebuild, refuse_incomplete_rebuild, show_nothing
 from .drop import drop_lane
-from .rebuild import (
-    REQUEST_FILE,
-    Cutover,
-    SwapRequest,
-    find_gap,
-    get_rebuild_folder,
-    make_rebuild_lane,
-    refuse_lost_records,
-    swap_tables,
-    swap_to_text,
-    without_transaction_topic,
-)
+from .rebuild import REQUEST_FILE, get_rebuild_folder, make_rebuild_lane
 
 REBUILD_SUFFIX, DRY_RUN_SUFFIX = "__replay", "__dry_run"
 """Suffixes of the names of temporary targets."""
@@ -60,37 +51,39 @@ class SwapPositions:
     rebuilt_state: LaneState | None
 
 
-def make_request(parts: Components, lane: Lane, ending: str, **options: Any) -> RebuildRequest:
+def make_request(components: Components, lane: Lane, ending: str, **options: Any) -> RebuildRequest:
     """A rebuild into a temporary target, whose rejected records are stored separately."""
     into = f"{lane.into}{ending}"
     if len(into.encode()) > LONGEST_NAME:
         into = f"{hashlib.sha256(lane.into.encode()).hexdigest()[:16]}{ending}"
-    return RebuildRequest(lane, into, apart=parts.digest(lane, with_target=True), **options)
+    return RebuildRequest(lane, into, apart=components.digest(lane, with_target=True), **options)
 
 
-def swap_target(parts: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing) -> dict[str, Any]:
+def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing) -> dict[str, Any]:
     """Rebuild the target of the lane and swap it in. Returns the result of `make`, and the lane's position.
 
     After a kill the target is the old or the new one, and another call resumes. DataLoss, without any change, if
     the log or the source lacks records that the lane needs. Fenced if another instance writes the lane.
     """
-    request = make_request(parts, lane, REBUILD_SUFFIX)
-    _refuse_lane_without_target(parts, lane)
-    refuse_incomplete_rebuild(parts, request)
-    _remove_leftovers(parts, request)
-    rebuild = prepare_restored_rebuild(parts, request, tell)
-    totals = catch_up_with_lane(parts, rebuild, request, make)
-    _copy_dead_letters(parts, rebuild, request)
-    state = _swap_tables(parts, request)
-    remove_rebuild(parts, request)
+    request = make_request(components, lane, REBUILD_SUFFIX)
+    _refuse_lane_without_target(components, lane)
+    refuse_incomplete_rebuild(components, request)
+    _remove_leftovers(components, request)
+    rebuild = prepare_restored_rebuild(components, request, tell)
+    totals = catch_up_with_lane(components, rebuild, request, make)
+    _copy_dead_letters(components, rebuild, request)
+    state = _swap_in_daemon_or_here(components, request)
+    remove_rebuild(components, request)
     return {**totals, "lane": lane.id, "position": state.position.to_json() if state else None}
 
 
-def catch_up_with_lane(parts: Components, rebuild: Components, request: RebuildRequest, make: BuildTarget) -> dict[str, Any]:
+def catch_up_with_lane(
+    components: Components, rebuild: Components, request: RebuildRequest, make: BuildTarget
+) -> dict[str, Any]:
     """Run the rebuild until it has reached the lane, as far as the log goes."""
     totals = make(rebuild)
     for _ in range(MAX_CATCH_UPS):
-        positions = read_positions(parts, request)
+        positions = read_positions(components, request)
         if not find_gap(positions.live_state, positions.rebuilt_state):
             break
         more = make(rebuild)
@@ -98,37 +91,37 @@ def catch_up_with_lane(parts: Components, rebuild: Components, request: RebuildR
     return totals
 
 
-def read_positions(parts: Components, request: RebuildRequest) -> SwapPositions:
+def read_positions(components: Components, request: RebuildRequest) -> SwapPositions:
     """The lane and its rebuild as they are now."""
     lane, rebuilt = request.lane, make_rebuild_lane(request.lane, request.into)
-    with closing(parts.open_sink(lane.sink)) as sink:
+    with closing(components.open_sink(lane.sink)) as sink:
         return SwapPositions(lane, rebuilt, sink.state(lane), sink.state(rebuilt))
 
 
-def remove_rebuild(parts: Components, request: RebuildRequest) -> None:
+def remove_rebuild(components: Components, request: RebuildRequest) -> None:
     """Remove the rebuilt target and its state."""
-    drop_lane(parts, make_rebuild_lane(request.lane, request.into))
+    drop_lane(components, make_rebuild_lane(request.lane, request.into))
 
 
-def _remove_leftovers(parts: Components, request: RebuildRequest) -> None:
+def _remove_leftovers(components: Components, request: RebuildRequest) -> None:
     """Remove an earlier rebuild under other rules, or a half-removed one."""
-    file = get_rebuild_folder(parts, request.id) / REQUEST_FILE
+    file = get_rebuild_folder(components, request.id) / REQUEST_FILE
     same = file.exists() and json.loads(file.read_text(encoding="utf-8")).get("apart") == request.apart
     rebuilt = make_rebuild_lane(request.lane, request.into)
-    with closing(parts.open_sink(rebuilt.sink)) as sink:
+    with closing(components.open_sink(rebuilt.sink)) as sink:
         try:
             sink.state(rebuilt)
         except DataLoss:
             same = False
     if file.exists() and not same:
-        drop_lane(parts, rebuilt)
+        drop_lane(components, rebuilt)
 
 
-def _refuse_lane_without_target(parts: Components, lane: Lane) -> None:
+def _refuse_lane_without_target(components: Components, lane: Lane) -> None:
     """ConfigProblem for a lane whose target belongs to another table, Fatal for a lane that has no target yet."""
-    if problem := find_target_problem(lane, parts.register.load(lane.source)):
+    if problem := find_target_problem(lane, components.register.load(lane.source)):
         raise problem
-    with closing(parts.open_sink(lane.sink)) as sink:
+    with closing(components.open_sink(lane.sink)) as sink:
         if sink.state(lane) is None:
             raise Fatal(
                 f"lane {lane.id} has applied nothing yet, so there is nothing to rebuild",
@@ -136,44 +129,142 @@ def _refuse_lane_without_target(parts: Components, lane: Lane) -> None:
             )
 
 
-def _copy_dead_letters(parts: Components, rebuild: Components, request: RebuildRequest) -> None:
+def _copy_dead_letters(components: Components, rebuild: Components, request: RebuildRequest) -> None:
     """Store the rebuild's rejects as those of the lane, before its position covers them."""
     with closing(rebuild.open_dead_letters()) as apart:
         letters = apart.read()
     if not letters:
         return
     lane = request.lane.id
-    with closing(parts.open_dead_letters()) as store:
+    with closing(components.open_dead_letters()) as store:
         store.write([replace(one, lane=lane if one.lane == request.id else one.lane) for one in letters])
 
 
-def _swap_tables(parts: Components, request: RebuildRequest) -> LaneState | None:
+def _swap_in_daemon_or_here(components: Components, request: RebuildRequest) -> LaneState | None:
     """In the running daemon if it writes the lane, otherwise in this process, while no daemon can start."""
-    positions = read_positions(parts, request)
-    running = parts.ask_daemon()
+    positions = read_positions(components, request)
+    running = components.ask_daemon()
     if running is not None:
         if positions.lane.id not in {one["id"] for one in running["lanes"]}:
             raise ConfigProblem(
                 f"the daemon runs without lane {positions.lane.id}",
                 next_step="Stop the daemon, repeat the command, and start the daemon again.",
             )
-        words = swap_to_text(SwapRequest(request.lane.table, request.into, parts.digest(request.lane, with_target=True)))
-        parts.command_daemon("swap", positions.lane.id, words)
-        return read_positions(parts, request).live_state
-    with InstanceLock(parts.folder, parts.pipeline):
-        return _swap_here(parts, positions)
+        words = swap_to_text(
+            SwapRequest(request.lane.table, request.into, components.digest(request.lane, with_target=True))
+        )
+        components.command_daemon("swap", positions.lane.id, words)
+        return read_positions(components, request).live_state
+    with InstanceLock(components.folder, components.pipeline):
+        return _swap_here(components, positions)
 
 
-def _swap_here(parts: Components, positions: SwapPositions) -> LaneState:
+def _swap_here(components: Components, positions: SwapPositions) -> LaneState:
     lane = positions.lane
     if find_gap(positions.live_state, positions.rebuilt_state):
-        with closing(parts.use_local().open_source(lane.source)) as source:
+        with closing(components.use_local().open_source(lane.source)) as source:
             refuse_lost_records(source, lane, positions.live_state, positions.rebuilt_state)
-    entry = parts.register.load(lane.source)
-    rules = parts.sources[lane.source].transactions
+    entry = components.register.load(lane.source)
+    rules = components.sources[lane.source].transactions
     judge = Cutover(lane, entry.beginnings.get(lane.id, Position()), rules)
-    with closing(parts.open_sink(lane.sink, "rewrite")) as sink:
-        return swap_tables(sink, lane, positions.rebuilt, judge)
+    with closing(components.open_sink(lane.sink, "rewrite")) as sink:
+        return swap_in_sink(sink, lane, positions.rebuilt, judge)
+
+
+# Switches a lane to a target that was rebuilt from the event log: no gap, and nothing twice.
+
+
+@dataclass(frozen=True)
+class Cutover:
+    """A `ports.sink.CutoverDecision`: the lane continues where the rebuilt rows end.
+
+    `begun`, the start position of the lane, shows partitions of which it has applied nothing. `transactions`: the
+    rules of a source with transactions. Their topic has no rows of the table, so the rebuilt rows have no position
+    in it. If lanes wait for each other at transactions, the rebuilt rows may not be ahead of the lane.
+    """
+
+    lane: Lane
+    begun: Position
+    transactions: TransactionRules | None = None
+
+    def __call__(self, live: LaneState | None, rebuilt: LaneState) -> LaneState:
+        """The combined state. DataLoss if the lane has applied records of a partition in which the rebuilt rows
+        have no position."""
+        live = live or LaneState()
+        for partition, offset in without_transaction_topic(live.position, self.transactions).items():
+            if partition not in rebuilt.position and offset > self.begun.get(partition, 0):
+                raise DataLoss(
+                    f"the event log has no records of {partition}, but lane {self.lane.id} has applied some",
+                    next_step="Record the table's topics in the event log (`to: [{sink: LOG}]`), or keep the table as it "
+                    "is.",
+                )
+        ahead = [p for p, offset in rebuilt.position.items() if offset > live.position.get(p, self.begun.get(p, 0))]
+        if self.transactions and self.transactions.together and ahead:
+            raise Fatal(
+                f"the event log is ahead of lane {self.lane.id} in {ahead[0]}: the lane waits for the end of a transaction",
+                next_step="Repeat the command when the lane has caught up. The rebuilt rows are kept.",
+            )
+        position = Position({**live.position, **rebuilt.position})
+        return replace(rebuilt, position=position, identity=live.identity)
+
+
+def without_transaction_topic(position: Position, transactions: TransactionRules | None) -> Position:
+    """The position without the transaction topic, which a lane reads besides the topics of its table."""
+    return position.only(p for p in position if transactions is None or p.topic != transactions.topic)
+
+
+def find_gap(live: LaneState | None, rebuilt: LaneState | None) -> Position:
+    """The end of the rebuilt rows, in the partitions in which the lane is further."""
+    live_position, position = (state.position if state else Position() for state in (live, rebuilt))
+    return Position({p: offset for p, offset in position.items() if offset < live_position.get(p, offset)})
+
+
+def refuse_lost_records(source: Source[Any], lane: Lane, live: LaneState | None, rebuilt: LaneState | None) -> None:
+    """Raise DataLoss if the lane is ahead of the rebuilt rows and its source has lost the records between them."""
+    gap = find_gap(live, rebuilt)
+    lost = source.losses(gap, dict(live.identity if live else ())) if gap else {}
+    if lost:
+        sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
+        raise DataLoss(
+            f"the event log ends at {gap.to_option()}, and lane {lane.id} could not continue from there: {sentences}",
+            next_step="Check that the lane of the event log is running (`replicator lanes list`), and repeat the command.",
+        )
+
+
+def swap_in_sink(sink: Sink[Any], lane: Lane, rebuilt: Lane, judge: Cutover) -> LaneState:
+    """Swap the tables of the two lanes. ConfigProblem for a sink that cannot."""
+    swap = sink.features.swap
+    if swap is None:
+        raise ConfigProblem(
+            f"the sink of lane {lane.id} cannot swap a target with its rebuild",
+            next_step="Name another table with `--into`. Or stop the daemon, and repeat the command.",
+        )
+    return swap(lane, rebuilt, judge)
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRequest:
+    """The request to the running daemon: the lane's table, the rebuilt target, and the digest of its rules."""
+
+    table: str
+    into: str
+    digest: str
+
+
+def swap_to_text(swap: SwapRequest) -> str:
+    """The request as JSON text."""
+    return json.dumps(asdict(swap))
+
+
+def swap_from_text(words: str) -> SwapRequest:
+    """The request from `swap_to_text`. ConfigProblem for any other text."""
+    try:
+        request = json.loads(words)
+        return SwapRequest(str(request["table"]), str(request["into"]), str(request["digest"]))
+    except (ValueError, KeyError, TypeError) as wrong:
+        raise ConfigProblem(
+            "a swap needs the table, its new target and the digest of the rules", next_step="Use `replicator replay TABLE`."
+        ) from wrong
 
 
 # `replay --dry-run`: shows how the rows of a target would differ under the current rules. Changes nothing.
@@ -182,26 +273,26 @@ MAX_SHOWN = 5
 
 
 def compare_target(
-    parts: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing, **options: Any
+    components: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing, **options: Any
 ) -> dict[str, Any]:
     """Rebuild the target of the lane as a second table, compare, and remove it again; returns the differences.
 
     `options`: policy and times of the `RebuildRequest`. Both tables are read into memory. `exact` is false if the
     positions of the log and the lane differ.
     """
-    request = make_request(parts, lane, DRY_RUN_SUFFIX, **options)
-    _remove_killed_comparison(parts, request)
-    rebuild = prepare_restored_rebuild(parts, request, tell)
+    request = make_request(components, lane, DRY_RUN_SUFFIX, **options)
+    _remove_killed_comparison(components, request)
+    rebuild = prepare_restored_rebuild(components, request, tell)
     try:
-        totals = catch_up_with_lane(parts, rebuild, request, make)
-        before, after, swap_positions = _read_tables(parts, lane.into, request)
+        totals = catch_up_with_lane(components, rebuild, request, make)
+        before, after, swap_positions = _read_tables(components, lane.into, request)
         source_keys = rebuild.register.load(lane.source).keys.get(lane.table, ())
         rebuilt_lane = replace(lane, policy=request.policy or lane.policy)
         keys = list_identity_columns(rebuilt_lane, source_keys, before.column_names)
         diff = compare_tables(before, after, keys, ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN)
     finally:
-        remove_rebuild(parts, request)
-    rules = parts.sources[lane.source].transactions
+        remove_rebuild(components, request)
+    rules = components.sources[lane.source].transactions
     positions = [
         without_transaction_topic(state.position, rules) if state else None
         for state in (swap_positions.live_state, swap_positions.rebuilt_state)
@@ -210,16 +301,16 @@ def compare_target(
     return {**totals, "lane": lane.id, "exact": exact, **_to_json(diff, before, after)}
 
 
-def _remove_killed_comparison(parts: Components, request: RebuildRequest) -> None:
+def _remove_killed_comparison(components: Components, request: RebuildRequest) -> None:
     """Remove the table of an earlier comparison that was killed."""
-    if get_rebuild_folder(parts, request.id).exists():
-        remove_rebuild(parts, request)
+    if get_rebuild_folder(components, request.id).exists():
+        remove_rebuild(components, request)
 
 
-def _read_tables(parts: Components, into: str, request: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
+def _read_tables(components: Components, into: str, request: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
     """Both tables, and the positions of their lanes before the read."""
-    swap_positions = read_positions(parts, request)
-    with closing(parts.open_sink(request.lane.sink)) as sink:
+    swap_positions = read_positions(components, request)
+    with closing(components.open_sink(request.lane.sink)) as sink:
         reader = get_reader(sink)
         names = set(reader.tables())
         tables = [reader.read(name) if name in names else pa.table({}) for name in (into, request.into)]

@@ -40,7 +40,7 @@ class BatchDecoder(Generic[F]):
         context: SourceContext[F],
         decoder: Decoder,
         catalog: Catalog[F],
-        shared: RuntimeContext[F],
+        runtime: RuntimeContext[F],
         poison_records: PoisonRecordFinder[F],
         *,
         progress: SourceProgress,
@@ -50,12 +50,12 @@ class BatchDecoder(Generic[F]):
         self._decoder = decoder
         self._rules_for = context.rules_for
         self._catalog = catalog
-        self._engine = shared.engine
-        self._frames = shared.engine.frames
-        self._rejects = shared.rejects
-        self._telemetry = shared.telemetry
+        self._engine = runtime.engine
+        self._frames = runtime.engine.frames
+        self._rejects = runtime.rejects
+        self._telemetry = runtime.telemetry
         self._on_reject = context.on_reject
-        self._blocked_keys = BlockedKeys(context.name, shared.engine.frames, shared.rejects)
+        self._blocked_keys = BlockedKeys(context.name, runtime.engine.frames, runtime.rejects)
         self._note_decoding = poison_records.note_decoding
         self._counted = CountedSpans()
 
@@ -278,7 +278,7 @@ class Prefetcher(Generic[F]):
 
 @contextmanager
 def prefetch_batches(
-    shared: RuntimeContext[F], begin: Prefetcher[F] | None, apply: ApplyBatch[F], *, once: bool
+    runtime: RuntimeContext[F], begin: Prefetcher[F] | None, apply: ApplyBatch[F], *, once: bool
 ) -> Iterator[ApplyBatch[F]]:
     """The consumer of a source's batches, which passes them to `apply`.
 
@@ -297,15 +297,15 @@ def prefetch_batches(
             yield ahead.add_batch
         except Exception:
             if not ahead.at_work:
-                _release_all(ahead, shared)
+                _release_all(ahead, runtime)
             raise
-        _release_all(ahead, shared)
+        _release_all(ahead, runtime)
     finally:
         begin.prefetch.rest()
 
 
-def _release_all(ahead: _PrefetchQueue[F], shared: RuntimeContext[F]) -> None:
-    if not shared.stop.is_set():
+def _release_all(ahead: _PrefetchQueue[F], runtime: RuntimeContext[F]) -> None:
+    if not runtime.stop.is_set():
         ahead.release_until(0)
 
 

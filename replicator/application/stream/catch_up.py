@@ -104,7 +104,7 @@ class CatchUp(Generic[F]):
         beat: Callable[[], None],
     ) -> None:
         self._context = context
-        self._shared = context.runtime
+        self._runtime = context.runtime
         self._find_target = find_target
         self._join_lane = join_lane
         self._hand_over = hand_over
@@ -117,13 +117,13 @@ class CatchUp(Generic[F]):
         True if lanes are still behind. The next turn begins with the lanes that have waited longest: one slice
         for each of a thousand lanes would block the stream for minutes.
         """
-        deadline = self._shared.clock() + seconds
+        deadline = self._runtime.clock() + seconds
         while behind := tuple(self._update_behind().values()):
             has_moved = False
             for one in behind:
                 self._behind[one.run.lane.id] = self._behind.pop(one.run.lane.id)
                 has_moved |= self._read_slice(one)
-                if self._shared.clock() >= deadline or self._shared.stop.is_set():
+                if self._runtime.clock() >= deadline or self._runtime.stop.is_set():
                     return bool(self._update_behind())
             if not has_moved:
                 break
@@ -137,8 +137,10 @@ class CatchUp(Generic[F]):
         """Begin with lanes that are behind now, and let lanes that have caught up join. Returns the others."""
         for run in self._context.registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
-                buffer = TableBuffer(self._shared.engine.frames, self._shared.options, run.handed_over, self._shared.clock)
-                reach = self._shared.options.catch_up_offsets
+                buffer = TableBuffer(
+                    self._runtime.engine.frames, self._runtime.options, run.handed_over, self._runtime.clock
+                )
+                reach = self._runtime.options.catch_up_offsets
                 counted = {p: o for p, o in run.handed_over.items() if p in run.begin}
                 self._context.decoding.add_counted(run.lane.table, Span(run.begin.only(counted), Position(counted)))
                 self._behind[run.lane.id] = CatchUpLane(run, run.placed_generation, run.handed_over, buffer, reach)
@@ -166,27 +168,27 @@ class CatchUp(Generic[F]):
         until = self._find_slice_end(missing, behind.reach)
         try:
             self._context.source_context.source.read(
-                missing.start, until, lambda b: self._take_batch(behind, b), self._shared.stop
+                missing.start, until, lambda b: self._take_batch(behind, b), self._runtime.stop
             )
-            behind.adapt_reach(Span(missing.start, until), self._shared.options.catch_up_offsets)
-            return self._shared.stop.is_set() or self._skip_holes(behind, until)
+            behind.adapt_reach(Span(missing.start, until), self._runtime.options.catch_up_offsets)
+            return self._runtime.stop.is_set() or self._skip_holes(behind, until)
         except Retryable as error:
             # Repeated in every turn, so warn once.
             tell = log.debug if behind.run.retrying else log.warning
             tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
-            with self._shared.lanes.get_lock():
-                if behind.has_partial_batch and self._shared.lanes.is_live(behind.run, behind.generation):
+            with self._runtime.lanes.get_lock():
+                if behind.has_partial_batch and self._runtime.lanes.is_live(behind.run, behind.generation):
                     self._context.registry.restart_lane(behind.run)  # Resumes from the committed position.
-            self._shared.lanes.set_sink_problem([behind.run], to_problem(error))
-            self._shared.idle_timeout.record_failure("Source", self._context.source_context.name, error.sentence)
+            self._runtime.lanes.set_sink_problem([behind.run], to_problem(error))
+            self._runtime.idle_timeout.record_failure("Source", self._context.source_context.name, error.sentence)
             return False
         except SinkUnavailable:
             return False
         except ReadLimitExceeded:
-            behind.adapt_reach(Span(missing.start, until), self._shared.options.catch_up_offsets)
+            behind.adapt_reach(Span(missing.start, until), self._runtime.options.catch_up_offsets)
             return True
         except DataLoss as error:
-            self._shared.lanes.suspend(behind.run, to_problem(error))
+            self._runtime.lanes.suspend(behind.run, to_problem(error))
             return True
 
     def _find_slice_end(self, missing: Span, reach: int) -> Position:
@@ -222,19 +224,19 @@ class CatchUp(Generic[F]):
             self._beat()
             return behind.run.retrying is not None
 
-        return queue.wait_for_room(is_given_up, self._shared.stop) and not behind.run.is_full
+        return queue.wait_for_room(is_given_up, self._runtime.stop) and not behind.run.is_full
 
     def _take_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
-        if not batch.span or not self._shared.lanes.is_live(behind.run, behind.generation):
+        if not batch.span or not self._runtime.lanes.is_live(behind.run, behind.generation):
             return
         if not self._has_room(behind):
             raise SinkUnavailable
-        self._shared.idle_timeout.record_progress()
-        for piece in self._context.poison_records.split_batch(batch, behind.run.lane.id, self._shared.wait_for_sinks):
+        self._runtime.idle_timeout.record_progress()
+        for piece in self._context.poison_records.split_batch(batch, behind.run.lane.id, self._runtime.wait_for_sinks):
             self._hand_over_batch(behind, piece)
         behind.record_count += batch.records
         behind.has_read |= bool(batch.records)
-        limit = self._shared.options.catch_up_offsets
+        limit = self._runtime.options.catch_up_offsets
         if behind.record_count > limit and behind.reach > limit:
             raise ReadLimitExceeded
 
@@ -244,7 +246,7 @@ class CatchUp(Generic[F]):
                 self._make_log_writes(behind, batch) if behind.run.is_event_log else self._make_change_writes(behind, batch)
             )
         except UnusableTable as error:
-            self._shared.lanes.suspend(behind.run, to_problem(error.cause), error.cause)
+            self._runtime.lanes.suspend(behind.run, to_problem(error.cause), error.cause)
         else:
             self._pass_writes(behind, requests, batch.span.end)
 

@@ -55,37 +55,37 @@ class SourcePipeline(Generic[F]):
     ends the program.
     """
 
-    def __init__(self, context: SourceContext[F], decoder: Decoder, shared: RuntimeContext[F]) -> None:
+    def __init__(self, context: SourceContext[F], decoder: Decoder, runtime: RuntimeContext[F]) -> None:
         self.context = context
         self.progress = SourceProgress(
-            began=shared.clock(),
+            began=runtime.clock(),
             is_sparse=context.source.features.sparse_offsets,
             transactions=context.transactions.topic if context.transactions else None,
         )
-        self.registry = LaneRegistry(context, shared)
-        self._shared = shared
+        self.registry = LaneRegistry(context, runtime)
+        self._runtime = runtime
         self._poison_records = context.poison_records or PoisonRecordFinder(
-            None, shared.engine.frames, shared.rejects, context.name, shared.decoding
+            None, runtime.engine.frames, runtime.rejects, context.name, runtime.decoding
         )
         self.decoder = decoder
         """The decoder of all records. A retry of a dead letter decodes poison records too."""
         self._safe_decoder = safe_decoder = self._poison_records.filter_poison_records(decoder)
-        self._catalog = Catalog(shared.engine.frames, safe_decoder, context.rules_for, self.registry.keys)
+        self._catalog = Catalog(runtime.engine.frames, safe_decoder, context.rules_for, self.registry.keys)
         self._decoding = BatchDecoder(
-            context, safe_decoder, self._catalog, shared, self._poison_records, progress=self.progress
+            context, safe_decoder, self._catalog, runtime, self._poison_records, progress=self.progress
         )
         self._write_builder = WriteBuilder(
-            shared, self._catalog, safe_decoder, partial(store_schema_version, context.workers), self._poison_records
+            runtime, self._catalog, safe_decoder, partial(store_schema_version, context.workers), self._poison_records
         )
-        prefetch, records = shared.engine.features.prefetch, self._write_builder.batch_records
+        prefetch, records = runtime.engine.features.prefetch, self._write_builder.batch_records
         self._prefetcher = None if prefetch is None else Prefetcher(prefetch, safe_decoder, records)
         self._transactions: TransactionStage[F] = TransactionStage()
         if (rules := context.transactions) is not None:
             kind = TransactionBarrier if rules.together else TransactionTracker
-            self._transactions = kind(rules, context, safe_decoder, self.registry, shared)
+            self._transactions = kind(rules, context, safe_decoder, self.registry, runtime)
         catch_up_context = CatchUpContext(
             context,
-            shared,
+            runtime,
             self.registry,
             self._catalog,
             self._decoding,
@@ -96,7 +96,7 @@ class SourcePipeline(Generic[F]):
         self._catch_up = CatchUp(
             catch_up_context, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat
         )
-        shared.rejects.mask_source(context.name, self.decoder, private=context.private)
+        runtime.rejects.mask_source(context.name, self.decoder, private=context.private)
         self._buffers: dict[str, TableBuffer[F]] = {}
         self._unplaced: dict[str, float] = {}
         """Per new table whose changes are buffered until its lanes have a position: the deadline, on the clock."""
@@ -105,7 +105,7 @@ class SourcePipeline(Generic[F]):
         self._advancing: dict[str, Future[LaneState | None]] = {}
         self._position: Position | None = None
         self._has_opened_lanes = self._has_partial_batch = False
-        self._reported_at = self._beat_at = shared.clock()
+        self._reported_at = self._beat_at = runtime.clock()
 
     @property
     def last_beat(self) -> float:
@@ -113,7 +113,7 @@ class SourcePipeline(Generic[F]):
         return self._beat_at
 
     def _record_beat(self) -> None:
-        self._beat_at = self._shared.clock()
+        self._beat_at = self._runtime.clock()
 
     @property
     def held_back_problem(self) -> Problem | None:
@@ -136,7 +136,7 @@ class SourcePipeline(Generic[F]):
             self._poison_records.end_run()
 
     def _run_with_retry(self, *, once: bool) -> None:
-        stop, options = self._shared.stop, self._shared.options
+        stop, options = self._runtime.stop, self._runtime.options
         backoff = Backoff(options.first_delay, options.longest_delay)
         while not stop.is_set():
             before = self._position
@@ -151,7 +151,7 @@ class SourcePipeline(Generic[F]):
                 if self._has_partial_batch:
                     self._reset_to_committed()
                 self._record_outage(error)
-                self._shared.idle_timeout.record_failure("Source", self.context.name, error.sentence)
+                self._runtime.idle_timeout.record_failure("Source", self.context.name, error.sentence)
                 backoff.wait(stop)
                 self._record_beat()
 
@@ -164,7 +164,7 @@ class SourcePipeline(Generic[F]):
 
     def _reset_to_committed(self) -> None:
         """Resume from the committed positions, like a new run: lanes and buffers are ahead of the queued writes."""
-        with self._shared.lanes.get_lock():
+        with self._runtime.lanes.get_lock():
             for run in self.registry.list_runs():
                 if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
                     self.registry.restart_lane(run)
@@ -178,15 +178,15 @@ class SourcePipeline(Generic[F]):
         self._position = self.progress.position = start
         self._catch_up.join_caught_up()
         # Report later: a source that fails at the same records needs time to do so before its outage is cleared.
-        self._reported_at = self._shared.clock()
+        self._reported_at = self._runtime.clock()
         with (
-            prefetch_batches(self._shared, self._prefetcher, self.take_batch, once=once) as take,
+            prefetch_batches(self._runtime, self._prefetcher, self.take_batch, once=once) as take,
             self._note_source_call(READING_STREAM),
         ):
             # The loop over the batches is in the source (for Kafka `adapters/sources/kafka/source.py`). It calls
             # `take_batch` for each batch, and for an empty one while no records arrive.
-            self.context.source.run(start, self._pause_source_call(take), self._shared.stop, once=once)
-        if once and not self._shared.stop.is_set():
+            self.context.source.run(start, self._pause_source_call(take), self._runtime.stop, once=once)
+        if once and not self._runtime.stop.is_set():
             self._catch_up_all()
             self._flush_buffers()
             features = self.context.source.features
@@ -199,7 +199,7 @@ class SourcePipeline(Generic[F]):
     @contextmanager
     def _note_source_call(self, doing: str) -> Iterator[None]:
         """Notes that the pipeline waits for the source, while the block runs."""
-        before, self.progress.call = self.progress.call, SourceCall(doing, self._shared.clock())
+        before, self.progress.call = self.progress.call, SourceCall(doing, self._runtime.clock())
         try:
             yield
         finally:
@@ -211,7 +211,7 @@ class SourcePipeline(Generic[F]):
         def take_outside_call(batch: Batch[F]) -> None:
             self.progress.call = None
             take(batch)
-            self.progress.call = SourceCall(READING_STREAM, self._shared.clock())
+            self.progress.call = SourceCall(READING_STREAM, self._runtime.clock())
 
         return take_outside_call
 
@@ -229,7 +229,7 @@ class SourcePipeline(Generic[F]):
             self._has_opened_lanes = True
             self.progress.row_loss = self.registry.row_loss
         start = Position({p: max(o, beginning.get(p, o)) for p, o in self.registry.began.only(start).items()})
-        self.registry.place_answered(self._shared.options.state_patience)
+        self.registry.place_answered(self._runtime.options.state_patience)
         positions = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
             begin = self._skip_snapshots(Position({**start, **find_highest(positions)}))
@@ -247,7 +247,7 @@ class SourcePipeline(Generic[F]):
         may be read."""
         self._record_beat()
         if not batch.span:
-            self._shared.idle_timeout.record_failure(
+            self._runtime.idle_timeout.record_failure(
                 "Source", self.context.name, "It delivers no records, although it is not at its end."
             )
         self._run_commands()
@@ -257,12 +257,12 @@ class SourcePipeline(Generic[F]):
         self._release_placed()
         if batch.span:
             batch = self._drop_redelivered(batch)
-            for piece in self._poison_records.split_batch(batch, MAIN_READER, self._shared.wait_for_sinks):
+            for piece in self._poison_records.split_batch(batch, MAIN_READER, self._runtime.wait_for_sinks):
                 self._make_room()
                 self._process_records(piece)
         else:
             self._handle_idle()
-        self._catch_up.run_turn(self._shared.options.catch_up_turn)
+        self._catch_up.run_turn(self._runtime.options.catch_up_turn)
         self._report_when_due()
 
     def _drop_redelivered(self, batch: Batch[F]) -> Batch[F]:
@@ -277,7 +277,7 @@ class SourcePipeline(Generic[F]):
         span = batch.span.after(position)
         if span == batch.span:
             return batch
-        frames = self._shared.engine.frames
+        frames = self._runtime.engine.frames
         frame, _ = frames.split(batch.frame, span)
         return replace(batch, frame=frame, span=span, records=frames.count(frame))
 
@@ -286,7 +286,7 @@ class SourcePipeline(Generic[F]):
         self._transactions.begin_batch(batch)
         self._write_builder.batch_records.begin(batch)
         routed = self._decoding.route_batch(batch)
-        tracking = self._shared.engine.features.transactions
+        tracking = self._runtime.engine.features.transactions
         if tracking is not None and batch.records:
             with self._poison_records.note_decoding(batch.span):
                 connector = tracking.connector(batch.frame, self._safe_decoder)
@@ -305,7 +305,7 @@ class SourcePipeline(Generic[F]):
                 requests += self._buffer_changes(table, slices, routed, batch)
             self.registry.save_keys()
             self._position = self.progress.position = (self._position or Position()).advanced_to(batch.span.end)
-            self._shared.idle_timeout.record_progress()
+            self._runtime.idle_timeout.record_progress()
             self.progress.records += batch.records
             self._decoding.count_records(batch, routed)
             if batch.records and self.progress.outage and not self.progress.outage.answers:
@@ -318,12 +318,12 @@ class SourcePipeline(Generic[F]):
         While some are missing, the stream does not wait again: a thousand new tables would delay the others for
         minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
         """
-        options = self._shared.options
+        options = self._runtime.options
         if not self._transactions.is_absent:  # A barrier counts no changes that are read before a lane has its position.
             self.registry.place_answered(options.state_patience)
         else:
             self.registry.place_answered(0 if self._unplaced else options.new_patience)
-            until = self._shared.clock() + options.state_patience
+            until = self._runtime.clock() + options.state_patience
             self._unplaced.update((table, until) for table in new if self.registry.is_new(table))
         self._catch_up.join_caught_up()
 
@@ -333,7 +333,7 @@ class SourcePipeline(Generic[F]):
         Lanes that need too much time or memory read the changes again.
         """
         size = sum(self._buffers[table].size for table in self._unplaced if table in self._buffers)
-        now = self._shared.clock() if size <= self._shared.options.hold_bytes else float("inf")
+        now = self._runtime.clock() if size <= self._runtime.options.hold_bytes else float("inf")
         placed = {t for t, until in self._unplaced.items() if now >= until or not self.registry.is_new(t)}
         for table in placed:
             del self._unplaced[table]
@@ -377,7 +377,7 @@ class SourcePipeline(Generic[F]):
             return self._decoding.decode_changes(table, slices, batch, topics=topics, drops=drops, on_decoded=on_decoded)
         except UnusableTable as error:
             for run in followers:
-                self._shared.lanes.suspend(run, to_problem(error.cause), error.cause)
+                self._runtime.lanes.suspend(run, to_problem(error.cause), error.cause)
             self._buffers.pop(table, None)
             return None
 
@@ -417,7 +417,7 @@ class SourcePipeline(Generic[F]):
             if run.is_full or any(
                 run.handed_over.get(p, o) < o and self.registry.is_covered(run, p) for p, o in start.items()
             ):
-                self._shared.lanes.fall_back(run)
+                self._runtime.lanes.fall_back(run)
         return [run for run in runs if run.status is LaneStatus.RUNNING]
 
     def _ensure_buffer(self, table: str) -> TableBuffer[F]:
@@ -425,7 +425,7 @@ class SourcePipeline(Generic[F]):
             topics = self.registry.topics[table]
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
-            self._buffers[table] = TableBuffer(self._shared.engine.frames, self._shared.options, at, self._shared.clock)
+            self._buffers[table] = TableBuffer(self._runtime.engine.frames, self._runtime.options, at, self._runtime.clock)
             # Transaction marks are not read twice, and some of them may be held back.
             self._buffers[table].released = Position({**at, **self._transactions.limit_to_barrier(at)})
         return self._buffers[table]
@@ -442,7 +442,7 @@ class SourcePipeline(Generic[F]):
             self._ensure_buffer(run.lane.table).absorb_buffer(buffer)
             if has_read:
                 self._transactions.doubt_late_lane(run.lane.table)
-        self._shared.lanes.join_lane(run)
+        self._runtime.lanes.join_lane(run)
 
     def _hand_over(self, requests: Sequence[WriteRequest[F]]) -> None:
         """Queue the writes of each sink; sinks whose queue is full are served last.
@@ -454,7 +454,7 @@ class SourcePipeline(Generic[F]):
             by_sink.setdefault(request.run.lane.sink, []).append(request)
         workers = self.context.workers
         for sink in sorted(by_sink, key=lambda name: not workers[name].queue.has_room()):
-            workers[sink].queue.put(by_sink[sink], self._shared.stop)
+            workers[sink].queue.put(by_sink[sink], self._runtime.stop)
 
     def reset_table(self, table: str) -> None:
         """Drop the schemas and buffered changes of a table whose lanes have all stopped: an old schema may be the
@@ -474,10 +474,10 @@ class SourcePipeline(Generic[F]):
             sink_runs = [run for run in running if run.lane.sink == sink]
             others = [run for run in running if run.lane.sink != sink]
             has_room = self.context.workers[sink].queue.wait_for_room(
-                partial(self._is_only_sink_away, sink_runs, others), self._shared.stop
+                partial(self._is_only_sink_away, sink_runs, others), self._runtime.stop
             )
-            for run in [] if has_room or self._shared.stop.is_set() else sink_runs:
-                self._shared.lanes.fall_back(run)
+            for run in [] if has_room or self._runtime.stop.is_set() else sink_runs:
+                self._runtime.lanes.fall_back(run)
 
     def _is_only_sink_away(self, sink_runs: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
         """True if the sink of `sink_runs` does not answer, and the sink of one of `others` does."""
@@ -514,14 +514,14 @@ class SourcePipeline(Generic[F]):
         tables = self._transactions.look_back()
         for table, end in tables.items():
             parts = self._find_older_parts(table, end)
-            if self._shared.stop.is_set():
+            if self._runtime.stop.is_set():
                 return False
             self._transactions.count_older(table, parts)
         return bool(tables)
 
     def _find_older_parts(self, table: str, end: Position) -> Sequence[TransactionPart]:
         """The transactions of a table's changes before `end`, as far back as one catch-up read."""
-        source, most = self.context.source, self._shared.options.catch_up_offsets
+        source, most = self.context.source, self._runtime.options.catch_up_offsets
         beginning, parts = source.beginning(), list[TransactionPart]()
         start = Position({p: max(beginning.get(p, o), o - most) for p, o in end.items()})
         span = Span(start, end).only(p for p, o in end.items() if start[p] < o)
@@ -532,7 +532,7 @@ class SourcePipeline(Generic[F]):
 
         try:
             if span:
-                source.read(span.start, span.end, count, self._shared.stop)
+                source.read(span.start, span.end, count, self._runtime.stop)
         except (DataLoss, UnusableTable) as error:
             log.info("cannot read the records before the start", table=table, error=str(error))
         return parts
@@ -574,7 +574,7 @@ class SourcePipeline(Generic[F]):
 
         All its records were rejected or ignored. Its target must exist.
         """
-        span = self._shared.lanes.find_unapplied(run)
+        span = self._runtime.lanes.find_unapplied(run)
         before = self._advancing.get(run.lane.id)
         if span and run.applied and (before is None or before.done()):
             worker, generation = self.context.workers[run.lane.sink], run.generation
@@ -585,30 +585,30 @@ class SourcePipeline(Generic[F]):
     def _finish_advance(self, run: LaneRun, generation: int, answer: Future[LaneState | None]) -> None:
         error = answer.exception()
         if isinstance(error, Fenced):
-            self._shared.fail(error)
-        elif self._shared.lanes.is_live(run, generation) and not isinstance(error, Stopped):
+            self._runtime.fail(error)
+        elif self._runtime.lanes.is_live(run, generation) and not isinstance(error, Stopped):
             if isinstance(error, Exception):
-                self._shared.lanes.suspend(run, to_problem(error), error)
+                self._runtime.lanes.suspend(run, to_problem(error), error)
             elif error is None and (state := answer.result()) is not None:
-                self._shared.lanes.record_commit(run, state.position, Counts(), None)
+                self._runtime.lanes.record_commit(run, state.position, Counts(), None)
 
     def _catch_up_all(self) -> None:
         """Run until no lane is behind or waits for its sink."""
-        stop = self._shared.stop
+        stop = self._runtime.stop
         while not stop.is_set():
             self._record_beat()
             self._run_commands()
             self.registry.place_answered(0)
-            if not self._catch_up.run_turn(self._shared.options.catch_up_turn) and not self.registry.has_pending:
+            if not self._catch_up.run_turn(self._runtime.options.catch_up_turn) and not self.registry.has_pending:
                 self._release_placed()
                 self._release_complete_transactions()
                 return
             stop.wait(0.01)
 
     def _report_when_due(self) -> None:
-        if self._shared.clock() - self._reported_at >= self._shared.options.report_every:
-            self._reported_at = self._shared.clock()
-            self._shared.rejects.open.refresh()
+        if self._runtime.clock() - self._reported_at >= self._runtime.options.report_every:
+            self._reported_at = self._runtime.clock()
+            self._runtime.rejects.open.refresh()
             self._advance_idle_lanes()
             self.report_positions()
 
@@ -619,14 +619,14 @@ class SourcePipeline(Generic[F]):
         succeeds: records of one partition do not prove that all are read.
         """
         outage = self.progress.outage
-        self.progress.outage = SourceOutage(outage.since if outage else self._shared.clock(), error.sentence, answers)
+        self.progress.outage = SourceOutage(outage.since if outage else self._runtime.clock(), error.sentence, answers)
         tell = log.debug if outage else log.warning
         tell("source away", source=self.context.name, sentence=error.sentence)
 
     def _clear_outage(self) -> None:
         outage, self.progress.outage = self.progress.outage, None
         if outage is not None:
-            log.info("source back", source=self.context.name, seconds_away=round(self._shared.clock() - outage.since, 1))
+            log.info("source back", source=self.context.name, seconds_away=round(self._runtime.clock() - outage.since, 1))
 
     def report_positions(self) -> None:
         """Send the lowest position of the lanes to the source, and the lag to telemetry. Both are hints."""
@@ -642,7 +642,7 @@ class SourcePipeline(Generic[F]):
                 self.progress.end, answers = self.context.source.end(), True
                 self.registry.suspend_incomplete()
                 self._transactions.set_end(self.progress.end)
-                self._shared.telemetry.record(SourceLag(self.context.name, self.progress.find_lowest_lag(runs)))
+                self._runtime.telemetry.record(SourceLag(self.context.name, self.progress.find_lowest_lag(runs)))
                 self.context.source.committed(lowest)
         except Retryable as error:
             self._record_outage(error, answers=answers)
@@ -653,7 +653,7 @@ class SourcePipeline(Generic[F]):
         features = self.context.source.features
         self.progress.pace = None if features.pace is None else features.pace()
         if self.progress.pace is not None:
-            self._shared.telemetry.record(StreamPace(self.context.name, features.engine, self.progress.pace))
+            self._runtime.telemetry.record(StreamPace(self.context.name, features.engine, self.progress.pace))
 
 
 def _advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:

@@ -199,7 +199,7 @@ class WriteBuilder(Generic[F]):
 
     def __init__(
         self,
-        shared: RuntimeContext[F],
+        runtime: RuntimeContext[F],
         catalog: Catalog[F],
         decoder: Decoder,
         store_schema_version: StoreSchemaVersion,
@@ -207,13 +207,13 @@ class WriteBuilder(Generic[F]):
     ) -> None:
         self._note_decoding = poison_records.note_decoding
         self._store_schema_version = store_schema_version
-        self._gate: SchemaGate[F] = SchemaGate(shared.engine.frames, shared.now)
-        self._shared = shared
+        self._gate: SchemaGate[F] = SchemaGate(runtime.engine.frames, runtime.now)
+        self._runtime = runtime
         self._catalog = catalog
         self._decoder = decoder
-        self._engine = shared.engine
+        self._engine = runtime.engine
         self._log_plan = make_event_log_plan()
-        self.batch_records: BatchRecords[F] = BatchRecords(packed=shared.options.gather > 0)
+        self.batch_records: BatchRecords[F] = BatchRecords(packed=runtime.options.gather > 0)
         """The records of the batches behind the slices."""
 
     def build_slice_writes(
@@ -268,7 +268,7 @@ class WriteBuilder(Generic[F]):
             return
         run.schema.versions[transition.version.number] = transition.version
         self._store_schema_version(run, transition.version)
-        self._shared.lanes.stop(run, problem)
+        self._runtime.lanes.stop(run, problem)
 
     def build_log_writes(
         self, batch: Batch[F], routed: RoutedBatch[F] | None, runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]
@@ -286,7 +286,7 @@ class WriteBuilder(Generic[F]):
             if not span:
                 continue
             if routed and (unknown := self._find_unknown_mask(batch, routed, {p.topic for p in span.end})):
-                self._shared.lanes.suspend(run, to_problem(unknown), unknown)
+                self._runtime.lanes.suspend(run, to_problem(unknown), unknown)
                 continue
             key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
             if key not in frames:
@@ -324,7 +324,7 @@ class WriteBuilder(Generic[F]):
             plan = self._catalog.plan_lane(run.lane, cast("TableSpec", table), columns)
             refuse_other_rule(run.lane, run.rule, plan.rule)
         except Exception as error:
-            self._shared.lanes.suspend(run, to_problem(error), error)
+            self._runtime.lanes.suspend(run, to_problem(error), error)
             return None
         run.rule = plan.rule
         return plan
@@ -336,14 +336,14 @@ class WriteBuilder(Generic[F]):
         """
         if transformed.rejects is not None:
             lane, raw = run.lane, RecordFrames(slice_.raw)
-            rejects = self._shared.rejects
+            rejects = self._runtime.rejects
             stored = rejects.keep_rejects(
                 transformed.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id
             )
             rejects.publish_counts(one.kind for one in stored)
             if lane.stops:
                 stop = make_stop_error(self._engine.frames.rejected(transformed.rejects, raw)[0])
-                self._shared.lanes.suspend(run, to_problem(stop), stop)
+                self._runtime.lanes.suspend(run, to_problem(stop), stop)
                 return False
         return True
 
@@ -373,7 +373,7 @@ class WriteBuilder(Generic[F]):
     ) -> WriteRequest[F]:
         run.handed_over = run.handed_over.advanced_to(end)
         run.queued_to = run.queued_to.advanced_to(write.span.end)
-        write = replace(write, at=self._shared.now())
+        write = replace(write, at=self._runtime.now())
         return WriteRequest(run, write, run.placed_generation, raw, size + write.folded.size)
 
     def _select_span(self, batch: Batch[F], span: Span) -> F:

@@ -124,19 +124,19 @@ class TransactionBarrier(TransactionStage[F]):
         context: SourceContext[F],
         decoder: Decoder,
         registry: LaneRegistry[F],
-        shared: RuntimeContext[F],
+        runtime: RuntimeContext[F],
     ) -> None:
         super().__init__()
-        tracking = shared.engine.features.transactions
+        tracking = runtime.engine.features.transactions
         if tracking is None or decoder.features.read_marks is None:
             raise ConfigProblem(
                 f"Source {context.name} has 'transactions', which its format or the engine does not support.",
                 next_step="Remove 'transactions' from the source.",
             )
         self._tracking: TransactionTracking[F] = tracking
-        self._frames = shared.engine.frames
+        self._frames = runtime.engine.frames
         self._rules, self._context, self._decoder = rules, context, decoder
-        self._registry, self._clock, self._lanes = registry, shared.clock, shared.lanes
+        self._registry, self._clock, self._lanes = registry, runtime.clock, runtime.lanes
         self._transactions = PendingTransactions(rules, self)
         self._parts: list[TransactionPart] = []
         self._counted: dict[str, dict[TopicPartition, range]] = {}

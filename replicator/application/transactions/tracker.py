@@ -45,9 +45,9 @@ class TransactionTracker(TransactionBarrier[F]):
         context: SourceContext[F],
         decoder: Decoder,
         registry: LaneRegistry[F],
-        shared: RuntimeContext[F],
+        runtime: RuntimeContext[F],
     ) -> None:
-        super().__init__(rules, context, decoder, registry, shared)
+        super().__init__(rules, context, decoder, registry, runtime)
         self._evidence = CompletenessEvidence(rules.patience, self)
 
     @property

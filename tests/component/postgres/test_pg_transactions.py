@@ -264,7 +264,7 @@ def test_what_never_comes_is_not_waited_for_for_ever(postgres_dsn: str, tmp_path
     thread.start()
     wait_until(lambda: world.has_tables() and world.rows()["orders"] == shop.rows["orders"])
     assert not pipeline.progress.transaction_progress.exact
-    pipeline._shared.stop.set()
+    pipeline._runtime.stop.set()
     thread.join(10)
     assert not thread.is_alive()
 

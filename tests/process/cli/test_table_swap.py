@@ -114,7 +114,7 @@ class Killed(BaseException):
 STEPS = [
     pytest.param("catch_up_with_lane", "before", marks=pytest.mark.long),
     ("_copy_dead_letters", "before"),
-    ("_swap_tables", "before"),
+    ("_swap_in_daemon_or_here", "before"),
     ("remove_rebuild", "before"),
     pytest.param("remove_rebuild", "after", marks=pytest.mark.long),
 ]
@@ -151,7 +151,7 @@ def test_a_rebuild_begun_under_other_rules_starts_over(
 
     before = rows(project)
     with monkeypatch.context() as patched:
-        patched.setattr(table_swap, "_swap_tables", kill)
+        patched.setattr(table_swap, "_swap_in_daemon_or_here", kill)
         with pytest.raises(Killed):
             answer("replay", "public.orders")
     assert rows(project, "orders__replay") == before

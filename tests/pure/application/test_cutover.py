@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from replicator.application.operations.checkpoint import refuse_missing_records
-from replicator.application.operations.rebuild import (
-    Cutover,
-    find_gap,
-    make_rebuild_lane,
-    refuse_lost_records,
-    swap_tables,
-)
+from replicator.application.operations.rebuild import make_rebuild_lane
+from replicator.application.operations.table_swap import Cutover, find_gap, refuse_lost_records, swap_in_sink
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, TopicPartition
@@ -94,4 +89,4 @@ def test_a_sink_that_cannot() -> None:
     assert (make_rebuild_lane(LANE, "x").id, make_rebuild_lane(LANE, "x").config_line) == ("lake.x", "")
     sink = SimpleNamespace(features=SinkFeatures(policies=frozenset()))
     with pytest.raises(ConfigProblem, match="cannot swap"):
-        swap_tables(sink, LANE, make_rebuild_lane(LANE, "x"), Cutover(LANE, Position()))
+        swap_in_sink(sink, LANE, make_rebuild_lane(LANE, "x"), Cutover(LANE, Position()))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.application.operations.rebuild import swap_tables
+from replicator.application.operations.table_swap import swap_in_sink
 from replicator.application.sink_features import get_reader, open_comparison, read_schema_versions
 from replicator.domain.errors import ConfigProblem
 from replicator.testing.delivery import make_lane
@@ -16,7 +16,7 @@ LANE = make_lane("scd1")
     [
         (get_reader, "cannot be queried"),
         (lambda sink: open_comparison(sink, LANE), "cannot be compared"),
-        (lambda sink: swap_tables(sink, LANE, LANE, None), "cannot swap"),
+        (lambda sink: swap_in_sink(sink, LANE, LANE, None), "cannot swap"),
     ],
 )
 def test_a_feature_that_a_sink_lacks_is_named(use, said):
