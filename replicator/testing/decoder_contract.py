@@ -125,8 +125,8 @@ class DecoderContract(Contract):
         for table, run in self.list_slices(decoder, self.samples()):
             positions = list(zip(*(run[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
             changes = decoder.decode(run, table)
-            came = list(zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True))
-            assert list(dict.fromkeys(came)) == positions
+            decoded_positions = list(zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True))
+            assert list(dict.fromkeys(decoded_positions)) == positions
 
     def test_keys_are_decoded_alone(self) -> None:
         """For a table with only its key columns, `decode` returns the same operations and keys, including old keys."""

@@ -181,9 +181,9 @@ def check_changes(changes: pa.Table, table: TableSpec, raw: pa.Table) -> None:
     """A valid changes frame of `table` with every record, in order."""
     assert changes.schema.equals(changes_schema(table))
     changes.validate(full=True)
-    came = zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
+    decoded_positions = zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
     sent = zip(*(raw[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
-    assert list(dict.fromkeys(came)) == list(sent), "records are missing, or out of order"
+    assert list(dict.fromkeys(decoded_positions)) == list(sent), "records are missing, or out of order"
     check_errors(changes[ERROR])
     good = changes.filter(changes[ERROR].is_null())
     assert set(pc.unique(good[OP]).to_pylist()) <= set(Op)
@@ -236,9 +236,9 @@ def get_code(error: str | None) -> str | None:
 def find_smallest(records: Sequence[Record], fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
     """Few records that still fail, with their values cut as far as possible."""
     end = time.monotonic() + PATIENCE
-    records = find_fewest(records, lambda some: time.monotonic() < end and fails(some))
+    records = find_fewest(records, lambda candidates: time.monotonic() < end and fails(candidates))
     for number in range(len(records)):
-        records = truncate_value(records, number, lambda some: time.monotonic() < end and fails(some))
+        records = truncate_value(records, number, lambda candidates: time.monotonic() < end and fails(candidates))
     return records
 
 

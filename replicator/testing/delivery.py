@@ -118,7 +118,7 @@ class DeliveryRun:
     def compare_with_model(self) -> Counter[Outcome]:
         """Assert that the target equals the model now; returns the outcomes."""
         return assert_rows(
-            self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted, came=self.arrived
+            self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted, arrivals=self.arrived
         )
 
     def deliver(self, delivery: BatchDelivery) -> None:
@@ -250,15 +250,15 @@ def assert_rows(
     end: int | None = None,
     *,
     wanted: ModelRowTransforms | None = None,
-    came: Sequence[Arrival] = (),
+    arrivals: Sequence[Arrival] = (),
 ) -> Counter[Outcome]:
     """Assert that the target equals the model after the events before `end`, in every column of every row. Returns
     the outcomes.
 
-    `wanted`: the row transforms of the plan, for the model. `came`: how the events arrived, if times matter.
+    `wanted`: the row transforms of the plan, for the model. `arrivals`: how the events arrived, if times matter.
     """
     table = history.table(end)
-    changes = list_arrivals(history, end, came)
+    changes = list_arrivals(history, end, arrivals)
     untracked = frozenset(plan.history.untracked) if plan.history else frozenset[str]()
     expected, outcomes = fold_changes(
         plan.policy,
@@ -269,7 +269,7 @@ def assert_rows(
         untracked=untracked,
         wanted=wanted,
         retention=plan.retention,
-        now=came[-1][0] if came else None,
+        now=arrivals[-1][0] if arrivals else None,
     )
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
     due, stored = to_canonical_rows(expected, columns), to_canonical_rows(target.rows(lane), columns)
@@ -278,14 +278,14 @@ def assert_rows(
     return outcomes
 
 
-def list_arrivals(history: History, end: int | None, came: Sequence[Arrival]) -> list[Change]:
+def list_arrivals(history: History, end: int | None, arrivals: Sequence[Arrival]) -> list[Change]:
     """The changes among the events before `end`, with their arrivals, if any."""
     events = history.events[:end]
-    if not came:
+    if not arrivals:
         return [e.change for e in events if e.change is not None]
     return [
         replace(e.change, arrived=at, truncated=truncated)
-        for e, (at, truncated) in zip(events, came, strict=True)
+        for e, (at, truncated) in zip(events, arrivals, strict=True)
         if e.change is not None
     ]
 

@@ -113,13 +113,13 @@ class EnginePartitions(EngineBase):
         def check(history: History) -> None:
             partitions = require_feature(self.new_engine().features.partitions, "the engine parts no frames")
             keys = history.table().keys
-            changes, some = self.read_changes(history), self.read_changes(history, len(history.events) // 2)
-            whole, part = (partitions.split(frame, keys, PARTITIONS) for frame in (changes, some))
+            changes, half = self.read_changes(history), self.read_changes(history, len(history.events) // 2)
+            whole, part = (partitions.split(frame, keys, PARTITIONS) for frame in (changes, half))
             assert len(whole) == len(part) == PARTITIONS
             homes = {key: i for i, rows in enumerate(whole) for key in _read_keys(rows, keys)}
             for i, rows in enumerate([*whole, *part]):
                 assert {homes[key] for key in _read_keys(rows, keys)} <= {i % PARTITIONS}
-            for frame, parts in ((changes, whole), (some, part)):
+            for frame, parts in ((changes, whole), (half, part)):
                 numbers = [homes[key] for key in _read_keys(frame, keys)]
                 for i, rows in enumerate(parts):
                     assert rows.equals(frame.filter(pa.array([number == i for number in numbers], pa.bool_())))
@@ -168,7 +168,7 @@ class EngineRowTransforms(EngineBase):
             codes = {Reject.parse(error).code for error in rejects[ERROR].to_pylist()}
             expected = {RejectCode.SEQUENCE} if case.row_transforms.sequence_by else set()
             asks = case.row_transforms.where is not None or any(
-                len(list_columns(made)) > 1 for made in list_expressions(case.row_transforms)
+                len(list_columns(expression)) > 1 for expression in list_expressions(case.row_transforms)
             )
             expected |= {RejectCode.INCOMPLETE} if asks and not expected else set()
             assert codes == expected, name
@@ -572,12 +572,12 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             since = {(*at, hashes.hash_key(key)): offsets[1] for key in keys[:2]} | {
                 ("other", 0, hashes.hash_key(keys[2])): 0
             }
-            free, held = engine.frames.split_blocked(self.to_frame(raw), since, "HELD: why", hashes)
+            free, blocked = engine.frames.split_blocked(self.to_frame(raw), since, "HELD: why", hashes)
             assert self.to_arrow(free)["offset"].to_pylist() == [offsets[n] for n in (0, 2, 5)]
-            rejects = [(r.offset, r.key, r.error) for r in engine.frames.rejected(held, [])]
+            rejects = [(r.offset, r.key, r.error) for r in engine.frames.rejected(blocked, [])]
             assert rejects == [(offsets[n], keys[n], "HELD: why") for n in (1, 3, 4)]
-        free, held = engine.frames.split_blocked(self.to_frame(raw), {}, "HELD: why")
-        assert (engine.frames.count(free), engine.frames.count(held)) == (6, 0)
+        free, blocked = engine.frames.split_blocked(self.to_frame(raw), {}, "HELD: why")
+        assert (engine.frames.count(free), engine.frames.count(blocked)) == (6, 0)
 
     def test_rejected_brings_the_record_back(self) -> None:
         """Rejected rows of any frame have the bytes of their record, one item per record."""

@@ -263,13 +263,13 @@ class EventLanesHistories(EventLanesBase):
             fixture.apply_write(sink, outbox.make_write(engine, 0, 0))
             failures: list[BaseException] = []
 
-            def emit(store: EventStore, who: int) -> None:
+            def emit(store: EventStore, program: int) -> None:
                 for number in range(count):
-                    own = make_sample_event(number, f"A{number % 2}", event_id=f"program-{who}-{number}")
+                    own = make_sample_event(number, f"A{number % 2}", event_id=f"program-{program}-{number}")
                     several = [own, make_sample_event(0, "A0", event_id=f"{shared}{number}")] if number % 4 == 0 else [own]
                     retry_until_done(lambda several=several: store.append(several))  # type: ignore[misc]
 
-            threads = [_start_thread(failures, emit, store, who) for who, store in enumerate(stores)]
+            threads = [_start_thread(failures, emit, store, program) for program, store in enumerate(stores)]
             for start in range(0, count, 2):
                 write = outbox.make_write(engine, max(0, start - 1), min(count, start + 2))
                 retry_until_done(lambda write=write: fixture.apply_write(sink, write))  # type: ignore[misc]
@@ -278,7 +278,7 @@ class EventLanesHistories(EventLanesBase):
             assert not failures, failures
             events = fixture.store().read("order")
             refuse_gaps(events)
-            programs = {f"program-{who}-{number}" for who in range(2) for number in range(count)}
+            programs = {f"program-{program}-{number}" for program in range(2) for number in range(count)}
             assert {e.event_id for e in events} == {one.id for one in sent} | programs
 
     def test_any_history_ends_as_a_list_would(self) -> None:

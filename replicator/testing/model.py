@@ -167,7 +167,7 @@ class Scd1:
     def pass_time(self, now: datetime) -> None:
         """A record arrived at `now`, with or without a change: purge the tombstones that are too old by then."""
         if self.retention is not None:
-            self._purge_all([gone for came, gone in self.gone if came <= now - self.retention])
+            self._purge_all([deleted for deleted_at, deleted in self.gone if deleted_at <= now - self.retention])
 
     def _purge(self, change: Change) -> None:
         """Purge tombstones that are too old when the change arrives, and note the arrival time of a delete."""

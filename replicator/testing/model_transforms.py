@@ -70,8 +70,8 @@ class ModelColumnTransforms:
         """The remaining source columns, with their new names."""
         return tuple(self.names.get(name, name) for name in names if name not in self.dropped)
 
-    def transform_change(self, change: Change, keys: tuple[str, ...], came: Change | None = None) -> Change | None:
-        """The change for the policy; None if it is rejected. `keys`: their names in the source. `came`: the change
+    def transform_change(self, change: Change, keys: tuple[str, ...], previous: Change | None = None) -> Change | None:
+        """The change for the policy; None if it is rejected. `keys`: their names in the source. `previous`: the change
         with the dropped columns."""
         image, unchanged = {}, {self.names.get(n, n) for n in change.unsent if n not in self.dropped}
         for name, value in change.image.items():
@@ -91,14 +91,14 @@ class ModelColumnTransforms:
                     return None
                 image[name] = None
         for name, computing in self.computed.items() if change.op != "t" else ():
-            computed = None if change.op == "d" else self._compute(came or change, computing, keys)
+            computed = None if change.op == "d" else self._compute(previous or change, computing, keys)
             if computed is NoValue.NOTHING:
                 return None
             image[name] = None if computed is NoValue.UNSENT else computed
             unchanged |= {name} if computed is NoValue.UNSENT else set()
         old = change.moved_from and tuple(map(self._transform_value, keys, change.moved_from))
-        made = frozenset({*self.added, *self.computed})
-        return replace(change, image=image, unsent=frozenset(unchanged), moved_from=old, computed=made)
+        computed_names = frozenset({*self.added, *self.computed})
+        return replace(change, image=image, unsent=frozenset(unchanged), moved_from=old, computed=computed_names)
 
     def _compute(self, original: Change, computing: ModelComputedColumn, keys: tuple[str, ...]) -> Any:
         lacking, of_keys = computing.inputs & original.unsent, computing.inputs & set(keys)
@@ -203,12 +203,12 @@ class TransformingPolicy:
             ignore_null=self.wanted.ignore_null,
             at=sequence[0] if sequence else None,
         )
-        made = (
+        transformed = (
             shaped
             if self.wanted.column_transforms is None
             else self.wanted.column_transforms.transform_change(shaped, self.keys, change)
         )
-        return Outcome.REJECTED if made is None else self.policy.apply_change(made)
+        return Outcome.REJECTED if transformed is None else self.policy.apply_change(transformed)
 
     def _find_operation(self, change: Change) -> str:
         for op, condition in (("t", self.wanted.truncates), ("d", self.wanted.deletes)):

@@ -106,9 +106,9 @@ class PlainTarget:
         """Remove tombstones at or below that sequence."""
         self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > high}
 
-    def purge_rows(self, plan: ApplyPlan, gone: DeleteHorizon) -> None:
+    def purge_rows(self, plan: ApplyPlan, horizon: DeleteHorizon) -> None:
         """Remove marked rows whose delete or truncate is purged."""
-        self.rows = [row for row in self.rows if not (row[CDC_DELETED] and _is_purged(plan, row, gone))]
+        self.rows = [row for row in self.rows if not (row[CDC_DELETED] and _is_purged(plan, row, horizon))]
 
     def find(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
         """The first row with these values."""
@@ -133,13 +133,13 @@ APPLIED, DUPLICATE, SUPERSEDED = Verdict("applied"), Verdict("duplicate"), Verdi
 
 def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], related: PlainTarget) -> Verdict:
     """Apply one folded row to `target`. `related`: the target before the first row of the write."""
-    marks, came = _make_delete_flags(folded) if plan.soft_deletes else {}, folded
+    marks, folded_change = _make_delete_flags(folded) if plan.soft_deletes else {}, folded
     if KEEP_EXISTING in (folded[UNCHANGED] or ()):
         folded = {**folded, UNCHANGED: None}
     row = to_row(plan, folded) | marks
     if folded[OP] == Op.TRUNCATE and plan.truncates:
         return _truncate_rows(plan, target, row)
-    verdict = _check_other_row(plan, came, related) or _check_stale(plan, target, row, related)
+    verdict = _check_other_row(plan, folded_change, related) or _check_stale(plan, target, row, related)
     if verdict is not None:
         return verdict
     if related.late is not None and _is_late(plan, row, related, related.late[0]):
@@ -191,14 +191,14 @@ def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
     """The row of the rows frame: `_op` and the columns of `plan.target`, without the time of applying."""
     count = plan.table.sequence
     stored = zip(cdc_sequence_columns(count), sequence_columns(count), strict=True)
-    made = {
+    bookkeeping = {
         CDC_OP: folded[OP],
         CDC_TS: folded["_ts"],
         EVENT_ID: f"{folded[TOPIC]}-{folded[PARTITION]}-{folded[OFFSET]}",
         CDC_UNSENT: folded[UNCHANGED],
-        **{there: folded[here] for there, here in stored},
+        **{target_name: folded[frame_name] for target_name, frame_name in stored},
     }
-    return {OP: folded[OP]} | {c.name: made.get(c.name, folded.get(c.name)) for c in plan.target}
+    return {OP: folded[OP]} | {c.name: bookkeeping.get(c.name, folded.get(c.name)) for c in plan.target}
 
 
 def _make_delete_flags(folded: Mapping[str, Any]) -> Row:

@@ -249,10 +249,10 @@ class SinkPositions(SinkBase):
         with self.target() as target:
             sink = target.open()
             first = self.write(history, 0, 1)
-            met = [p for p, end in first.span.end.items() if first.span.start[p] < end]
-            self.apply_write(sink, replace(first, span=first.span.only(met)))
+            written_partitions = [p for p, end in first.span.end.items() if first.span.start[p] < end]
+            self.apply_write(sink, replace(first, span=first.span.only(written_partitions)))
             rest = self.write(history, 1, 5)
-            assert len([p for p in rest.span.end if p not in met]) == 2
+            assert len([p for p in rest.span.end if p not in written_partitions]) == 2
             self.apply_write(sink, rest)
             self.assert_holds(target, history, rest)
             sink.close()

@@ -199,8 +199,8 @@ class SinkContract(
         for batches in (0, 9):
             history = History(shape, (*begun, *rest), (one,) * batches)
             with self.target() as target:
-                whose = self.new_engine(), target, history, "scd1"
-                delivering = DeliveryRun(*whose, to_frame=self.to_frame, to_arrow=self.to_arrow)
+                run_arguments = self.new_engine(), target, history, "scd1"
+                delivering = DeliveryRun(*run_arguments, to_frame=self.to_frame, to_arrow=self.to_arrow)
                 delivering.run()
                 assert_equals_model(delivering)
 

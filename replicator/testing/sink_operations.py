@@ -233,14 +233,14 @@ class SinkErasure(SinkBase):
         with self.target() as target:
             first, second, lane = target.open(), target.open(), make_lane("scd1")
             compact, vacuum = second.features.compact, second.features.vacuum
-            there: list[Callable[[], object]] = [] if compact is None else [partial(compact, lane)]
-            there += [] if vacuum is None else [partial(vacuum, lane, None, dry_run=False)]
-            require(bool(there), "the sink neither compacts nor vacuums")
-            assert [act() for act in there] == [None] * len(there)
+            upkeep: list[Callable[[], object]] = [] if compact is None else [partial(compact, lane)]
+            upkeep += [] if vacuum is None else [partial(vacuum, lane, None, dry_run=False)]
+            require(bool(upkeep), "the sink neither compacts nor vacuums")
+            assert [act() for act in upkeep] == [None] * len(upkeep)
             for number in range(3):
                 self._apply_erased(first, lane, NO_ROW_TRANSFORMS, number, ("c", number, number + 1))
             state = first.state(lane)
-            assert None not in [act() for act in there]
+            assert None not in [act() for act in upkeep]
             assert (first.state(lane), second.state(lane)) == (state, state)
             self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 3, ("d", 0, 9))
             assert {row["k1"] for row in target.rows(lane)} == {1, 2}

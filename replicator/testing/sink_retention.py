@@ -515,10 +515,10 @@ class SinkSoftDeletes(SinkBase):
         require(self.features().retention, "the sink remembers deletes for ever")
         with self.target() as target:
             lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True), RETENTION)
-            for hour, changes, there in AGEING_STEPS:
+            for hour, changes, expected_rows in AGEING_STEPS:
                 lines.at = make_time(hour)
                 lines.send(changes)
-                assert lines.by_id("_cdc_deleted") == there, f"hour {hour}"
+                assert lines.by_id("_cdc_deleted") == expected_rows, f"hour {hour}"
             lines.sink.close()
             late = sorted(row[OFFSET] - FIRST_OFFSET for row in lines.rejects)
             assert late == LATE_DELETES, late
@@ -535,10 +535,10 @@ class SinkSoftDeletes(SinkBase):
         ]
         with self.target() as target:
             lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True), RETENTION)
-            for hour, change, there in story:
+            for hour, change, expected_rows in story:
                 lines.at = make_time(hour)
                 lines.send([change])
-                assert lines.by_id("_cdc_deleted") == there, f"hour {hour}"
+                assert lines.by_id("_cdc_deleted") == expected_rows, f"hour {hour}"
             lines.sink.close()
 
     def test_deleted_rows_stay_without_a_retention(self) -> None:

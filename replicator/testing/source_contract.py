@@ -195,14 +195,18 @@ class SourceContract(Contract):
     def test_bounded_read(self) -> None:
         """`read` returns exactly [start, until) of the partitions in `until`, and nothing if that is empty."""
         with self.open_stream() as (stream, source):
-            some, offsets = next((p, offsets) for p, offsets in self.list_offsets(stream, 20).items() if len(offsets) >= 3)
-            bounds = [*offsets, self.make_whole_span(stream, 20).end[some]]
+            partition, offsets = next(
+                (p, offsets) for p, offsets in self.list_offsets(stream, 20).items() if len(offsets) >= 3
+            )
+            bounds = [*offsets, self.make_whole_span(stream, 20).end[partition]]
             for start, until in ((0, 2), (1, len(offsets)), (2, 2)):
-                reader = BatchRecorder(self.to_arrow, {some: bounds[start]})
-                source.read(Position({some: bounds[start]}), Position({some: bounds[until]}), reader, threading.Event())
-                assert reader.offsets().get(some.partition, []) == offsets[start:until]
-                assert set(reader.offsets()) <= {some.partition}
-                assert reader.position[some] == bounds[until]
+                reader = BatchRecorder(self.to_arrow, {partition: bounds[start]})
+                source.read(
+                    Position({partition: bounds[start]}), Position({partition: bounds[until]}), reader, threading.Event()
+                )
+                assert reader.offsets().get(partition.partition, []) == offsets[start:until]
+                assert set(reader.offsets()) <= {partition.partition}
+                assert reader.position[partition] == bounds[until]
 
     def test_read_within_run(self) -> None:
         """`read` may be called within `apply_batch` of `run`, and does not disturb it."""
@@ -247,12 +251,12 @@ class SourceContract(Contract):
             reader = self.read_once(source)
             good = Position(reader.position)
             assert not source.losses(good, reader.identity)
-            some = next(iter(good))
-            gone = TopicPartition(stream.topic, 99)
+            existing = next(iter(good))
+            unknown = TopicPartition(stream.topic, 99)
             losses: Mapping[TopicPartition, str] = source.losses(
-                Position({**good, some: good[some] + 5, gone: 1}), reader.identity
+                Position({**good, existing: good[existing] + 5, unknown: 1}), reader.identity
             )
-            assert set(losses) == {some, gone}
+            assert set(losses) == {existing, unknown}
             assert all(sentence.strip() for sentence in losses.values())
 
     def test_end(self) -> None:

@@ -21,8 +21,8 @@ def find_config_file() -> Path:
     named = os.environ.get("REPLICATOR_CONFIG")
     if named:
         return Path(named)
-    here = Path.cwd()
-    return next((folder / DEFAULT for folder in (here, *here.parents) if (folder / DEFAULT).is_file()), DEFAULT)
+    folder = Path.cwd()
+    return next((one / DEFAULT for one in (folder, *folder.parents) if (one / DEFAULT).is_file()), DEFAULT)
 
 
 def list_plugins() -> Plugins:
