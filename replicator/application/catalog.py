@@ -65,38 +65,38 @@ class Catalog(Generic[F]):
         self._unions: dict[str, list[TableSpec]] = {}
         self._plans: dict[str, tuple[TableSpec, TargetColumns, ApplyPlan]] = {}
 
-    def learn_schema(self, run: RecordSlice[F]) -> TableSpec:
+    def learn_schema(self, slice_: RecordSlice[F]) -> TableSpec:
         """The table as the fingerprint of these records describes it; learned at the first call and kept.
 
         UnusableTable if it cannot be replicated. Retryable if a service that describes it does not answer.
         """
-        schemas = self._learnt.setdefault(run.table, {})
-        if run.fingerprint in schemas:
-            return schemas[run.fingerprint]
+        schemas = self._learnt.setdefault(slice_.table, {})
+        if slice_.fingerprint in schemas:
+            return schemas[slice_.fingerprint]
         try:
-            learnt = self._learn(run)
+            learnt = self._learn(slice_)
         except Retryable:
             raise  # The service that describes the schema does not answer.
         except Exception as error:
             raise UnusableTable(error) from error
-        schemas = self._learnt[run.table]
-        schemas[run.fingerprint] = learnt
+        schemas = self._learnt[slice_.table]
+        schemas[slice_.fingerprint] = learnt
         if len(schemas) > MAX_SCHEMAS:
             schemas.pop(next(iter(schemas)))
         return learnt
 
-    def find_unknown_mask(self, run: RecordSlice[F]) -> UnknownMask | None:
+    def find_unknown_mask(self, slice_: RecordSlice[F]) -> UnknownMask | None:
         """The masked column that neither these records nor earlier ones of the table have; None if there is none.
 
         None too if records do not list their columns and none are declared.
         """
-        rules = self._rules_for(run.table)
+        rules = self._rules_for(slice_.table)
         if rules is None or not rules.masks:
             return None
         try:
-            self.learn_schema(run)
+            self.learn_schema(slice_)
         except UnusableTable as error:
-            union = self.get_union(run.table)
+            union = self.get_union(slice_.table)
             if isinstance(error.cause, UnknownMask) and (union is None or error.cause.column not in union.column_names):
                 return error.cause
         return None
@@ -128,9 +128,9 @@ class Catalog(Generic[F]):
             self._plans[lane.id] = planned
         return planned[2]
 
-    def _learn(self, run: RecordSlice[F]) -> TableSpec:
-        sample = self._frames.sample(run.frame)
-        learnt = self._apply_keys(self._decoder.learn(sample, run.table, run.fingerprint))
+    def _learn(self, slice_: RecordSlice[F]) -> TableSpec:
+        sample = self._frames.sample(slice_.frame)
+        learnt = self._apply_keys(self._decoder.learn(sample, slice_.table, slice_.fingerprint))
         refuse_frame_names(learnt)
         self._unite(learnt)
         return learnt

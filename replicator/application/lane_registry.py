@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, Generic
@@ -501,14 +501,6 @@ def _make_superseded_error(lane: Lane) -> EnvironmentProblem:
         f"Another command for lane {lane.id} replaced this one.",
         next_step="See `replicator status`, then repeat the command.",
     )
-
-
-def find_highest(positions: Iterable[Position]) -> Position:
-    """Per partition the highest offset of all `positions`."""
-    out = Position()
-    for position in positions:
-        out = out.advanced_to(position)
-    return out
 
 
 # Records that a reload would miss, since the source no longer has them. A reload is refused until that is accepted.

@@ -13,6 +13,11 @@ from replicator.domain.position import Position
 from replicator.local_files import FileLock, FileLocked, make_folder, replace_file
 from replicator.ports.stores import RegisterEntry
 
+REGISTER_FOLDER = "sources"
+"""The folder of a pipeline's register: the topics, keys and start positions of its sources."""
+REBUILDS_FOLDER = "replays"
+"""The folder with a state folder for each rebuild, by the id of its lane."""
+
 # The instance lock: one running instance per pipeline and state folder.
 
 

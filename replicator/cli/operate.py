@@ -366,7 +366,7 @@ def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
     components = session.components
     lanes = tuple(one for one in components.resolve_lanes(table) if rebuild.can_rebuild(components, one))
     if lane is not None or not lanes:
-        lanes = (rebuild.find_lane(components, table, lane),)
+        lanes = (rebuild.find_rebuildable_lane(components, table, lane),)
     if any(one.refused for one in lanes):
         raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the other lanes with `--lane`.")
     checkpoints = [checkpoint.take_checkpoint(components, one, session.print_note) for one in lanes]

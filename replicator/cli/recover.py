@@ -346,7 +346,7 @@ def replay(
     from replicator.ports.components import RebuildRequest
 
     table = find_source_table(session.components, table)
-    target_lane = rebuild.find_lane(session.components, table, lane)
+    target_lane = rebuild.find_rebuildable_lane(session.components, table, lane)
     period = {"since": since, "until": until}
     times: dict[str, Any] = {name: time.isoformat() for name, time in period.items() if time is not None}
     if dry_run:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 
@@ -76,6 +77,11 @@ class Position(Mapping[TopicPartition, int]):
             for partition, offset in position.items():
                 out[partition] = min(offset, out.get(partition, offset))
         return cls(out)
+
+    @classmethod
+    def highest(cls, positions: Iterable[Position]) -> Position:
+        """Per partition the highest offset in any of `positions`."""
+        return reduce(Position.advanced_to, positions, cls())
 
 
 LAST_OFFSET = (1 << 63) - 1

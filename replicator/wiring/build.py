@@ -18,7 +18,7 @@ from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.state_folder import FileRegister
+from replicator.application.state_folder import REGISTER_FOLDER, FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.domain.patterns import matches
 from replicator.domain.plain_values import format_count
@@ -147,9 +147,6 @@ def build_batch_options(loaded: Loaded, sinks: int | None = None, *, is_whole: b
     queue_bytes = adapters.compute_gathering_bytes(loaded, options.hold_bytes, sinks)
     options = replace(options, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
     return replace(options, handover_bytes=queue_bytes, gather=GATHER_SECONDS)
-
-
-REGISTER_FOLDER = "sources"
 
 
 def get_register_folder(loaded: Loaded) -> Path:

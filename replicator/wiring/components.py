@@ -13,7 +13,7 @@ from urllib.parse import quote
 from dependency_injector import providers
 
 from replicator.application.operations.read_side import ConfiguredTargets
-from replicator.application.state_folder import FileRegister
+from replicator.application.state_folder import REBUILDS_FOLDER, FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import CheckpointSchedule
 from replicator.domain.expr import Expr
@@ -87,7 +87,7 @@ class ConfiguredComponents:
     def use_log(
         self, request: RebuildRequest, topics: Collection[str] = (), *, is_plain: bool = False
     ) -> ConfiguredComponents:
-        folder = self.folder / "replays" / quote(request.id, safe="")
+        folder = self.folder / REBUILDS_FOLDER / quote(request.id, safe="")
         apart = folder / "rejected" if request.apart else self._workspace.dead_letters
         workspace = replace(self._workspace, folder=folder / self.pipeline, dead_letters=apart)
         records = event_logs.open_log_records(self.loaded, request, topics, self.engine)

@@ -20,7 +20,7 @@ from replicator.application.operations.status import StatusReporter
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.rejects import KeyFile, Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.state_folder import FileRegister, InstanceLock
+from replicator.application.state_folder import REGISTER_FOLDER, FileRegister, InstanceLock
 from replicator.application.supervisor import Supervisor
 from replicator.domain.errors import ExitCode, Fatal, Fenced
 from replicator.ports.engine import Engine
@@ -63,7 +63,7 @@ class Workspace:
     @property
     def register_folder(self) -> Path:
         """The folder with what the pipeline has read so far."""
-        return self.folder / build.REGISTER_FOLDER
+        return self.folder / REGISTER_FOLDER
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.reads import TargetVersions
 from replicator.ports.sink import Sink
 
-from .checkpoint import AS_OF_FOLDER, copy_newest, list_topics, prepare_lake, refuse_incomplete, refuse_truncated
+from .checkpoint import AS_OF_TARGET, copy_newest, list_topics, prepare_lake, refuse_incomplete, refuse_truncated
 
 AsOfValue = datetime | Position
 """A time at the source, or a position: the records below it."""
@@ -136,7 +136,7 @@ def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
         raise InvalidReadQuery(f"the event log ends before that offset of {beyond[0]}", next_step=f"It ends at {last}.")
 
 
-ReadTarget = Callable[[Sink[Any], str], pa.Table]
+ReadTable = Callable[[Sink[Any], str], pa.Table]
 """Reads a table of a sink."""
 HISTORY_STEP = "`replicator history` shows the known changes of a row. If the target has versions, query one (`--version`)"
 
@@ -145,7 +145,7 @@ def read_rows_as_of(
     components: Components,
     lane: Lane,
     at: AsOf,
-    read: ReadTarget,
+    read: ReadTable,
     seconds: float | None = None,
     *,
     tell: Callable[[str], None] = lambda _: None,
@@ -173,12 +173,12 @@ def read_rows_as_of(
         with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):
             lake.catch_up(stop, in_batches=True)
         with closing(lake.open_sink(lane.sink)) as sink:
-            if AS_OF_FOLDER not in get_reader(sink).tables():
+            if AS_OF_TARGET not in get_reader(sink).tables():
                 raise Fatal(
                     f"the event log of {lane.table} has no changes up to {at}",
                     next_step="Query a later time. `replicator history` shows when a row first appeared.",
                 )
-            return read(sink, AS_OF_FOLDER).replace_schema_metadata(None)
+            return read(sink, AS_OF_TARGET).replace_schema_metadata(None)
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def stop_after(seconds: float | None, stop: threading.Event, doing: str) -> Iter
         )
 
 
-def find_lane(components: Components, sink: str, into: str) -> Lane:
+def find_lane_of_target(components: Components, sink: str, into: str) -> Lane:
     """The lane that writes the target `into`. ConfigProblem if the config has none."""
     for lane in list_lanes(components):
         if lane.table and lane.id == f"{sink}.{into}":

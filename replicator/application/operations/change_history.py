@@ -75,13 +75,13 @@ class ChangeLogReader:
 
         def batch(one: Batch[pa.Table]) -> None:
             nonlocal records, changes, rejected
-            for run in self._engine.route(one.frame, self.decoder).slices:
-                if run.table == table:
-                    topics.update(run.frame["topic"].unique().to_pylist())
-                    schema = self._find_schema(run)
-                    good, bad = self._engine.decode(run, self.decoder, schema)
+            for slice_ in self._engine.route(one.frame, self.decoder).slices:
+                if slice_.table == table:
+                    topics.update(slice_.frame["topic"].unique().to_pylist())
+                    schema = self._find_schema(slice_)
+                    good, bad = self._engine.decode(slice_, self.decoder, schema)
                     changes, rejected = changes + good.num_rows, rejected + bad.num_rows
-                    handle(good, schema, run.frame)
+                    handle(good, schema, slice_.frame)
             if (records + one.records) // REPORT_EVERY > records // REPORT_EVERY:
                 report(f"{format_count(records + one.records, 'record')} read, {format_count(changes, 'change')} of {table}")
             records += one.records
@@ -92,9 +92,9 @@ class ChangeLogReader:
         missing = removed.only(partition for partition in removed if partition.topic in topics or not topics)
         return ChangeLogResult(records, changes, rejected, self._catalog.get_union(table), missing)
 
-    def _find_schema(self, run: RecordSlice[pa.Table]) -> TableSpec:
+    def _find_schema(self, slice_: RecordSlice[pa.Table]) -> TableSpec:
         try:
-            return self._catalog.learn_schema(run)
+            return self._catalog.learn_schema(slice_)
         except UnusableTable as error:
             raise error.cause if isinstance(error.cause, Fatal) else Fatal(str(error.cause)) from error
 

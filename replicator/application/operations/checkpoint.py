@@ -17,7 +17,7 @@ from urllib.parse import quote
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.lane_schema import find_plan
 from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
-from replicator.application.state_folder import FileRegister, InstanceLock
+from replicator.application.state_folder import REBUILDS_FOLDER, REGISTER_FOLDER, FileRegister, InstanceLock
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced, RejectCode
 from replicator.domain.event_log import Checkpoint, LogCut, find_newest_usable
 from replicator.domain.policy.plan import LaneState
@@ -34,7 +34,7 @@ from replicator.ports.stores import (
 )
 
 from .drop import drop_lane
-from .rebuild import BEGIN_FILE, get_rebuild_folder, make_rebuild_lane, prepare_rebuild
+from .rebuild import CHECKPOINT_COPY_FOLDER, get_rebuild_folder, make_rebuild_lane, prepare_rebuild
 
 # The checkpoints of one lane on disk: one folder each, valid once it has its final name.
 
@@ -232,7 +232,7 @@ def _copy_or_link(source: str, target: str) -> None:
 
 
 CHECKPOINTS_FOLDER = Path("_replicator") / "snapshots"
-AS_OF_FOLDER = "then"
+AS_OF_TARGET = "then"
 """The name of the target in a temporary lake."""
 NO_CHECKPOINT_REASON = (
     "no snapshot has today's rules, ends at the requested time or earlier, and reaches the records that the log still has"
@@ -248,7 +248,7 @@ UseResult = TypeVar("UseResult")
 def open_target(lake: Components, lane: Lane) -> Iterator[tuple[Sink[Any], Lane]]:
     """The sink with the target of a `prepare_lake` pipeline, and its lane."""
     with closing(lake.open_sink(lane.sink)) as sink:
-        yield sink, make_rebuild_lane(lane, AS_OF_FOLDER)
+        yield sink, make_rebuild_lane(lane, AS_OF_TARGET)
 
 
 def find_store(components: Components, lane: Lane) -> CheckpointStore | None:
@@ -338,7 +338,7 @@ def prepare_lake(
     """
     below = until.end.to_json() if isinstance(until, LogCut) else None
     time = until.isoformat() if isinstance(until, datetime) else None
-    request = RebuildRequest(lane, AS_OF_FOLDER, until=time, below=below)
+    request = RebuildRequest(lane, AS_OF_TARGET, until=time, below=below)
     topics, lake = list_topics(components, lane, base), components.use_lake(lane.sink, folder)
     return prepare_rebuild(lake, request, topics, from_scratch=base is not None, is_plain=True)
 
@@ -496,7 +496,7 @@ def prepare_restored_rebuild(components: Components, request: RebuildRequest, re
         refuse_incomplete_rebuild(components, request)
     find = partial(find_checkpoint, components, request, report)
     rebuild = use_checkpoint(find, partial(_restore, components, request, report)) or prepare_rebuild(components, request)
-    copy = get_rebuild_folder(components, request.id) / BEGIN_FILE
+    copy = get_rebuild_folder(components, request.id) / CHECKPOINT_COPY_FOLDER
     shutil.rmtree(copy, ignore_errors=True)  # A killed rebuild may have left one, too.
     return rebuild
 
@@ -508,7 +508,7 @@ def _restore(components: Components, request: RebuildRequest, report: ShowLine, 
     a target, if the checkpoint was removed meanwhile.
     """
     rebuild = prepare_rebuild(components, request, list_topics(components, request.lane, snapshot))
-    folder = get_rebuild_folder(components, request.id) / BEGIN_FILE
+    folder = get_rebuild_folder(components, request.id) / CHECKPOINT_COPY_FOLDER
     cast(CheckpointStore, find_store(components, request.lane)).copy_checkpoint(snapshot, folder)
     try:
         _restore_state(components, rebuild, request, folder)
@@ -565,7 +565,7 @@ def _find_rebuild_start(components: Components, request: RebuildRequest) -> Posi
     snapshot = find_checkpoint(components, request)
     if snapshot is not None:
         return snapshot.begun
-    register = FileRegister(get_rebuild_folder(components, request.id) / components.pipeline / "sources")
+    register = FileRegister(get_rebuild_folder(components, request.id) / components.pipeline / REGISTER_FOLDER)
     return register.load(request.lane.source).beginnings.get(request.id, Position())
 
 
@@ -582,7 +582,7 @@ def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Sink[Any
 def _restore_state(components: Components, rebuild: Components, request: RebuildRequest, folder: Path) -> None:
     """Rows and state are written last, so after a kill this is either repeated or complete."""
     rebuilt = make_rebuild_lane(request.lane, request.into)
-    origin = make_rebuild_lane(rebuilt, AS_OF_FOLDER)
+    origin = make_rebuild_lane(rebuilt, AS_OF_TARGET)
     with closing(components.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as checkpoint_sink:
         plan = find_plan(rebuilt, read_schema_versions(checkpoint_sink, origin))
         if plan is None:
@@ -599,7 +599,7 @@ def _copy_register(components: Components, rebuild: Components, source: tuple[Pa
     """Copy the register entry of the run that made the checkpoint."""
     folder, origin = source
     pipeline = components.pipeline
-    registers = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
+    registers = folder / "state" / pipeline / REBUILDS_FOLDER / quote(origin.id, safe="") / pipeline / REGISTER_FOLDER
     entry = FileRegister(registers).load(rebuilt.source)
     beginnings = {rebuilt.id: entry.beginnings.get(origin.id, Position())}
     rebuild.register.save(rebuilt.source, replace(entry, beginnings=beginnings))

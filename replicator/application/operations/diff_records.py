@@ -100,8 +100,8 @@ class TableRecords:
 
             for partition in partitions:
                 source.read(first.only([partition]), end.only([partition]), read_batch, stop)
-            runs = [run for frame in frames for run in self._engine.route(frame, self._decoder).slices]
-            self._has_own_records[topic] = any(run.table == self._table for run in runs)
+            slices = [slice_ for frame in frames for slice_ in self._engine.route(frame, self._decoder).slices]
+            self._has_own_records[topic] = any(slice_.table == self._table for slice_ in slices)
         return self._has_own_records[topic]
 
     def read_tail(self, source: Source[pa.Table], start: Position, end: Position, file: Path) -> ChangeTail:
@@ -137,12 +137,12 @@ class TableRecords:
 
     def _decode(self, raw: pa.Table) -> Iterable[tuple[pa.Table, pa.Table]]:
         """The records of the table, and their changes: key, old key, operation and position."""
-        for run in self._engine.route(raw, self._decoder).slices:
-            if run.table == self._table:
-                schema = self._catalog.learn_schema(run)
-                changes, rejects = self._engine.decode(run, self._decoder, schema)
+        for slice_ in self._engine.route(raw, self._decoder).slices:
+            if slice_.table == self._table:
+                schema = self._catalog.learn_schema(slice_)
+                changes, rejects = self._engine.decode(slice_, self._decoder, schema)
                 names = [*schema.keys, *CHANGE_COLUMNS]
-                yield run.frame, pa.concat_tables([changes.select(names), rejects.select(names)])
+                yield slice_.frame, pa.concat_tables([changes.select(names), rejects.select(names)])
 
 
 def _locate_keys(changes: pa.Table) -> Iterator[tuple[RecordPosition, str]]:

@@ -45,10 +45,17 @@ from replicator.ports.stores import (
 )
 
 from .change_history import parse_key
-from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER, STORES_NONE, CheckpointStore
+from .checkpoint import AS_OF_TARGET, CHECKPOINTS_FOLDER, STORES_NONE, CheckpointStore
 from .dead_letters import to_raw_frame
 from .diff_runs import remove_unfinished
-from .rebuild import BEGIN_FILE, SPILL_FOLDER, can_rebuild, list_rebuild_folders, list_rebuilds, make_rebuild_lane
+from .rebuild import (
+    CHECKPOINT_COPY_FOLDER,
+    SPILL_FOLDER,
+    can_rebuild,
+    list_rebuild_folders,
+    list_rebuilds,
+    make_rebuild_lane,
+)
 from .refresh import ProjectionRefresher, RefreshResult
 
 ListProjections = Callable[[], Sequence[Projection]]
@@ -147,7 +154,7 @@ def erase_row(
             remove_unfinished(components.folder, lane.id)
         for folder in list_rebuild_folders(components):
             # The checkpoint copy of a killed rebuild, which copies it again; its spill files, as it starts again.
-            shutil.rmtree(folder / BEGIN_FILE, ignore_errors=True)
+            shutil.rmtree(folder / CHECKPOINT_COPY_FOLDER, ignore_errors=True)
             if (spilled := folder / components.pipeline / SPILL_FOLDER).exists():
                 shutil.rmtree(spilled)
         logs = [
@@ -451,7 +458,7 @@ def make_checkpoint_erasure(lake: Sink[Any], lane: Lane) -> KeyErasure:
     """Erases keys from the copy of `lane` in a checkpoint. Its older versions are deleted at once, because nothing
     reads them."""
     erasure = require_feature(lake.features.erasure, STORES_NONE)
-    then = make_rebuild_lane(lane, AS_OF_FOLDER)  # The lane has another name here.
+    then = make_rebuild_lane(lane, AS_OF_TARGET)  # The lane has another name here.
     return KeyErasure(
         erase=lambda _, key: replace(erasure.erase(then, key), versions=erasure.end_versions(then)),
         end_versions=lambda _: erasure.end_versions(then),

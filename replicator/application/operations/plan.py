@@ -121,13 +121,13 @@ class LanePlanner(Generic[F]):
                     break
 
     def _learn_batch(self, batch: Batch[F]) -> None:
-        for run in self._engine.route(batch.frame, self._decoder).slices:
-            self._tables[run.table] = None
+        for slice_ in self._engine.route(batch.frame, self._decoder).slices:
+            self._tables[slice_.table] = None
             try:
-                self._catalog.learn_schema(run)
+                self._catalog.learn_schema(slice_)
             except UnusableTable as unusable:
                 if isinstance(unusable.cause, ReplicatorError):
-                    self._problems[run.table] = unusable.cause
+                    self._problems[slice_.table] = unusable.cause
 
     def _plan_table(self, name: str) -> Sequence[PlannedLane]:
         rules = self._rules_for(name)

@@ -42,7 +42,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.reads import Busy, Filter, NotFound, Page, PageRequest, ReadTarget, RowHistory
 from replicator.ports.sink import Sink
 
-from .as_of import AsOfValue, find_lane, find_version, read_rows_as_of, resolve_as_of, stop_after
+from .as_of import AsOfValue, find_lane_of_target, find_version, read_rows_as_of, resolve_as_of, stop_after
 from .change_history import ChangeLogReader, read_history
 
 # Reads targets by name, for the command line and for notebooks.
@@ -140,7 +140,7 @@ def _read_rows(
 
 
 def _find_event_log_lane(components: Components, target: tuple[str, str]) -> Lane:
-    lane = find_lane(components, *target)
+    lane = find_lane_of_target(components, *target)
     components.find_log(lane.table)
     return lane
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from replicator.application.lane_registry import is_target_taken, list_lanes
 from replicator.application.sink_features import get_reader
-from replicator.application.state_folder import FileRegister
+from replicator.application.state_folder import REBUILDS_FOLDER, REGISTER_FOLDER, FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.table import describe_target_problem
@@ -22,12 +22,12 @@ from replicator.ports.frames import Lane
 REQUEST_FILE = "asked.json"
 SPILL_FOLDER = "laid"
 """The folder in the state of a rebuild for spill files, until the one commit of a new target."""
-BEGIN_FILE = "begun"
+CHECKPOINT_COPY_FOLDER = "begun"
 """The folder of a checkpoint copy while its content is copied into a target."""
 LOCAL = "local"
 
 
-def find_lane(components: Components, table: str, lane: str | None) -> Lane:
+def find_rebuildable_lane(components: Components, table: str, lane: str | None) -> Lane:
     """The lane `lane` of a table (its source name), or the only one. ConfigProblem for none, and for several."""
     every = {one.id: one for one in components.resolve_lanes(table)}
     candidates = {name: one for name, one in every.items() if can_rebuild(components, one)}
@@ -77,7 +77,7 @@ def prepare_rebuild(
 
 def get_rebuild_folder(components: Components, lane: str) -> Path:
     """The state folder of a rebuild on this machine, by the id of its lane."""
-    return components.folder / "replays" / quote(lane, safe="")
+    return components.folder / REBUILDS_FOLDER / quote(lane, safe="")
 
 
 def list_rebuilds(components: Components, table: str, source: str) -> Iterator[Lane]:
@@ -98,12 +98,12 @@ def list_rebuilds(components: Components, table: str, source: str) -> Iterator[L
 def _is_of_other_table(components: Components, folder: Path, rebuilt: Lane) -> bool:
     """True if the rebuild in the folder has records of another table. Its request only names a lane, and lanes of two
     tables may have one id."""
-    return is_target_taken(rebuilt, FileRegister(folder / components.pipeline / "sources").load(rebuilt.source))
+    return is_target_taken(rebuilt, FileRegister(folder / components.pipeline / REGISTER_FOLDER).load(rebuilt.source))
 
 
 def list_rebuild_folders(components: Components) -> list[Path]:
     """The state folders of rebuilds on this machine."""
-    return sorted(file.parent for file in (components.folder / "replays").glob(f"*/{REQUEST_FILE}"))
+    return sorted(file.parent for file in (components.folder / REBUILDS_FOLDER).glob(f"*/{REQUEST_FILE}"))
 
 
 def _refuse_engine(components: Components, log: str) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.delivery.bounded_queue import WriteRequest
-from replicator.application.lane_registry import LaneRegistry, SourceContext, find_highest
+from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.options import Backoff
 from replicator.application.problem import Problem, Stopped, to_problem
@@ -232,7 +232,7 @@ class SourcePipeline(Generic[F]):
         self.registry.place_answered(self._runtime.options.state_patience)
         positions = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
-            begin = self._skip_snapshots(Position({**start, **find_highest(positions)}))
+            begin = self._skip_snapshots(Position({**start, **Position.highest(positions)}))
             return self._transactions.find_start(begin, start, self.context.source.end)
         self._transactions.find_start(start, start, self.context.source.end)
         return Position({**start, **Position.lowest([*positions, start]).only(start)})
@@ -319,7 +319,7 @@ class SourcePipeline(Generic[F]):
         minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
         """
         options = self._runtime.options
-        if not self._transactions.is_absent:  # A barrier counts no changes that are read before a lane has its position.
+        if self._transactions.is_active:  # A barrier counts no changes that are read before a lane has its position.
             self.registry.place_answered(options.state_patience)
         else:
             self.registry.place_answered(0 if self._unplaced else options.new_patience)
@@ -354,10 +354,10 @@ class SourcePipeline(Generic[F]):
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
         """Per table that at least one lane applies: its changes."""
-        if self._transactions.is_absent:
-            tables: Collection[str] = self.registry.list_affected_tables(batch.span)
+        if self._transactions.is_active:
+            tables: Collection[str] = self.registry.tables  # The transaction topic is one of each table.
         else:
-            tables = self.registry.tables  # The transaction topic is one of each table.
+            tables = self.registry.list_affected_tables(batch.span)
         by_table = {table: self._decode_table(table, routed, batch) for table in tables}
         return {table: slices for table, slices in by_table.items() if slices is not None}
 
@@ -498,7 +498,7 @@ class SourcePipeline(Generic[F]):
 
     def _release_complete_transactions(self) -> None:
         """Queue the changes that no longer wait for the rest of a transaction."""
-        if self._transactions.is_absent:
+        if not self._transactions.is_active:
             return
         self._transactions.advance(self._position or Position())
         while self._look_back():
@@ -562,7 +562,7 @@ class SourcePipeline(Generic[F]):
             has_room = self.context.workers[run.lane.sink].queue.has_room()
             if run.status is LaneStatus.RUNNING and buffer is not None and has_room:
                 empty = buffer.make_empty(self._catalog.get_union(run.lane.table))
-                if empty is None and self._transactions.is_absent:
+                if empty is None and not self._transactions.is_active:
                     self._advance_unplanned_lane(run)
                 identity = select_identities(self._identity, run.handed_over)
                 with self._mark_partial_batch():

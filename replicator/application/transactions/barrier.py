@@ -54,12 +54,12 @@ class TransactionStage(Generic[F]):
     """How a source's pipeline follows transactions. This one is for sources without `transactions`: nothing waits, and
     nothing is published. `TransactionBarrier` and `TransactionTracker` say what each method does for the others.
 
-    - `is_absent`: the stage does nothing.
+    - `is_active`: changes may have to wait.
     - `hold_from`: per partition the offset from which on changes are held back.
     - `end`: the end of the stream, as last read.
     """
 
-    is_absent = True
+    is_active = False
 
     def __init__(self) -> None:
         self.hold_from = self.end = Position()
@@ -116,7 +116,7 @@ class TransactionBarrier(TransactionStage[F]):
     rows, also contains the transaction up to which the lane is complete.
     """
 
-    is_absent = False
+    is_active = True
 
     def __init__(
         self,
