@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -191,7 +191,8 @@ def retry(session: CommandSession, **chosen: Any) -> int:
     result = {"replayed": done.applied, "rejected": done.rejected, "left": dict(done.untried)}
     report = f"{format_count(done.applied, 'record')} replayed, {done.rejected:,} rejected again (see `replicator dlq list`)"
     good = not done.rejected and not done.untried
-    session.emit(result, report, ok=good, text=lambda: echo("\n".join([*_describe_untried(done.untried), report])))
+    untried = [f"{event}: not retried, {why}" for event, why in done.untried.items()]
+    session.emit(result, report, ok=good, text=lambda: echo("\n".join([*untried, report])))
     return int(ExitCode.OK if good else ExitCode.RUNTIME)
 
 
@@ -205,10 +206,6 @@ def _is_configured(session: CommandSession, table: str) -> bool:
 def _get_on_reject(session: CommandSession, letter: DeadLetter) -> str:
     settings = session.loaded.settings
     return settings.on_reject if letter.stage == "route" else settings.get_on_reject(letter.table, letter.source)
-
-
-def _describe_untried(untried: Mapping[str, str]) -> list[str]:
-    return [f"{event}: not retried, {why}" for event, why in untried.items()]
 
 
 @command("purge", "replicator dlq purge --state replayed --older-than '30 days'")

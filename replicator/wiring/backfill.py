@@ -6,7 +6,6 @@ import hmac
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -143,14 +142,14 @@ def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
 def build_reader_options(loaded: Loaded, table: str, source: str) -> dict[str, Any]:
     """The options of an adapter that reads a whole table of the source's database."""
     settings: Any = loaded.settings.sources[source]
-    keys = next((lane.keys for lane in _list_lane_settings(loaded, table, source) if lane.keys), None)
+    keys = next((lane.keys for lane in loaded.settings.resolve_lanes(table, source) if lane.keys), None)
     options = to_plain_options(settings)
     return {
         **options["database"],
         "connect": options.get("connect"),
         "table": table,
         "keys": keys,
-        "state": str(_get_folder(loaded, source)),
+        "state": str(adapters.get_backfills_folder(loaded, source)),
         "plain_names": get_format(settings.format).has_plain_names,
         **_list_private_options(loaded, table, source),
     }
@@ -167,14 +166,6 @@ def _list_private_options(loaded: Loaded, table: str, source: str) -> dict[str, 
         for name, mask in sorted(masks.items())
     ]
     return {"private": adapters.build_unfiltered_decoder(loaded, source), "masked": tuple(masks), "masks": repr(rules)}
-
-
-def _list_lane_settings(loaded: Loaded, table: str, source: str) -> list[LaneSettings]:
-    return list(loaded.settings.resolve_lanes(table, source))
-
-
-def _get_folder(loaded: Loaded, source: str) -> Path:
-    return adapters.get_backfills_folder(loaded, source)
 
 
 def _refuse_taken_target(loaded: Loaded, lane: Lane) -> None:

@@ -246,7 +246,7 @@ ERROR = "error"
 
 def inspect_archive(path: Path, form: str, most: int) -> pa.Table:
     """The first `most` records (0: all) of the archive at `path`, with the columns of the format `form`."""
-    options = {"format": form, "path": str(path.absolute()), **_make_bounds(most)}
+    options = {"format": form, "path": str(path.absolute()), **({"batch_records": most} if most else {})}
     return _describe_records(
         load_adapter("replicator.sources", "archive")(options), adapters.build_plain_decoder(form), most
     )
@@ -275,10 +275,6 @@ def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa
     own = form in (None, settings.format)
     decoder = adapters.build_unfiltered_decoder(loaded, name) if own else adapters.build_plain_decoder(str(form))
     return _describe_records(adapters.build_source(loaded, name, engine), decoder, most)
-
-
-def _make_bounds(most: int) -> dict[str, Any]:
-    return {"batch_records": most} if most else {}
 
 
 def _describe_records(source: Source[pa.Table], decoder: Decoder, most: int) -> pa.Table:

@@ -117,8 +117,8 @@ class Row(NamedTuple):
 
 
 ROWS = [
-    Row("product lines", lambda: sum(m.lines for m in read_modules()), 112_400, 78_000),
-    Row("files", lambda: len(read_modules()), 482, 450),
+    Row("product lines", lambda: sum(m.lines for m in read_modules()), 112_460, 78_000),
+    Row("files", lambda: len(read_modules()), 484, 450),
     Row("longest function, lines", lambda: max(count_lines(n) for _, n in list_functions()), 60, 60),
     Row(
         "function, 95th percentile, lines",

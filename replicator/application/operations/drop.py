@@ -80,7 +80,10 @@ def drop_lane(components: Components, lane: Lane) -> None:
 
 def list_artifacts(removal: LaneRemoval, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:
     """Everything that the sink and the register store for the lane; empty if nothing. Changes nothing."""
-    entries = [_make_register_artifact(lane, name) for name in _list_registered_sources(register, sources, lane)]
+    entries = [
+        LaneArtifact("register entry", f"where {lane.id} began in source {name}")
+        for name in _list_registered_sources(register, sources, lane)
+    ]
     return [*removal.list_artifacts(lane), *entries]
 
 
@@ -99,10 +102,6 @@ def remove_lane(removal: LaneRemoval, register: Register, sources: Iterable[str]
         entry = register.load(name)
         others = {other: begun for other, begun in entry.beginnings.items() if other != lane.id}
         register.save(name, replace(entry, beginnings=others))
-
-
-def _make_register_artifact(lane: Lane, source: str) -> LaneArtifact:
-    return LaneArtifact("register entry", f"where {lane.id} began in source {source}")
 
 
 def _list_registered_sources(register: Register, sources: Iterable[str], lane: Lane) -> list[str]:

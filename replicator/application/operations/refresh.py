@@ -280,11 +280,10 @@ class LineageRun:
     def make_event(self, happened: RunState, at: str, outcome: RunOutcome | None = None) -> dict[str, Any]:
         """One event of the run; `at` is a time with its zone."""
         done = outcome or RunOutcome()
-        error = (
-            {}
-            if done.problem is None
-            else {"errorMessage": _make_facet("1-0-1/ErrorMessageRunFacet", _error_facet(done.problem))}
-        )
+        error = {}
+        if done.problem is not None:
+            values = {"message": done.problem, "programmingLanguage": "SQL"}
+            error = {"errorMessage": _make_facet("1-0-1/ErrorMessageRunFacet", values)}
         return {
             "eventType": happened,
             "eventTime": at,
@@ -319,10 +318,6 @@ class LineageRun:
 
 def _version_facet(version: int) -> dict[str, Any]:
     return {"version": _make_facet("1-0-1/DatasetVersionDatasetFacet", {"datasetVersion": str(version)})}
-
-
-def _error_facet(problem: str) -> dict[str, Any]:
-    return {"message": problem, "programmingLanguage": "SQL"}
 
 
 def _make_facet(schema: str, values: Mapping[str, Any]) -> dict[str, Any]:

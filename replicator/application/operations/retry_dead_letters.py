@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.lane_schema import LaneSchema, refuse_other_rule
-from replicator.application.quarantine.rejects import find_blocked, headers_to_text
+from replicator.application.quarantine.rejects import find_blocked, headers_to_text, to_pairs
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.sink_features import read_schema_versions
 from replicator.application.stream.pipeline import SourcePipeline
-from replicator.domain.erasures import KeyHashes
 from replicator.domain.errors import (
     ConfigProblem,
     EnvironmentProblem,
@@ -159,7 +158,7 @@ class DeadLetterRetry(Generic[F]):
         if mask_records is None:
             return letters
         decodable = [letter for letter in letters if letter.code != RejectCode.CRASHED]
-        hashes, frame = self._get_hashes(), mask_records(to_raw_frame(decodable))
+        hashes, frame = self._runtime.rejects.get_hashes(self._context.name), mask_records(to_raw_frame(decodable))
         masked = zip(decodable, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
         new = {
             (letter.event_id, letter.lane): replace(
@@ -167,14 +166,11 @@ class DeadLetterRetry(Generic[F]):
                 key=key,
                 key_hash=hashes.renew_hash(letter.key_hash, letter.key),
                 record=value,
-                headers=_headers_to_text(headers),
+                headers=headers_to_text(to_pairs(headers)),
             )
             for letter, key, value, headers in masked
         }
         return [new.get((letter.event_id, letter.lane), letter) for letter in letters]
-
-    def _get_hashes(self) -> KeyHashes:
-        return self._runtime.rejects.get_hashes(self._context.name)
 
     def _describe_unusable(self, letter: DeadLetter) -> str:
         if not letter.is_placed:
@@ -418,10 +414,6 @@ class DeadLetterRetry(Generic[F]):
                     next_step="Repeat the command when the sink answers again.",
                 ) from None
             return answer.result()
-
-
-def _headers_to_text(headers: Sequence[Mapping[str, Any]] | None) -> str | None:
-    return headers_to_text(None if headers is None else [(one["name"], one["value"]) for one in headers])
 
 
 def _make_unknown_source_error(letter: DeadLetter) -> ConfigProblem:

@@ -288,7 +288,7 @@ class Rejects(Generic[F]):
             return rejected
         frame = mask_records(pa.Table.from_pylist([_to_raw(one) for one in rejected], RAW))
         stored = zip(rejected, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
-        return [replace(one, key=key, value=value, headers=_to_pairs(headers)) for one, key, value, headers in stored]
+        return [replace(one, key=key, value=value, headers=to_pairs(headers)) for one, key, value, headers in stored]
 
     @property
     def store(self) -> DeadLetters:
@@ -416,7 +416,8 @@ def _to_raw(rejected: RejectedRecord) -> dict[str, object]:
     return {**{name: getattr(rejected, name) for name in names}, "headers": headers}
 
 
-def _to_pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
+def to_pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
+    """Names and values of the headers of a raw frame."""
     return None if headers is None else [(one["name"], one["value"]) for one in headers]
 
 
