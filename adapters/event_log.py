@@ -35,15 +35,15 @@ class HeaderBytes(msgspec.Struct):
 _decoder = msgspec.json.Decoder(list[tuple[str, str | HeaderBytes | None]])
 
 
-ROWS, BYTES = 50_000, 32 * 1024 * 1024
+SLICE_ROWS, SLICE_BYTES = 50_000, 32 * 1024 * 1024
 
 
 def merge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Tables of about `ROWS` rows or `BYTES` bytes, from smaller batches."""
+    """Tables of about `SLICE_ROWS` rows or `SLICE_BYTES` bytes, from smaller batches."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(pa.record_batch(batch))
-        if sum(b.num_rows for b in waiting) >= ROWS or sum(b.nbytes for b in waiting) >= BYTES:
+        if sum(b.num_rows for b in waiting) >= SLICE_ROWS or sum(b.nbytes for b in waiting) >= SLICE_BYTES:
             yield pa.Table.from_batches(waiting)
             waiting = []
     if waiting:

@@ -65,7 +65,7 @@ testing.delivery: Delivering=DeliveryRun Target=SinkTarget arrivals=list_arrival
     canonical_rows=to_canonical_rows keeping_deletes=make_retention_plans lane_of=make_lane under=make_watermark_plans
 testing.engine_ahead > testing.engine_contract: EngineAhead=EnginePrefetchContract
 testing.engine_base > testing.engine_contract:
-testing.engine_contract: UNSEEN=UNSEEN_SHAPE fake_raw=make_fake_raw odd_records=make_odd_records
+testing.engine_contract: ROWS=BATCH_ROWS UNSEEN=UNSEEN_SHAPE fake_raw=make_fake_raw odd_records=make_odd_records
 testing.engine_drops > testing.engine_contract:
 testing.engine_partitions > testing.engine_contract:
 testing.engine_parts > testing.engine_contract: EngineParts=EnginePartitions NUMBER=PARTITIONS

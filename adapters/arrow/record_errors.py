@@ -13,7 +13,7 @@ from replicator.domain.errors import Reject, RejectCode
 Build = Callable[[Sequence[Any]], pa.Array]
 """Builds an array from the decoded values of a column (None for null). Raises one of FAILURES for an invalid value."""
 
-Read = tuple[list[Any], dict[int, Reject]]
+DecodedValues = tuple[list[Any], dict[int, Reject]]
 """The decoded value of each text, and the errors by index."""
 
 FAILURES = (pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
@@ -101,7 +101,7 @@ def _misfit_reason(error: Exception, subject: str) -> Reject:
     return Reject(RejectCode.OUT_OF_RANGE, f"{subject} holds a value that its type cannot hold")
 
 
-def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
+def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> DecodedValues:
     """Every decoded text, or `blank` for an undecodable one, and the errors by index."""
     try:
         return [decode(text) for text in texts], {}
@@ -109,7 +109,7 @@ def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: 
         return _decode_one_by_one(decode, texts, blank)
 
 
-def _decode_one_by_one(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
+def _decode_one_by_one(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> DecodedValues:
     decoded, errors = [], {}
     for index, text in enumerate(texts):
         try:

@@ -33,7 +33,7 @@ from .record_errors import ValueMisfit
 from .temporal_values import make_lenient
 from .value_readers import ValueReader
 
-Read = Callable[[pa.Array], pa.Array]
+TextReader = Callable[[pa.Array], pa.Array]
 """Converts text to values. Raises one of `record_errors.FAILURES` for an invalid text."""
 
 TRUTHS = ("true", "t", "1", "false", "f", "0")
@@ -44,9 +44,9 @@ DAY = r"\A(\d{4}-\d\d-\d\d)\z"
 LOCAL = r"\A(\d{4}-\d\d-\d\d([ T]\d\d(:\d\d){0,2}(\.\d+)?)?)\z"
 
 
-def find_text_reader(arrow: pa.DataType) -> Read | None:
+def find_text_reader(arrow: pa.DataType) -> TextReader | None:
     """The function that converts text to values of `arrow`; None if there is none."""
-    readers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Read]], ...] = (
+    readers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], TextReader]], ...] = (
         (t.is_string, lambda _: lambda texts: texts),
         (t.is_integer, _integer_reader),
         (t.is_floating, _float_reader),
@@ -66,7 +66,7 @@ def text_value_reader(arrow: pa.DataType) -> ValueReader:
     return ValueReader(arrow, str, lambda values: one(pa.array(values, pa.string())))
 
 
-def _make_reader(arrow: pa.DataType) -> Read:
+def _make_reader(arrow: pa.DataType) -> TextReader:
     one = find_text_reader(arrow)
     if one is None:
         raise TypeError(f"no text is read as {arrow}")
@@ -101,7 +101,7 @@ def _find_strange(texts: pa.Array) -> pa.Array:
     return pc.indices_nonzero(pc.match_substring_regex(texts, STRANGE))
 
 
-def _integer_reader(arrow: pa.DataType) -> Read:
+def _integer_reader(arrow: pa.DataType) -> TextReader:
     def build(texts: pa.Array) -> pa.Array:
         """Refuses `0x10`, which Arrow reads as a number; DMS does not write numbers so."""
         content = read_bytes(texts).lower()
@@ -112,7 +112,7 @@ def _integer_reader(arrow: pa.DataType) -> Read:
     return build
 
 
-def _float_reader(arrow: pa.DataType) -> Read:
+def _float_reader(arrow: pa.DataType) -> TextReader:
     node = value_readers.float_reader(arrow)
 
     def build(texts: pa.Array) -> pa.Array:
@@ -157,7 +157,7 @@ def _to_dates(texts: pa.Array) -> pa.Array:
     return days if _is_within_years(days.cast(pa.timestamp("ms"))) else temporal_values.iso_date_reader().build(texts)
 
 
-def _timestamp_reader(arrow: pa.DataType) -> Read:
+def _timestamp_reader(arrow: pa.DataType) -> TextReader:
     """Few texts have zones: columns without any are converted without a look at each text."""
     node = temporal_values.iso_timestamp_reader(arrow)
 

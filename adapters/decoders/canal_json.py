@@ -42,7 +42,7 @@ from replicator.domain.table import Column
 from replicator.ports.decoder import TABLE_DROPPED
 
 from ..arrow.record_errors import UNREADABLE, ValueMisfit
-from ..arrow.text_values import Read
+from ..arrow.text_values import TextReader
 from ..arrow.value_readers import StructObjectReader, choose_objects
 from .common import mysql_types
 from .messages.decoder import MessageDecoder
@@ -170,7 +170,7 @@ class CanalFormat(JsonMessageFormat):
         arrow = mysql_types.to_arrow_type(type_name)
         return None if arrow is None else Column(name, arrow, source_type=mysql_types.to_source_type(type_name))
 
-    def find_text_reader(self, column: ColumnType) -> Read:
+    def find_text_reader(self, column: ColumnType) -> TextReader:
         own = mysql_types.find_mysql_reader(column.type_name, column.sent, declared=column.declared)
         return own or (mysql_types.to_latin_bytes if pa.types.is_binary(column.sent) else text_column_reader(column))
 

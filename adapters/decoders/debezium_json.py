@@ -170,7 +170,7 @@ TIMES = ("ts_ms", "ts_us", "ts_ns")
 """Fields that exist in both the event and its source block, with different meanings."""
 STRUCTS = (f"{MARK}source_", f"{MARK}transaction_")
 ADDED = frozenset(MARK + name for name in (*OF_EVENT, *SOURCE_FIELDS))
-TOLD_BY: Mapping[str, str] = {
+CONNECTORS_BY_FIELD: Mapping[str, str] = {
     "file": "mysql",
     "commit_scn": "oracle",
     "scn": "oracle",
@@ -317,7 +317,7 @@ def _build_source(meta: Meta, full_name: str) -> bytes:
         if raw is not None:
             fields[name] = msgspec.Raw(raw.strip(b'"') if name in NUMBERS and raw[1:-1].isdigit() else raw)
     if "connector" not in fields:
-        kind = next((connector for name, connector in TOLD_BY.items() if name in fields), None)
+        kind = next((connector for name, connector in CONNECTORS_BY_FIELD.items() if name in fields), None)
         fields["connector"] = msgspec.Raw(msgspec.json.encode(kind))
     above, _, table = full_name.rpartition(".")
     names = {"schema": above.rpartition(".")[2] or None, "table": table}

@@ -116,11 +116,11 @@ class OutboxReader:
     def envelope(self, raw: pa.Table) -> pa.Table:
         return map_slices(raw, ENVELOPE, lambda piece: self._build_envelopes(self._read_records(piece)))
 
-    def read_records(self, raw: pa.Table) -> list[Said]:
+    def read_records(self, raw: pa.Table) -> list[OutboxOutcome]:
         """The event, ignored kind or error of each record."""
         return [one for piece in split_frame(raw) for one in self._read_records(piece)]
 
-    def _read_records(self, raw: pa.RecordBatch) -> list[Said]:
+    def _read_records(self, raw: pa.RecordBatch) -> list[OutboxOutcome]:
         values, large = reject_too_long(raw.column("value"), self._options.limits)
         headers: list[dict[str, bytes]] = [{} for _ in range(raw.num_rows)]
         for index, name, value in find_entries(raw.column("headers"), ID, *TYPES):
@@ -131,7 +131,7 @@ class OutboxReader:
         wrong = large | find_read_errors(raw)
         return [wrong.get(index) or self._read_one(record) for index, record in enumerate(records)]
 
-    def _read_one(self, record: RawRecord) -> Said:
+    def _read_one(self, record: RawRecord) -> OutboxOutcome:
         try:
             return read_event(record, self._options)
         except UNREADABLE as error:
@@ -163,7 +163,7 @@ class OutboxReader:
         columns = [by_name[f.name] if f.name in by_name else pa.nulls(len(events), f.type) for f in schema]
         return pa.Table.from_arrays(columns, schema=schema)
 
-    def _build_envelopes(self, outcomes: Sequence[Said]) -> pa.Table:
+    def _build_envelopes(self, outcomes: Sequence[OutboxOutcome]) -> pa.Table:
         events = [one if isinstance(one, OutboxEvent) else None for one in outcomes]
         texts = {
             name: pa.array([getattr(event, name, None) for event in events], pa.string())
@@ -180,7 +180,7 @@ class OutboxReader:
         return build_envelope(len(outcomes), by_name)
 
 
-def _build_routes(outcomes: Sequence[Said]) -> pa.Table:
+def _build_routes(outcomes: Sequence[OutboxOutcome]) -> pa.Table:
     columns = {
         "table": [one.table if isinstance(one, OutboxEvent) else None for one in outcomes],
         "fingerprint": [FINGERPRINT if isinstance(one, OutboxEvent) else None for one in outcomes],
@@ -400,10 +400,10 @@ def _check_range(micros: int | None) -> int | None:
 
 FIELD = "payload."
 """Prefix of private payload fields in the configuration."""
-KEPT = ("op", "source", "ts_ms", "ts_us", "ts_ns", "transaction")
+EVENT_MEMBERS = ("op", "source", "ts_ms", "ts_us", "ts_ns", "transaction")
 """Fields of a change event that are kept besides its row."""
 NO_OBJECT = "its payload is no JSON object, and fields of it are private"
-Said = OutboxEvent | str | Reject
+OutboxOutcome = OutboxEvent | str | Reject
 
 
 class _UnmaskedRecord(NamedTuple):
@@ -432,7 +432,7 @@ class OutboxMasker:
         columns = {name: mask for name, mask in self.get_masks(table.name).items() if not name.startswith(FIELD)}
         return MaskedTables({table.name: columns}).masked_spec(table)
 
-    def mask_records(self, raw: pa.Table, outcomes: Sequence[Said]) -> pa.Table:
+    def mask_records(self, raw: pa.Table, outcomes: Sequence[OutboxOutcome]) -> pa.Table:
         """See `ports.decoder.DecoderFeatures.mask_records`. `outcomes`: the event, ignored kind or error of each record."""
         if not self._tables or not raw.num_rows:
             return raw
@@ -445,7 +445,7 @@ class OutboxMasker:
         ]
         return replace_records(raw, masked_records)
 
-    def _mask_record(self, record: _UnmaskedRecord, outcome: Said, mark: MaskHeader | None) -> MaskedRecord:
+    def _mask_record(self, record: _UnmaskedRecord, outcome: OutboxOutcome, mark: MaskHeader | None) -> MaskedRecord:
         as_it_is = MaskedRecord(record.headers, record.key, record.value)
         if not isinstance(outcome, OutboxEvent):
             return as_it_is if mark is not None else self._mask_other(record, outcome)
@@ -479,7 +479,7 @@ class OutboxMasker:
 
     def _strip_row(self, value: bytes) -> Object:
         whole = read_object(split_record(value, self._options.limits.depth)[1])
-        metadata = {name: whole[name] for name in KEPT if name in whole}
+        metadata = {name: whole[name] for name in EVENT_MEMBERS if name in whole}
         return {**metadata, "source": mask_source_block(metadata["source"])}
 
     def _mask_inserted(self, record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> MaskedRecord:

@@ -282,7 +282,7 @@ class Role(Enum):
 
     ROW = "row"
     DELETED = "deleted"
-    BESIDE = "beside"
+    OTHER = "other"
 
 
 class ValueWriter(Protocol):
@@ -514,7 +514,7 @@ def open_json_key(key: bytes, record: OpenRecord) -> OpenRecord | None:
         return None
     if not all(name in names or name.removeprefix(PREFIX) in names for name in fields if name not in OF_KEYS):
         return None
-    images = [Image(fields, Role.BESIDE), Image(fields, Role.BESIDE, PREFIX)]
+    images = [Image(fields, Role.OTHER), Image(fields, Role.OTHER, PREFIX)]
     return OpenRecord(images, record.writer, record.keys, lambda: msgspec.json.encode(fields))
 
 

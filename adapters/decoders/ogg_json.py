@@ -134,8 +134,8 @@ class GoldenGateFormat(JsonMessageFormat):
 
     def images(self, op: Op) -> Mapping[str, Role]:
         if op == Op.DELETE:
-            return {"before": Role.DELETED, "after": Role.BESIDE}
-        return {"before": Role.BESIDE, "after": Role.BESIDE if op == Op.TRUNCATE else Role.ROW}
+            return {"before": Role.DELETED, "after": Role.OTHER}
+        return {"before": Role.OTHER, "after": Role.OTHER if op == Op.TRUNCATE else Role.ROW}
 
     def make_reader_of_layout(self, like: bytes, rows: TypedRows) -> GoldenGateBatchReader:
         return GoldenGateBatchReader(like, rows)

@@ -197,7 +197,7 @@ class LaneLog:
 # Without locks (in an object store) a number belongs to the writer that created its file, and others use the next
 # number. A file is written once, and describes the commit of its number.
 
-KEPT = 20
+KEPT_FILES = 20
 FORMAT = 1
 
 
@@ -257,7 +257,7 @@ class PositionFiles:
         """Removes all but the newest files up to `version`."""
         for file in self._folder.files():
             number = file.removesuffix(".json")
-            if number.isdecimal() and int(number) <= version - KEPT:
+            if number.isdecimal() and int(number) <= version - KEPT_FILES:
                 self._folder.drop(file)
 
     def _refuse_newer(self, version: int, stored_format: int) -> None:

@@ -164,7 +164,7 @@ COMPARE: dict[str, Callable[[pc.Expression, pa.Scalar], pc.Expression]] = {
     "is null": lambda column, _: column.is_null(),
     "is not null": lambda column, _: column.is_valid(),
 }
-KEPT = 50_000
+ROWS_ABOVE_LIMIT = 50_000
 """How many rows above the limit are collected before the last ones are dropped."""
 
 
@@ -272,7 +272,7 @@ def _take_page(reader: pa.RecordBatchReader, schema: pa.Schema, wanted: ReadQuer
     page = schema.empty_table()
     for batch in reader:
         page = pa.concat_tables([page, pa.Table.from_batches([batch])])
-        if wanted.limit is not None and page.num_rows > wanted.limit + KEPT:
+        if wanted.limit is not None and page.num_rows > wanted.limit + ROWS_ABOVE_LIMIT:
             page = _take_first(page, wanted)
         if wanted.limit is not None and not wanted.order and page.num_rows >= wanted.limit:
             break

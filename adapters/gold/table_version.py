@@ -311,7 +311,7 @@ def _column_types(schema: pa.Schema, columns: Collection[str] | None) -> list[tu
 
 # A cache of the newest versions.
 
-KEPT = 2
+MAX_CACHED_VERSIONS = 2
 """The newest version, and the one before, for readers that have not read the newest yet."""
 
 
@@ -356,7 +356,7 @@ class SnapshotCache:
 
     def drop_older(self) -> None:
         """Drops all but the newest cached versions."""
-        for number in sorted(self._known)[:-KEPT]:
+        for number in sorted(self._known)[:-MAX_CACHED_VERSIONS]:
             del self._known[number]
 
 

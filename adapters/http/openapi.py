@@ -31,7 +31,7 @@ COLUMNS = {
     "items": {"type": "object", "required": ["name", "type"], "properties": {"name": TEXT, "type": TEXT}},
 }
 NEXT = {"type": ["string", "null"], "description": "The URL of the next page; null on the last page."}
-ROWS = {
+ROWS_SCHEMA = {
     "type": "object",
     "required": ["table", "rows", "next", "notes"],
     "properties": {
@@ -203,7 +203,7 @@ def _describe_table() -> dict[str, Any]:
 
 
 def _describe_rows() -> dict[str, dict[str, Any]]:
-    return {"application/json": ROWS, "application/vnd.apache.arrow.stream": {"type": "string", "format": "binary"}}
+    return {"application/json": ROWS_SCHEMA, "application/vnd.apache.arrow.stream": {"type": "string", "format": "binary"}}
 
 
 def _describe_post() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from .errors import is_row_refusal, is_session_lost, translate_error
 
 T = TypeVar("T")
 
-TOLD_TWICE = "error ignored terminating"
+REPEATED_WARNING = "error ignored terminating"
 """The start of a driver's warning about a pipeline error that it also raises, and that is translated here."""
 
 OLDEST_SERVER = 150_000
@@ -76,7 +76,7 @@ Exception: it receives more data of a COPY meanwhile. A slow network may have mu
 
 def is_first_time(record: logging.LogRecord) -> bool:
     """A filter for the driver's log."""
-    return not str(record.msg).startswith(TOLD_TWICE)
+    return not str(record.msg).startswith(REPEATED_WARNING)
 
 
 logging.getLogger("psycopg").addFilter(is_first_time)

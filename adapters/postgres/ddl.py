@@ -265,7 +265,7 @@ KINDS = {
 MERGES_INTO_VIEWS = 170_000
 """The first server version with MERGE into views."""
 
-FOUND = sa.text(
+SELECT_TABLE = sa.text(
     "SELECT c.relkind::text, current_setting('server_version_num')::int, "
     "EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type <> '1') "
     "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relname = :table"
@@ -274,7 +274,7 @@ FOUND = sa.text(
 
 def refuse_kind(connection: sa.Connection, schema: str, table: str, plan: ApplyPlan) -> None:
     """Raises ConfigProblem when the relation with that name cannot store the rows of `plan`."""
-    row = connection.execute(FOUND, {"schema": schema, "table": table}).first()
+    row = connection.execute(SELECT_TABLE, {"schema": schema, "table": table}).first()
     fault = _describe_fault(*row, merges=bool(plan.merge_keys)) if row else ""
     if fault:
         raise ConfigProblem(

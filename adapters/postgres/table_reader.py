@@ -129,13 +129,13 @@ class TableReader:
             raise Fatal(f"there is no table {name} in schema {self._schema}", next_step=f"There are: {names}.")
         return columns
 
-    def _render_query(self, name: str, plans: dict[str, Read], where: str | None) -> bytes:
+    def _render_query(self, name: str, plans: dict[str, ReadForm], where: str | None) -> bytes:
         columns = ", ".join(select_expression(n, how) for n, (_, how) in plans.items())
         condition = f"\nWHERE (\n{where}\n)" if where else ""
         text = f"SELECT {columns} FROM {quote_name(self._schema, name)}{condition}\nLIMIT "
         return text.replace("%", "%%").encode() + b"%s"
 
-    def _fetch_table(self, cursor: psycopg.Cursor, query: bytes, limit: int | None, plans: dict[str, Read]) -> pa.Table:
+    def _fetch_table(self, cursor: psycopg.Cursor, query: bytes, limit: int | None, plans: dict[str, ReadForm]) -> pa.Table:
         self._begin(cursor, self._timeout)
         cursor.execute(query, (limit,), prepare=True, binary=True)
         return self._read_cursor(cursor, pa.schema([pa.field(name, kind) for name, (kind, _) in plans.items()]))
@@ -171,7 +171,7 @@ def _is_statement_error(error: BaseException | None) -> bool:
     return state.startswith("42") and state != "42501"
 
 
-Read = tuple[pa.DataType, str]
+ReadForm = tuple[pa.DataType, str]
 """The Arrow type of a column, and the SQL template that selects it in a form for this type."""
 
 
@@ -210,7 +210,7 @@ def stored_form(kind: pa.DataType) -> tuple[pa.DataType, str]:
     return (kind, AS_TEXT) if t.is_decimal(kind) else (pa.string(), AS_TEXT)
 
 
-def read_type(sql_type: AnyType) -> Read:
+def read_type(sql_type: AnyType) -> ReadForm:
     """How to read a column of that PostgreSQL type."""
     if isinstance(sql_type, pg.DOMAIN):
         return read_type(sql_type.data_type)
@@ -223,7 +223,7 @@ def read_type(sql_type: AnyType) -> Read:
     return pa.string(), AS_TEXT
 
 
-def _numeric(sql_type: AnyType) -> Read:
+def _numeric(sql_type: AnyType) -> ReadForm:
     precision, scale = getattr(sql_type, "precision", None), getattr(sql_type, "scale", None) or 0
     if precision is None or precision > 76:
         return pa.string(), AS_TEXT
@@ -231,19 +231,19 @@ def _numeric(sql_type: AnyType) -> Read:
     return kind, AS_TEXT
 
 
-def _plain(kind: pa.DataType, how: str = AS_IS) -> Callable[[AnyType], Read]:
+def _plain(kind: pa.DataType, how: str = AS_IS) -> Callable[[AnyType], ReadForm]:
     return lambda _: (kind, how)
 
 
-def _timestamp(sql_type: AnyType) -> Read:
+def _timestamp(sql_type: AnyType) -> ReadForm:
     return pa.timestamp("us", "UTC" if getattr(sql_type, "timezone", False) else None), MICROS
 
 
-def _time(sql_type: AnyType) -> Read:
+def _time(sql_type: AnyType) -> ReadForm:
     return (pa.string(), AS_TEXT) if getattr(sql_type, "timezone", False) else (pa.time64("us"), TIME_MICROS)
 
 
-READ: tuple[tuple[type[AnyType], Callable[[AnyType], Read]], ...] = (
+READ: tuple[tuple[type[AnyType], Callable[[AnyType], ReadForm]], ...] = (
     (sa.SmallInteger, _plain(pa.int16())),
     (sa.BigInteger, _plain(pa.int64())),
     (sa.Integer, _plain(pa.int32())),
@@ -469,7 +469,7 @@ class SnapshotQuery:
             raise ConfigProblem(f"While {self._doing}: the query {fault}.", next_step="Name its columns with AS.")
 
 
-def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[str, Read]]:
+def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[str, ReadForm]]:
     """The columns of a query, in order, with the way each is read."""
     with connection.cursor(binary=True) as cursor:
         cursor.execute(f"SELECT * FROM (\n{text}\n) AS q LIMIT 0".encode())
@@ -481,7 +481,7 @@ def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[st
     return [(name, _find_read_type(*kind, kind[0] in lists)) for name, kind in zip(names, kinds, strict=True)]
 
 
-def render_select(columns: Sequence[tuple[str, Read]], text: str) -> tuple[pa.Schema, bytes]:
+def render_select(columns: Sequence[tuple[str, ReadForm]], text: str) -> tuple[pa.Schema, bytes]:
     """The schema of these columns, and the statement that selects them in the forms that Arrow converts."""
     schema = pa.schema([pa.field(name, kind) for name, (kind, _) in columns])
     select_list = ", ".join(select_expression(name, how) for name, (_, how) in columns)
@@ -504,7 +504,7 @@ def table_query(table: str) -> str:
     return f"SELECT * FROM {quote_name(*table.split('.', 1))}"
 
 
-def _find_read_type(oid: int, parameter: int, is_list: bool) -> Read:
+def _find_read_type(oid: int, parameter: int, is_list: bool) -> ReadForm:
     if not is_list:
         return read_type(_column_type(oid, parameter))
     item = psycopg.adapters.types.get(oid)

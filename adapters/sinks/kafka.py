@@ -179,7 +179,7 @@ PARTITION = 0
 """All messages are in this partition, also if the topic gets more: the order of a dead letter's messages counts."""
 LARGEST = 96 * 1024 * 1024
 """The maximum bytes of a record in a topic that is created here: slightly less than the default limit of a request."""
-KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(LARGEST)}
+TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(LARGEST)}
 """Settings of a topic that is created here. Only a purge deletes dead letters."""
 CHUNK = 500
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
@@ -246,7 +246,7 @@ class DeadLetterTopic:
 
     def _try_create(self) -> bool:
         """Create the topic; False if another process has just created it."""
-        topic = cast(Any, admin).NewTopic(self.name, 1, self._options.copies, config=KEPT)
+        topic = cast(Any, admin).NewTopic(self.name, 1, self._options.copies, config=TOPIC_CONFIG)
         with self._translate_errors("could not be created") as client:
             (future,) = client.create_topics([topic], request_timeout=TIMEOUT).values()
             try:
@@ -404,7 +404,7 @@ TASK = "0"
 REJECTED, MARKED, REMOVED = KINDS = ("rejected", "marked", "removed")
 TEXTS = ("event_id", "lane", "stage", "code", "sentence", "table", "key_hash", "state", "source", "topic")
 NUMBERS = ("attempts", "partition", "offset")
-MOMENTS = ("first_seen", "last_seen", "timestamp")
+TIMES = ("first_seen", "last_seen", "timestamp")
 NOTHING = {
     **dict.fromkeys(TEXTS, ""),
     **dict.fromkeys(("partition", "offset"), "-1"),
@@ -464,7 +464,7 @@ def _to_letter(fields: dict[str, str], message: DeadLetterMessage) -> DeadLetter
         fields = {**NOTHING, **fields}
     texts = {name: fields[name] for name in TEXTS}
     numbers = {name: int(fields[name]) for name in NUMBERS}
-    moments = {name: datetime.fromisoformat(fields[name]) for name in MOMENTS if name in fields}
+    moments = {name: datetime.fromisoformat(fields[name]) for name in TIMES if name in fields}
     return DeadLetter(**texts, **numbers, **moments, record=message.value, key=message.key, headers=fields.get("headers"))  # type: ignore[arg-type]
 
 
@@ -488,7 +488,7 @@ def _connect_headers(letter: DeadLetter, pipeline: str) -> list[Header]:
 
 def _letter_headers(letter: DeadLetter, kind: str, pipeline: str) -> list[Header]:
     """All of our headers, also empty ones: the record itself may have headers with these names."""
-    moments = {name: at and at.isoformat() for name in MOMENTS for at in [getattr(letter, name)]}
+    moments = {name: at and at.isoformat() for name in TIMES for at in [getattr(letter, name)]}
     plain = {name: getattr(letter, name) for name in (*TEXTS, *NUMBERS, "headers")}
     return [_to_header(f"{OWN}{k}", v) for k, v in {"event": kind, "pipeline": pipeline, **plain, **moments}.items()]
 

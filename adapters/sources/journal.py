@@ -99,7 +99,7 @@ class RowJournal:
                 if batch.num_rows:
                     yield pa.table(batch).drop_columns([CHANGE, VERSION]), batch.column(VERSION)
 
-    def refuse_other_masks(self, noted: Noted) -> None:
+    def refuse_other_masks(self, noted: MaskNotes) -> None:
         """Raise DataLoss if stored rows have other masks than configured. `noted`: the masks of stored rows."""
         if noted != self.privacy.mask_notes:
             self.privacy.refuse_others(noted, self.read_schema().names, self.state.restart_step)
@@ -192,7 +192,7 @@ def make_row_masker(options: JournalOptions) -> RowMasker:
 
 # Masks, before rows are written.
 
-Noted = Mapping[str, Any]
+MaskNotes = Mapping[str, Any]
 """A note of the mask of each column. Equal masks have equal notes; a note reveals neither key nor value."""
 
 
@@ -203,7 +203,7 @@ class RowMasker:
         self._table, self._masks, self._keys, self._declared = table, masks, keys, declared
 
     @property
-    def mask_notes(self) -> Noted:
+    def mask_notes(self) -> MaskNotes:
         """The notes to store with the rows."""
         return {name: _to_note(name, mask) for name, mask in sorted(self._masks.items())}
 
@@ -218,7 +218,7 @@ class RowMasker:
                 rows = rows.set_column(table.column_names.index(name), name, mask_values(rows[name], mask))
         return rows
 
-    def refuse_others(self, noted: Noted, columns: Collection[str], restart_step: str) -> None:
+    def refuse_others(self, noted: MaskNotes, columns: Collection[str], restart_step: str) -> None:
         """Raise DataLoss if stored rows (with `noted`) have other masks for `columns`. Their values would stay, and
         differ from new values."""
         now = self.mask_notes

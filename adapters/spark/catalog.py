@@ -25,7 +25,7 @@ from .errors import translate_errors
 from .session import LazySession, to_spark_path
 
 VIEW, DELTA = "VIEW", "delta"
-FOUND = "it existed before the lane: the table stays, and so does its name"
+EXISTED_BEFORE = "it existed before the lane: the table stays, and so does its name"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class CatalogNames:
         with self._translate_errors(lane):
             table = self.catalog_table(lane)
             return [
-                LaneArtifact("view" if view else "name", table.label(view), FOUND if stays and not view else "")
+                LaneArtifact("view" if view else "name", table.label(view), EXISTED_BEFORE if stays and not view else "")
                 for view in self._list_own_names(table)
             ]
 

@@ -16,7 +16,7 @@ from replicator.domain.transactions import TransactionMark, TransactionPart
 from ..arrow.transactions import identity_columns, position_columns
 from .frames import column
 
-ROWS, KNOWN = "_replicator_rows", "_replicator_known"
+ROW_COUNT, KNOWN_FACTS = "_replicator_rows", "_replicator_known"
 """Attributes of a frame."""
 
 
@@ -58,27 +58,27 @@ class FrameFacts:
 
 def set_row_count(frame: DataFrame, rows: int) -> DataFrame:
     """`frame`, with its number of rows as an attribute."""
-    setattr(frame, ROWS, rows)
+    setattr(frame, ROW_COUNT, rows)
     return frame
 
 
 def count_rows(frame: DataFrame) -> int:
     """The number of rows; by a job if it is not known."""
-    rows: int | None = getattr(frame, ROWS, None)
+    rows: int | None = getattr(frame, ROW_COUNT, None)
     return frame.count() if rows is None else rows
 
 
 def set_facts(frame: DataFrame, facts: FrameFacts | None) -> DataFrame:
     """`frame`, with these facts as an attribute; unchanged if `facts` is None."""
     if facts is not None:
-        setattr(frame, KNOWN, facts)
+        setattr(frame, KNOWN_FACTS, facts)
         set_row_count(frame, facts.rows)
     return frame
 
 
 def get_facts(*frames: DataFrame) -> FrameFacts | None:
     """The combined facts of the frames; None if those of one frame are not known."""
-    each: Sequence[FrameFacts | None] = [getattr(frame, KNOWN, None) for frame in frames]
+    each: Sequence[FrameFacts | None] = [getattr(frame, KNOWN_FACTS, None) for frame in frames]
     parts = [one for one in each if one is not None]
     return reduce(lambda a, b: a + b, parts, FrameFacts()) if len(parts) == len(each) else None
 
@@ -142,7 +142,6 @@ def is_outside(facts: FrameFacts, span: Span) -> bool:
 
 ATTENDED, MARKS, PARTS = "_replicator_attended", "_replicator_marks", "_replicator_parts"
 """Attributes of a frame."""
-Found = tuple[str, TopicPartition, FrameFacts, Row]
 
 
 def set_topic(frame: DataFrame, topic: str) -> DataFrame:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from .types import arrow_schema, from_spark, spark_schema, to_spark
 
-KEPT = "_replicator_kept"
+CACHED_FRAMES = "_replicator_kept"
 """Attribute of a frame: the stored frames that it needs."""
 
 
@@ -53,7 +53,7 @@ def cache_frame(frame: DataFrame) -> DataFrame:
     drop_unused()
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
     cached_frame = _from_plan(frame.sparkSession, frame._jdf.queryExecution().withCachedData())
-    setattr(cached_frame, KEPT, (CachedFrame(frame),))
+    setattr(cached_frame, CACHED_FRAMES, (CachedFrame(frame),))
     return cached_frame
 
 
@@ -67,8 +67,8 @@ def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
 
 def keep_parents(frame: DataFrame, *parents: DataFrame) -> DataFrame:
     """`frame`, which also keeps the stored frames of its parents."""
-    stored_frames = [one for parent in parents for one in getattr(parent, KEPT, ())]
-    setattr(frame, KEPT, (*getattr(frame, KEPT, ()), *stored_frames))
+    stored_frames = [one for parent in parents for one in getattr(parent, CACHED_FRAMES, ())]
+    setattr(frame, CACHED_FRAMES, (*getattr(frame, CACHED_FRAMES, ()), *stored_frames))
     return frame
 
 

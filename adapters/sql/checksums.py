@@ -32,7 +32,7 @@ from replicator.ports.reads import BUCKETS, ChecksumKind, KeyRange
 
 from .dialect import DUCKDB, MARIADB, POSTGRES, Dialect
 
-ROWS = "t"
+ALIAS = "t"
 """The alias of the relation in all SQL of this module."""
 WIDEST = 38
 LOW = 0xFFFFFFFF
@@ -174,7 +174,7 @@ def render_sums(
         same = " AND ".join(f"e.{dialect.quote_name(key.name)} = {_column(dialect, key)}" for key in keys)
         conditions.append(f"NOT EXISTS (SELECT 1 FROM {excluded} AS e WHERE {same})")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    rows = f"SELECT {_render_bucket(dialect, keys)} AS bucket, {hashed} AS hash FROM {relation} AS {ROWS}{where}"
+    rows = f"SELECT {_render_bucket(dialect, keys)} AS bucket, {hashed} AS hash FROM {relation} AS {ALIAS}{where}"
     # Without it, the subquery is merged into the outer query, and each hash is computed twice.
     fence = {POSTGRES.name: " OFFSET 0", MARIADB.name: f" LIMIT {2**64 - 1}"}.get(dialect.name, "")
     integer, whole = ("SIGNED", "SIGNED") if dialect is MARIADB else ("int", "bigint")
@@ -243,7 +243,7 @@ def _render_hash(dialect: Dialect, columns: Sequence[SummedColumn], *, checked: 
 
 
 def _column(dialect: Dialect, column: SummedColumn) -> str:
-    return dialect.column(ROWS, column.name)
+    return dialect.column(ALIAS, column.name)
 
 
 def _postgres_texts(column: SummedColumn) -> list[str]:

@@ -35,7 +35,7 @@ from .scd2_events import (
 OPENS, MANY, SILENT = "_cdc__opens", "_cdc__many", "_cdc__silent"
 """OPENS: an upsert that starts a version. MANY: its version has more upserts. SILENT: a delete that ends no
 version."""
-FOUND = "_cdc__k"
+STORED_PREFIX = "_cdc__k"
 """Prefix of copies of `found_columns`: the target's version at an event's sequence, in each event of that sequence."""
 
 
@@ -119,7 +119,7 @@ class _Scd2Steps(Scd2Terms):
         """
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
         found_template = "max({}) OVER (" + same + ")" if self.inputs.absorbed else "{}"
-        columns = [f"{found_template.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
+        columns = [f"{found_template.format(self.q(n))} AS {self.q(STORED_PREFIX + n)}" for n in self.found_columns]
         number = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(ROW_NUMBER)})"
         nth = f"{1 if self.is_batch_only else number} AS {self.q('_cdc__nth')}"
         touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
@@ -178,7 +178,7 @@ class _Scd2Steps(Scd2Terms):
 
     def list_filled_columns(self) -> list[str]:
         """The columns that `fill_values` passes on."""
-        columns = [FOUND + n for n in self.found_columns]
+        columns = [STORED_PREFIX + n for n in self.found_columns]
         columns += ["_cdc__touched"] if self.inputs.missing else []
         event_columns = [KIND, ROW_NUMBER, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *columns]
         return [*event_columns, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.inputs.values]
@@ -230,12 +230,12 @@ class _Scd2Steps(Scd2Terms):
         new = f"SELECT {self.version_row(text_literal(Op.UPDATE), removed=False)} FROM ({inner}) AS b WHERE {q(OPENS)}"
         if self.inputs.related is None:
             return new
-        changed = [f"{q(FOUND + THERE)} = 0"]
+        changed = [f"{q(STORED_PREFIX + THERE)} = 0"]
         for i, start in zip(self.numbers, self.starts, strict=True):
-            changed.append(f"{q(f'_cdc__next_{i}')} IS DISTINCT FROM {q(f'{FOUND}_cdc__was_end_{i}')}")
-            changed.append(f"{self.last_value(start)} IS DISTINCT FROM {q(f'{FOUND}_cdc__was_last_{i}')}")
+            changed.append(f"{q(f'_cdc__next_{i}')} IS DISTINCT FROM {q(f'{STORED_PREFIX}_cdc__was_end_{i}')}")
+            changed.append(f"{self.last_value(start)} IS DISTINCT FROM {q(f'{STORED_PREFIX}_cdc__was_last_{i}')}")
         changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_cdc__touched')} = {CHANGE}"] if self.inputs.missing else []
-        is_removed = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(FOUND + THERE)} = 1 AND NOT {q(OPENS)}"
+        is_removed = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(STORED_PREFIX + THERE)} = 1 AND NOT {q(OPENS)}"
         removals = f"SELECT {self.version_row(text_literal(Op.DELETE), removed=True)} FROM {events} WHERE {is_removed}"
         return f"{new} AND ({' OR '.join(changed)})\nUNION ALL\n{removals}"
 
@@ -269,7 +269,7 @@ class _Scd2Steps(Scd2Terms):
     def select_absorbed(self, events: str) -> str:
         q = self.q
         first = " AND ".join(
-            f"{q(f'{FOUND}_cdc__was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True)
+            f"{q(f'{STORED_PREFIX}_cdc__was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True)
         )
         unseen = f"{q(KIND)} = {CHANGE}" if self.inputs.related is None else f"({q(KIND)} = {CHANGE} OR ({first}))"
         absorbed = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {TRUNCATE}"]

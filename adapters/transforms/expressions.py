@@ -32,13 +32,13 @@ class ExpressionRows:
     count: int
     missing: Mapping[str, pa.Array] = field(default_factory=dict)
 
-    def evaluate(self, node: TypedExpr) -> Found:
+    def evaluate(self, node: TypedExpr) -> ValuesAndErrors:
         """The values of the expression, and reasons for failures: a division by zero, a number out of range, a lossy
         cast. Failed values are NULL."""
         values, failed = self._evaluate(node)
         return (values if failed is None else _select_values(pc.is_null(failed), values)), failed
 
-    def _evaluate(self, node: TypedExpr) -> Found:  # noqa: PLR0911  (one return per case)
+    def _evaluate(self, node: TypedExpr) -> ValuesAndErrors:  # noqa: PLR0911  (one return per case)
         match node.operation:
             case "column":
                 return combine_arrays(self.columns[node.value], node.type), None
@@ -60,7 +60,7 @@ class ExpressionRows:
         values, failed = STEPS[node.operation](node, [operand for operand, _ in operands])
         return values, first_reasons(*(why for _, why in operands), failed)
 
-    def evaluate_condition(self, node: TypedExpr) -> Found:
+    def evaluate_condition(self, node: TypedExpr) -> ValuesAndErrors:
         """Like `evaluate`, for conditions: a condition on a missing value is unknown."""
         if node.operation in ("and", "or", "not"):
             return self.evaluate(node)
@@ -70,7 +70,7 @@ class ExpressionRows:
             values, failed = _select_values(present, values), _select_values(present, failed)
         return values, failed
 
-    def _evaluate_junction(self, node: TypedExpr) -> Found:
+    def _evaluate_junction(self, node: TypedExpr) -> ValuesAndErrors:
         """From left to right. Operands that cannot change the result any more cannot fail."""
         decides = node.operation == "or"
         join = pc.or_kleene if decides else pc.and_kleene
@@ -82,7 +82,7 @@ class ExpressionRows:
             values = join(values, others)
         return values, failed
 
-    def _evaluate_case(self, node: TypedExpr) -> Found:
+    def _evaluate_case(self, node: TypedExpr) -> ValuesAndErrors:
         *pairs, last = node.operands
         values, failed = pa.nulls(self.count, node.type), None
         is_open = pa.repeat(pa.scalar(True), self.count)
@@ -94,14 +94,14 @@ class ExpressionRows:
             values, failed = self._choose_values(then, is_branch, values, failed)
         return self._choose_values(last, is_open, values, failed)
 
-    def _evaluate_coalesce(self, node: TypedExpr) -> Found:
+    def _evaluate_coalesce(self, node: TypedExpr) -> ValuesAndErrors:
         values, failed = self.evaluate(node.operands[0])
         for operand in node.operands[1:]:
             is_open = pc.is_null(values) if failed is None else pc.and_(pc.is_null(values), pc.is_null(failed))
             values, failed = self._choose_values(operand, is_open, values, failed)
         return values, failed
 
-    def _choose_values(self, node: TypedExpr, where: pa.Array, values: pa.Array, failed: Texts) -> Found:
+    def _choose_values(self, node: TypedExpr, where: pa.Array, values: pa.Array, failed: Texts) -> ValuesAndErrors:
         """`values`, replaced by the values of `node` where `where` is true."""
         if not pc.any(where).as_py():
             return values, failed
@@ -153,8 +153,8 @@ def unknown_condition_reject(key: str, why: str) -> Reject:
 Texts: TypeAlias = pa.Array | None
 """The reason of each row without a value, null for rows with one; None if no row failed."""
 
-Found = tuple[pa.Array, Texts]
-Step = Callable[[TypedExpr, Sequence[pa.Array]], Found]
+ValuesAndErrors = tuple[pa.Array, Texts]
+Step = Callable[[TypedExpr, Sequence[pa.Array]], ValuesAndErrors]
 
 OUT_OF_RANGE = "a number is out of range"
 BY_ZERO = "something is divided by zero"
@@ -192,7 +192,7 @@ def _map_values(function: Callable[..., pa.Array], kind: pa.DataType, *operands:
     return [array for part in parts for array in _map_values(function, kind, *part)]
 
 
-def _check_range(function: Callable[..., pa.Array], kind: pa.DataType, *operands: pa.Array) -> Found:
+def _check_range(function: Callable[..., pa.Array], kind: pa.DataType, *operands: pa.Array) -> ValuesAndErrors:
     """A row with all operands but without a result is out of range."""
     pieces = _map_values(function, kind, *operands)
     if len(pieces) == 1 and len(operands[0]) != 1:
@@ -203,14 +203,14 @@ def _check_range(function: Callable[..., pa.Array], kind: pa.DataType, *operands
     return array, make_reasons(pc.and_(has_operands, pc.is_null(array)), OUT_OF_RANGE)
 
 
-def _apply_arithmetic(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _apply_arithmetic(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     function = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}[node.operation]
     if t.is_floating(node.type):
         return _check_finite(function(*operands), *operands)
     return _check_range(function, node.type, *operands)
 
 
-def _check_finite(array: pa.Array, *operands: pa.Array) -> Found:
+def _check_finite(array: pa.Array, *operands: pa.Array) -> ValuesAndErrors:
     """A result of finite numbers that is not finite is out of range."""
     lost = pc.invert(pc.is_finite(array))
     for operand in operands:
@@ -219,7 +219,7 @@ def _check_finite(array: pa.Array, *operands: pa.Array) -> Found:
     return (array, None) if why is None else (pc.if_else(pc.is_valid(why), pa.scalar(None, array.type), array), why)
 
 
-def _divide(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _divide(_: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     left, right = operands
     zero = pc.equal(right, 0.0)
     why = make_reasons(pc.and_(zero, pc.is_valid(left)), BY_ZERO)
@@ -229,7 +229,7 @@ def _divide(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     return array, first_reasons(why, beyond)
 
 
-def _modulo(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _modulo(_: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     """The remainder, with the sign of the dividend."""
     left, right = operands
     zero = pc.equal(right, 0)
@@ -240,12 +240,12 @@ def _modulo(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     return (array if why is None else pc.if_else(zero, pa.scalar(None, WHOLE), array)), why
 
 
-def _apply_unary(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _apply_unary(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     function = {"negative": pc.negate_checked, "abs": pc.abs_checked}[node.operation]
     return _check_range(function, node.type, operands[0])
 
 
-def _round(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _round(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     (values,) = operands
     out = {"floor": pc.floor, "ceil": pc.ceil, "round": lambda array: _round_half_away(array, node.value)}[node.operation](
         values
@@ -262,7 +262,7 @@ def _round_half_away(values: pa.Array, decimals: int) -> pa.Array:
     return pc.if_else(small, array, values)
 
 
-def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     (values,) = operands
     kind = to_plain_type(values.type)
     if kind != values.type:
@@ -275,7 +275,7 @@ def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     return _check_range(lambda array: array.cast(node.type), node.type, values)
 
 
-def _cast_values(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _cast_values(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     values, lost = cast_values(pa.chunked_array([operands[0]]), node.type)
     return combine_arrays(values, node.type), lossy_cast_reasons(combine_arrays(lost, pa.bool_()), node.type)
 
@@ -285,26 +285,26 @@ def lossy_cast_reasons(where: pa.Array, kind: pa.DataType) -> Texts:
     return make_reasons(where, f"a value cannot become {kind} without loss")
 
 
-def _narrow(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _narrow(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     return _check_range(lambda array: array.cast(node.type), node.type, operands[0])
 
 
-def _compare(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _compare(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     return COMPARISONS[node.operation](*operands), None
 
 
-def _to_text(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _to_text(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     return combine_arrays(to_texts(pa.chunked_array([operands[0]])), node.type), None
 
 
-def _join_texts(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _join_texts(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     """`||` with NULL is NULL; `concat` skips NULLs."""
     if node.operation == "concat":
         operands = [pc.coalesce(operand, "") for operand in operands]
     return pc.binary_join_element_wise(*operands, ""), None
 
 
-def _apply_text_function(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _apply_text_function(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     (values,) = operands
     match node.operation:
         case "lower" | "upper":
@@ -320,11 +320,11 @@ def _apply_text_function(node: TypedExpr, operands: Sequence[pa.Array]) -> Found
     return trim(values, characters=" "), None
 
 
-def _extract_part(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _extract_part(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     return getattr(pc, node.value)(_to_utc_clock(operands[0])).cast(node.type), None
 
 
-def _truncate_time(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
+def _truncate_time(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     (values,) = operands
     clock, why = _check_range(
         lambda array: pc.floor_temporal(array, unit=node.value), _to_utc_clock(values).type, _to_utc_clock(values)

@@ -638,7 +638,7 @@ def make_odd_records() -> pa.Table:
 
 # Prefetch
 
-ROWS = 1_000
+BATCH_ROWS = 1_000
 """Rows of a batch. Fewer may not be worth prefetching."""
 OTHERS = TableSpec("public.others", (Column("id", pa.int64()),), ("id",), fingerprint="1")
 
@@ -653,7 +653,8 @@ class EnginePrefetchContract(EngineBase):
         prefetch = engine.features.prefetch
         assert prefetch is not None
         plain = [_make_item_records(ITEMS, number) for number in range(3)]
-        mixed = pa.concat_tables([plain[0].slice(0, ROWS // 2), _make_item_records(OTHERS, 3).slice(0, ROWS // 2)])
+        half = BATCH_ROWS // 2
+        mixed = pa.concat_tables([plain[0].slice(0, half), _make_item_records(OTHERS, 3).slice(0, half)])
         batches = [*plain, mixed, _spoil_records(plain[2]), RAW.empty_table(), *plain[:2]]
         expected = [self._describe_batch(self.new_engine(), self.to_frame(raw), FakeDecoder()) for raw in batches]
         assert self._decode_in_turn(engine, prefetch, [self.to_frame(raw) for raw in batches]) == expected
@@ -683,7 +684,7 @@ class EnginePrefetchContract(EngineBase):
 
 def _make_item_records(table: TableSpec, number: int) -> pa.Table:
     rows = []
-    for offset in range(number * ROWS, (number + 1) * ROWS):
+    for offset in range(number * BATCH_ROWS, (number + 1) * BATCH_ROWS):
         change = pa.Table.from_pylist([{"_op": "c", "_seq_1": offset, "id": offset}])
         position = {"topic": table.name, "partition": 0, "offset": offset}
         rows.append({**position, "key": b"k", "value": encode_change(change, table)})

@@ -20,7 +20,7 @@ instead: see `decoders.dts_avro.rows`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -32,8 +32,7 @@ from replicator.domain.errors import RejectCode
 
 from ...arrow.decimals import MAX_SCALE, NUMBER, decimal_type
 from ...arrow.record_errors import ValueMisfit
-
-Read = Callable[[pa.Array], pa.Array]
+from ...arrow.text_values import TextReader
 
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 """The source type of numbers of any scale that are stored as text. Targets may have a type for them."""
@@ -130,7 +129,7 @@ def to_source_type(text: str) -> str:
     return VARIABLE_DECIMAL if name in DECIMALS and not inner.strip() else text.removesuffix(NUMBERED).removesuffix(LABELLED)
 
 
-def find_mysql_reader(type_name: str, arrow: pa.DataType, *, declared: bool = False) -> Read | None:
+def find_mysql_reader(type_name: str, arrow: pa.DataType, *, declared: bool = False) -> TextReader | None:
     """The function that converts texts of a column to `arrow`; None if `text_values.find_text_reader` needs no addition.
     `declared`: `arrow` was declared and is not the result of `to_arrow_type`."""
     name, inner, rest = parse_type(type_name)

@@ -21,7 +21,7 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.table import TableSpec
 
 from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, reject_records, select_records
-from ...arrow.record_errors import FAILURES, UNREADABLE, Read, build_or_reject, malformed_reject
+from ...arrow.record_errors import FAILURES, UNREADABLE, DecodedValues, build_or_reject, malformed_reject
 from ...arrow.value_readers import UNSET, ValueReader
 from ..common.pipeline import build_changes, describe_errors, record_ids
 from ..json.headers import find_entries
@@ -76,17 +76,19 @@ class DebeziumFrameDecoder:
         yield from self._decode_readable(raw, rows, reader, read, payloads)
         yield from self._decode_again(raw, group, table, {rows[i]: reject for i, reject in read[1].items()}, errors)
 
-    def _decode_block(self, raw: pa.RecordBatch, reader: ChangeReader, read: Read, payloads: list[bytes]) -> pa.Table:
+    def _decode_block(
+        self, raw: pa.RecordBatch, reader: ChangeReader, read: DecodedValues, payloads: list[bytes]
+    ) -> pa.Table:
         return DebeziumChangeBlock(raw, reader, read[0], payloads, self.options).build(self.placeholders)
 
     def _decode_readable(
-        self, raw: pa.RecordBatch, rows: list[int], reader: ChangeReader, read: Read, payloads: list[bytes]
+        self, raw: pa.RecordBatch, rows: list[int], reader: ChangeReader, read: DecodedValues, payloads: list[bytes]
     ) -> Iterator[Part]:
         """The block of the readable records, if any."""
         good = [i for i in range(len(rows)) if i not in read[1]]
         if good:
             indices = [rows[i] for i in good]
-            records: Read = ([read[0][i] for i in good], {})
+            records: DecodedValues = ([read[0][i] for i in good], {})
             yield indices, self._decode_block(select_records(raw, indices), reader, records, [payloads[i] for i in good])
 
     def _decode_again(

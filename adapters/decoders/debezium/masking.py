@@ -220,7 +220,7 @@ class TokenMasker:
 MASKED = "replicator.Masked"
 """The schema name of a column whose values are masked already."""
 
-KEPT = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
+EVENT_MEMBERS = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
 """Members of an event that are kept. Others have unknown content."""
 BEFORE = "before"
 IMAGES = (BEFORE, "after")
@@ -234,7 +234,7 @@ Readings = Mapping[str, TokenReader]
 Headers = list[dict[str, Any]] | None
 Record = tuple[str, Headers, bytes | None, bytes | None]
 """Topic, headers, key and value."""
-Found = tuple[Headers, bytes | Object | None, bytes | Object | None]
+RecordParts = tuple[Headers, bytes | Object | None, bytes | Object | None]
 """Headers, key and value, as bytes or as objects to encode."""
 _object: Callable[[bytes], Object] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -352,7 +352,7 @@ class DebeziumMasker:
 
     def _mask_record(
         self, record: Record, table: str | None, error: str | None, mark: MaskHeader | None, tokens: TokenMasker
-    ) -> Found:
+    ) -> RecordParts:
         topic, headers, key, value = record
         masks = self.find_masks(table, topic)
         if not self.is_masked(table, topic):
@@ -370,7 +370,7 @@ class DebeziumMasker:
 
     def _mask_table_record(
         self, record: Record, masks: Masks, mark: MaskHeader | None, table: str, tokens: TokenMasker
-    ) -> Found:
+    ) -> RecordParts:
         topic, headers, key, value = record
         all_of_them = masks
         masks = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
@@ -440,7 +440,7 @@ class DebeziumMasker:
     def _mask_event(
         self, event: Object, masks: Masks, readings: Readings, keys: Collection[str], tokens: TokenMasker
     ) -> tuple[Object, frozenset[str]]:
-        masked: Object = {name: event[name] for name in KEPT if name in event}
+        masked: Object = {name: event[name] for name in EVENT_MEMBERS if name in event}
         columns: frozenset[str] = frozenset()
         is_delete = bytes(event.get("op", b"")) == DELETE
         for side in IMAGES:

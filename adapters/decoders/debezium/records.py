@@ -21,7 +21,14 @@ from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 
 from ...arrow import decimals
-from ...arrow.record_errors import UNREADABLE, Read, ValueMisfit, build_or_reject, decode_or_reject, malformed_reject
+from ...arrow.record_errors import (
+    UNREADABLE,
+    DecodedValues,
+    ValueMisfit,
+    build_or_reject,
+    decode_or_reject,
+    malformed_reject,
+)
 from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import UNSET, ValueReader, choose_objects
 from ..json.schema_frames import split_record
@@ -112,11 +119,11 @@ class ChangeReader:
         self._key: Callable[[bytes], Any] = msgspec.json.Decoder(self.keys.wire).decode
         self._old_key: Callable[[bytes], Any] = msgspec.json.Decoder(self.old_keys.wire).decode
 
-    def read_changes(self, payloads: list[bytes]) -> Read:
+    def read_changes(self, payloads: list[bytes]) -> DecodedValues:
         """One change per payload with `op`, `source`, `transaction`, `after`; `blank` for unreadable payloads."""
         return decode_or_reject(self._after, payloads, self.blank)
 
-    def find_unreadable_deletes(self, changes: Read, payloads: list[bytes]) -> dict[int, Reject]:
+    def find_unreadable_deletes(self, changes: DecodedValues, payloads: list[bytes]) -> dict[int, Reject]:
         """Errors of deletes whose row is unreadable."""
         records, errors = changes
         deletes = [i for i, one in enumerate(records) if one.op == Op.DELETE and i not in errors]

@@ -44,7 +44,7 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
 
 Elements = tuple[int | None, int | None, int | None]
 NOWHERE: Elements = (None, None, None)
-Found = tuple[list[Elements], dict[int, Reject]]
+PositionElements = tuple[list[Elements], dict[int, Reject]]
 
 
 class PositionFacts(Protocol):
@@ -81,7 +81,7 @@ def is_incremental(source: SourceBlock) -> bool:
     return source.snapshot == "incremental"
 
 
-def oracle_positions(facts: PositionFacts) -> Found:
+def oracle_positions(facts: PositionFacts) -> PositionElements:
     """(commit SCN, order in the transaction, tie-breaker). Snapshot rows have the SCN of their read, which later commits
     exceed. The offset breaks ties if the connector sends no `txSeq`, and in tables without a key."""
     return _read_each(facts, _oracle_position)
@@ -95,7 +95,7 @@ def _oracle_position(source: SourceBlock, op: str | None, offset: int, keyed: bo
     return scn, tx_order, 1 if keyed and source.txSeq is not None else offset + 1
 
 
-def sqlserver_positions(facts: PositionFacts) -> Found:
+def sqlserver_positions(facts: PositionFacts) -> PositionElements:
     """LSN of the commit (80 bits), LSN of the change (80) and event serial number (22), split into numbers of 56, 63 and
     63 bits. In snapshot rows missing values count as 0, below all changes of the commit."""
     return _read_each(facts, _sqlserver_position)
@@ -116,7 +116,7 @@ def _sqlserver_position(source: SourceBlock, op: str | None, offset: int, keyed:
     return whole >> 126, whole >> 63 & (1 << 63) - 1, last if keyed or op != Op.READ or change else offset
 
 
-def mongodb_positions(facts: PositionFacts) -> Found:
+def mongodb_positions(facts: PositionFacts) -> PositionElements:
     """(seconds, ordinal in the second, offset), as in the oplog. From connector 3.4 on, `ts_ms` is the server's wall
     clock, which may stand still or go back. But the ordinal restarts with each second of the oplog. So the offset alone
     orders the changes of such connectors. They sort after all changes of older ones."""
@@ -138,7 +138,7 @@ def _has_wall_clock(source: SourceBlock) -> bool:
     return match is None or (int(match[1]), int(match[2])) >= BY_WALL_CLOCK
 
 
-def _read_each(facts: PositionFacts, to_elements: Any) -> Found:
+def _read_each(facts: PositionFacts, to_elements: Any) -> PositionElements:
     """The elements of each change, and errors by index for malformed positions."""
     positions: list[Elements] = []
     errors: dict[int, Reject] = {}
@@ -347,7 +347,9 @@ def _lower_incremental(positions: pa.Array, facts: SequenceFacts) -> pa.Array:
     return pc.subtract(positions, pa.array(read).cast(pa.int64())) if any(read) else positions
 
 
-def _position_order(read: Callable[[PositionFacts], Found], names: str) -> Callable[[SequenceFacts, int], ChangeOrder]:
+def _position_order(
+    read: Callable[[PositionFacts], PositionElements], names: str
+) -> Callable[[SequenceFacts, int], ChangeOrder]:
     """The order of a connector with a reader in `positions`."""
 
     def of(facts: SequenceFacts, epoch: int) -> ChangeOrder:

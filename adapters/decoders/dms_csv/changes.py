@@ -44,7 +44,7 @@ class CsvFrameDecoder:
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         # The slices stay chunks: a copy of the frame takes as long as a tenth of its decoding.
-        frames = [self._decode_slice(piece, table) for piece in split_frame(raw, ROWS)]
+        frames = [self._decode_slice(piece, table) for piece in split_frame(raw, SLICE_ROWS)]
         whole = pa.concat_tables(frames or [changes_schema(table).empty_table()])
         return add_line(whole, ERROR, whole[OFFSET], describe_place)
 
@@ -303,7 +303,7 @@ def read_named_cells(
 # Record headers of DMS rows.
 
 
-ROWS = 65_536
+SLICE_ROWS = 65_536
 """Records per slice of a frame. Slices are long, because work per slice and column is small."""
 
 

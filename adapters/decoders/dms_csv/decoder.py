@@ -29,8 +29,8 @@ from ..options import DmsCsvOptions
 from .cells import EMPTY, is_writable, split_rows, to_row
 from .changes import (
     MAX_LAYOUTS,
-    ROWS,
     SEQUENCE,
+    SLICE_ROWS,
     UNDECLARED,
     CsvFrameDecoder,
     CsvLayout,
@@ -109,7 +109,7 @@ class CsvRouter:
         self._options, self._layouts = options, layouts
 
     def route(self, raw: pa.Table) -> pa.Table:
-        whole = map_slices(raw, ROUTE, self._route_slice, ROWS)
+        whole = map_slices(raw, ROUTE, self._route_slice, SLICE_ROWS)
         return add_line(whole, "error", raw["offset"], describe_place).combine_chunks()
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:

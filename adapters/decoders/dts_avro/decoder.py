@@ -222,8 +222,8 @@ def _to_content(value: Any) -> Any:
 
 def _find_role(which: str, op: Op) -> Role:
     if op == Op.DELETE:
-        return Role.DELETED if which == "beforeImages" else Role.BESIDE
-    return Role.ROW if which == "afterImages" else Role.BESIDE
+        return Role.DELETED if which == "beforeImages" else Role.OTHER
+    return Role.ROW if which == "afterImages" else Role.OTHER
 
 
 def _write_record(record: Mapping[str, Any], images: Mapping[str, Image], rest: bytes) -> bytes:

@@ -17,7 +17,7 @@ from replicator.domain.plain_values import EPOCH
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.temporal_values import make_lenient
-from ...arrow.text_values import Read
+from ...arrow.text_values import TextReader
 from ...arrow.value_readers import UNSET, ValueReader, cast_values
 from ..common.mysql_types import VARIABLE_DECIMAL, to_plain_numbers
 from ..messages.message import ColumnType, ColumnTypes, MessageRows, text_column_reader
@@ -90,7 +90,7 @@ def _find_builder(column: ColumnType) -> Build:
     return build if sent == wanted else (lambda values: cast_values(build(values), wanted))
 
 
-def _text_builder(read: Read) -> Build:
+def _text_builder(read: TextReader) -> Build:
     def build(values: Sequence[Any]) -> pa.Array:
         texts = [None if value is None else value[1]["value"] if value[0] in PLAIN else _to_text(value) for value in values]
         return read(pa.array(texts, pa.string()))

@@ -16,7 +16,7 @@ from replicator.domain.table import Column
 from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ...arrow.record_limits import RecordLimits
 from ...arrow.temporal_values import make_lenient
-from ...arrow.text_values import Read
+from ...arrow.text_values import TextReader
 from ...arrow.value_readers import ValueReader, cast_values, choose_objects
 from ..json.schema_frames import refuse_depth
 from ..json.type_names import to_text, to_texts
@@ -65,8 +65,8 @@ class JsonMessageFormat(MessageFormat):
 
     def images(self, op: Op) -> Mapping[str, Role]:
         """The fields that contain rows in messages with this operation, and the roles of these rows."""
-        row = Role.DELETED if op == Op.DELETE else Role.BESIDE if op == Op.TRUNCATE else Role.ROW
-        return {"data": row, "old": Role.BESIDE}
+        row = Role.DELETED if op == Op.DELETE else Role.OTHER if op == Op.TRUNCATE else Role.ROW
+        return {"data": row, "old": Role.OTHER}
 
     def column(self, name: str, type_name: str) -> Column | None:  # noqa: ARG002 - messages have no types
         return None
@@ -89,7 +89,7 @@ class JsonMessageFormat(MessageFormat):
         """The reader of messages that have the same layout as `like` and such rows; None to read them one by one."""
         return None
 
-    def find_text_reader(self, column: ColumnType) -> Read:
+    def find_text_reader(self, column: ColumnType) -> TextReader:
         """The function that converts texts of a column to the type `sent`."""
         return _decode_base64 if pa.types.is_binary(column.sent) else text_column_reader(column)
 

@@ -17,7 +17,7 @@ from replicator.domain.table import Column
 from ...arrow.record_errors import FAILURES, UNREADABLE, build_or_reject, unreadable_reject
 from ...arrow.record_limits import RecordLimits
 from ...arrow.temporal_values import make_lenient
-from ...arrow.text_values import Read, find_text_reader
+from ...arrow.text_values import TextReader, find_text_reader
 from ...arrow.value_readers import NULL, UNSET, StructObjectReader, ValueReader, cast_values, choose_objects, make_nullable
 from ..json.format_detection import hint_by_names
 from ..json.type_names import find_type_reader, to_texts, type_name
@@ -221,11 +221,11 @@ class ColumnType(NamedTuple):
 
 
 ColumnTypes = Mapping[str, ColumnType]
-ReaderOf = Callable[[ColumnType], Read]
+ReaderOf = Callable[[ColumnType], TextReader]
 """Returns the function that converts texts of a column to the type `sent`. Raises TypeError if there is none."""
 
 
-def text_column_reader(column: ColumnType) -> Read:
+def text_column_reader(column: ColumnType) -> TextReader:
     """The reader of a column from its texts; lists are JSON arrays."""
     reader = _list_reader(column.sent) if pa.types.is_list(column.sent) else find_text_reader(column.sent)
     if reader is None:
@@ -236,7 +236,7 @@ def text_column_reader(column: ColumnType) -> Read:
 _values = msgspec.structs.astuple
 
 
-def _list_reader(arrow: pa.DataType) -> Read:
+def _list_reader(arrow: pa.DataType) -> TextReader:
     node: Any = find_type_reader(type_name(arrow))
     decode = msgspec.json.Decoder(node.wire).decode
     return lambda texts: node.build([None if text is None else decode(text) for text in texts.to_pylist()])

@@ -20,7 +20,7 @@ from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import (
     UNREADABLE,
-    Read,
+    DecodedValues,
     ValueMisfit,
     build_or_reject,
     decode_or_reject,
@@ -399,7 +399,7 @@ class RowReader:
         self.blank: Any = self._fields.empty()
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._fields.wire).decode
 
-    def read_rows(self, payloads: list[bytes]) -> Read:
+    def read_rows(self, payloads: list[bytes]) -> DecodedValues:
         """One object per payload; `blank` for unreadable payloads."""
         return decode_or_reject(self._decode, payloads, self.blank)
 

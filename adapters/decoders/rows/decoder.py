@@ -344,7 +344,7 @@ class RowOpener(EachRecordOpener):
         images = [Image(row, Role.DELETED if op == Op.DELETE else Role.ROW)]
         before = _read_before(row)
         if before is not None:
-            images.append(Image(before, Role.BESIDE))
+            images.append(Image(before, Role.OTHER))
 
         def close() -> bytes:
             whole: Any = row if before is None else row | {BEFORE: before}

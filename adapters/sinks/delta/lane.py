@@ -274,12 +274,12 @@ class DeltaLane:
 
 # The bulk load: the first rows of a table, in slices and one commit.
 
-ROWS = "rows.arrow"
+ROWS_FILE = "rows.arrow"
 AT_ONCE = 2
 """Slices that are staged in parallel. DuckDB and Arrow use one thread for each."""
 Part = TypeVar("Part")
 Result = TypeVar("Result")
-WRITTEN = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+IPC_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 def can_bulk_load(plan: ApplyPlan) -> bool:
@@ -306,7 +306,7 @@ class BulkLoad:
             raise _not_empty_error(write.lane)
         nothing, schema, facts = LaneState(), read_schema(snapshot), []
         counts, max_side_table_sequence = Counts(), None
-        with pa.OSFile(str(self.folder / ROWS), "wb") as file, pa.ipc.new_file(file, schema, options=WRITTEN) as rows:
+        with pa.OSFile(str(self.folder / ROWS_FILE), "wb") as file, pa.ipc.new_file(file, schema, options=IPC_LZ4) as rows:
             stage = partial(self._stage_part, snapshot, write)
             for part, staged in stage_in_parallel(stage, self.parts):
                 if staged.counts.rejected:
@@ -325,7 +325,7 @@ class BulkLoad:
 
     def _insert_operation(self) -> Operation:
         def append(snapshot: DeltaTable, attempt: Attempt) -> None:
-            with pa.memory_map(str(self.folder / ROWS)) as file:
+            with pa.memory_map(str(self.folder / ROWS_FILE)) as file:
                 rows = pa.ipc.open_file(file)
                 reader = pa.RecordBatchReader.from_batches(rows.schema, _read_batches(rows))
                 write_deltalake(

@@ -224,7 +224,7 @@ class DeltaLanes:
                     f"lane {lane.id} has no table yet, so its position cannot be set",
                     next_step="Start it once; `start_from` of its source says where it begins.",
                 )
-        self._run_briefly(lane, lambda delta_lane: delta_lane.record_state(state))
+        self.run_exclusive(lane, lambda delta_lane: delta_lane.record_state(state))
 
     def reset(self, lane: Lane) -> None:
         """The table stays, with its history."""
@@ -232,27 +232,27 @@ class DeltaLanes:
             refuse_half_dropped(self._lake, lane)
             has_existing_table = has_table(self._path_of(lane))
         if has_existing_table:
-            self._run_briefly(lane, DeltaLane.clear)
+            self.run_exclusive(lane, DeltaLane.clear)
 
     def read_remains(self, lane: Lane) -> DeltaLaneRemains:
         """The artifacts of a lane that has its own table."""
         return DeltaLaneRemains(self._lake, lane, open_lane_log(self._lake, self._path_of(lane), lane))
 
-    def drop(self, lane: Lane, forget_deletes: Callable[[], None]) -> None:
+    def drop(self, lane: Lane, drop_tombstones: Callable[[], None]) -> None:
         """See `ports.sink.LaneRemoval.drop`, for a lane with its own table."""
         with translate_errors(lane.into):
             remains = self.read_remains(lane)
             if not remains.list_artifacts():
                 return
             remains.refuse_others()
-            if remains.find_kind() == "found":
-                self._run_briefly(lane, lambda delta_lane: delta_lane.record_state(None, remove_rows))
-                remains.remove_side_files(forget_deletes)
+            if remains.find_origin() == "found":
+                self.run_exclusive(lane, lambda delta_lane: delta_lane.record_state(None, remove_rows))
+                remains.remove_side_files(drop_tombstones)
                 return
             self._release(lane)
             hold = self._lake.hold(lane)
             try:
-                remains.remove(remains.find_kind(), forget_deletes)
+                remains.remove(remains.find_origin(), drop_tombstones)
             finally:
                 hold.release()
 
@@ -283,26 +283,25 @@ class DeltaLanes:
             if not has_table(path):
                 return ErasureResult()
         results: list[ErasureResult] = []
-        self._run_briefly(lane, lambda delta_lane: results.append(delta_lane.erase(key, side_table)))
+        self.run_exclusive(lane, lambda delta_lane: results.append(delta_lane.erase(key, side_table)))
         return results[0]
 
-    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision, forget: Callable[[], None]) -> LaneState:
-        """See `ports.sink.SinkFeatures.swap`, for lanes with their own tables. `forget`: see `table_swap.swap_tables`."""
+    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision, reopen: Callable[[], None]) -> LaneState:
+        """See `ports.sink.SinkFeatures.swap`, for lanes with their own tables. `reopen`: see `table_swap.swap_tables`."""
         with translate_errors(lane.into):
             if not has_table(self._path_of(lane)):
                 raise Fatal(f"lane {lane.id} has no table yet", next_step="Start the program, which makes it.")
             self.read_remains(lane).refuse_others()
         states: list[LaneState] = []
-
         writer = self._writer or DeltaRsTableWriter()
 
         def act(delta_lane: DeltaLane) -> None:
             with translate_errors(lane.into):
-                self._run_briefly(
-                    rebuilt, lambda other: states.append(swap_tables(self._lake, (delta_lane, other), judge, writer, forget))
+                self.run_exclusive(
+                    rebuilt, lambda other: states.append(swap_tables(self._lake, (delta_lane, other), judge, writer, reopen))
                 )
 
-        self._run_briefly(lane, act)
+        self.run_exclusive(lane, act)
         return states[0]
 
     def restore_state(self, lane: Lane, stored: StoredLane) -> None:
@@ -310,13 +309,9 @@ class DeltaLanes:
         with translate_errors(lane.into):
             self.read_remains(lane).refuse_others()
         writer = self._writer or DeltaRsTableWriter()
-        self._run_briefly(lane, lambda delta_lane: restore_lane(self._lake, delta_lane, stored, writer))
+        self.run_exclusive(lane, lambda delta_lane: restore_lane(self._lake, delta_lane, stored, writer))
 
     def run_exclusive(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
-        """Calls `act` with a lane that has a table, as its writer."""
-        self._run_briefly(lane, act)
-
-    def _run_briefly(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
         """Calls `act` with the lane under its lock. The lock stays only if the lane was already held."""
         was_held = _lane_key(lane) in self._held
         self._versions.pop(self._path_of(lane), None)
@@ -364,12 +359,12 @@ def _lane_key(lane: Lane) -> str:
 # state is not read or written until the drop is repeated. So a drop can be killed at any point, and the order in
 # which an object store deletes files does not matter.
 
-MARK = "dropping.json"
+DROP_MARK = "dropping.json"
 TABLE_ID = "table"
-WRITTEN = "_cdc_seq_1"
+SEQUENCE_COLUMN = "_cdc_seq_1"
 """Null only in rows from before replication started."""
 
-Kind = Literal["none", "made", "found"]
+LaneTableOrigin = Literal["none", "made", "found"]
 """The origin of the lane's table.
 
 - `none`: it does not exist or belongs to others.
@@ -386,7 +381,7 @@ STAYS = {
 
 def refuse_half_dropped(lake: Lake, lane: Lane) -> None:
     """Raises DataLoss for a lane with an unfinished drop."""
-    if lake.positions(lane.pipeline, lane.id).has_file(MARK):
+    if lake.positions(lane.pipeline, lane.id).has_file(DROP_MARK):
         raise DataLoss(
             f"lane {lane.id} is half dropped, so it cannot continue",
             next_step=f"`replicator drop {lane.id}` removes the rest. Then the lane can be loaded again.",
@@ -395,8 +390,8 @@ def refuse_half_dropped(lake: Lake, lane: Lane) -> None:
 
 def remove_rows(snapshot: DeltaTable, attempt: Attempt) -> None:
     """An `Operation` that deletes the rows that a lane wrote."""
-    if WRITTEN in read_schema(snapshot).names:
-        snapshot.delete(f'"{WRITTEN}" IS NOT NULL', commit_properties=attempt.properties)
+    if SEQUENCE_COLUMN in read_schema(snapshot).names:
+        snapshot.delete(f'"{SEQUENCE_COLUMN}" IS NOT NULL', commit_properties=attempt.properties)
 
 
 class DeltaLaneRemains:
@@ -411,7 +406,7 @@ class DeltaLaneRemains:
         self._schemas = lake.schemas(lane.into)
         self._remembered = {"remembered deletes": lake.tombstones(lane.into), "schemas": self._schemas}
 
-    def find_kind(self) -> Kind:
+    def find_origin(self) -> LaneTableOrigin:
         """The origin of the table. If its log cannot be read, it belongs to the lane when the lane has positions."""
         if not has_table(self._table):
             return "none"
@@ -419,7 +414,7 @@ class DeltaLaneRemains:
             snapshot = self._log.open()
         except DataLoss:
             return "made" if self._positions.files() else "none"
-        if self._positions.has_file(MARK):
+        if self._positions.has_file(DROP_MARK):
             return "made" if self._read_remark() in (None, str(snapshot.metadata().id)) else "none"
         remark = snapshot.metadata().description
         if remark != ownership_remark(self._lane) and not self._log.version(snapshot):
@@ -427,7 +422,7 @@ class DeltaLaneRemains:
         return "made" if is_owned(remark) else "found"
 
     def list_artifacts(self) -> list[LaneArtifact]:
-        kind, positions = self.find_kind(), bool(self._positions.files())
+        kind, positions = self.find_origin(), bool(self._positions.files())
         if kind == "none" and not positions:
             return []
         # The log of a table that existed before still names a dropped lane.
@@ -457,30 +452,30 @@ class DeltaLaneRemains:
                 "the state of the lane.",
             )
 
-    def remove(self, kind: Kind, forget_deletes: Callable[[], None]) -> None:
+    def remove(self, kind: LaneTableOrigin, drop_tombstones: Callable[[], None]) -> None:
         """Removes everything, for a table that is not `found`. The caller holds the lane.
 
         Raises Fenced when another instance wrote the lane meanwhile, which is possible only without a lock.
         """
-        if not self._positions.has_file(MARK):
-            self._positions.put(MARK, {"format": 1, TABLE_ID: self._table_id()})
+        if not self._positions.has_file(DROP_MARK):
+            self._positions.put(DROP_MARK, {"format": 1, TABLE_ID: self._table_id()})
         # First, because a writer of the lane checks the file of its last commit before each commit.
         for file in self._positions.files():
-            if file != MARK:
+            if file != DROP_MARK:
                 self._positions.drop(file)
-        self.remove_side_files(forget_deletes)
+        self.remove_side_files(drop_tombstones)
         if kind == "made":
             self._table.clear()
-        if (kind == "made" and _has_content(self._table)) or set(self._positions.files()) != {MARK}:
+        if (kind == "made" and _has_content(self._table)) or set(self._positions.files()) != {DROP_MARK}:
             raise Fenced(
                 f"another instance wrote lane {self._lane.id} while it was dropped",
                 next_step=f"Stop that instance, and repeat `replicator drop {self._lane.id}`.",
             )
         self._positions.clear()
 
-    def remove_side_files(self, forget_deletes: Callable[[], None]) -> None:
+    def remove_side_files(self, drop_tombstones: Callable[[], None]) -> None:
         """Removes the tombstones and the schemas."""
-        forget_deletes()
+        drop_tombstones()
         self._schemas.clear()
 
     def _has_position(self) -> bool:
@@ -498,7 +493,7 @@ class DeltaLaneRemains:
             return None
 
     def _read_remark(self) -> str | None:
-        table_id: str | None = json.loads(self._positions.load(MARK))[TABLE_ID]
+        table_id: str | None = json.loads(self._positions.load(DROP_MARK))[TABLE_ID]
         return table_id
 
 

@@ -72,8 +72,6 @@ from .schema_evolution import (
 from .table_swap import DeltaStoredLane
 from .transaction_table import TransactionTable
 
-# The common methods of the mirror sinks in a lake, in process and on Spark.
-
 POLICIES = frozenset(POLICY_NAMES)
 
 
@@ -320,9 +318,6 @@ def _table_properties(options: TableOptions) -> dict[str, str]:
     """The properties for `options` that every engine supports."""
     settings = {CHANGE_DATA_FEED: ON} if options.change_data_feed else {}
     return settings | ({RANDOM_FOLDERS: ON} if options.partition_by else {})
-
-
-# The Delta sink: tables on a disk or in an object store, written in process by delta-rs.
 
 
 class DeltaRsSink(MirrorSink[pa.Table]):

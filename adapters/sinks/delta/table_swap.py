@@ -39,9 +39,7 @@ from .lane import open_lane_log
 from .schema_evolution import read_versions
 from .side_tables import select_applied
 
-MARK = "swapping.json"
-Forget = Callable[[], None]
-"""Drops this process's cached data about side tables."""
+SWAP_MARK = "swapping.json"
 
 
 class SwapLane(Protocol):
@@ -63,20 +61,21 @@ class SwapLane(Protocol):
 
 
 def swap_tables(
-    lake: Lake, lanes: tuple[SwapLane, SwapLane], judge: CutoverDecision, writer: TableWriter, forget: Forget
+    lake: Lake, lanes: tuple[SwapLane, SwapLane], judge: CutoverDecision, writer: TableWriter, reopen: Callable[[], None]
 ) -> LaneState:
-    """See `ports.sink.SinkFeatures.swap`, for two held lanes. The second one has the new rows."""
+    """See `ports.sink.SinkFeatures.swap`, for two held lanes. The second one has the new rows. `reopen`: drops this
+    process's cached data about side tables."""
     target_lane, rebuilt_lane = lanes
     source, rebuilt_state = rebuilt_lane.newest(), rebuilt_lane.state()
     if rebuilt_state is None:
         raise Fatal(f"{rebuilt_lane.lane.id} is empty, so it cannot replace {target_lane.lane.id}")
     _refuse_unswappable(target_lane, source)
     state = judge(target_lane.state(), rebuilt_state)
-    lake.positions(target_lane.lane.pipeline, target_lane.lane.id).put(MARK, {"format": 1})
+    lake.positions(target_lane.lane.pipeline, target_lane.lane.id).put(SWAP_MARK, {"format": 1})
     target_lane.set_properties(source.metadata().configuration)
     columns = [TargetColumn(field.name, field) for field in read_schema(source)]
     target_lane.record_state(replace(state, copied_from=rebuilt_lane.lane.into), writer.replace_with(source, columns))
-    forget()
+    reopen()
     return finish_swap(lake, target_lane) or state
 
 
@@ -84,13 +83,13 @@ def finish_swap(lake: Lake, target_lane: SwapLane) -> LaneState | None:
     """Finishes a swap that was killed at any point; returns the lane's state after it, None when there is
     nothing to finish."""
     positions = lake.positions(target_lane.lane.pipeline, target_lane.lane.id)
-    if not positions.has_file(MARK):
+    if not positions.has_file(SWAP_MARK):
         return None
     state = target_lane.state()
     if state is not None and state.copied_from:
         state = _copy_side_tables(lake, target_lane.lane, state)
         target_lane.record_state(state)
-    positions.drop(MARK)
+    positions.drop(SWAP_MARK)
     return state
 
 

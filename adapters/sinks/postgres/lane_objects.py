@@ -33,7 +33,7 @@ from .target import PostgresTarget, drop_side_table, side_table_name
 #
 # A removal drops the table, tombstones, staging tables, schemas and the position.
 
-WRITTEN = "_cdc_seq_1"
+SEQUENCE_COLUMN = "_cdc_seq_1"
 """Null only in rows from before replication started."""
 
 TABLE = sql.SQL(
@@ -41,8 +41,10 @@ TABLE = sql.SQL(
     "EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = %s AND NOT a.attisdropped) "
     "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
 )
-KNOWN = sql.SQL("SELECT to_regclass('_replicator.positions') IS NOT NULL AND to_regclass('_replicator.schemas') IS NOT NULL")
-FOUND = "it existed before the lane: the rows of the lane are removed, the table stays"
+HAS_LANES = sql.SQL(
+    "SELECT to_regclass('_replicator.positions') IS NOT NULL AND to_regclass('_replicator.schemas') IS NOT NULL"
+)
+EXISTED_BEFORE = "it existed before the lane: the rows of the lane are removed, the table stays"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class PostgresLaneRemains:
 
 def has_lanes(cursor: psycopg.Cursor) -> bool:
     """True when a lane was ever prepared in this database."""
-    return cursor.execute(KNOWN).fetchone() == (True,)
+    return cursor.execute(HAS_LANES).fetchone() == (True,)
 
 
 def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> PostgresLaneRemains:
@@ -71,12 +73,12 @@ def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) ->
     key, relation = (lane.pipeline, lane.id), quote_name(schema, table)
     row = cursor.execute(SELECT_LANE, key).fetchone() if has_positions else None
     others = cursor.execute(OTHER_WRITER, (relation, *key)).fetchone() if has_positions else None
-    kind, remark, has_written_column = cursor.execute(TABLE, (WRITTEN, schema, table)).fetchone() or ("", "", False)
+    kind, remark, has_written_column = cursor.execute(TABLE, (SEQUENCE_COLUMN, schema, table)).fetchone() or ("", "", False)
     is_own_table = bool(kind) and (row is not None or remark == ownership_remark(lane))
     is_removable = is_own_table and kind in ("r", "p") and is_owned(remark) and others is None
     belongings = [] if row is None else _list_artifacts(cursor, row[0], f"lane {lane.id} of pipeline {lane.pipeline}")
     if is_own_table:
-        shared = f"lane {others[1]} of pipeline {others[0]} writes it too: it stays as it is" if others else FOUND
+        shared = f"lane {others[1]} of pipeline {others[0]} writes it too: it stays as it is" if others else EXISTED_BEFORE
         stays = "" if is_removable else shared
         belongings.insert(0, LaneArtifact("table", f"{schema}.{table}", stays))
     view = find_own_view(cursor, schema, table) if is_removable else None
@@ -108,7 +110,7 @@ def remove_lane(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> 
     if remains.is_removable:
         cursor.execute(f"DROP TABLE {relation}".encode(), prepare=False)
     elif remains.is_written:
-        cursor.execute(f"DELETE FROM {relation} WHERE {quote_name(WRITTEN)} IS NOT NULL".encode(), prepare=False)
+        cursor.execute(f"DELETE FROM {relation} WHERE {quote_name(SEQUENCE_COLUMN)} IS NOT NULL".encode(), prepare=False)
     for own_table in ("schemas", "schema_versions", "positions"):
         cursor.execute(FORGET_LANE.format(sql.SQL(own_table)), (lane.pipeline, lane.id))
 

@@ -22,7 +22,7 @@ from ...apply.scd2_in_process import Scd2Result, compute_versions, encode_rows
 from ...postgres.connection import planner_hints
 from ...postgres.literals import can_copy_binary, copy_binary, copy_rows, copy_statement
 from ...postgres.names import has_relation, quote_name
-from ...postgres.table_reader import select_expression, stored_form
+from ...postgres.table_reader import ReadForm, select_expression, stored_form
 from ...sql.dialect import POSTGRES
 from ...sql.reconcile import INCOMPLETE, VERDICT, old_key_columns
 from ...sql.render import render_merge
@@ -196,7 +196,7 @@ PART = 40_000
 """The number of changes in a slice. The server writes the versions of one slice while the next is reconciled."""
 PIECE = 16 << 20
 """The size in bytes of one read of versions."""
-KEPT: dict[str, pa.DataType] = {
+LOSSLESS_TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
     "int4": pa.int32(),
@@ -240,7 +240,7 @@ def _is_lossless(field: pa.Field, kind: str, parameter: int, bytewise: bool, pla
         return kind == "numeric" and declared == (field.type.precision, field.type.scale)
     wanted = pa.timestamp(field.type.unit) if pa.types.is_timestamp(field.type) else field.type
     rounds = parameter >= 0 and (pa.types.is_timestamp(wanted) or pa.types.is_time(wanted))
-    return not rounds and KEPT.get(kind) == wanted
+    return not rounds and LOSSLESS_TYPES.get(kind) == wanted
 
 
 class InProcessScd2:
@@ -368,11 +368,7 @@ def _keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows.select(names).group_by(names).aggregate([])
 
 
-Form = tuple[pa.DataType, str]
-"""The type in which a column is read from CSV, and the SQL template that selects it."""
-
-
-def _find_form(field: pa.Field) -> Form:
+def _find_form(field: pa.Field) -> ReadForm:
     if field.name == CDC_UNSENT:
         return pa.string(), "array_to_json({0})::text"
     kind, how = stored_form(field.type)
@@ -383,7 +379,7 @@ def _find_form(field: pa.Field) -> Form:
     return (pa.string() if pa.types.is_decimal(kind) else kind), how
 
 
-def _parse_copy(piece: bytes, forms: dict[str, Form], schema: pa.Schema) -> pa.Table:
+def _parse_copy(piece: bytes, forms: dict[str, ReadForm], schema: pa.Schema) -> pa.Table:
     options = csv.ConvertOptions(
         column_types={n: kind for n, (kind, _) in forms.items()},
         null_values=[""],

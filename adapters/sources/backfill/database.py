@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.reads import ChecksumKind, KeyRange, TableSplit
+from replicator.ports.runtime import ShowLine
 
 # The parts of a backfill that differ between databases.
 
 Schema = Mapping[str, Any]
-Tell = Callable[[str], None]
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Row = tuple[str, str, Sequence[str]]
 """JSON text of the key columns, JSON text of the row, and key values as texts that the database can read."""
@@ -156,7 +156,7 @@ class SourceDatabase(Protocol[C]):
     def identity(self) -> str:
         """A text that is equal as long as the database is the one that was read before."""
 
-    def open_snapshot(self, table: BackfillTable[C], report: Tell) -> AbstractContextManager[TableSnapshot]:
+    def open_snapshot(self, table: BackfillTable[C], report: ShowLine) -> AbstractContextManager[TableSnapshot]:
         """A snapshot of the table as it is now."""
 
     def locate_rows(

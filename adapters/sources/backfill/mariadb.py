@@ -19,7 +19,7 @@ from pymysql.converters import encoders
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, ReplicatorError, Retryable
 from replicator.ports.reads import CHECKSUMS, ChecksumKind, KeyRange, TableSplit
-from replicator.ports.runtime import Diagnosis
+from replicator.ports.runtime import Diagnosis, ShowLine
 
 from ...kafka.connect_worker import read_offsets
 from ...sql.checksums import SummedColumn, kind_of_mariadb, render_bucket_condition, render_sums
@@ -29,7 +29,6 @@ from .database import (
     BackfillTable,
     Row,
     SnapshotPoint,
-    Tell,
     divide_range,
     refuse_keyless,
     refuse_unread_columns,
@@ -99,7 +98,7 @@ class MariaDbDatabase:
             return str(fetch_rows(connection, IDENTITY)[0][0])
 
     @contextmanager
-    def open_snapshot(self, table: BackfillTable[MariaDbColumn], report: Tell) -> Iterator[_MariaDbSnapshot]:  # noqa: ARG002
+    def open_snapshot(self, table: BackfillTable[MariaDbColumn], report: ShowLine) -> Iterator[_MariaDbSnapshot]:  # noqa: ARG002
         name = f"{table.schema}.{table.name}"
         with translate_errors(f"reading {name}"), open_snapshot(self._dsn) as (connection, point):
             # From here on the table cannot be altered; and the user may read all of its columns.
@@ -339,7 +338,7 @@ INSTEAD = "Use Debezium's own incremental snapshots (docs/reference/debezium.md)
 WANTED = (("log_bin", "1"), ("binlog_format", "ROW"), ("binlog_row_image", "FULL"))
 """Global variables with the values that they need, so that the binlog contains whole rows."""
 READERS = "SELECT count(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
-FOUND = """
+SELECT_TABLE = """
 SELECT table_schema, table_name, table_type, engine FROM information_schema.tables
 WHERE table_schema = %s AND table_name = %s"""
 COLUMNS = """
@@ -403,7 +402,7 @@ def _refuse_filtered(connection: pymysql.Connection[Any], schema: str) -> None:
 
 
 def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) -> None:
-    rows = [row for row in fetch_rows(connection, FOUND, (schema, name)) if row[:2] == (schema, name)]
+    rows = [row for row in fetch_rows(connection, SELECT_TABLE, (schema, name)) if row[:2] == (schema, name)]
     if not rows:
         raise ConfigProblem(
             f"The database has no table {schema}.{name} that this user may see.",

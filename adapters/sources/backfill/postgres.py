@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.ports.reads import ChecksumKind, KeyRange, TableSplit
+from replicator.ports.runtime import ShowLine
 
 from ...postgres.checksums import SETTINGS, TableChecksums, to_texts
 from ...postgres.connection import KEEPALIVE, PostgresSession, TimeoutConnection, application_name
@@ -27,7 +28,6 @@ from .database import (
     BackfillTable,
     Row,
     SnapshotPoint,
-    Tell,
     divide_range,
     refuse_keyless,
     refuse_unread_columns,
@@ -106,7 +106,7 @@ class PostgresDatabase:
             return read_system_id(self._session)
 
     @contextmanager
-    def open_snapshot(self, table: BackfillTable[PostgresColumn], report: Tell) -> Iterator[_PostgresSnapshot]:
+    def open_snapshot(self, table: BackfillTable[PostgresColumn], report: ShowLine) -> Iterator[_PostgresSnapshot]:
         name = f"{table.schema}.{table.name}"
         with self._translate_errors(name):
             oldest = describe_oldest_transaction(self._session)

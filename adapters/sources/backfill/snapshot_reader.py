@@ -17,16 +17,17 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
 from replicator.ports.reads import KeyRange, Repair, TableSplit
+from replicator.ports.runtime import ShowLine
 from replicator.ports.source import BackfillSnapshot
 
-from .database import BackfillTable, DebeziumEvents, Row, SnapshotPoint, SourceDatabase, TableSnapshot, Tell, refuse_names
+from .database import BackfillTable, DebeziumEvents, Row, SnapshotPoint, SourceDatabase, TableSnapshot, refuse_names
 from .journal import BackfillFolder, BackfillState
 
 # Reads a table whole, and stores its rows in the journal.
 
 PIECE_ROWS = 50_000
 PIECE_BYTES = 32 << 20
-Read = tuple[Sequence[str], SnapshotPoint]
+SnapshotProgress = tuple[Sequence[str], SnapshotPoint]
 """The last key that was read, and the snapshot."""
 
 
@@ -54,7 +55,7 @@ class TableBackfill:
         self._plain_names = bool(options.get("plain_names"))
         self._is_held = False
 
-    def rows(self, report: Tell, *, from_scratch: bool = False) -> BackfillSnapshot:
+    def rows(self, report: ShowLine, *, from_scratch: bool = False) -> BackfillSnapshot:
         if not self._is_held:
             self._kept.lock()
             self._is_held = True
@@ -122,7 +123,7 @@ class TableBackfill:
         """True if a key column is private."""
         return not self._masked.isdisjoint(table.keys)
 
-    def _read_rows(self, table: BackfillTable[Any], this: str, state: BackfillState | None, tell: Tell) -> BackfillState:
+    def _read_rows(self, table: BackfillTable[Any], this: str, state: BackfillState | None, tell: ShowLine) -> BackfillState:
         with self._database.open_snapshot(table, tell) as snapshot:
             point = snapshot.point
             if state is None:
@@ -162,9 +163,9 @@ class TableBackfill:
         if keys:
             yield keys, values, last
 
-    def _read_points(self, state: BackfillState) -> list[Read]:
+    def _read_points(self, state: BackfillState) -> list[SnapshotProgress]:
         """The snapshots of this run, each with the last key that was read in it. The last applies to all keys above."""
-        points: dict[tuple[int, ...], Read] = {}
+        points: dict[tuple[int, ...], SnapshotProgress] = {}
         for _, notes in self._kept.list_run_files(state.run):
             if notes["stage"] == "rows":
                 point = SnapshotPoint(tuple(notes["place"]), notes["micros"])
@@ -206,14 +207,14 @@ class DatabaseComparison:
         self._plain_names = bool(options.get("plain_names"))
 
     @contextmanager
-    def open_snapshot(self, report: Tell) -> Iterator[DatabaseSnapshot]:
+    def open_snapshot(self, report: ShowLine) -> Iterator[DatabaseSnapshot]:
         table, unread = self._database.describe_comparable(self._name, self._keys)
         if self._plain_names:
             refuse_names(table)
         with self._database.open_snapshot(table, report) as snapshot:
             yield DatabaseSnapshot(table, snapshot, DebeziumEvents(table, self._database.log), self._kept, unread)
 
-    def repair(self, keys: pa.Table, report: Tell) -> Repair:
+    def repair(self, keys: pa.Table, report: ShowLine) -> Repair:
         self._kept.lock()
         try:
             state = self._kept.read_state()

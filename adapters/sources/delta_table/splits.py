@@ -111,7 +111,7 @@ def encode_rows(rows: pa.Table, layout: TypedRowLayout, metadata: RowMetadata, i
 
 # Splits of files and their records. Also used on executors: a split contains all that is needed to read it.
 
-ROWS = 8_192
+SLICE_ROWS = 8_192
 """Rows that are converted to records at once."""
 CHANGE = "_change_type"
 FEED = "feed"
@@ -264,7 +264,7 @@ def _read_some(piece: RowSplit, reader: pq.ParquetFile, more: Sequence[str] = ()
             skipped += rows
         at += rows
     at = skipped
-    for batch in read_slices(piece.file.path, reader, ROWS, names, groups):
+    for batch in read_slices(piece.file.path, reader, SLICE_ROWS, names, groups):
         start, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
         if start < end:
             yield at + start, _conform_rows(pa.table(batch.slice(start, end - start)), piece)

@@ -133,7 +133,7 @@ def _read_range(row: dict[str, Any], column: str) -> tuple[int, int] | None:
 
 Range = tuple[int, int]
 """First and last offset."""
-ROWS = 65_536
+SLICE_ROWS = 65_536
 
 
 class OffsetRanges:
@@ -194,7 +194,7 @@ def _read_ranges(file: LogFile) -> Mapping[int, Range]:
         return {file.partitions[0]: file.offsets}
     ranges: dict[int, Range] = {}
     with open_parquet(file.path) as reader:
-        for batch in reader.iter_batches(ROWS, columns=["partition", "offset"]):
+        for batch in reader.iter_batches(SLICE_ROWS, columns=["partition", "offset"]):
             per = pa.table(batch).group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
             for row in per.to_pylist():
                 first, last = ranges.get(row["partition"], (row["offset_min"], row["offset_max"]))

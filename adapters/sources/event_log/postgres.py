@@ -59,7 +59,7 @@ class PostgresLogOptions(AdapterOptions):
     batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
 
     @property
-    def place(self) -> TableLocation:
+    def location(self) -> TableLocation:
         """The location of the table."""
         return TableLocation(read_dsn(self.dsn), self.schema_name, self.table)
 
@@ -68,15 +68,15 @@ class PostgresLogTable:
     """The table with its last known state. Safe for use from several threads."""
 
     def __init__(self, location: TableLocation, is_wanted: Callable[[str], bool]) -> None:
-        self.place, self.wanted = location, is_wanted
+        self.location, self.wanted = location, is_wanted
         self.known: LogState | None = None
         self._session = PostgresSession(location.dsn, ROLE)
         self._turn = threading.Lock()
 
     def read_latest(self) -> LogState:
         """The current state of the log."""
-        with self._turn, open_snapshot(self._session, self.place) as cursor:
-            self.known = read_log_state(cursor, self.place, self.wanted, self.known)
+        with self._turn, open_snapshot(self._session, self.location) as cursor:
+            self.known = read_log_state(cursor, self.location, self.wanted, self.known)
             return self.known
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class PostgresLogSource(LogSource[pa.Table]):
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = PostgresLogOptions.read(options)
         super().__init__(self._options.topics, self._options.below)
-        self._log = PostgresLogTable(self._options.place, self._wanted)
+        self._log = PostgresLogTable(self._options.location, self._wanted)
 
     def bounds(self) -> LogBounds:
         return self._log.read_latest().bounds.limit_to(self._below)
@@ -133,7 +133,7 @@ class PostgresLogReader:
 
     def _accept(self, state: LogState) -> None:
         if self._table not in (None, state.table):
-            raise recreated_error(self._log.place.url)
+            raise recreated_error(self._log.location.url)
         self._table = state.table
         bounds = state.bounds.limit_to(self._until)
         at = {partition: self._next.get(partition, first) for partition, first in bounds.firsts.items()}
@@ -161,13 +161,13 @@ class PostgresLogReader:
 
     def _read_batches(self) -> Generator[Batch[pa.Table], None, None]:
         with (
-            closing(PostgresSession(self._log.place.dsn, ROLE)) as session,
-            open_snapshot(session, self._log.place) as cursor,
+            closing(PostgresSession(self._log.location.dsn, ROLE)) as session,
+            open_snapshot(session, self._log.location) as cursor,
         ):
             # The state is read again: records of the last refresh may have been removed.
-            self._accept(read_log_state(cursor, self._log.place, self._log.wanted))
+            self._accept(read_log_state(cursor, self._log.location, self._log.wanted))
             stretches = [(partition, self._next[partition], end) for partition, end in self._find_left().items()]
-            rows = read_records(cursor, self._log.place, stretches, self._said.since, self._said.until)
+            rows = read_records(cursor, self._log.location, stretches, self._said.since, self._said.until)
             for frame in split_batches(rows, self._said.batch_records, self._said.batch_bytes):
                 yield self._to_batch(frame)
         if ends := self._find_left():

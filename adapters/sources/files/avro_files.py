@@ -210,7 +210,7 @@ CODECS: dict[str, Callable[[bytes, int], bytes]] = {
 
 SCHEMAS = (b"parquet.avro.schema", b"avro.schema")
 """Metadata names of the schema, from new and old Avro writers of Parquet."""
-KNOWN = (t.is_boolean, t.is_integer, t.is_floating, t.is_string, t.is_binary, t.is_fixed_size_binary, t.is_decimal)
+READABLE_TYPES = (t.is_boolean, t.is_integer, t.is_floating, t.is_string, t.is_binary, t.is_fixed_size_binary, t.is_decimal)
 EXACT = Context(prec=100)
 """More digits than Parquet's decimals have."""
 
@@ -265,7 +265,7 @@ def _avro_type(kind: pa.DataType) -> pa.DataType | None:
     if t.is_map(kind):
         key, item = _avro_type(kind.key_type), _avro_type(kind.item_type)
         return None if key is None or item is None else pa.map_(key, item)
-    return kind if any(applies(kind) for applies in KNOWN) else None
+    return kind if any(applies(kind) for applies in READABLE_TYPES) else None
 
 
 def _make_mend(kind: pa.DataType) -> Mend | None:

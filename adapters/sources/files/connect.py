@@ -36,7 +36,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
 
 from ..file_options import FileSourceOptions
-from .file_list import NULL, SETTLED_SECONDS, ArchiveFile, FilePath, Place, find_files, seconds_until_complete
+from .file_list import NULL, SETTLED_SECONDS, ArchiveFile, FilePath, FilesLocation, find_files, seconds_until_complete
 from .file_reader import (
     AVRO,
     LONGEST,
@@ -84,7 +84,7 @@ class SinkFileName(NamedTuple):
     """A parsed file name: the partition, the first offset, and the kind of content (None for values). `stem`: the common
     part of files with the same records."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     first: int
     part: str | None
     stem: str
@@ -119,7 +119,7 @@ def is_sink_file(name: str) -> bool:
 
 def to_partition(path: FilePath) -> TopicPartition:
     """The partition of the file's records."""
-    return parse_name(path).place
+    return parse_name(path).topic_partition
 
 
 def first_offset(path: FilePath) -> int:
@@ -152,7 +152,7 @@ class SinkFile(ArchiveFile):
     following: ArchiveFile | None = None
 
 
-def list_sink_files(path: Place, settle: float) -> list[ArchiveFile]:
+def list_sink_files(path: FilesLocation, settle: float) -> list[ArchiveFile]:
     """The files of values, by partition and offset.
 
     Raises ConfigProblem for a file of another kind, and for two files with the same first record. Also raises it for keys
@@ -161,7 +161,7 @@ def list_sink_files(path: Place, settle: float) -> list[ArchiveFile]:
     files = [f for f in find_files(path, ("",), deep=True) if is_sink_file(f.name) and not f.name.startswith((".", "_"))]
     part_files = {(_record_key(file), part): file for file in files if (part := parse_name(file.path).part) is not None}
     values = [file for file in files if parse_name(file.path).part is None]
-    values.sort(key=lambda file: (parse_name(file.path).place, parse_name(file.path).first, file.label))
+    values.sort(key=lambda file: (parse_name(file.path).topic_partition, parse_name(file.path).first, file.label))
     lonely = part_files.keys() - {(_record_key(f), part) for f in values for part in PARTS}
     _refuse_unmatched((part_files[which] for which in lonely), settle)
     for one, other in pairwise(values):
@@ -175,11 +175,11 @@ def list_sink_files(path: Place, settle: float) -> list[ArchiveFile]:
 def _add_parts(values: list[ArchiveFile], part_files: dict[tuple[str, str], ArchiveFile]) -> Iterator[SinkFile]:
     part_keys: set[tuple[TopicPartition, str]] = set()
     for file, following in zip(values, [*values[1:], None], strict=False):
-        partition = parse_name(file.path).place
+        partition = parse_name(file.path).topic_partition
         parts = {part: part_files[_record_key(file), part] for part in PARTS if (_record_key(file), part) in part_files}
         part_keys |= {(partition, part) for part in parts}
         lacks = next((part for part in PARTS if (partition, part) in part_keys and part not in parts), None)
-        after = following if following is not None and parse_name(following.path).place == partition else None
+        after = following if following is not None and parse_name(following.path).topic_partition == partition else None
         # An executor has a working folder of its own.
         absolute = {part: replace(one, path=one.path.absolute()) for part, one in parts.items()}
         yield SinkFile(
@@ -244,7 +244,7 @@ class SinkFileFormat:
         """Open files are not pickled."""
         return {**self.__dict__, "_beside": {}}
 
-    def files(self, path: Place) -> list[ArchiveFile]:
+    def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """See `FileFormat.files`: by partition and offset."""
         return list_sink_files(path, self._settle)
 
@@ -268,8 +268,8 @@ class SinkFileFormat:
         offset = name.first + at - 1
         if file.following is not None and offset >= parse_name(file.following.path).first:
             raise ConfigProblem(
-                f"{file.path} continues at record {offset} of {name.place}, with which {file.following.path} begins. "
-                "Records of a partition were sorted into several files at a time, so their offsets are unknown",
+                f"{file.path} continues at record {offset} of {name.topic_partition}, with which {file.following.path} "
+                "begins. Records of a partition were sorted into several files at a time, so their offsets are unknown",
                 next_step="Use the connector's DefaultPartitioner, or one by a time that never goes back.",
             )
         try:
@@ -279,7 +279,7 @@ class SinkFileFormat:
         except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
             return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
         time = file.stamp[1] // 1_000_000
-        return ArchiveRecord(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, pairs, key, None)
+        return ArchiveRecord(*name.topic_partition, offset, time if FIRST_MS <= time <= LAST_MS else None, pairs, key, None)
 
     def _read_part(self, file: SinkFile, part: str, at: int) -> bytes | None:
         """The key or headers of a record; None if there are none."""

@@ -98,7 +98,7 @@ class DeliveryProgress:
 
 # Batches of records from archive files.
 
-ROWS = 10_000
+SLICE_RECORDS = 10_000
 
 
 class FileDelivery(Protocol):
@@ -122,7 +122,7 @@ class BatchBuilder:
 
     def add_record(self, record: ArchiveRecord, label: str) -> None:
         """Add a record, unless it was delivered before."""
-        if not self._delivered.accept(record.place, record.offset, label):
+        if not self._delivered.accept(record.topic_partition, record.offset, label):
             return
         self._rows.add(record)
         self._count(1, record.size)
@@ -140,7 +140,7 @@ class BatchBuilder:
     def _count(self, records: int, size: int) -> None:
         self._records += records
         self._size += size
-        if len(self._rows) >= ROWS:
+        if len(self._rows) >= SLICE_RECORDS:
             self._close_rows()
         if self._options.is_whole:
             refuse_larger(self._size, self._options)
@@ -194,7 +194,7 @@ class OffsetIndex:
         return self
 
     def _add_record(self, record: ArchiveRecord, _label: str) -> None:
-        self.add_range(record.place, record.offset, record.offset + 1)
+        self.add_range(record.topic_partition, record.offset, record.offset + 1)
 
     def _add_frame(self, batch: pa.RecordBatch, _label: str) -> None:
         partitions = map(TopicPartition, batch.column("topic").to_pylist(), batch.column("partition").to_pylist())

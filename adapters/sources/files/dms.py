@@ -48,7 +48,7 @@ from ...decoders.common.row_files import (
     to_sequence,
 )
 from ..file_options import FileSourceOptions, FilesSettings
-from .file_list import ArchiveFile, FilePath, Place, find_files, refuse_name
+from .file_list import ArchiveFile, FilePath, FilesLocation, find_files, refuse_name
 from .file_reader import LONGEST, ArchiveRecord, FileFormat, Number
 from .immutable import (
     CsvRowJoiner,
@@ -136,7 +136,7 @@ def find_table(path: FilePath) -> str:
 # The files of DMS in their order.
 
 
-def list_files(path: Place, endings: tuple[str, ...]) -> list[ArchiveFile]:
+def list_files(path: FilesLocation, endings: tuple[str, ...]) -> list[ArchiveFile]:
     """See `FileFormat.files`: a table's full load before its changes, both in the order of their names.
 
     Raises ConfigProblem for a file with an unknown name, a DMS file with none of `endings`, and two files with one name of
@@ -184,7 +184,7 @@ class DmsCsvFormat:
         self._header, self._rows, self._transactions = dialect.header, CsvRowJoiner(dialect), TransactionRows(dialect)
         self._known: tuple[ArchiveFile, str, DmsFileName, Headers] | None = None
 
-    def files(self, path: Place) -> list[ArchiveFile]:
+    def files(self, path: FilesLocation) -> list[ArchiveFile]:
         return list_files(path, self.suffixes)
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
@@ -287,7 +287,7 @@ class DmsParquetFormat:
     def __init__(self, operation_column: str) -> None:
         self._operation = operation_column
 
-    def files(self, path: Place) -> list[ArchiveFile]:
+    def files(self, path: FilesLocation) -> list[ArchiveFile]:
         return list_files(path, self.suffixes)
 
     def lines(self, _: Iterable[bytes]) -> Iterator[bytes]:

@@ -67,11 +67,11 @@ def is_object_url(path: str) -> bool:
 # The files of an archive.
 
 FilePath: TypeAlias = Path | StoredPath
-Place: TypeAlias = str | ObjectFolder
+FilesLocation: TypeAlias = str | ObjectFolder
 """A location of files: a local file, folder or glob, or a folder of an object store."""
 
 
-def find_place(options: FileSourceOptions) -> Place:
+def locate_files(options: FileSourceOptions) -> FilesLocation:
     """The location of the files. Raises ConfigProblem for an unknown store."""
     return ObjectFolder.from_url(options.path, options.storage) if is_object_url(options.path) else options.path
 
@@ -114,7 +114,7 @@ class ArchiveFile:
         return self.path if isinstance(self.path, Path) else self.path.open("rb")
 
 
-def find_files(path: Place, suffixes: tuple[str, ...], *, deep: bool = False) -> Iterator[ArchiveFile]:
+def find_files(path: FilesLocation, suffixes: tuple[str, ...], *, deep: bool = False) -> Iterator[ArchiveFile]:
     """The files in `path` (a file, folder or glob) that end with one of `suffixes`; with `deep` also files in subfolders.
 
     Raises EnvironmentProblem if `path` names a missing file or folder, or something in it is inaccessible. A glob or a

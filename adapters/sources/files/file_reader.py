@@ -22,7 +22,7 @@ from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Stop
 
 from ...arrow.parquet_slices import ParquetSlices
-from .file_list import BLOCK, LONGER, SUFFIXES, ArchiveFile, Place, find_files
+from .file_list import BLOCK, LONGER, SUFFIXES, ArchiveFile, FilesLocation, find_files
 
 # Lines of files, and their records.
 
@@ -67,7 +67,7 @@ class ArchiveRecord(NamedTuple):
     value: bytes | None
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """The record's partition."""
         return TopicPartition(self.topic, self.partition)
 
@@ -144,7 +144,7 @@ def unreadable_record(label: str, number: int, line: bytes, why: ValueError) -> 
 
 # Lines of files, with limited length.
 
-KEPT = 4_096
+KEPT_BYTES = 4_096
 """Bytes that are kept of a line that is too long."""
 
 
@@ -163,7 +163,7 @@ class LongLine(bytes):
     @classmethod
     def from_text(cls, text: bytes, size: int) -> LongLine:
         """From a line with this size, or its first part."""
-        line = cls(text[:KEPT].removesuffix(b"\n") + (b"\n" if text.endswith(b"\n") else b""))
+        line = cls(text[:KEPT_BYTES].removesuffix(b"\n") + (b"\n" if text.endswith(b"\n") else b""))
         line.size = size
         return line
 
@@ -171,7 +171,7 @@ class LongLine(bytes):
         """The reason why the line is not read."""
         return (
             f"the line has {self.size} bytes, more than {longest}, which is {LONGER} times limits.message_bytes: "
-            f"its first {KEPT} bytes are kept"
+            f"its first {KEPT_BYTES} bytes are kept"
         )
 
 
@@ -202,7 +202,7 @@ def _skip_line(stream: LineStream, head: bytes, max_bytes: int | None) -> LongLi
         if not last:
             break
         count += len(last)
-    return LongLine.from_text(head[:KEPT] + (b"\n" if last.endswith(b"\n") else b""), count)
+    return LongLine.from_text(head[:KEPT_BYTES] + (b"\n" if last.endswith(b"\n") else b""), count)
 
 
 # The interface to kinds of files: how they are listed, and how their lines become records.
@@ -228,7 +228,7 @@ class FileFormat(Protocol):
     growing: bool
     """True if a file may be read while it is written. Otherwise an incomplete file is an EnvironmentProblem."""
 
-    def files(self, path: Place) -> list[ArchiveFile]:
+    def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """The files of `path` in their order. Raises EnvironmentProblem for a missing file or folder, ConfigProblem for a
         file of another kind."""
 
@@ -254,7 +254,7 @@ class ArchiveFormat:
     deep = False
     longest = LONGEST
 
-    def files(self, path: Place) -> list[ArchiveFile]:
+    def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """See `FileFormat.files`: in the order of their names."""
         return sorted(find_files(path, self.suffixes))
 

@@ -333,7 +333,7 @@ PLAIN: tuple[tuple[Any, Any], ...] = (
     (t.is_null, pa.string()),
 )
 """Types that are read as an equivalent type."""
-KNOWN = (
+READABLE_TYPES = (
     *(t.is_integer, t.is_floating, t.is_boolean, t.is_string, t.is_binary),
     *(t.is_decimal128, t.is_decimal256, t.is_date32, t.is_time64, t.is_timestamp),
 )
@@ -376,4 +376,4 @@ def find_read_type(arrow: pa.DataType) -> pa.DataType | None:
     if t.is_timestamp(arrow):
         return pa.timestamp("us", "UTC" if arrow.tz else None)
     read_type = next((plain for applies, plain in PLAIN if applies(arrow)), arrow)
-    return read_type if any(applies(read_type) for applies in KNOWN) else None
+    return read_type if any(applies(read_type) for applies in READABLE_TYPES) else None

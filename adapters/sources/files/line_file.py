@@ -24,7 +24,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
 from ..file_options import FileSourceOptions
-from .file_list import NULL, ArchiveFile, Place, find_files
+from .file_list import NULL, ArchiveFile, FilesLocation, find_files
 from .file_reader import LONGEST, PACKED, ArchiveRecord, FileFormat, Number, unusable_error
 from .source import RELOAD, ArchiveCheck, ArchiveSource
 
@@ -45,7 +45,7 @@ class LineFileFormat:
     def __init__(self, topic: str) -> None:
         self.topic = topic
 
-    def files(self, path: Place) -> list[ArchiveFile]:
+    def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """See `FileFormat.files`: the single file."""
         is_file = isinstance(path, str) and not Path(path).is_dir() and not path.endswith(PACKED)
         files = list(find_files(path, self.suffixes)) if is_file else []

@@ -35,7 +35,7 @@ from replicator.domain.plain_values import format_count
 from ...decoders.common.row_files import ROW_BITS, CsvDialect, escape_sign
 from ..file_options import FileSourceOptions, FilesSettings
 from ..file_versions import find_version_digits
-from .file_list import ArchiveFile, FilePath, Place, find_files, refuse_name
+from .file_list import ArchiveFile, FilePath, FilesLocation, find_files, refuse_name
 from .file_reader import LONGEST, ArchiveRecord, FileFormat, Number, RecordColumns
 from .immutable import (
     CsvRowJoiner,
@@ -133,7 +133,7 @@ class RowFileFormat:
     deep = True
     longest = LONGEST
 
-    def files(self, path: Place) -> list[ArchiveFile]:
+    def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """See `FileFormat.files`: in the order of their numbers. Raises ConfigProblem if names define no order."""
         files = [file for file in find_files(path, self.suffixes, deep=True) if not file.name.startswith((".", "_"))]
         files.sort(key=lambda file: (parse_number(file.path).number, file.label))

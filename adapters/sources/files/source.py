@@ -25,7 +25,7 @@ from replicator.ports.source import SourceFeatures, SourceFiles
 from ..file_options import ArchiveSettings, FileSourceOptions
 from ..scan import is_local
 from .delivery import BatchBuilder, DeliveryProgress, FileDelivery, OffsetIndex, describe_loss
-from .file_list import LONGER, ArchiveFile, Place, find_place, fixed_part, seconds_until_complete
+from .file_list import LONGER, ArchiveFile, FilesLocation, fixed_part, locate_files, seconds_until_complete
 from .file_reader import PSEUDO_TOPIC, ArchiveFormat, ArchiveReader, FileFormat, open_parquet
 
 TICK = 1.0
@@ -118,7 +118,7 @@ class ArchiveSource:
         return ArchiveFormat()
 
     def _list_files(self) -> list[ArchiveFile]:
-        return self._form.files(find_place(self._options))
+        return self._form.files(locate_files(self._options))
 
     def _files(self, _: Position) -> list[ArchiveFile]:
         """The files to read from that position. Files without newer records may be left out."""
@@ -133,7 +133,9 @@ class ArchiveSource:
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the files at the start."""
-        with closing(FilePoller(find_place(self._options), deep=self._form.deep, every=self._options.look_seconds)) as watch:
+        with closing(
+            FilePoller(locate_files(self._options), deep=self._form.deep, every=self._options.look_seconds)
+        ) as watch:
             files = self._files(start)
             refuse_losses(self.losses(start, {}) if start else {}, RELOAD)
             delivered = DeliveryProgress(start)
@@ -179,7 +181,7 @@ class ArchiveSource:
     def absent(self) -> str:
         if self._list_files():
             return ""
-        return f"{find_place(self._options)} holds none whose name ends in {', '.join(self._form.suffixes)}."
+        return f"{locate_files(self._options)} holds none whose name ends in {', '.join(self._form.suffixes)}."
 
     def damaged(self) -> Sequence[str]:
         """See `ports.source.SourceFiles`: incomplete Parquet files. For formats that do not grow they are an error."""
@@ -213,7 +215,7 @@ class ArchiveCheck:
         own = {key: value for key, value in options.items() if key not in OF_EVERY_SOURCE}
         self._name = name
         read = self.source.model.read(own)
-        self._form, self._place = self.source.make_format(read), find_place(read)
+        self._form, self._place = self.source.make_format(read), locate_files(read)
 
     def diagnose(self) -> Sequence[Diagnosis]:
         try:
@@ -256,7 +258,7 @@ class FilePoller:
     `every`: the longest time between two listings in seconds, as in object stores and folders of other machines; 0 lists
     always."""
 
-    def __init__(self, location: Place, *, deep: bool, every: float) -> None:
+    def __init__(self, location: FilesLocation, *, deep: bool, every: float) -> None:
         self._every = every
         self._due = time.monotonic() + self._every
         self._folder = _find_folder(location) if isinstance(location, str) else None

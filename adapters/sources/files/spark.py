@@ -22,8 +22,7 @@ from ...spark.frames import cache_frame, cache_with_size, column, filter_rows, f
 from ...spark.scan import scan_splits
 from ...spark.types import spark_schema
 from ..file_options import FileSourceOptions
-from .delivery import ROWS as CHUNK_RECORDS
-from .delivery import DeliveryProgress, FileDelivery, OffsetIndex
+from .delivery import SLICE_RECORDS, DeliveryProgress, FileDelivery, OffsetIndex
 from .file_list import ArchiveFile
 from .file_reader import FileFormat, FileProgress, log_unfinished, unusable_error
 from .spark_splits import (
@@ -31,7 +30,7 @@ from .spark_splits import (
     CHUNK,
     FACTS,
     IN_PIECE,
-    ROWS,
+    SPLIT_SCHEMA,
     STRETCH,
     FileSplit,
     OffsetRuns,
@@ -93,7 +92,7 @@ class SparkOffsetIndex(OffsetIndex):
 
 # Batches of records that executors have read. The driver uses only facts about them, and sees no record.
 
-CHUNK_BYTES = 8 * 1024 * 1024
+SLICE_BYTES = 8 * 1024 * 1024
 UNBOUNDED = 2**62
 WAVE_BYTES = 128 * 1024 * 1024
 """The most bytes that are read at once, for all cores. A larger batch is read in several waves."""
@@ -187,7 +186,7 @@ class SparkDelivery:
         """Deliver the records of the splits. Returns the files that changed; nothing of these is delivered."""
         if not pieces:
             return frozenset()
-        frame = cache_frame(scan_splits(self._spark, pieces, self._read_rows, ROWS))
+        frame = cache_frame(scan_splits(self._spark, pieces, self._read_rows, SPLIT_SCHEMA))
         try:
             slices = read_facts(frame, pieces)
         except FilesChanged as moved:
@@ -235,7 +234,7 @@ def split_size(spark: SparkSession, options: FileSourceOptions) -> int:
 
 def get_slice_limits(options: FileSourceOptions) -> SliceLimits:
     """The limits of a slice: the driver divides batches between slices."""
-    return SliceLimits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
+    return SliceLimits(min(SLICE_RECORDS, options.batch_records), min(SLICE_BYTES, options.batch_bytes))
 
 
 def _to_frame(spark: SparkSession, frame: DataFrame, batch: SliceBatch) -> DataFrame:

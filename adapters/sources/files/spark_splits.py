@@ -105,7 +105,9 @@ def group_splits(pieces: Iterable[FileSplit], most: int) -> Iterator[list[FileSp
 # Work of executors: a split of a file to records and facts for the driver.
 
 CHUNK, STRETCH, FACTS = "_chunk", "_stretch", "_facts"
-ROWS = pa.schema([*(f.with_nullable(True) for f in RAW), (CHUNK, pa.int64()), (STRETCH, pa.int32()), (FACTS, pa.binary())])
+SPLIT_SCHEMA = pa.schema(
+    [*(f.with_nullable(True) for f in RAW), (CHUNK, pa.int64()), (STRETCH, pa.int32()), (FACTS, pa.binary())]
+)
 """Records with the number of their slice and run. After the records of a slice follows one row with its facts."""
 BOUNDS_SCHEMA = pa.schema([(CHUNK, pa.int64()), (FACTS, pa.binary())])
 IN_PIECE = 2**32
@@ -282,12 +284,12 @@ def _record_sizes(batch: pa.RecordBatch) -> Any:
 
 
 def scan_rows(form: FileFormat, limits: SliceLimits, number: int, piece: FileSplit) -> Iterator[pa.Table]:
-    """A split as a table with schema `ROWS`. `number` is the split's number in its frame."""
+    """A split as a table with schema `SPLIT_SCHEMA`. `number` is the split's number in its frame."""
     for at, (batch, numbers, facts) in enumerate(SplitScan(form, piece, limits).read_slices(), number * IN_PIECE):
         of_chunk = pa.repeat(pa.scalar(at), batch.num_rows)
         no_facts = pa.nulls(batch.num_rows, pa.binary())
-        yield pa.Table.from_arrays([*batch.columns, of_chunk, numbers, no_facts], schema=ROWS)
-        yield pa.Table.from_pylist([{CHUNK: at, FACTS: msgspec.msgpack.encode(facts)}], ROWS)
+        yield pa.Table.from_arrays([*batch.columns, of_chunk, numbers, no_facts], schema=SPLIT_SCHEMA)
+        yield pa.Table.from_pylist([{CHUNK: at, FACTS: msgspec.msgpack.encode(facts)}], SPLIT_SCHEMA)
 
 
 def scan_bounds(form: FileFormat, limits: SliceLimits, number: int, piece: FileSplit) -> Iterator[pa.Table]:

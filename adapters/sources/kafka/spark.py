@@ -202,16 +202,16 @@ class _SparkRun:
 
 # Spark's Kafka records as raw frames.
 
-KNOWN = ("1582-10-15T00:00:00Z", "9999-12-31T23:59:59.999Z")
+SPARK_TIMES = ("1582-10-15T00:00:00Z", "9999-12-31T23:59:59.999Z")
 """Times that Spark's reader returns unchanged: it shifts earlier ones, as days of the Julian calendar."""
 NO_TIME = -1
 """The value in milliseconds of a record without a time in Kafka's protocol."""
 
 
 def to_raw(loaded: DataFrame) -> DataFrame:
-    """The columns of Spark's Kafka source as `domain.change.RAW`. Times outside `KNOWN` are null."""
+    """The columns of Spark's Kafka source as `domain.change.RAW`. Times outside `SPARK_TIMES` are null."""
     at = column("timestamp")
-    earliest, latest = (sf.lit(text).cast("timestamp") for text in KNOWN)
+    earliest, latest = (sf.lit(text).cast("timestamp") for text in SPARK_TIMES)
     is_known = at.between(earliest, latest) & (sf.unix_millis(at) != NO_TIME)
     headers = sf.transform(column("headers"), lambda h: sf.struct(h["key"].alias("name"), h["value"].alias("value")))
     values = {"timestamp": sf.when(is_known, at), "headers": headers}

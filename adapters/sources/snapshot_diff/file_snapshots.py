@@ -35,7 +35,7 @@ from ...decoders.json.type_names import find_type_reader
 from ...object_store.files import seconds_until_stable
 from ..file_versions import find_version_digits
 from .options import SnapshotsSettings
-from .snapshots import ReadSnapshot, Taken, to_storable
+from .snapshots import ProcessedVersions, ReadSnapshot, to_storable
 
 # Formats of snapshot files: Parquet, or text with declared columns.
 
@@ -452,10 +452,10 @@ class SnapshotFolder:
     def __init__(self, path: str, restart_step: str, form: SnapshotFormat = PARQUET) -> None:
         self._path, self._anew, self._form = path, restart_step, form
 
-    def has_news(self, versions: Taken) -> bool:
+    def has_news(self, versions: ProcessedVersions) -> bool:
         return any(snapshot.version not in versions for snapshot in list_snapshots(self._path, self._form))
 
-    def read_next(self, versions: Taken) -> ReadSnapshot | None:
+    def read_next(self, versions: ProcessedVersions) -> ReadSnapshot | None:
         """The next complete snapshot. Raises DataLoss for a processed one that changed, and for one below these."""
         for snapshot in list_snapshots(self._path, self._form):
             if snapshot.version in versions:
@@ -477,7 +477,7 @@ class SnapshotFolder:
             return None if rows is None or size is None else ReadSnapshot(str(snapshot.path), snapshot.version, rows, size)
         return None
 
-    def seconds_until_stable(self, versions: Taken) -> float:
+    def seconds_until_stable(self, versions: ProcessedVersions) -> float:
         """Seconds until all snapshots that are not in `versions` are complete by their age; 0 or less if they are."""
         new = [snapshot for snapshot in list_snapshots(self._path, self._form) if snapshot.version not in versions]
         return max((snapshot.seconds_until_stable(self._form) for snapshot in new), default=0.0)

@@ -22,7 +22,7 @@ from ..journal_options import CHANGE, VERSION
 
 # Interfaces between the journal and the origin of snapshots.
 
-Taken = Mapping[int, int | None]
+ProcessedVersions = Mapping[int, int | None]
 """The processed versions, with their sizes if known."""
 
 
@@ -47,10 +47,10 @@ class SnapshotProvider(Protocol):
 
     is_numbered_here: bool
 
-    def has_news(self, versions: Taken) -> bool:
+    def has_news(self, versions: ProcessedVersions) -> bool:
         """True if there may be a snapshot that is not in `versions`. Cheap, because it is called often."""
 
-    def read_next(self, versions: Taken) -> ReadSnapshot | None:
+    def read_next(self, versions: ProcessedVersions) -> ReadSnapshot | None:
         """The next complete snapshot, if there is one. Raises the program's errors for an invalid one."""
 
 

@@ -25,7 +25,7 @@ from ..journal import (
     FIRST_WITHIN,
     MASKS,
     JournalRows,
-    Noted,
+    MaskNotes,
     PacedPoller,
     RowJournal,
     StateFolder,
@@ -44,9 +44,9 @@ from .file_snapshots import (
 )
 from .options import EVERY, SnapshotsSettings
 from .snapshots import (
+    ProcessedVersions,
     ReadSnapshot,
     SnapshotProvider,
-    Taken,
     align_rows,
     diff_snapshots,
     refuse_unsupported,
@@ -155,12 +155,12 @@ class QuerySnapshots:
     def __init__(self, query: SnapshotQuery, table: str) -> None:
         self._query, self._table = query, table
 
-    def has_news(self, versions: Taken) -> bool:
+    def has_news(self, versions: ProcessedVersions) -> bool:
         """See `SnapshotProvider.has_news`: unknown before the query runs."""
         del versions
         return True
 
-    def read_next(self, versions: Taken) -> ReadSnapshot:
+    def read_next(self, versions: ProcessedVersions) -> ReadSnapshot:
         """Raises the errors of `SnapshotQuery.read_rows`."""
         micros, rows = self._query.read_rows()
         read_at = datetime.fromtimestamp(micros // 1_000_000, UTC).isoformat()
@@ -187,9 +187,9 @@ class SnapshotJournal(RowJournal):
     def __init__(self, options: SnapshotsSettings, supply: SnapshotProvider) -> None:
         super().__init__(options, "replicator.snapshot", "names its snapshot")
         self._options, self._supply = options, supply
-        self._known: Taken = {}
+        self._known: ProcessedVersions = {}
 
-    def known_versions(self) -> Taken:
+    def known_versions(self) -> ProcessedVersions:
         """The processed versions that this object knows."""
         return self._known
 
@@ -272,14 +272,14 @@ class SnapshotJournal(RowJournal):
         self._known = versions
         self._remove_others(max(versions))
 
-    def _read_rules(self) -> tuple[set[str], Noted]:
+    def _read_rules(self) -> tuple[set[str], MaskNotes]:
         rules = self.state.read(RULES, _parse_rules)
         if rules is None:
             self._write_rules({})
             return set(self._options.keys), {}
         return rules
 
-    def _write_rules(self, masks: Noted) -> None:
+    def _write_rules(self, masks: MaskNotes) -> None:
         self.state.write(RULES, {"keys": list(self._options.keys), MASKS: masks})
 
     def _remove_others(self, version: int) -> None:
@@ -309,7 +309,7 @@ def _parse_versions(record: Mapping[str, Any]) -> dict[int, int | None]:
     return {int(version): size for version, size in record["taken"].items()}
 
 
-def _parse_rules(record: Mapping[str, Any]) -> tuple[set[str], Noted]:
+def _parse_rules(record: Mapping[str, Any]) -> tuple[set[str], MaskNotes]:
     return {str(key) for key in record["keys"]}, dict(record.get(MASKS, {}))
 
 

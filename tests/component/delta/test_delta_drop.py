@@ -303,5 +303,5 @@ def test_an_instance_that_writes_on_is_noticed(tmp_path: Path, monkeypatch: pyte
         sink.state(LANE)
     monkeypatch.undo()
     sink.drop(LANE)
-    assert not sink.list_artifacts(LANE) and lanes.MARK not in str(list(tmp_path.rglob("*")))
+    assert not sink.list_artifacts(LANE) and lanes.DROP_MARK not in str(list(tmp_path.rglob("*")))
     sink.close()

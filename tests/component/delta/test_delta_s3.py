@@ -66,7 +66,7 @@ def test_what_lies_in_the_store(s3: ObjectStore) -> None:
 
 
 def test_old_positions_go(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "KEPT", 2)
+    monkeypatch.setattr(commits, "KEPT_FILES", 2)
     lake = s3.lake()
     sink = ready(lake)
     for i in range(4):

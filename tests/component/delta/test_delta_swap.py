@@ -19,7 +19,7 @@ from adapters.delta import commits, table_writer
 from adapters.delta.folders import LocalFolder
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.delta.table_swap import MARK
+from adapters.sinks.delta.table_swap import SWAP_MARK
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.policy.policies import plan_for
@@ -147,7 +147,7 @@ def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         if ended:
             break
     assert after > 12 and seen == {"old", "new"}
-    assert not list(tmp_path.rglob(MARK))
+    assert not list(tmp_path.rglob(SWAP_MARK))
 
 
 def test_a_reader_finds_the_old_rows_or_the_new(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     sink = build_sinks(tmp_path)
     with pytest.raises(Fatal, match="existed before"):
         sink.swap(LANE, ANEW, take_rebuilt_state)
-    assert (7, "theirs") in rows(tmp_path) and not list(tmp_path.rglob(MARK))
+    assert (7, "theirs") in rows(tmp_path) and not list(tmp_path.rglob(SWAP_MARK))
     sink.close()
 
     def no(*_: Any) -> LaneState:
@@ -209,6 +209,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     second = DeltaRsSink({"path": str(other)})
     with pytest.raises(Fenced):
         second.swap(LANE, ANEW, take_rebuilt_state)
-    assert rows(other) == LATE["old"] and not list(other.rglob(MARK)) and sink.state(LANE).position[PARTITION_0] == len(OLD)
+    assert (
+        rows(other) == LATE["old"]
+        and not list(other.rglob(SWAP_MARK))
+        and sink.state(LANE).position[PARTITION_0] == len(OLD)
+    )
     second.close()
     sink.close()

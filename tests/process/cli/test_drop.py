@@ -20,7 +20,7 @@ from support.cli_program import PROGRAM, run_program, start_program
 
 from adapters.delta.folders import LocalFolder
 from adapters.delta.lake import Lake
-from adapters.sinks.delta.lanes import MARK
+from adapters.sinks.delta.lanes import DROP_MARK
 from replicator.application.state_folder import InstanceLock
 
 PARTS = {"table", "schemas", "positions", "register entry"}
@@ -196,7 +196,7 @@ def test_a_killed_drop_is_reported_and_repeated(ask, answer, project, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(LocalFolder, "clear", kill)
         assert ask("drop", "products", "--yes").exit_code == 130
-    assert [path for path in files_of(project, "products") if path.endswith(MARK)]
+    assert [path for path in files_of(project, "products") if path.endswith(DROP_MARK)]
     lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
     assert "half dropped" in lanes["lake.products"]["error"] and lanes["lake.orders"]["error"] is None
     done = run_program(project, "run", "--until-caught-up", "-q")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.delta.commits import KEPT, PositionFiles
+from adapters.delta.commits import KEPT_FILES, PositionFiles
 from adapters.delta.folders import LaneLock, LocalFolder
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.policy.plan import DeleteHorizon, LaneState, state_from_json, state_to_json
@@ -103,10 +103,10 @@ def test_newer_format_is_refused(tmp_path: Path) -> None:
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     kept = PositionFiles(LocalFolder(tmp_path), "lake.items")
-    for version in range(1, KEPT + 6):
+    for version in range(1, KEPT_FILES + 6):
         kept.announce(version, STATE, SPAN)
-    kept.prune(KEPT + 5)
-    assert sorted(int(p.stem) for p in tmp_path.iterdir()) == list(range(6, KEPT + 6))
+    kept.prune(KEPT_FILES + 5)
+    assert sorted(int(p.stem) for p in tmp_path.iterdir()) == list(range(6, KEPT_FILES + 6))
 
 
 def test_second_holder_is_fenced_until_release(tmp_path: Path) -> None:

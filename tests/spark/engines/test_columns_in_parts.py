@@ -21,7 +21,7 @@ from adapters.apply.per_column_in_process import (
     select_keys,
 )
 from adapters.apply.rows_frame import to_rows
-from adapters.sinks.delta.spark.per_column import ARRIVAL, CHANGE, COUNTS, KEEP, KEPT, KIND, RELATED, WRITE, PerColumnTask
+from adapters.sinks.delta.spark.per_column import ARRIVAL, CHANGE, COUNTS, KEEP, KIND, RELATED, STORED, WRITE, PerColumnTask
 from replicator.domain.change import OP, UNCHANGED, changes_schema
 from replicator.domain.policy.plan import Counts
 from replicator.domain.policy.policies import plan_for
@@ -90,7 +90,7 @@ def in_parts(rows: pa.Table, related: pa.Table, beside: pa.Table, parts: int) ->
     told: list[pa.RecordBatch] = []
     for part in range(parts):
         given = []
-        for kind, table in ((KEPT, beside), (CHANGE, placed.filter(pc.invert(is_truncate))), (RELATED, related)):
+        for kind, table in ((STORED, beside), (CHANGE, placed.filter(pc.invert(is_truncate))), (RELATED, related)):
             mine = table.filter(pa.array([key % parts == part for key in table["id"].to_pylist()], pa.bool_()))
             # Of the changes that come out of a shuffle none is where it was.
             given += [{**row, KIND: kind} for row in reversed(mine.to_pylist())]

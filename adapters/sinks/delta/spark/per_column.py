@@ -42,13 +42,13 @@ from ..lane import StagedWrite
 from .side_tables import SparkColumnVersions
 
 KIND, ARRIVAL = "_cdc_kind", "_cdc_place"
-CHANGE, RELATED, KEPT = "change", "related", "kept"
+CHANGE, RELATED, STORED = "change", "related", "kept"
 """Kinds of input rows of a task: changes with their number in arrival order, target rows, and column versions."""
 WRITE, KEEP, COUNTS = "write", "keep", "counts"
 """Kinds of output rows of a task: rows to write, column versions to store, and the counts of its changes."""
 PIECE = 10_000
 
-Read = Callable[[DeltaTable, Partitions], DataFrame]
+ReadCandidates = Callable[[DeltaTable, Partitions], DataFrame]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,9 @@ class PerColumnTask:
 
     def _decide(self, inputs: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
         keys, sequence = list(self.plan.table.keys), cdc_sequence_columns(self.plan.table.sequence)
-        changes, related, column_versions = (inputs.filter(pc.equal(inputs[KIND], kind)) for kind in (CHANGE, RELATED, KEPT))
+        changes, related, column_versions = (
+            inputs.filter(pc.equal(inputs[KIND], kind)) for kind in (CHANGE, RELATED, STORED)
+        )
         changes = pa.concat_tables([changes.cast(schema), _widen_rows(self.truncates, CHANGE, schema)])
         rows = changes.take(pc.sort_indices(changes[ARRIVAL])).drop_columns([KIND, ARRIVAL, BESIDE])
         rows = add_key_rows(rows, column_versions.select(keys)) if self.clears else rows
@@ -107,7 +109,7 @@ class SparkPerColumn:
     """Stages the writes of lanes with a sequence for each column. `read`: the rows of a snapshot in these
     partitions."""
 
-    def __init__(self, column_versions: SparkColumnVersions, read: Read) -> None:
+    def __init__(self, column_versions: SparkColumnVersions, read: ReadCandidates) -> None:
         self._column_versions = column_versions
         self._read = read
 
@@ -168,7 +170,7 @@ def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataF
     parts = {
         CHANGE: changes,
         RELATED: target.select(target_columns).join(wanted, names, "left_semi"),
-        KEPT: column_versions if deciding.clears else column_versions.join(wanted, names, "left_semi"),
+        STORED: column_versions if deciding.clears else column_versions.join(wanted, names, "left_semi"),
     }
     schema = _task_schema(changes)
     frames = [_to_kind(frame, kind, schema) for kind, frame in parts.items()]

@@ -128,7 +128,7 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         if self._names is None:
             return artifacts
         with translate_errors(lane.into):
-            kind, has_existing_table = self._lanes.read_remains(lane).find_kind(), has_table(self._lake.table(lane.into))
+            kind, has_existing_table = self._lanes.read_remains(lane).find_origin(), has_table(self._lake.table(lane.into))
         if kind == "none" and has_existing_table:
             # The table belongs to others, who may have registered it under its name.
             return artifacts
