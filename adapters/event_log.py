@@ -101,15 +101,15 @@ def sort_records(frame: pa.Table) -> pa.Table:
     firsts = [0, *(last + 1 for last in _find_breaks(frame, _is_next))]
     if len(firsts) * FEW <= frame.num_rows:
         stretches = [frame.slice(first, after - first) for first, after in pairwise([*firsts, frame.num_rows])]
-        frame = pa.concat_tables(sorted(stretches, key=lambda stretch: _read_place(stretch, 0)))
+        frame = pa.concat_tables(sorted(stretches, key=lambda stretch: _read_position(stretch, 0)))
     return frame if _is_sorted(frame) else frame.sort_by([(name, "ascending") for name in RAW_RECORD_POSITION])
 
 
 def _is_sorted(frame: pa.Table) -> bool:
-    return all(_read_place(frame, last) < _read_place(frame, last + 1) for last in _find_breaks(frame, pc.less_equal))
+    return all(_read_position(frame, last) < _read_position(frame, last + 1) for last in _find_breaks(frame, pc.less_equal))
 
 
-def _read_place(frame: pa.Table, row: int) -> tuple[str | int, ...]:
+def _read_position(frame: pa.Table, row: int) -> tuple[str | int, ...]:
     return tuple(frame[name][row].as_py() for name in RAW_RECORD_POSITION)
 
 

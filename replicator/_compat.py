@@ -20,6 +20,7 @@ ports.bulk_load > ports.sink: PartitionsByKey=ports.engine.KeyPartitions
 ports.checkpoints > ports.sink: FindsLogCuts=ports.sink.SinkFeatures OpensStoredLanes=ports.sink.SinkFeatures
     RestoresState=ports.sink.SinkFeatures TruncatesLog=ports.sink.SinkFeatures
 ports.comparison > ports.reads: Compares=ports.sink.SinkFeatures
+ports.components: DeadLetterPlace=DeadLetterStoreKind
 ports.dead_letters > ports.stores: EVERY=ALL_DEAD_LETTERS KeepsVersions=DeadLetterFeatures LetterGroup=DeadLetterGroup
     Which=DeadLetterFilter
 ports.decoder: FiltersErased=DecoderFeatures KeepsPrivate=DecoderFeatures MasksRecords=DecoderFeatures

@@ -14,7 +14,7 @@ from ..sql.reconcile import reconcile_select
 from ..sql.render import render_merge
 from ..sql.scd2 import absorbed_select, events_select, versions_select
 from ..sql.scd2_events import Scd2Input, carried_columns, select_candidates
-from .reconcile_in_process import places_select
+from .reconcile_in_process import verdict_rows_select
 from .scd2_in_process import IMAGE
 
 NEXT = ";\n\n"
@@ -62,7 +62,7 @@ def _explain_reconcile(plan: ApplyPlan, dialect: Dialect) -> list[str]:
     if plan.has_column_versions:
         return [select(per_column.NOTHING) for select in per_column.QUERIES]
     if dialect == DUCKDB:
-        return [places_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=None)]
+        return [verdict_rows_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=None)]
     tombstones = "tombstones" if plan.reconcile.uses_tombstones else None
     return [reconcile_select(plan, dialect, rows="folded", related="related", tombstones=tombstones, floor=None)]
 

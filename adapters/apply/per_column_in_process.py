@@ -18,7 +18,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
-from ..sql.per_column import NOTHING, keys_select, numbers_select, places_select, verdicts_select
+from ..sql.per_column import NOTHING, keys_select, numbers_select, verdicts_select, winners_select
 from ..sql.reconcile import APPLY, DUPLICATE, SUPERSEDED
 from .column_versions import BESIDE, ColumnVersions, parse_column_versions
 
@@ -152,7 +152,7 @@ class _Decision:
                 connection.register(name, table)
             verdicts = connection.sql(verdicts_select(floor)).to_arrow_table()["verdict"].to_pylist()
             keys = connection.sql(keys_select(floor)).to_arrow_table().to_pylist()
-            cells = connection.sql(places_select(floor)).to_arrow_table()
+            cells = connection.sql(winners_select(floor)).to_arrow_table()
         width = len(self.names)
         places, ranks = cells["place"].to_pylist(), cells["rank"].to_pylist()
         judged = [

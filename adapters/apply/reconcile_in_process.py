@@ -69,7 +69,7 @@ def reconcile_rows(
     rows, others, ambiguous = drop_foreign_deletes(plan, rows, related)
     tables = {"changes": rows, "related": related} | ({} if tombstones is None else {"ledger": tombstones})
     lateness = find_lateness_limit(plan, write.folded.facts, state)
-    select = places_select(
+    select = verdict_rows_select(
         plan, tombstones=tombstones is not None, floor=state.truncated_at, resent=resent, lateness=lateness
     )
     verdicts = _find_verdicts(plan, tables, select)
@@ -108,7 +108,7 @@ def _find_verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], select: str)
         return connection.sql(select).to_arrow_table()
 
 
-def places_select(
+def verdict_rows_select(
     plan: ApplyPlan,
     *,
     tombstones: bool,

@@ -86,14 +86,14 @@ def _list_halves(changes: pa.Table) -> list[_Half]:
 def split_segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
     """See `ports.engine.Frames.segments`."""
     doubtful = is_doubtful(changes, [c.name for c in table.values] if table.by_commit else [])
-    cuts = find_cut_places(changes.append_column(DOUBTFUL, doubtful), table)
+    cuts = find_segment_starts(changes.append_column(DOUBTFUL, doubtful), table)
     if not cuts:
         return [changes]
     starts, ends = [0, *cuts], [*cuts, changes.num_rows]
     return [changes.slice(s, e - s) for s, e in zip(starts, ends, strict=True) if e > s]
 
 
-def find_cut_places(changes: pa.Table, table: TableSpec) -> list[int]:
+def find_segment_starts(changes: pa.Table, table: TableSpec) -> list[int]:
     """The row numbers at which new segments begin. Needs the columns of `list_read_columns`, and `_doubtful`."""
     if not table.keys or table.has_column_versions or not _can_need_cuts(changes, table):
         return []

@@ -25,7 +25,7 @@ class Lake:
         self.root = root
 
     @classmethod
-    def at(cls, path: str, storage: StorageSettings | None = None) -> Lake:
+    def from_path(cls, path: str, storage: StorageSettings | None = None) -> Lake:
         """The lake at a local path, a `file://` URL or an `s3://` URL. `storage`: the access to an object
         store.
 
@@ -35,7 +35,7 @@ class Lake:
             return cls(local_folder(path))
         from .stored_folder import StoredFolder  # noqa: PLC0415 - a local lake does not need this client
 
-        return cls(StoredFolder.at(path, Storage.from_settings(storage)))
+        return cls(StoredFolder.from_path(path, Storage.from_settings(storage)))
 
     def table(self, name: str) -> Folder:
         """The folder of the table `name`; always directly under the root."""

@@ -76,7 +76,7 @@ class LakeOptions(_StrictOptions):
     @property
     def lake(self) -> Lake:
         """The lake at `path`. Raises ConfigProblem when it is not possible."""
-        return Lake.at(self.path, self.storage)
+        return Lake.from_path(self.path, self.storage)
 
     @property
     def vacuum(self) -> VacuumSchedule:

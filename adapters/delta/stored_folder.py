@@ -45,7 +45,7 @@ class StoredFolder:
     key: str
 
     @classmethod
-    def at(cls, path: str, storage: Storage) -> StoredFolder:
+    def from_path(cls, path: str, storage: Storage) -> StoredFolder:
         """The folder at `s3://BUCKET/KEY`. Raises ConfigProblem for the URL of another kind of store."""
         name, key = split_url(path)
         return cls(Bucket(name, S3Store(name, **storage.to_obstore()), storage), key)

@@ -105,11 +105,11 @@ class BaseProjector(ABC):
     def open_refresh(self, projection: Projection) -> Iterator[RefreshStart]:
         try:
             reads, last = self._read_inputs(projection), self._read_last(projection)
-            yield RefreshStart(reads, last, self._list_places(projection))
+            yield RefreshStart(reads, last, self._list_locations(projection))
         finally:
             self._release_inputs()
 
-    def _list_places(self, projection: Projection) -> dict[str, str]:
+    def _list_locations(self, projection: Projection) -> dict[str, str]:
         """By label, the locations of the inputs and of the table."""
         lakes = [(one.label, one.sink, one.table) for one in projection.inputs if one.sink in self._lakes]
         locations = {label: self._input_folder(sink, table).uri for label, sink, table in lakes}

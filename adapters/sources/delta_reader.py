@@ -30,7 +30,7 @@ class SourceDeltaTable:
     step if there is no table. Not safe for use from several threads."""
 
     def __init__(self, path: str, missing: str, storage: StorageSettings | None = None) -> None:
-        self.root: Folder = Lake.at(path, storage).root
+        self.root: Folder = Lake.from_path(path, storage).root
         self._missing = missing
         self._followed = LatestTable(self.root, self._open)
         self.log = self._followed.log

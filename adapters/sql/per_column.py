@@ -57,7 +57,7 @@ SELECT e._key, e.deleted, e.cleared, e.row_rank, min(c._row) AS any_row,
 FROM ends AS e LEFT JOIN changes AS c ON c._key = e._key GROUP BY e._key, e.deleted, e.cleared, e.row_rank ORDER BY e._key"""
 """Per key: the rank of its row if it is alive in the target, and the highest change of the batch above its end."""
 
-PLACES = """
+WINNERS = """
 SELECT k._key, k.idx, p.place,
   CASE WHEN p.place IS NOT NULL THEN p.rank WHEN k.rank > greatest(e.deleted, e.cleared) THEN k.rank END AS rank
 FROM columns AS k JOIN ends AS e ON e._key = k._key LEFT JOIN (
@@ -98,12 +98,12 @@ def keys_select(floor: int) -> str:
     return _select_over(KEYS, floor)
 
 
-def places_select(floor: int) -> str:
-    """`PLACES`, ordered by `_key` and `idx`."""
-    return _select_over(PLACES, floor)
+def winners_select(floor: int) -> str:
+    """`WINNERS`, ordered by `_key` and `idx`."""
+    return _select_over(WINNERS, floor)
 
 
-QUERIES = (verdicts_select, keys_select, places_select)
+QUERIES = (verdicts_select, keys_select, winners_select)
 """All queries of stage 3."""
 
 

@@ -33,7 +33,7 @@ Cells = tuple[str, str, str, str, str, str]
 
 def format_outcome(diff: LaneDiff) -> str:
     """One line: if the lane is equal, how many rows were compared, where, and how long it took."""
-    compared = f"{format_count(diff.rows, 'row')} {format_place(diff)}, {format_seconds(diff.seconds)}"
+    compared = f"{format_count(diff.rows, 'row')} {format_log_points(diff)}, {format_seconds(diff.seconds)}"
     return f"{escape_text(diff.lane)}: {format_verdict(diff)}{',' if diff.equal else ' of'} {compared}"
 
 
@@ -51,7 +51,7 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return f"{format_count(total, 'row')} {'differs' if total == 1 else 'differ'} ({kinds})"
 
 
-def format_place(diff: LaneDiff) -> str:
+def format_log_points(diff: LaneDiff) -> str:
     """The point or points of the source's log, and the commit of the target."""
     first, last = map(escape_text, diff.position)
     points = f"at {first}" if first == last else f"at {first} to {last}"

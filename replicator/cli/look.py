@@ -23,7 +23,7 @@ from .parameters import (
     COUNT,
     IN_UTC,
     TIME,
-    TIME_OR_PLACES,
+    TIME_OR_POSITION,
     complete_files,
     complete_sources,
     complete_sources_or_files,
@@ -59,7 +59,7 @@ PIPED_WIDTH = 250
 @click.option("--version", type=COUNT, help="Read version N of a Delta table.")
 @click.option(
     "--as-of",
-    type=TIME_OR_PLACES,
+    type=TIME_OR_POSITION,
     help=f"Read the rows of an earlier source time. {IN_UTC} Also TOPIC:PARTITION:OFFSET[,...] of the last records that "
     "count, as `history` prints them.",
 )

@@ -72,7 +72,7 @@ class TimeParam(click.DateTime):
         return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-class TimeOrPlacesParam(click.ParamType[datetime | Position]):
+class TimeOrPositionParam(click.ParamType[datetime | Position]):
     """A time, or the position behind the last records that count. `history` and `audit` print TOPIC:PARTITION:OFFSET."""
 
     name = "TIME"
@@ -85,12 +85,12 @@ class TimeOrPlacesParam(click.ParamType[datetime | Position]):
             return TIME.convert(value, param, ctx)
         except click.UsageError:
             try:
-                return _parse_places(value)
+                return _parse_position(value)
             except ValueError:
                 self.fail(f"{value!r} is not a time such as {EXAMPLE}, and not TOPIC:PARTITION:OFFSET[,...].", param, ctx)
 
 
-def _parse_places(text: str) -> Position:
+def _parse_position(text: str) -> Position:
     offsets: dict[TopicPartition, int] = {}
     for item in text.split(","):
         topic, partition, offset = item.strip().rsplit(":", 2)
@@ -111,7 +111,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 TIME = TimeParam()
-TIME_OR_PLACES = TimeOrPlacesParam()
+TIME_OR_POSITION = TimeOrPositionParam()
 
 
 # Shell completion: the names that arguments and options take, and files.

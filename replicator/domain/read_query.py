@@ -92,8 +92,8 @@ def parse_time(text: str) -> datetime:
         raise ValueError("not a time in the years 1 to 9999") from None
 
 
-def to_place_text(value: pa.Scalar) -> str | None:
-    """The exact text of a value of a comparable type, for `from_place_text`; None for NULL."""
+def to_exact_text(value: pa.Scalar) -> str | None:
+    """The exact text of a value of a comparable type, for `from_exact_text`; None for NULL."""
     if not value.is_valid:
         return None
     if pa.types.is_temporal(value.type):
@@ -103,8 +103,8 @@ def to_place_text(value: pa.Scalar) -> str | None:
     return str(value.as_py())
 
 
-def from_place_text(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """The value that `to_place_text` wrote. ValueError for any other text."""
+def from_exact_text(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """The value that `to_exact_text` wrote. ValueError for any other text."""
     if text is None:
         return pa.scalar(None, kind)
     if pa.types.is_temporal(kind):

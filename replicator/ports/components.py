@@ -112,7 +112,7 @@ class SinkRules:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterPlace:
+class DeadLetterStoreKind:
     """The kind of the dead-letter store, and its topic if it is one."""
 
     kind: str
@@ -162,7 +162,7 @@ class Components(Protocol):
     register: Register
     sources: Mapping[str, SourceRules]
     sinks: Mapping[str, SinkRules]
-    dead_letters: DeadLetterPlace
+    dead_letters: DeadLetterStoreKind
     erasures: Path
 
     def resolve_lanes(self, table: str) -> Sequence[Lane]:

@@ -80,7 +80,7 @@ def parse_expression(text: str) -> Expr:
     try:
         expression = read_node(sqlglot.parse_one(text, into=exp.Condition))
     except errors.ParseError as wrong:
-        raise InvalidExpressionText(f"cannot be read{_describe_place(wrong.errors)}; {EXPECTED}") from None
+        raise InvalidExpressionText(f"cannot be read{_describe_error_position(wrong.errors)}; {EXPECTED}") from None
     except (errors.TokenError, RecursionError):
         raise InvalidExpressionText(
             f"cannot be read: a quote or a parenthesis is not closed, or closed twice; {EXPECTED}"
@@ -97,7 +97,7 @@ def _count_nodes(node: Expr, counts: dict[int, int]) -> int:
     return counts[id(node)]
 
 
-def _describe_place(errors: list[dict[str, Any]]) -> str:
+def _describe_error_position(errors: list[dict[str, Any]]) -> str:
     """The position at which the text cannot be parsed."""
     column = errors[0].get("col") if errors else None
     return f" at character {column}" if column else ""

@@ -142,7 +142,7 @@ def fill_defaults(data: dict[str, Any], root: FilePath) -> None:
     """Adds `pipeline`, `dead_letters` and the group of each Kafka source to the data of a config below the folder `root`."""
     data.setdefault("pipeline", _make_name(root))
     in_state = {"path": f"{data.get('state') or './state'}/{data['pipeline']}/dead_letters"}
-    data.setdefault("dead_letters", _place_in_sink(to_mapping(data.get("sinks"))) or in_state)
+    data.setdefault("dead_letters", _find_dead_letters_in_sinks(to_mapping(data.get("sinks"))) or in_state)
     for source in to_mapping(data.get("sources")).values():
         model = SOURCES.get(str(source.get("transport"))) if isinstance(source, dict) else None
         if model is not None:
@@ -155,7 +155,7 @@ def _make_name(root: FilePath) -> str:
     return (bare if bare[:1].isalpha() else f"{DEFAULT_NAME}-{bare}".rstrip("-"))[:63]
 
 
-def _place_in_sink(sinks: dict[str, Any]) -> dict[str, Any] | None:
+def _find_dead_letters_in_sinks(sinks: dict[str, Any]) -> dict[str, Any] | None:
     """In a folder of the first sink that has one, otherwise in the first sink that holds dead letters; None without any."""
     configured = [(SINKS.get(str(sink.get("kind"))), sink) for sink in sinks.values() if isinstance(sink, dict)]
     locations = [dict(location) for model, sink in configured if model and (location := model.place_dead_letters(sink))]

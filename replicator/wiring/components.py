@@ -21,7 +21,7 @@ from replicator.domain.patterns import is_exact
 from replicator.ports.adapter_options import LogSinkOptions
 from replicator.ports.components import (
     CONTINUE,
-    DeadLetterPlace,
+    DeadLetterStoreKind,
     RebuildRequest,
     SinkRules,
     SinkUse,
@@ -63,7 +63,7 @@ class ConfiguredComponents:
             name: _build_sink_rules(loaded, name, is_lake=name in self._workspace.lakes) for name in loaded.settings.sinks
         }
         topic = getattr(loaded.settings.dead_letters, "topic", None)
-        self.dead_letters = DeadLetterPlace(loaded.settings.dead_letters.adapter, topic)
+        self.dead_letters = DeadLetterStoreKind(loaded.settings.dead_letters.adapter, topic)
         self.erasures = adapters.get_erasures_folder(loaded)
 
     def resolve_lanes(self, table: str) -> Sequence[Lane]:

@@ -123,7 +123,7 @@ def reduce_exception(_logger: object, _method: str, event: MutableMapping[str, A
     chain = []
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        chain.append({"class": type(error).__qualname__, "at": _list_places(error.__traceback__)})
+        chain.append({"class": type(error).__qualname__, "at": _list_trace_lines(error.__traceback__)})
         error = error.__cause__ or error.__context__
     if chain:
         event["exception"] = chain
@@ -144,7 +144,7 @@ def escape_control_characters(_logger: object, _method: str, event: MutableMappi
     return event
 
 
-def _list_places(trace: TracebackType | None) -> list[str]:
+def _list_trace_lines(trace: TracebackType | None) -> list[str]:
     return [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace)]
 
 

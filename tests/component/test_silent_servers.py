@@ -47,7 +47,7 @@ def folder(silent: str, monkeypatch: pytest.MonkeyPatch) -> StoredFolder:
         monkeypatch.setattr(options, name, 1)
     keys = {"access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1"}
     at = {"endpoint": f"http://{silent}", "allow_http": True}
-    return StoredFolder.at("s3://bucket/lake/t", options.Storage.model_validate({**keys, **at}))
+    return StoredFolder.from_path("s3://bucket/lake/t", options.Storage.model_validate({**keys, **at}))
 
 
 @pytest.fixture(autouse=True)

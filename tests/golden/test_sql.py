@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 from adapters.apply.explain import NEXT, explain
-from adapters.apply.reconcile_in_process import places_select
+from adapters.apply.reconcile_in_process import verdict_rows_select
 from adapters.postgres.ddl import render_view
 from adapters.sinks.delta.side_tables import old_entries_condition
 from adapters.sinks.postgres.target import delete_statement, upsert_statement
@@ -69,10 +69,10 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
         floor = make_sequence(plan)
         yield (
             "reconcile, after a truncate",
-            places_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=floor, resent=resent_of(plan)),
+            verdict_rows_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=floor, resent=resent_of(plan)),
         )
     for name, below in make_lateness_limits(plan):
-        yield name, places_select(plan, tombstones=True, floor=below.truncated, lateness=below)
+        yield name, verdict_rows_select(plan, tombstones=True, floor=below.truncated, lateness=below)
 
 
 def delta_rs_stages(plan: ApplyPlan) -> Stages:

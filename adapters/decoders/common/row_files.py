@@ -89,11 +89,11 @@ def add_line(frame: pa.Table, error: str, offsets: pa.ChunkedArray, where: Calla
     if errors.null_count == len(errors):
         return frame
     pairs = zip(errors.to_pylist(), offsets.to_pylist(), strict=True)
-    whole = [text if text is None else _append_place(text, where(at)) for text, at in pairs]
+    whole = [text if text is None else _append_location(text, where(at)) for text, at in pairs]
     return frame.set_column(frame.schema.get_field_index(error), frame.schema.field(error), pa.array(whole, pa.string()))
 
 
-def _append_place(text: str, location: str) -> str:
+def _append_location(text: str, location: str) -> str:
     return text if not location or text.endswith(f" ({location})") else f"{text} ({location})"
 
 
@@ -128,7 +128,7 @@ def is_first_row(offsets: pa.Array) -> pa.Array:
     return pc.equal(pc.if_else(pc.less(offsets, FIRST_CHANGE), of_load, of_changes), 1)
 
 
-def describe_place(offset: int) -> str:
+def describe_location(offset: int) -> str:
     """File and row of the record with this offset. Empty for a stand-in of an invalid line: its text already names the
     line, and its offset is below those of DMS."""
     if not offset >> LOAD_BITS:

@@ -400,7 +400,7 @@ class BuiltColumn:
 def build_column(node: ValueReader, values: list[Any], name: str, placeholders: Placeholders) -> BuiltColumn:
     """The column `name` from these values."""
     array = _try_build(node, values)
-    unchanged = placeholders.find_places(node, values, array) if node.placeholder else []
+    unchanged = placeholders.find_indices(node, values, array) if node.placeholder else []
     if array is not None and not unchanged:
         return BuiltColumn(array)
     absent = [] if array is not None else [i for i, v in enumerate(values) if v is UNSET]
@@ -450,7 +450,7 @@ class Placeholders:
         """True if the text is a placeholder."""
         return text in self._known
 
-    def find_places(self, node: ValueReader, values: list[Any], array: pa.Array | None) -> list[int]:
+    def find_indices(self, node: ValueReader, values: list[Any], array: pa.Array | None) -> list[int]:
         """The indices of placeholders in a column. `array` is its array, or None if the values could not be built."""
         if node.placeholder in ("text", "bytes") and (array is not None or node.wire is not msgspec.Raw):
             return self._find_scalars(node.placeholder, values, array)

@@ -352,12 +352,12 @@ def _position_order(
 ) -> Callable[[SequenceFacts, int], ChangeOrder]:
     """The order of a connector with a reader in `positions`."""
 
-    def of(facts: SequenceFacts, epoch: int) -> ChangeOrder:
+    def make_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
         elements, errors = read(facts)
         ids = [s.txId if t is None or t.id is None else t.id for s, t in zip(facts.sources, facts.transactions, strict=True)]
         return _check_elements(to_arrays(elements), _to_texts(ids), epoch, errors, names)
 
-    return of
+    return make_order
 
 
 CONNECTORS: dict[str, Callable[[SequenceFacts, int], ChangeOrder]] = {

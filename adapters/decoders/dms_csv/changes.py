@@ -29,7 +29,7 @@ from ...arrow.record_errors import malformed_reject, null_key_reject
 from ...arrow.text_values import read_texts
 from ...arrow.value_readers import text_reader
 from ..common.pipeline import build_changes, describe_errors, record_ids
-from ..common.row_files import COLUMNS, DMS_ROW_BITS, KIND, LOAD, CsvDialect, add_line, describe_place, is_first_row
+from ..common.row_files import COLUMNS, DMS_ROW_BITS, KIND, LOAD, CsvDialect, add_line, describe_location, is_first_row
 from ..json.headers import read_values
 from ..json.type_names import find_type_reader
 from ..options import DmsCsvOptions
@@ -46,7 +46,7 @@ class CsvFrameDecoder:
         # The slices stay chunks: a copy of the frame takes as long as a tenth of its decoding.
         frames = [self._decode_slice(piece, table) for piece in split_frame(raw, SLICE_ROWS)]
         whole = pa.concat_tables(frames or [changes_schema(table).empty_table()])
-        return add_line(whole, ERROR, whole[OFFSET], describe_place)
+        return add_line(whole, ERROR, whole[OFFSET], describe_location)
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         errors: dict[int, Reject] = {}

@@ -21,7 +21,7 @@ from ...arrow.record_errors import ValueMisfit, malformed_reject
 from ...arrow.record_limits import reject_too_long
 from ...arrow.text_values import find_text_reader
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec
-from ..common.row_files import COLUMNS, CsvDialect, add_line, describe_place
+from ..common.row_files import COLUMNS, CsvDialect, add_line, describe_location
 from ..json.headers import find_read_errors, read_values
 from ..json.schema_frames import build_envelope
 from ..masking import Image, MaskedTables, MaskingDecoder, OpenRecord, RecordOpener, Role, RoutedRecord, ValueWriter
@@ -76,7 +76,7 @@ class DmsCsvDecoder(MaskingDecoder):
 
     def _build_rejected(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
         whole = super()._build_rejected(raw, table, rejects)
-        return add_line(whole, ERROR, whole[OFFSET], describe_place)
+        return add_line(whole, ERROR, whole[OFFSET], describe_location)
 
 
 def _refuse_unwritable_masks(options: DmsCsvOptions) -> None:
@@ -110,7 +110,7 @@ class CsvRouter:
 
     def route(self, raw: pa.Table) -> pa.Table:
         whole = map_slices(raw, ROUTE, self._route_slice, SLICE_ROWS)
-        return add_line(whole, "error", raw["offset"], describe_place).combine_chunks()
+        return add_line(whole, "error", raw["offset"], describe_location).combine_chunks()
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
         """Collects the distinct outcomes, and for each record the index of its outcome."""

@@ -112,7 +112,7 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
         prefix = find_prefix(text, depth) if text.endswith(CLOSING) else None
         if prefix is None:
             slow.append(index)
-            is_open = _clear_place(is_open, index)
+            is_open = _clear_index(is_open, index)
             continue
         is_member = pc.and_(is_open, _mask_matching(values, prefix))
         out.groups.append(_slice_group(values, prefix, is_member))
@@ -146,7 +146,7 @@ def _slice_group(values: pa.Array, prefix: bytes, is_member: pa.Array) -> Schema
     return SchemaGroup(extract_schema(prefix), list_true_indices(is_member), sliced.to_pylist, sliced)
 
 
-def _clear_place(mask: pa.Array, index: int) -> pa.Array:
+def _clear_index(mask: pa.Array, index: int) -> pa.Array:
     one = pa.array([False])
     return pa.concat_arrays([mask.slice(0, index), one, mask.slice(index + 1)])
 

@@ -319,7 +319,7 @@ def merge_batches(parts: Sequence[MessageBatch]) -> MessageBatch:
         ops=[op for part in parts for op in part.ops],
         rows=rows[-1],
         message_numbers=numbers,
-        key_changes=_shift_places([part.key_changes for part in parts], rows),
+        key_changes=_shift_indices([part.key_changes for part in parts], rows),
         columns={name: _merge_column([part.columns[name] for part in parts], rows) for name in parts[0].columns},
         at=pa.concat_arrays([part.at for part in parts]),
         tx=pa.concat_arrays([part.tx for part in parts]),
@@ -330,12 +330,12 @@ def merge_batches(parts: Sequence[MessageBatch]) -> MessageBatch:
 def _merge_column(parts: Sequence[ColumnValues], rows: Sequence[int]) -> ColumnValues:
     return ColumnValues(
         pa.concat_arrays([part.array for part in parts]),
-        _shift_places([part.unset for part in parts], rows),
-        _shift_places([part.bad for part in parts], rows),
+        _shift_indices([part.unset for part in parts], rows),
+        _shift_indices([part.bad for part in parts], rows),
     )
 
 
-def _shift_places(indices: Sequence[Sequence[int]], rows: Sequence[int]) -> Sequence[int]:
+def _shift_indices(indices: Sequence[Sequence[int]], rows: Sequence[int]) -> Sequence[int]:
     """Indices in parts as indices in the whole; `rows` has the start of each part."""
     return [first + one for group, first in zip(indices, rows, strict=False) for one in group] if any(indices) else ()
 

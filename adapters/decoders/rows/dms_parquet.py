@@ -13,7 +13,7 @@ import pyarrow as pa
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.table import TableSpec
 
-from ..common.row_files import add_line, describe_place
+from ..common.row_files import add_line, describe_location
 from ..options import DmsParquetOptions
 from .decoder import RowsDecoder
 
@@ -25,8 +25,8 @@ class DmsParquetDecoder(RowsDecoder):
     OPTIONS = DmsParquetOptions
 
     def route(self, raw: pa.Table) -> pa.Table:
-        return add_line(super().route(raw), "error", raw["offset"], describe_place)
+        return add_line(super().route(raw), "error", raw["offset"], describe_location)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         whole = super().decode(raw, table)
-        return add_line(whole, ERROR, whole[OFFSET], describe_place)
+        return add_line(whole, ERROR, whole[OFFSET], describe_location)

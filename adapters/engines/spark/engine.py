@@ -48,7 +48,7 @@ from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder
 from replicator.ports.engine import EngineFeatures, Frames, TransactionTracking
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
-from ...arrow.key_change import DOUBTFUL, find_cut_places, find_open_key_changes, list_read_columns
+from ...arrow.key_change import DOUBTFUL, find_open_key_changes, find_segment_starts, list_read_columns
 from ...arrow.record_positions import DROPS, collect_rejected, find_drops, group_by_table, mask_later
 from ...delta.types import mask_impossible
 from ...event_log import build_rows
@@ -344,7 +344,7 @@ def _cut_frame(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     placed = cache_frame(keep_parents(changes.withColumn(ROW_NUMBER, sf.monotonically_increasing_id()), changes))
     looked = [column(n) for n in (*list_read_columns(table), ROW_NUMBER)]
     columns = to_arrow(placed.select([*looked, _doubtful_column(table).alias(DOUBTFUL)]))
-    cuts = [columns[ROW_NUMBER][i].as_py() for i in find_cut_places(columns, table)]
+    cuts = [columns[ROW_NUMBER][i].as_py() for i in find_segment_starts(columns, table)]
     bounds = list(zip([None, *cuts], [*cuts, None], strict=True))
     return [changes] if not cuts else [_select_between(placed, start, end) for start, end in bounds]
 

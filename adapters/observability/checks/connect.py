@@ -70,7 +70,7 @@ class ConnectCheck:
                 config = self._worker.get_of(name, "config") if status is not None else None
                 diagnoses += self._check_config(f"connector {name} as it runs", config) if config is not None else ()
                 diagnoses += self._check_row_losses(name, status, config) if config is not None else ()
-                diagnoses += self._place(name, status, config) if config is not None else ()
+                diagnoses += self._check_offset(name, status, config) if config is not None else ()
         except (URLError, OSError, ValueError) as error:
             why = getattr(error, "reason", None) or type(error).__name__
             step = "Start Kafka Connect (`replicator stack up` in development), or correct `connect.url`."
@@ -87,7 +87,7 @@ class ConnectCheck:
         if find_row_loss(connector) and (loss := find_row_loss(connector, server=self._read_server_version())):
             yield Diagnosis("warning", self._name, f"{loss.sentence[:-1]} (connector {name}).", loss.next_step)
 
-    def _place(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
+    def _check_offset(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
         """A warning if a connector does not run and its offset is inside a transaction: it may skip rows on resume."""
         runs = {part["state"] for part in (status["connector"], *status.get("tasks", ()))} == {"RUNNING"}
         if runs or find_family(config) != "postgresql" or not _has_metadata(config):

@@ -145,7 +145,7 @@ def copy_table(source: Folder, target: Folder, version: int | None, name: str) -
 def restore_lane(lake: Lake, target_lane: SwapLane, stored: StoredLane, writer: TableWriter) -> None:
     """See `ports.sink.SinkFeatures.restore_state`, for a lane that is held and whose table was created. The side
     tables come first: without a state nothing reads them."""
-    source, origin, lane = Lake.at(stored.path), stored.lane, target_lane.lane
+    source, origin, lane = Lake.from_path(stored.path), stored.lane, target_lane.lane
     table, state = open_source_lane(source, origin)
     partitions = partition_columns(target_lane.newest())
     refuse_unnameable(table, partitions)

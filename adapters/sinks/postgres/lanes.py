@@ -138,7 +138,7 @@ class PostgresLanes:
 
     def remember(self, lane: Lane, version: SchemaVersion) -> None:
         self._ensure_own_tables()
-        with self.session.cursor(f"remembering a schema of lane {lane.id}") as cursor:
+        with self.session.cursor(f"storing a schema of lane {lane.id}") as cursor:
             write_schema_version(cursor, lane, version)
 
     def end_versions(self, lane: Lane) -> str:
@@ -503,7 +503,7 @@ class LaneOwnership:
         if owned is not None:
             self.reacquire([lane])
             return owned
-        with self._session.cursor(f"taking lane {lane.id}") as cursor:
+        with self._session.cursor(f"locking lane {lane.id}") as cursor:
             self._lock(cursor, lane)
             with cursor.connection.transaction():
                 if self._one_writer and not removing:
@@ -526,7 +526,7 @@ class LaneOwnership:
             if owned is None:
                 raise Fenced(f"lane {lane.id} was not prepared by this instance", next_step="Start the daemon again.")
             if owned.generation != self._session.generation:
-                with self._session.cursor(f"taking lane {lane.id} again") as cursor:
+                with self._session.cursor(f"locking lane {lane.id} again") as cursor:
                     self._lock(cursor, lane)
                 owned.generation = self._session.generation
 
@@ -542,7 +542,7 @@ class LaneOwnership:
         """Releases a lane whose row was removed."""
         owned = self._owned.pop(lane.id, None)
         if owned is not None and owned.generation == self._session.generation:
-            with self._session.cursor(f"letting lane {lane.id} go") as cursor:
+            with self._session.cursor(f"releasing lane {lane.id}") as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", (lock_key(lane),))
 
     def discard(self) -> None:

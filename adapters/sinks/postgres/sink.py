@@ -110,7 +110,7 @@ class PostgresSink(PostgresLanes):
         return stages if view is None else {**stages, "view": view}
 
     def refuse_second_writer(self, lane: Lane) -> None:
-        with self.session.cursor(f"looking who writes the table of lane {lane.id}") as cursor:
+        with self.session.cursor(f"checking the writer of the table of lane {lane.id}") as cursor:
             if has_lanes(cursor):
                 refuse_other_writer(cursor, lane, quote_name(*self._find_table(lane)))
 
@@ -179,7 +179,7 @@ class PostgresSink(PostgresLanes):
         target = self.prepare_target(lane, plan)
         with self._exclusive_transaction(lane, "filling the table of") as cursor:
             if read_state(cursor, lane.pipeline, lane.id) is not None:
-                raise Fatal(f"lane {lane.id} has a state, so that it cannot begin with another lane's")
+                raise Fatal(f"lane {lane.id} already has a state, so a checkpoint cannot be restored into it")
             copy_stored_rows(cursor, target, stored)
             write_schema_versions(cursor, lane, stored.versions)
             cursor.execute(WRITE_STATE, (state_to_json(stored.state), lane.pipeline, lane.id))

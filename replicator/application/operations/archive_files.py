@@ -40,7 +40,8 @@ def open_archive(path: Path) -> Iterator[ArchiveWriter]:
     At the end of the block the file exists whole and durable, or not at all. ConfigProblem for another suffix.
     """
     if not path.name.endswith(SUFFIXES):
-        raise ConfigProblem(f"{path} is no name of an archive", next_step=f"End it in one of {', '.join(SUFFIXES)}.")
+        step = f"Use one of these suffixes: {', '.join(SUFFIXES)}."
+        raise ConfigProblem(f"{path} is not the name of an archive file", next_step=step)
     with write_whole(path) as partial:
         if path.name.endswith(PARQUET):
             with pq.ParquetWriter(partial, RAW) as writer:

@@ -48,7 +48,7 @@ class AsOf:
     def __str__(self) -> str:
         if isinstance(self.value, datetime):
             return self.value.isoformat()
-        return to_places(self.value)
+        return format_offsets(self.value)
 
 
 def resolve_as_of(components: Components, lane: Lane, value: AsOfValue) -> AsOf:
@@ -115,13 +115,13 @@ def _is_ahead(versions: TargetVersions, table: str, version: int, altered: Mappi
     return any(one.is_done(column_types.get(name)) for name, one in altered.items())
 
 
-def to_places(position: Position) -> str:
+def format_offsets(position: Position) -> str:
     """The last record of each partition below the position, in the form of `history`, `audit` and `--as-of`."""
     return Position({partition: offset - 1 for partition, offset in position.items()}).to_option()
 
 
 def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
-    in_log, last = set(cut.firsts), to_places(cut.below)
+    in_log, last = set(cut.firsts), format_offsets(cut.below)
     strange, missing = sorted(set(value) - in_log), sorted(in_log - set(value))
     if strange:
         step = f"There are records of: {', '.join(map(str, sorted(in_log))) or 'none'}."
@@ -129,7 +129,7 @@ def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
     if missing:
         raise InvalidReadQuery(
             f"the table's records are in {format_count(len(in_log), 'partition')}, but there is no offset for {missing[0]}",
-            next_step=f"Name an offset of each partition, for example {to_places(Position({**cut.end, **value}))}.",
+            next_step=f"Name an offset of each partition, for example {format_offsets(Position({**cut.end, **value}))}.",
         )
     beyond = sorted(partition for partition, offset in value.items() if offset > cut.end[partition])
     if beyond:

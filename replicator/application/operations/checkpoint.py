@@ -586,7 +586,7 @@ def _restore_state(components: Components, rebuild: Components, request: Rebuild
     with closing(components.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as checkpoint_sink:
         plan = find_plan(rebuilt, read_schema_versions(checkpoint_sink, origin))
         if plan is None:
-            raise CheckpointUnsupported("tells no schema")
+            raise CheckpointUnsupported("has no stored schema")
         stored = require_feature(checkpoint_sink.features.open_stored_lane, STORES_NONE)(origin, plan)
     _copy_register(components, rebuild, (folder, origin), rebuilt)
     _copy_dead_letters(components, rebuild, (folder, origin), rebuilt)

@@ -155,7 +155,7 @@ class CheckpointScheduler(BackgroundThread):
             self._truncate_problem = None
         except Exception as error:
             self._truncate_problem = to_problem(error)
-            log.warning("event log was not shortened", sentence=self._truncate_problem.sentence)
+            log.warning("event log was not truncated", sentence=self._truncate_problem.sentence)
 
 
 NO_PROBLEMS: Mapping[str, Problem] = {}

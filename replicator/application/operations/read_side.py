@@ -30,10 +30,10 @@ from replicator.domain.read_query import (
     ReadCondition,
     ReadQuery,
     ReadTimeout,
-    from_place_text,
+    from_exact_text,
     is_comparable,
     parse_value,
-    to_place_text,
+    to_exact_text,
 )
 from replicator.domain.timeline import HistoryEntry, Row
 from replicator.domain.transform.columns import NO_COLUMN_RULE
@@ -243,7 +243,7 @@ SEQUENCE = re.compile(r"_cdc_seq_\d+")
 MAX_EQUAL_ROWS = 10_000
 """Maximum rows with equal values in all order columns."""
 FROM_THE_BEGINNING = "Leave `after` out to begin at the first page."
-PagePlace = tuple[str | None, ...]
+PageStart = tuple[str | None, ...]
 
 
 class PageQuery:
@@ -255,7 +255,7 @@ class PageQuery:
     def __init__(self, request: PageRequest, key: Sequence[str], *, unique: bool) -> None:
         self._request, self._key, self._unique = request, tuple(key), unique and bool(key)
         self._order: tuple[str, ...] = ()
-        self._start: PagePlace = ()
+        self._start: PageStart = ()
         self._passed = 0
 
     def build_query(self, schema: pa.Schema) -> ReadQuery:
@@ -266,7 +266,7 @@ class PageQuery:
         """
         conditions = [to_condition(one, schema) for one in (*self._make_key_filters(), *self._request.filters)]
         self._order = self._list_order_columns(schema)
-        self._start, self._passed = _decode_place(self._request.after, len(self._order))
+        self._start, self._passed = _decode_page_start(self._request.after, len(self._order))
         start = tuple(
             _parse_start(text, schema.field(name).type) for text, name in zip(self._start, self._order, strict=False)
         )
@@ -275,7 +275,7 @@ class PageQuery:
     def make_page(self, rows: pa.Table) -> Page:
         """The rows of the page. Rows of the last page may be gone meanwhile; then nothing is skipped for them."""
         # A page starts at values, not at a row number: rows that were inserted or deleted meanwhile would shift all others.
-        positions = [tuple(map(to_place_text, row)) for row in zip(*(rows[n] for n in self._order), strict=True)]
+        positions = [tuple(map(to_exact_text, row)) for row in zip(*(rows[n] for n in self._order), strict=True)]
         before = min(self._passed, sum(1 for _ in takewhile(lambda position: position == self._start, positions)))
         end = before + self._request.limit
         page = rows.slice(before, self._request.limit)
@@ -283,7 +283,7 @@ class PageQuery:
             return Page(page, None)
         last = positions[end - 1]
         alike = sum(1 for _ in takewhile(lambda position: position == last, reversed(positions[:end])))
-        return Page(page, _encode_place(last, alike))
+        return Page(page, _encode_page_start(last, alike))
 
     def _make_key_filters(self) -> list[Filter]:
         key = self._request.key
@@ -342,27 +342,27 @@ def to_condition(filter_: Filter, schema: pa.Schema) -> ReadCondition:
 
 def _parse_start(text: str | None, kind: pa.DataType) -> pa.Scalar:
     try:
-        return from_place_text(text, kind)
+        return from_exact_text(text, kind)
     except ValueError:
-        raise _make_place_error() from None
+        raise _make_page_start_error() from None
 
 
-def _encode_place(position: PagePlace, alike: int) -> str:
+def _encode_page_start(position: PageStart, alike: int) -> str:
     return urlsafe_b64encode(json.dumps([list(position), alike], separators=(",", ":")).encode()).decode().rstrip("=")
 
 
-def _decode_place(after: str | None, columns: int) -> tuple[PagePlace, int]:
+def _decode_page_start(after: str | None, columns: int) -> tuple[PageStart, int]:
     """The values at the end of the page before, and the number of its last rows that have these values."""
     if after is None:
         return (), 0
     try:
-        values, alike = _parse_place(after)
+        values, alike = _parse_page_start(after)
     except (ValueError, TypeError, RecursionError, binascii.Error):
-        raise _make_place_error() from None
+        raise _make_page_start_error() from None
     if len(values) != columns or not all(v is None or isinstance(v, str) for v in values):
-        raise _make_place_error()
+        raise _make_page_start_error()
     if type(alike) is not int or not alike > 0:
-        raise _make_place_error()
+        raise _make_page_start_error()
     if alike > MAX_EQUAL_ROWS:
         raise InvalidReadQuery(
             f"more than {MAX_EQUAL_ROWS:,} rows are equal, so there is no next page",
@@ -371,12 +371,12 @@ def _decode_place(after: str | None, columns: int) -> tuple[PagePlace, int]:
     return tuple(values), alike
 
 
-def _parse_place(after: str) -> tuple[list[Any], Any]:
+def _parse_page_start(after: str) -> tuple[list[Any], Any]:
     values, alike = json.loads(urlsafe_b64decode(after.encode("ascii") + b"=" * (-len(after) % 4)))
     return list(values), alike
 
 
-def _make_place_error() -> InvalidReadQuery:
+def _make_page_start_error() -> InvalidReadQuery:
     return InvalidReadQuery("`after` is not from a page of these rows", next_step=FROM_THE_BEGINNING)
 
 

@@ -117,7 +117,8 @@ def _refuse_engine(components: Components, log: str) -> None:
 
 def _refuse_name(components: Components, request: RebuildRequest) -> None:
     """The name must be valid, and no target of a lane: configured, or created by a pattern."""
-    why = describe_target_problem(request.into) or ("cannot be made of groups" if "{" in request.into else None)
+    group = "must not contain a group such as {schema}" if "{" in request.into else None
+    why = describe_target_problem(request.into) or group
     if why:
         raise ConfigProblem(f"the new target's name {request.into!r} {why}", next_step="Choose another name.")
     targets = dict(components.list_configured_targets(request.lane.table))

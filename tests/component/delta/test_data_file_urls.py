@@ -19,7 +19,7 @@ from adapters.object_store.options import Storage
     ],
 )
 def test_in_an_object_store(said: str, place: str) -> None:
-    assert str(StoredFolder.at("s3://lake/log", Storage(region="eu-west-1")).locate(said, 3)) == place
+    assert str(StoredFolder.from_path("s3://lake/log", Storage(region="eu-west-1")).locate(said, 3)) == place
 
 
 @pytest.mark.parametrize(

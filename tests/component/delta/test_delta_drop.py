@@ -62,7 +62,7 @@ def fill(options: Any, lane: Lane) -> DeltaRsSink:
     for start in range(len(WHOLE)):
         sink.apply([write_of(WHOLE[start : start + 1], start, lane=lane)], refuse_rejects)
         if start == 3:
-            table = Lake.at(options["path"], stored_folder.Storage.model_validate(options.get("storage", {}))).table(
+            table = Lake.from_path(options["path"], stored_folder.Storage.model_validate(options.get("storage", {}))).table(
                 lane.into
             )
             DeltaTable(table.uri, storage_options=table.options).alter.set_table_properties(

@@ -184,7 +184,7 @@ def lost_answer(commit: Any) -> Any:
 
 def test_a_claim_whose_answer_was_lost_is_ones_own(s3: ObjectStore) -> None:
     """The library sends a request again whose answer did not come, and then finds its own file."""
-    folder = StoredFolder.at(str(s3.lake()["path"]), options.Storage.model_validate(s3.storage))
+    folder = StoredFolder.from_path(str(s3.lake()["path"]), options.Storage.model_validate(s3.storage))
     assert folder.claim("1.json", {"attempt": "a"}) and folder.claim("1.json", {"attempt": "a"})
     assert not folder.claim("1.json", {"attempt": "b"})
 

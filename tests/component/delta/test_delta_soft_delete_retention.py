@@ -48,7 +48,7 @@ def read_delete_flags(folder: Path) -> dict[int, bool]:
 
 
 def feed(folder: Path) -> list[tuple[int, str]]:
-    table = open_table(Lake.at(str(folder)).table("items"))
+    table = open_table(Lake.from_path(str(folder)).table("items"))
     changes = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=0)).read_all().to_pylist()
     return [(row["id"], row["_change_type"]) for row in sorted(changes, key=lambda row: row["_commit_version"])]
 
@@ -83,6 +83,6 @@ def test_killed_after_the_rows_went(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_writer_in_between_takes_nothing_away(tmp_path: Path) -> None:
     """Somebody else deletes the marked row first: the lane removes it with what is there then."""
     give(tmp_path, [*items(1, 2, 5), *items(1, op="d"), *items(5, op="d")], 0, hour=0)
-    open_table(Lake.at(str(tmp_path)).table("items")).delete("id = 1")
+    open_table(Lake.from_path(str(tmp_path)).table("items")).delete("id = 1")
     give(tmp_path, items(3), 5, hour=20)
     assert read_delete_flags(tmp_path) == {2: False, 3: False}

@@ -48,7 +48,7 @@ def with_sink(folder: Path, rows: list, start: int, hour: float) -> list:
 
 
 def read_tombstones(folder: Path) -> list[int]:
-    table = open_table(Lake.at(str(folder)).tombstones("items"))
+    table = open_table(Lake.from_path(str(folder)).tombstones("items"))
     return sorted(row["_cdc_seq_1"] for row in table.to_pyarrow_table().to_pylist())
 
 

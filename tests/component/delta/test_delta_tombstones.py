@@ -27,7 +27,7 @@ LANE = make_lane("scd1")
 class TestDeltaTombstones(TombstoneContract):
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
-        self.lake = Lake.at(str(tmp_path))
+        self.lake = Lake.from_path(str(tmp_path))
 
     def new_tombstones(self) -> DeltaTombstones:
         return DeltaTombstones(self.lake)

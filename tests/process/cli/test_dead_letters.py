@@ -146,7 +146,7 @@ def test_the_ending_of_an_export_says_how_it_is_written(shop: Path, tmp_path: Pa
     assert packed[0].read_bytes() == gzip.decompress(packed[1].read_bytes())
     assert [line["offset"] for line in lines] == [row["offset"] for row in table] == [1, 2]
     wrong = ask(shop, "dlq", "export", str(tmp_path / "x.txt"), *BOTH, code=2)
-    assert "End it in one of .jsonl, .jsonl.gz, .parquet" in wrong["error"]["next_step"]
+    assert "Use one of these suffixes: .jsonl, .jsonl.gz, .parquet" in wrong["error"]["next_step"]
     assert not (tmp_path / "x.txt").exists()
 
 

@@ -217,7 +217,7 @@ def test_while_another_instance_writes_it(answer, project):
     from replicator.ports.frames import Lane
 
     lane = Lane("lake.products", "shop", "recorded", "public.products", "lake", "products", "scd1")
-    held = Lake.at(str(project / "lake")).hold(lane)
+    held = Lake.from_path(str(project / "lake")).hold(lane)
     said = answer("drop", "products", "--yes", code=5)["error"]
     assert "already written by another instance" in said["sentence"] and "Stop that instance" in said["next_step"]
     held.release()

@@ -171,7 +171,7 @@ REFUSED = {
     "a target that a pattern brought about": (("public.order_items", "--into", "a_e"), "is a target of the config"),
     "a name that leads elsewhere": (("public.order_items", "--into", "/../../x"), "no slashes"),
     "no name": (("public.order_items", "--into", ""), "must be the name of a table"),
-    "a name made of groups": (("public.order_items", "--into", "{1}"), "cannot be made of groups"),
+    "a name made of groups": (("public.order_items", "--into", "{1}"), "must not contain a group such as {schema}"),
     "somebody's table": (("public.order_items", "--into", "foreign"), "no replay on this machine created it"),
     "no event log": (("public.orders", "--into", "again"), "has no event log"),
 }

@@ -65,7 +65,9 @@ def test_tombstones_are_purged_after_their_retention(tmp_path):
     said = lanes["lake.products"]["tombstones"]
     assert (said["retention"], said["forgotten"]["up_to"]) == ("0:00:01", [2_000, 2_000, 0])
     assert lanes["lake.kept"]["tombstones"] == {"retention": None, "forgotten": None}
-    ledgers = {into: open_table(Lake.at(str(tmp_path / "lake")).tombstones(into)).count() for into in ("products", "kept")}
+    ledgers = {
+        into: open_table(Lake.from_path(str(tmp_path / "lake")).tombstones(into)).count() for into in ("products", "kept")
+    }
     assert ledgers == {"products": 1, "kept": 2}
     time.sleep(1.2)
     lanes, _ = run(tmp_path, record(5, 1_600, 1), record(6, 2_050, 2))

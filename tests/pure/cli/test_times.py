@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from replicator.cli import main
-from replicator.cli.parameters import IN_UTC, TIME, TIME_OR_PLACES
+from replicator.cli.parameters import IN_UTC, TIME, TIME_OR_POSITION
 from replicator.domain.position import Position, TopicPartition
 
 BERLIN = timezone(timedelta(hours=1))
@@ -43,7 +43,7 @@ def test_what_is_no_time_is_refused():
 )
 def test_every_command_takes_times_the_same_way_and_says_so(command, options):
     asked = main.get_command(click.Context(main), command)
-    assert len([p for p in asked.params if p.type in (TIME, TIME_OR_PLACES)]) == options
+    assert len([p for p in asked.params if p.type in (TIME, TIME_OR_POSITION)]) == options
     assert " ".join(CliRunner().invoke(main, [command, "--help"]).stdout.split()).count(IN_UTC) == options
 
 
@@ -51,11 +51,11 @@ PLACES = Position({TopicPartition("cdc.a:b", 0): 7, TopicPartition("c", 1): 1})
 
 
 def test_a_place_stands_for_the_records_up_to_it():
-    assert TIME_OR_PLACES.convert("cdc.a:b:0:6, c:1:0", None, None) == PLACES
-    assert TIME_OR_PLACES.convert("2026-11-20", None, None) == datetime(2026, 11, 20, tzinfo=UTC)
+    assert TIME_OR_POSITION.convert("cdc.a:b:0:6, c:1:0", None, None) == PLACES
+    assert TIME_OR_POSITION.convert("2026-11-20", None, None) == datetime(2026, 11, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("text", ["", "c", "c:1", "c:x:1", "c:1:-1", ":1:1", "c:1:1,c:1:2", "c:1:1,"])
 def test_what_is_neither_time_nor_place_is_refused(text):
     with pytest.raises(click.BadParameter, match="and not TOPIC:PARTITION:OFFSET"):
-        TIME_OR_PLACES.convert(text, None, None)
+        TIME_OR_POSITION.convert(text, None, None)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.decoders.common.row_files import CsvDialect, describe_place
+from adapters.decoders.common.row_files import CsvDialect, describe_location
 from adapters.decoders.dms_csv import DmsCsvDecoder, cells
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
@@ -308,7 +308,7 @@ def test_bad_rows_are_rejects(bad, expected, header):
 def test_rows_of_another_width_say_so():
     rows = decode(b"I,1,a", b"I,1,a,1,2", b'I,"1,2",a,1,', header=HEADER)
     said = [
-        f"MALFORMED: the row has {format_count(n, 'column')}, expected: 4 ({describe_place(row['_offset'])})"
+        f"MALFORMED: the row has {format_count(n, 'column')}, expected: 4 ({describe_location(row['_offset'])})"
         for n, row in zip((3, 5, 5), rows, strict=True)
     ]
     assert [row["_error"] for row in rows] == said

@@ -33,7 +33,7 @@ def test_folder_names_are_reversible_and_plain(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_directly_under_the_root(name: str, tmp_path: Path) -> None:
-    lake = Lake.at(str(tmp_path))
+    lake = Lake.from_path(str(tmp_path))
     assert lake.table(name).resolve().parent == tmp_path.resolve()
     for folder in (lake.positions(name, name), lake.tombstones(name), lake.schemas(name)):
         assert folder.resolve().is_relative_to(tmp_path.resolve() / "_replicator")
@@ -73,24 +73,24 @@ def test_link_out_of_the_lake_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "t").symlink_to(tmp_path)
     with pytest.raises(Fatal, match="leaves the lake"):
-        Lake.at(str(tmp_path / "lake")).table("t")
+        Lake.from_path(str(tmp_path / "lake")).table("t")
 
 
 def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
     (tmp_path / "Customers" / "_delta_log").mkdir(parents=True)
     with pytest.raises(Fatal, match="differ in case only"):
-        Lake.at(str(tmp_path)).refuse_collision("customers")
-    Lake.at(str(tmp_path)).refuse_collision("Customers")
+        Lake.from_path(str(tmp_path)).refuse_collision("customers")
+    Lake.from_path(str(tmp_path)).refuse_collision("Customers")
 
 
 @pytest.mark.parametrize("path", ["gs://bucket/lake", "abfss://x@y/z", "file://server/share"])
 def test_other_places_are_not_yet_supported(path: str) -> None:
     with pytest.raises(ConfigProblem, match=r"not yet supported|cannot be reached yet"):
-        Lake.at(path)
+        Lake.from_path(path)
 
 
 def test_file_urls_are_local(tmp_path: Path) -> None:
-    assert Lake.at(f"file://{tmp_path}/my%20lake").root == tmp_path / "my lake"
+    assert Lake.from_path(f"file://{tmp_path}/my%20lake").root == tmp_path / "my lake"
 
 
 def test_a_column_name_with_a_nul_is_refused_before_there_is_a_table(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_bucket_that_spark_does_not_find(s3: ObjectStore):
     lake = {"path": "s3://no-such-bucket/lake", "storage": s3.storage}
     with pytest.raises(EnvironmentProblem, match="does not exist"):
         Writer(lake, spark=True)
-    folder = StoredFolder.at(lake["path"], Storage.model_validate(s3.storage))
+    folder = StoredFolder.from_path(lake["path"], Storage.model_validate(s3.storage))
     configure_store(engine().spark, folder, folder.bucket.storage)
     with pytest.raises(EnvironmentProblem, match="bucket of a sink does not exist"), translate_errors("looking"):
         engine().spark.read.parquet(to_spark_path(f"{lake['path']}/x")).collect()
@@ -223,7 +223,7 @@ def test_a_bucket_that_spark_does_not_find(s3: ObjectStore):
 def test_a_key_that_spark_is_refused_with():
     with object_store(asks_after=1) as store:
         options = {"path": f"s3://{BUCKET}-asking/lake", "storage": store.storage}
-        folder = StoredFolder.at(options["path"], Storage.model_validate(store.storage))
+        folder = StoredFolder.from_path(options["path"], Storage.model_validate(store.storage))
         configure_store(engine().spark, folder, folder.bucket.storage)
         with pytest.raises(EnvironmentProblem, match="refuses access") as refused, translate_errors("looking"):
             engine().spark.read.parquet(to_spark_path(f"{options['path']}/x")).collect()
