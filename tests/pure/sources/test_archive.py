@@ -121,7 +121,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, suffix: str) -> None:
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigProblem, match="no name of an archive"):
+    with pytest.raises(ConfigProblem, match="not the name of an archive file"):
         write_archive(table(1), tmp_path / "t.csv")
 
 
