@@ -133,7 +133,7 @@ def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_p
     assert checkpoints is not None
     told = ("apply", RejectCode.OUT_OF_RANGE, "no", "public.items", "", None, datetime.now(UTC), datetime.now(UTC))
     store = shop.parts.use_lake(shop.lane.sink, checkpoints.get_folder(taken)).open_dead_letters()
-    store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_FOLDER}", *told)])
+    store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_TARGET}", *told)])
     store.close()
     run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
     assert "number 1 lacks rows with values that a lake cannot store" in said[1]
