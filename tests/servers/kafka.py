@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicCollection
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from paths import PROJECT
 
 from adapters.stack.kafka import JAVA_OPTIONS, KafkaService
 from adapters.stack.layout import StackHome, StackPorts
+
+NO_COORDINATOR = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
 
 
 def make_producer(address: str, **settings: Any) -> Producer:
@@ -75,7 +81,14 @@ class Broker:
         client crashes while the coordinator loads (librdkafka 5040)."""
         with closing(Consumer({"bootstrap.servers": self.address, "group.id": group})) as consumer:
             asked = [KafkaPartition(topic, n) for n in range(partitions)]
-            return [p.offset for p in consumer.committed(asked, timeout=20)]
+            end = time.monotonic() + 20
+            while True:
+                try:
+                    return [p.offset for p in consumer.committed(asked, timeout=20)]
+                except KafkaException as error:  # For a while after its start, a broker is not yet the coordinator.
+                    if error.args[0].code() not in NO_COORDINATOR or time.monotonic() > end:
+                        raise
+                time.sleep(0.2)
 
     def topic_id(self, topic: str) -> str:
         return str(self.admin.describe_topics(TopicCollection([topic]))[topic].result(10).topic_id)
