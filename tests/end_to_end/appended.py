@@ -1,4 +1,4 @@
-"""Targets that keep every change as a row, beside the mirrors of the shipped config."""
+"""Append-only targets beside the targets of the shipped config."""
 
 from __future__ import annotations
 

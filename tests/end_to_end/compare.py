@@ -1,4 +1,4 @@
-"""What a table holds, here and there, by key; read with SQL and without a line of the program under test."""
+"""Reads a table of a source and of its targets by key, with SQL and without code of the program."""
 
 from __future__ import annotations
 

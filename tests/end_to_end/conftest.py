@@ -1,4 +1,4 @@
-"""One embedded stack for all tests of this folder, and a pipeline of its own for each."""
+"""One embedded stack for all tests of this folder, and a pipeline for each test."""
 
 from __future__ import annotations
 

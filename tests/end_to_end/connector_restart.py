@@ -1,4 +1,4 @@
-"""Restarts of a source connector that lose nothing, as docs/how-to/restart-a-debezium-connector.md says."""
+"""Restarts a source connector without loss, as docs/how-to/restart-a-debezium-connector.md describes."""
 
 from __future__ import annotations
 

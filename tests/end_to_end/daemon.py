@@ -1,4 +1,4 @@
-"""`replicator run` as a process of its own, watched through its page."""
+"""`replicator run` as a separate process, observed through its status page."""
 
 from __future__ import annotations
 

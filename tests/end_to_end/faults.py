@@ -1,4 +1,4 @@
-"""Faults of the daemon, the broker, a target and the connector, at random moments of one running load."""
+"""Faults of the daemon, the broker, a target and the connector, at random times of one load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The versions of rows that the topics say, and versions that do not fit beside each other."""
+"""Row versions according to the topics, and contradictions between versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's wheel, installed into an environment of its own."""
+"""The project's wheel, installed into a new environment."""
 
 from __future__ import annotations
 

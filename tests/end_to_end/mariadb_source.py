@@ -1,4 +1,4 @@
-"""Databases of a MariaDB server with a Debezium connector of their own."""
+"""Databases of a MariaDB server, each with its Debezium connector."""
 
 from __future__ import annotations
 

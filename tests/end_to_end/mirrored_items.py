@@ -1,4 +1,4 @@
-"""How the targets of a table `items` stand beside it: a mirror and a history of it, in the lake and in PostgreSQL."""
+"""A table `items` and its targets: current rows and a history, in the lake and in PostgreSQL."""
 
 from __future__ import annotations
 

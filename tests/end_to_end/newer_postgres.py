@@ -1,4 +1,4 @@
-"""A server of a newer PostgreSQL beside the stack's own, as the source."""
+"""A newer PostgreSQL server beside that of the stack, as the source."""
 
 from __future__ import annotations
 

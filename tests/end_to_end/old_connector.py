@@ -1,5 +1,5 @@
-"""A worker with a connector for PostgreSQL that loses rows at restarts: see
-docs/reference/debezium.md#connectors-that-lose-rows."""
+"""A worker with an old PostgreSQL connector that loses rows at restarts: see docs/reference/debezium.md#connectors-
+that-lose-rows."""
 
 from __future__ import annotations
 

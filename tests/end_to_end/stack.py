@@ -1,4 +1,4 @@
-"""One pipeline of its own on the shared servers: a source database with its connector, a folder, the shipped config."""
+"""One pipeline on the shared servers: a source database with its connector, a folder, and the shipped config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ALTER TABLE` in a source that goes on changing rows: every target has the columns that the source has, and its rows."""
+"""`ALTER TABLE` in a source whose rows keep changing: every target has the columns of the source, and its rows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def query_source(world: World, sql: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_tables_that_are_altered_under_load(make_world: MakeWorld) -> None:
+def test_targets_follow_altered_tables_under_load(make_world: MakeWorld) -> None:
     world = make_world("altered")
     query_source(world, TABLE)
     world.register()

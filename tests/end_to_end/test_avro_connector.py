@@ -1,4 +1,4 @@
-"""A real connector writes Avro with a real converter and a real registry: every target equals the source."""
+"""A connector writes Avro with a real converter and registry: every target equals the source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def converters(registry: str) -> dict[str, str]:
 
 
 def test_avro_from_a_connector_into_every_target(world: World, registry: str) -> None:
-    """The registry is away while the program starts."""
+    """The registry is unreachable while the program starts."""
     world.create_shop()
     world.register(**converters(registry))
     with open_proxy(registry) as before:

@@ -1,4 +1,4 @@
-"""Tables that are read whole, by `replicator backfill`, while they are changed."""
+"""`replicator backfill` of PostgreSQL tables while their rows change."""
 
 from __future__ import annotations
 
@@ -89,9 +89,8 @@ def read_up_to_now(world: World, daemon: Daemon) -> None:
     daemon.until(lambda: not current(world), "the targets equal the source", seconds=120)
 
 
-def test_a_table_is_loaded_while_it_changes(world: World) -> None:
-    """The place of a snapshot in the stream is exact: what the first one showed, and the changes that stand between the two,
-    add up to what the second one shows, row by row."""
+def test_backfill_of_a_changing_table_is_exact(world: World) -> None:
+    """The first snapshot plus the changes between both positions equals the second snapshot, row by row."""
     prepared_world(world).register(**{"snapshot.mode": "no_data"})
     daemon = world.daemon()
     daemon.until(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
@@ -131,8 +130,8 @@ def versions_of(rows: Rows, records: Iterable[Record]) -> list[tuple[Any, ...]]:
     return sorted([*ended, *((r["id"], r["note"], r["turn"], True) for r in now.values())])
 
 
-def test_rows_that_were_deleted_while_nobody_listened_are_deleted(world: World) -> None:
-    """The slot is lost, and with it changes that no stream will bring: the next backfill finds them, without a daemon."""
+def test_deletes_lost_with_the_slot_are_found(world: World) -> None:
+    """The slot is lost, so the stream never delivers these changes. The next backfill finds them, without a daemon."""
     prepared_world(world).register(**{"snapshot.mode": "no_data"})
     assert world.ask("backfill", "public.items")["rows"] == ROWS
     assert current(world) == []
@@ -157,8 +156,8 @@ def test_rows_that_were_deleted_while_nobody_listened_are_deleted(world: World) 
     assert world.dead_letters() == []
 
 
-def test_rows_are_written_down_as_debezium_sends_them(world: World) -> None:
-    """Whatever their types: the columns of a target are the same, whoever brought its first row."""
+def test_backfill_stores_rows_with_the_types_of_debezium(world: World) -> None:
+    """The columns of a target are the same, whether a backfill or Debezium delivers its first row."""
     prepared_world(world, TYPES, keys=["id"]).register(**{"snapshot.mode": "initial"})
     until(lambda: len(world.topics.read([world.topic("items")])) == 4, "the connector has read the rows")
     world.ask("backfill", "public.items")
@@ -227,8 +226,8 @@ def columns(schema: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def test_a_killed_backfill_goes_on(world: World) -> None:
-    """What was written down stays; rows read later stand higher, and what was deleted in between comes by the stream."""
+def test_killed_backfill_resumes(world: World) -> None:
+    """Stored pieces stay. Rows read later have higher positions, and the stream delivers the deletes in between."""
     prepared_world(world, CREATE.replace(str(ROWS), "52000")).register(**{"snapshot.mode": "no_data"})
     process = subprocess.Popen(world.arguments("backfill", "public.items"), cwd=world.folder, env=world.environ)
     until(lambda: list((world.folder / "state").glob("*/backfills/shop/public.items/*.parquet")), "a piece is written down")
@@ -248,7 +247,7 @@ def test_a_killed_backfill_goes_on(world: World) -> None:
     assert current(world) == [] and world.dead_letters() == []
 
 
-def test_what_cannot_be_backfilled_is_refused(world: World) -> None:
+def test_impossible_backfills_are_refused(world: World) -> None:
     prepared_world(world)
     without_slot = world.answer("backfill", "public.items", code=3)
     assert "slot" in without_slot["error"]["sentence"] and "no_data" in without_slot["error"]["next_step"]

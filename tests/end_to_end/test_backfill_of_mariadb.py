@@ -1,4 +1,4 @@
-"""Tables of MariaDB that are read whole, by `replicator backfill`, while they are changed."""
+"""`replicator backfill` of MariaDB tables while their rows change."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ CHANGED = "UPDATE items SET b = NOT b"
 
 
 @pytest.mark.parametrize("mode", ["long", pytest.param("precise", marks=pytest.mark.long)])
-def test_rows_are_written_down_as_debezium_sends_them(
+def test_backfill_stores_rows_with_the_types_of_debezium(
     mode: str, world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
 ) -> None:
-    """Whatever their types, and whether the connector reads them or follows their changes."""
+    """For all types, whether the connector takes a snapshot or follows changes."""
     name = prepared_world(world, mariadb_server, TYPES, bigint_unsigned=mode)
     topic = f"{world.prefix}.{name}.items"
     with connector(world, mariadb_server, mariadb_worker, name, **{"bigint.unsigned.handling.mode": mode}):
@@ -206,9 +206,11 @@ class Clerk:
         assert not self.failures
 
 
-def test_a_table_is_loaded_while_it_changes(world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService) -> None:
-    """The place of a snapshot in the connector's stream is exact: the first one, with the changes that stand between the
-    two, is the second one. What no stream brings, the second one does."""
+def test_backfill_of_a_changing_table_is_exact(
+    world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
+) -> None:
+    """The first snapshot plus the changes between both positions equals the second snapshot. Changes that the stream
+    lacks are in the second one."""
     name = prepared_world(world, mariadb_server, CREATE)
     table = f"{name}.items"
     with connector(world, mariadb_server, mariadb_worker, name, **{"snapshot.mode": "no_data"}):

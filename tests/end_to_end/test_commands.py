@@ -1,4 +1,4 @@
-"""Every command on a pipeline at work, and the commands of docs/how-to/use-the-local-servers.md."""
+"""Every command on a running pipeline, and the commands of docs/how-to/use-the-local-servers.md."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def at_work(shipped_world: World) -> Iterator[tuple[World, Daemon]]:
     assert daemon.stop() == 0
 
 
-def test_the_commands_that_look(at_work: tuple[World, Daemon]) -> None:
+def test_read_only_commands(at_work: tuple[World, Daemon]) -> None:
     world, daemon = at_work
     status = world.ask("status")
     assert status["running"] and status["ready"] and {lane["id"] for lane in status["lanes"]} == LANES
@@ -122,7 +122,7 @@ def check_page(daemon: Daemon) -> None:
     assert len(up) == len(LANES) and set(up.values()) == {1.0}
 
 
-def test_the_commands_that_act(at_work: tuple[World, Daemon]) -> None:
+def test_commands_that_change_the_pipeline(at_work: tuple[World, Daemon]) -> None:
     world, daemon = at_work
     world.ask("lanes", "pause", "target.customers")
     daemon.until_status("target.customers", "paused")
@@ -160,7 +160,7 @@ def printed_commands(path: Path) -> list[str]:
     return [line for line in lines if line.split(" ")[0] in ("psql", "curl") and "//connect:" not in line]
 
 
-def test_commands_of_the_page(at_work: tuple[World, Daemon]) -> None:
+def test_commands_of_the_documentation_page(at_work: tuple[World, Daemon]) -> None:
     world, daemon = at_work
     commands = printed_commands(PROJECT / "docs" / "how-to" / "use-the-local-servers.md")
     assert {command.split(" ")[0] for command in commands} == {"psql", "curl"}

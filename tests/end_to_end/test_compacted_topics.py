@@ -1,4 +1,4 @@
-"""A topic of a real connector that the broker has really compacted."""
+"""A topic of a real connector that the broker has compacted."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def compact(world: World, topic: str) -> list[Record]:
     return world.topics.read([topic])
 
 
-def test_the_current_state_comes_from_what_is_left(world: World) -> None:
-    """For a lane that stood in the middle of what is gone, and for one that begins with what is left."""
+def test_compacted_topic_gives_the_current_state(world: World) -> None:
+    """For a lane whose position is among the compacted records, and for a new lane."""
     topic = world.topic("items")
     world.topics.set_broker("log.cleaner.backoff.ms", "500")
     world.topics.create(topic, config=COMPACT)

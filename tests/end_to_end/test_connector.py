@@ -1,4 +1,4 @@
-"""The connector and its worker: changes sent again, and a connector that begins anew."""
+"""The connector and its worker: changes sent twice, and a connector that starts from scratch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def resent(world: World) -> Counter[object]:
 
 
 @pytest.mark.slow
-def test_the_worker_killed_under_load_sends_changes_again(shop: World) -> None:
+def test_changes_sent_twice_by_a_killed_worker_are_applied_once(shop: World) -> None:
     world = shop
     world.overrides.append(f"tables={APPEND}")
     world.execute(VISITS)
@@ -64,8 +64,8 @@ def await_resent(world: World) -> bool:
     return bool(resent(world))
 
 
-def test_a_connector_registered_again_under_a_new_slot_is_not_stale(shop: World) -> None:
-    """Its snapshot brings what happened while it was gone. (Rows deleted meanwhile it cannot know of.)"""
+def test_connector_with_a_new_slot_is_not_stale(shop: World) -> None:
+    """Its snapshot delivers the changes made meanwhile. It cannot know of deleted rows."""
     world, daemon = shop, shop.daemon()
     Load(world.source, (51,), transactions=40, rest=0).finish()
     await_equal(world, daemon)

@@ -1,6 +1,4 @@
-"""The connector restarted in open transactions and while it delivers one COPY, on a server on which older connectors lose
-rows by it; and stopped where every connector skips rows when it goes on: see
-docs/reference/debezium.md#connectors-that-lose-rows."""
+"""Restarts of the connector in open transactions and during one COPY, on a server on which older connectors lost rows."""
 
 from __future__ import annotations
 
@@ -119,7 +117,7 @@ def await_ends(world: World, shop: Shop) -> None:
 
 
 @pytest.mark.skipif(not NEWER, reason="needs PostgreSQL 17 or newer")
-def test_no_row_is_lost_when_the_connector_is_restarted(world: World, tmp_path: Path) -> None:
+def test_connector_restart_loses_no_row(world: World, tmp_path: Path) -> None:
     marks = f"{world.prefix}.transaction"
     world.rewrite_config({"tables": [{"match": "public.*", "source": "shop", "to": [{"sink": "target"}]}]})
     world.overrides += [
@@ -164,9 +162,9 @@ def stop_between_begin_and_first_row(world: World, shop: Shop, admin: str, table
 
 
 @pytest.mark.skipif(not NEWER, reason="needs PostgreSQL 17 or newer")
-def test_rows_are_skipped_by_a_connector_that_goes_on_between_begin_and_first_row(world: World, tmp_path: Path) -> None:
-    """A fault of the connector, and what the docs say to do before it goes on. When nothing is lacking with a newer
-    connector, the docs can say so."""
+def test_connector_restart_between_begin_and_first_row_skips_rows(world: World, tmp_path: Path) -> None:
+    """A defect of the connector; the docs say what to do before a restart. When a newer connector skips nothing, change
+    the docs."""
     with followed_server(world, tmp_path / "newer") as admin:
         shop = Shop(world.source)
         shop.orders()

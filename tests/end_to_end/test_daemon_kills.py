@@ -1,4 +1,4 @@
-"""The daemon killed, stopped and doubled while two writers are at work."""
+"""The daemon killed, stopped and started twice while two writers are at work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def await_running(world: World, daemon: Daemon, extra: int = 0) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [KILLS])
 @pytest.mark.parametrize("seed", [SEED])  # A parameter, so that reports name it; REPLICATOR_SEED sets it.
-def test_killed_at_random_times(shop: World, seed: int, kills: int) -> None:
+def test_kills_at_random_times_lose_and_double_nothing(shop: World, seed: int, kills: int) -> None:
     world, chance = shop, random.Random(seed)
     world.overrides.append(f"tables={APPEND}")
     load = Load(world.source, (seed % 1000, seed % 1000 + 1))
@@ -60,8 +60,8 @@ def test_killed_at_random_times(shop: World, seed: int, kills: int) -> None:
     assert daemon.stop() == 0
 
 
-def test_terminated_under_load_and_run_again(shop: World) -> None:
-    """What the first run did and what the second did are, together, every change once."""
+def test_run_after_sigterm_resumes_at_the_committed_position(shop: World) -> None:
+    """Together both runs apply every change once."""
     world = shop
     load = Load(world.source, (31, 32))
     first = world.daemon("--json")
@@ -89,7 +89,7 @@ def last_report(daemon: Daemon) -> dict[str, Any]:
     return dict(answer["result"])
 
 
-def test_a_second_instance_is_refused_at_once(shop: World) -> None:
+def test_second_instance_is_refused_at_once(shop: World) -> None:
     first = shop.daemon()
     await_running(shop, first)
     second = shop.daemon()
@@ -98,7 +98,7 @@ def test_a_second_instance_is_refused_at_once(shop: World) -> None:
     assert first.stop() == 0
 
 
-def test_a_second_instance_with_a_state_of_its_own_is_refused_and_the_first_goes_on(shop: World) -> None:
+def test_second_instance_with_its_own_state_folder_is_refused(shop: World) -> None:
     world, first = shop, shop.daemon()
     await_running(world, first)
     second = world.daemon("-v", "--set", "state=./elsewhere")

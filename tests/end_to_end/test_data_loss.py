@@ -1,4 +1,4 @@
-"""Records that are gone before they were applied: lanes stop with code 4, and the command they name helps."""
+"""Records deleted before they were applied: lanes stop with code 4, and the command in the error resolves it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def agree(world: World, *command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_records_deleted_below_a_lanes_position(stop_in_step: World) -> None:
+def test_records_deleted_above_the_position_of_a_lane_are_data_loss(stop_in_step: World) -> None:
     world = stop_in_step
     change_unseen(world)
     world.topics.delete_below(world.topic("customers"), end_of(world, "customers") - 2)
@@ -91,7 +91,7 @@ def test_records_deleted_below_a_lanes_position(stop_in_step: World) -> None:
     assert again.stop() == 0
 
 
-def test_a_topic_created_again_while_the_daemon_is_stopped(stop_in_step: World) -> None:
+def test_topic_recreated_while_the_daemon_is_stopped_is_data_loss(stop_in_step: World) -> None:
     world = stop_in_step
     world.topics.delete(world.topic("customers"))
     world.execute(CITY, "into the new topic")
@@ -107,7 +107,7 @@ def test_a_topic_created_again_while_the_daemon_is_stopped(stop_in_step: World) 
     assert daemon.stop() == 0
 
 
-def test_a_topic_created_again_while_it_is_read(shop: World) -> None:
+def test_topic_recreated_while_it_is_read_is_data_loss(shop: World) -> None:
     world, daemon = shop, shop.daemon()
     await_equal(world, daemon)
     world.topics.delete(world.topic("customers"))

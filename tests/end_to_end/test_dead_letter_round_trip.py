@@ -1,5 +1,5 @@
-"""Records that are poison, through a live connector and by hand: explained, let in by another config, replayed; and the
-targets are as the source is."""
+"""Records that are rejected, from a connector and written by hand: explained, then applied by a retry with another
+config, until every target equals the source."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def poison(world: World) -> list[str]:
     return [f"{topic}-0-{offset}" for offset in offsets]
 
 
-def test_poison_is_explained_let_in_and_replayed(world: World) -> None:
+def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None:
     world.execute(TABLE)
     world.register()
     configure(world)

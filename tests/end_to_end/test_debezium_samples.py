@@ -1,5 +1,4 @@
-"""Statements that bring about every kind of PostgreSQL event, in a database of their own: each target equals the source
-but for the exceptions listed here."""
+"""Statements that cause every kind of PostgreSQL event: each target equals the source, except the values listed here."""
 
 from __future__ import annotations
 
@@ -115,7 +114,7 @@ def samples(make_world: MakeWorld) -> World:
     return world
 
 
-def test_every_target_equals_the_source_but_for_the_exceptions(samples: World) -> None:
+def test_every_target_equals_the_source_except_listed_values(samples: World) -> None:
     world, daemon = samples, samples.daemon()
     changes = statements("changes.sql")
     cut = changes.index(WIDENED)
@@ -153,7 +152,7 @@ def check_table_without_key(world: World, lanes: Mapping[str, Mapping[str, Any]]
         assert "policy: append" in lane["next_step"] and "`- match: public.audit_log`" in lane["next_step"]
 
 
-def test_a_table_without_a_key_under_append(samples: World) -> None:
+def test_table_without_key_with_append(samples: World) -> None:
     world = samples
     execute(world, statements("changes.sql"))
     to = "[{sink: lake}, {sink: datalake}, {sink: target}]"

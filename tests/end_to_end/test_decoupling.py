@@ -1,4 +1,4 @@
-"""A slow target keeps nobody waiting until what waits for it has grown to the bound."""
+"""A slow target delays other targets only when its queue is full."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def freeze_server(world: World) -> Iterator[None]:
             client.resume()
 
 
-def test_a_slow_target(shop: World) -> None:
+def test_slow_target_delays_others_only_at_the_limit(shop: World) -> None:
     world = shop
     world.overrides.append(f"limits.batch_bytes={BOUND}")
     daemon = world.daemon()

@@ -1,4 +1,4 @@
-"""`replicator demo` of the installed package: it needs no config, and leaves nothing behind."""
+"""`replicator demo` of the installed package: it needs no config, and removes everything."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def list_left(tmp_path):
     return [*files, *(command for command in commands if f"{tmp_path}/temporary" in command)]
 
 
-def test_every_target_equals_the_source_and_nothing_is_left(start, tmp_path):
-    """The printed commands look around in what is kept, and remove it."""
+def test_demo_ends_with_equal_targets_and_removes_everything(start, tmp_path):
+    """With `--keep`, the printed commands read the targets, and remove them."""
     demo = start("--json", "--keep")
     out, err = demo.communicate()
     assert demo.returncode == 0, err
@@ -62,8 +62,8 @@ def test_every_target_equals_the_source_and_nothing_is_left(start, tmp_path):
     assert list_left(tmp_path) == []
 
 
-def test_an_interrupted_demo_leaves_nothing(start, tmp_path):
-    """With `--keep` too: only one that has come to its end is of use."""
+def test_interrupted_demo_removes_everything(start, tmp_path):
+    """With `--keep` too: only a complete demo is worth keeping."""
     demo = start("--keep")
     while "healthy" not in (line := demo.stderr.readline()):
         assert line, "it ended before a server was there"

@@ -1,4 +1,5 @@
-"""`replicator diff` while a source changes and a daemon follows it: it finds what other programs did, and repairs it."""
+"""`replicator diff` while a source changes and a daemon follows it: it finds changes by other programs, and repairs
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from .test_incremental_snapshot import Clerk
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
-def test_rows_that_differ_are_found_and_repaired_while_both_sides_change(world: World) -> None:
+def test_diff_finds_and_repairs_rows_while_both_sides_change(world: World) -> None:
     prepared_world(world).register()
     daemon = world.daemon()
     read_up_to_now(world, daemon)

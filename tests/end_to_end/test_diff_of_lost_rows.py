@@ -1,4 +1,4 @@
-"""`replicator diff` finds the rows that a connector has lost, which nothing else shows, and repairs them."""
+"""`replicator diff` finds rows that a connector has lost, and repairs them. No other check finds them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ NEEDS_NEWER = pytest.mark.skipif(not NEWER, reason="needs PostgreSQL 17 or newer
         ),
     ],
 )
-def test_rows_that_the_connector_lost_are_found_and_repaired(
+def test_diff_finds_and_repairs_rows_that_the_connector_lost(
     source: Installation | None,
     lose: Callable[[World, Daemon], None],
     kinds: set[str],

@@ -55,11 +55,11 @@ def paused(worker: ConnectService, name: str) -> Iterator[None]:
     worker.rest.resume(name)
 
 
-def test_only_differences_are_reported_while_both_sides_change(
+def test_diff_reports_only_real_differences_while_both_sides_change(
     world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
 ) -> None:
-    """No change in flight is a difference, and every row that another program wrote, removed or added in a target is one.
-    Changes that the connector has not sent are waited for. Without Kafka Connect, nothing tells the two apart."""
+    """A change in flight is no difference. A row that another program wrote, removed or added in a target is one. The
+    comparison waits for changes that the connector has not sent; without Kafka Connect it cannot."""
     name = prepared_world(world, mariadb_server, CREATE)
     table = f"{name}.items"
     world.overrides.append(f"tables=[{{match: {table}, source: shop, to: [{{sink: lake}}, {{sink: target}}]}}]")

@@ -28,8 +28,8 @@ def find_differences(world: World) -> list[str]:
     return differences(expected, by_key(lake_table(world.lake / "items"), "id"))
 
 
-def test_only_planted_differences_are_found_in_a_lake_of_spark(world: World) -> None:
-    """No change in flight is a difference, and every row that another program wrote, removed or added is one."""
+def test_diff_reports_only_real_differences_in_a_lake_of_spark(world: World) -> None:
+    """A change in flight is no difference. A row that another program wrote, removed or added is one."""
     prepared_world(world)
     world.overrides += [f"spark={json.dumps(SMALL)}"]
     tables = [{"match": "public.items", "source": "shop", "to": [{"sink": "lake"}]}]

@@ -1,4 +1,4 @@
-"""One running load, and faults of four kinds at random moments of it: every target equals the source in the end."""
+"""Faults of four kinds at random times of one load: in the end every target equals the source."""
 
 from __future__ import annotations
 
@@ -166,9 +166,7 @@ def restart_daemon(world: World, daemon: Daemon) -> Daemon:
 @pytest.mark.skipif(not NEWER, reason="needs PostgreSQL 17 or newer")
 @pytest.mark.parametrize("kills", [KILLS])
 @pytest.mark.parametrize("seed", [SEED])  # A parameter, so that reports name it; REPLICATOR_SEED sets it.
-def test_every_target_equals_the_source_after_faults_of_all_kinds(
-    world: World, tmp_path: Path, seed: int, kills: int
-) -> None:
+def test_every_target_equals_the_source_after_random_faults(world: World, tmp_path: Path, seed: int, kills: int) -> None:
     first = seed % 1000
     with newer_server(world, tmp_path / "newer") as port:
         world.create_shop()

@@ -1,4 +1,4 @@
-"""Tables that a connector reads again, by a signal, while they are changed."""
+"""Incremental snapshots by signal, while the tables change."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def versions_in(records: Sequence[Record]) -> list[Version]:
     return sorted([*ended, *((*values, True) for values in now.values())])
 
 
-def test_rows_that_are_read_again_overwrite_nothing_newer(world: World) -> None:
-    """Nor bring back what was deleted; and of a history's rows that did not change they begin no version."""
+def test_snapshot_rows_overwrite_no_newer_change(world: World) -> None:
+    """They restore no deleted row either. In a history, an unchanged row begins no version."""
     world.execute(CREATE)
     world.overrides[0] = f'sources.shop.topics=["{world.topic("items")}"]'
     policies = [

@@ -147,7 +147,9 @@ def without_key(world: World) -> list[Counter[Any]]:
     return [Counter((row["_cdc_op"], row["a"], row["b"]) for row in rows) for rows in found]
 
 
-def test_mariadb_is_followed(world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService) -> None:
+def test_every_type_and_change_of_mariadb_is_replicated(
+    world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
+) -> None:
     mariadb_server.execute(CREATE)
     with connector(world, mariadb_server, mariadb_worker, "shop", **{"bigint.unsigned.handling.mode": "precise"}):
         both = [{"sink": "lake"}, {"sink": "target"}]

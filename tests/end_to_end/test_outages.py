@@ -1,4 +1,4 @@
-"""Servers and disks that go away and come back."""
+"""Outages of servers and full disks, and recovery from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 DISK = "6M"
 
 
-def test_the_broker_goes_away_and_comes_back(shop: World) -> None:
+def test_broker_outage(shop: World) -> None:
     world, daemon = shop, shop.daemon()
     await_equal(world, daemon)
     load = Load(world.source, (61,))
@@ -36,8 +36,8 @@ def test_the_broker_goes_away_and_comes_back(shop: World) -> None:
     assert daemon.stop() == 0
 
 
-def test_a_target_goes_away_and_the_others_go_on(shop: World) -> None:
-    """However much waits for it."""
+def test_outage_of_a_target_does_not_stop_others(shop: World) -> None:
+    """However much is queued for it."""
     world = shop
     world.overrides.append("limits.batch_bytes=100000")
     daemon = world.daemon()
@@ -59,7 +59,7 @@ def test_a_target_goes_away_and_the_others_go_on(shop: World) -> None:
     assert daemon.stop() == 0
 
 
-def test_a_target_that_is_away_at_the_start_catches_up(shop: World) -> None:
+def test_target_unreachable_at_the_start_catches_up(shop: World) -> None:
     world = shop
     world.stack.service("postgres-target").stop()
     try:
@@ -85,8 +85,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk(shop: World, small_disk: Path) -> None:
-    """The lake's lanes wait for room and lose nothing; PostgreSQL's go on."""
+def test_full_disk_loses_nothing(shop: World, small_disk: Path) -> None:
+    """The lanes of the lake wait for space. Those of PostgreSQL continue."""
     world = shop
     world.lake = small_disk / "lake"
     world.overrides += [f"sinks.lake.path={world.lake}", f"sinks.raw.path={world.lake / 'cdc_events'}"]
@@ -119,8 +119,8 @@ def lake_waits(daemon: Daemon) -> bool:
     return bool(waiting) and all(name.startswith(("lake.", "raw.")) for name in waiting)
 
 
-def test_two_outages_at_once_and_a_restart(shop: World) -> None:
-    """A daemon that is stopped while a target is away says so in time, and goes on from there later."""
+def test_stop_during_two_outages_and_restart(shop: World) -> None:
+    """The daemon stops within its time limit although a target is unreachable, and the next run resumes."""
     world, daemon = shop, shop.daemon()
     await_equal(world, daemon)
     world.stack.service("postgres-target").stop()

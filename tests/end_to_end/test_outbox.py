@@ -1,4 +1,4 @@
-"""Events that are written in one transaction with the rows they tell of, in both forms in which Debezium sends them."""
+"""Outbox events, written in one transaction with the rows they describe, in both forms that Debezium sends."""
 
 from __future__ import annotations
 
@@ -140,9 +140,8 @@ def format_events(events: Mapping[str, Event]) -> list[str]:
     return [json.dumps([key, said], sort_keys=True) for key, said in events.items()]
 
 
-def test_every_event_arrives_once_with_its_row(world: World) -> None:
-    """Though the daemon is killed in between, rows leave the outbox at once, and all events are sent a second time; under
-    every policy."""
+def test_every_event_is_stored_once_with_its_row(world: World) -> None:
+    """Although the daemon is killed, rows leave the outbox at once, and all events are sent twice. Under every policy."""
     router = configure(world)
     world.execute(CREATE)
     world.register()

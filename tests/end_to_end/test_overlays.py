@@ -1,4 +1,4 @@
-"""The environments that are shipped."""
+"""The shipped environments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .stack import TABLES, World
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
-def test_dev_and_prod(shop: World) -> None:
-    """The same stream through both: first into local folders only, then with every place and secret given from outside."""
+def test_dev_and_prod_environments(shop: World) -> None:
+    """The same stream through both: into local folders only, then with every location and secret from outside."""
     world = shop
     world.environment = {"KAFKA_BOOTSTRAP_SERVERS": world.stack.bootstrap_servers}
     assert world.daemon("--env", "dev", "--until-caught-up").wait() == 0

@@ -1,4 +1,4 @@
-"""Targets that are made anew from the event log while their lanes run, rows change, and others read them."""
+"""`replicator replay` of targets while their lanes run, rows change, and others read the targets."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def differences(world: World, sink: str) -> list[str]:
 
 
 @pytest.mark.parametrize("sink", ["target", "lake"])
-def test_killed_half_way_and_repeated_while_the_lane_runs(world: World, sink: str) -> None:
-    """Every change is once in the target; who reads it finds the old table or the new one."""
+def test_killed_and_repeated_replay_applies_every_change_once(world: World, sink: str) -> None:
+    """A reader always sees the old table or the new one."""
     world.execute(CREATE)
     world.overrides[0] = f'sources.shop.topics=["{world.topic("items")}"]'
     world.overrides += ["limits.batch_bytes=256KiB", "limits.memory=2MiB"]  # So that it takes several commits.

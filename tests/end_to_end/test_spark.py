@@ -1,4 +1,4 @@
-"""The shipped config on Spark: the same targets, and the engines take turns on them."""
+"""The shipped config on Spark: the same targets, with both engines in turns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def small(shop: World) -> World:
 
 
 def test_all_five_targets_equal_the_source(small: World) -> None:
-    """In a long run also when the checkpoint of the running query is deleted, which `tests/spark` tries with a source."""
+    """In a long run, the checkpoint of the running query is deleted too. `tests/spark` covers this with one source."""
     world, scratch = small, small.folder / "scratch"
     scratch.mkdir()
     world.environment["TMPDIR"] = str(scratch)
@@ -62,8 +62,8 @@ def test_all_five_targets_equal_the_source(small: World) -> None:
 
 
 @pytest.mark.long
-def test_the_engines_follow_each_other(small: World) -> None:
-    """Nothing is applied twice or skipped, whoever goes on where the other was killed."""
+def test_each_engine_resumes_after_the_other(small: World) -> None:
+    """Nothing is applied twice or skipped when one engine resumes where the other was killed."""
     world = small
     load = Load(world.source, (73,), rest=0.5)
     for engine in ((), SPARK, ()):
@@ -104,7 +104,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.long
-def test_an_executor_of_a_cluster_is_killed_under_load(small: World, cluster: str) -> None:
+def test_killed_executor_loses_and_doubles_nothing(small: World, cluster: str) -> None:
     world = small
     python, used = world.folder / "python", world.folder / "python-was-used"
     python.write_text(f'#!/bin/sh\ntouch {used}\nexec {sys.executable} "$@"\n')

@@ -1,4 +1,4 @@
-"""Two drivers on one lake, fed from an archive: neither broker nor database is needed."""
+"""Two Spark drivers on one lake, fed from an archive, without broker or database."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def get_offset(daemon: Daemon) -> int:
     return sum(offset for partitions in daemon.lane(LANE)["position"].values() for offset in partitions.values())
 
 
-def test_the_loser_says_who_holds_the_lake_and_the_first_goes_on(project: Project) -> None:
-    """At once where it shares the state folder; with one of its own when it has something to write."""
+def test_second_driver_is_refused_and_names_the_holder(project: Project) -> None:
+    """At once if both share the state folder; otherwise at its first write. The first driver continues."""
     first = project.daemon()
     end = len(project.archive.read_text().splitlines())
     first.until(lambda: get_offset(first) >= end, "the archive is applied", PATIENCE)

@@ -1,4 +1,4 @@
-"""Names in a catalog that outlives the program: a Hive metastore, here in a database in process."""
+"""Table names in a Hive metastore, which outlives the program. Here its database is in process."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Shop:
 
 
 @pytest.mark.long
-def test_names_are_there_for_other_programs_until_they_are_dropped(tmp_path: Path) -> None:
+def test_other_programs_find_tables_until_they_are_dropped(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     code, said = shop.ask("run", "--until-caught-up")
     assert code == 0, said

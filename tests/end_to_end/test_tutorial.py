@@ -69,7 +69,7 @@ def list_blocks(world: World) -> list[str]:
 
 
 def test_tutorial(installed: Installed, world: World, terminal: Terminal) -> None:
-    """Prints what each block took."""
+    """Prints the seconds of each block."""
     printed: dict[str, str] = {}
     daemon: Daemon | None = None
     for block in list_blocks(world):

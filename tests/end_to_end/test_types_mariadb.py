@@ -1,5 +1,6 @@
-"""Values of every type, written in MariaDB, through a real connector into both local sinks: what is read back is what the
-source says, whether a row came by the snapshot or by the log; what no target can hold is rejected, row by row."""
+"""Values of every type, written in MariaDB, through a connector into both local sinks. The targets have exactly the
+source's values, whether a row arrived by the snapshot or by the log. Values that no target can hold are rejected, row
+by row."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def read_sink_values(world: World, table: str) -> dict[str, Table]:
     return {sink: meaning(types.COLUMNS, rows) for sink, rows in found.items()}
 
 
-def test_values_of_every_type_are_kept_or_rejected(
+def test_values_of_every_type_are_exact_or_rejected(
     world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
 ) -> None:
     database = mariadb_server

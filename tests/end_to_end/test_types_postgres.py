@@ -1,5 +1,6 @@
-"""Values of every type, written in PostgreSQL, through a real connector into both local sinks: what is read back is what
-the source says, whether a row came by the snapshot or by the log; what no target can hold is rejected, row by row."""
+"""Values of every type, written in PostgreSQL, through a connector into both local sinks. The targets have exactly the
+source's values, whether a row arrived by the snapshot or by the log. Values that no target can hold are rejected, row
+by row."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def check(world: World, daemon: Daemon, what: str) -> None:
         pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],
 )
-def test_values_of_every_type_are_kept_or_rejected(world: World, form: str, request: pytest.FixtureRequest) -> None:
+def test_values_of_every_type_are_exact_or_rejected(world: World, form: str, request: pytest.FixtureRequest) -> None:
     create(world)
     write(world, "kept", 1, types.COLUMNS, rows_of(types.COLUMNS, ROWS, SEED))
     avro = form == "avro"

@@ -1,4 +1,4 @@
-"""Transactions of a real connector over two tables, which a reader of the target sees whole or not at all."""
+"""Transactions over two tables, from a real connector. A reader of the target sees each one whole or not at all."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ def compute_expected(names: list[str], clerks: list[Clerk]) -> dict[str, Orders]
     return after
 
 
-def test_no_order_is_seen_without_its_items(world: World) -> None:
-    """And wherever the watermark is exact, the target is the source as it was after that transaction."""
+def test_readers_see_whole_transactions_only(world: World) -> None:
+    """If the watermark is exact, the target equals the source after that transaction."""
     marks = f"{world.prefix}.transaction"
     world.rewrite_config({"tables": [{"match": "public.*", "source": "shop", "to": [{"sink": "target"}, {"sink": "lake"}]}]})
     world.overrides += [

@@ -1,4 +1,4 @@
-"""The topics, as a consumer that is not the program's reads them, and records that no connector would write."""
+"""Topics as an independent consumer reads them, and malformed records."""
 
 from __future__ import annotations
 

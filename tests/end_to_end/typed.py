@@ -1,4 +1,4 @@
-"""Tables with a column of every type: their values, edges first and then at random, and what all sides mean by them."""
+"""Tables with a column of every type: edge values first, then random ones, and how to compare them between systems."""
 
 from __future__ import annotations
 

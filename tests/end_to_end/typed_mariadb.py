@@ -1,4 +1,4 @@
-"""Every type of MariaDB that a connector sends whole, as columns of one table; and values that have no place elsewhere."""
+"""A table with every MariaDB type that a connector sends without loss, and special values."""
 
 from __future__ import annotations
 

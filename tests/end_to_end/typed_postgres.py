@@ -1,4 +1,4 @@
-"""Every type of PostgreSQL that a connector sends whole, as columns of a table; and values that have no place elsewhere."""
+"""A table with every PostgreSQL type that a connector sends without loss, and special values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers of the four tables: seeded, so that a failure can be had again, and concurrent, as applications are."""
+"""Writers of the four tables: concurrent, like applications, and with a seed, so that a failure can be repeated."""
 
 from __future__ import annotations
 

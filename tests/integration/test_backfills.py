@@ -73,9 +73,9 @@ SEEDS = [pytest.param(seed, marks=pytest.mark.long if seed else ()) for seed in 
 
 @on_every_database
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_place_of_a_snapshot_is_exact(seed: int, make_world: MakeWorld) -> None:
-    """Each snapshot is the one before it with the changes whose place is between the two: no change is counted twice, and
-    none is left out, though transactions overlap. So a history shows no version that never was."""
+def test_position_of_a_snapshot_is_exact(seed: int, make_world: MakeWorld) -> None:
+    """Each snapshot equals the one before it plus the changes between their positions, although transactions overlap.
+    So a history has no version that never existed."""
     world = make_world(seed)
     snapshots: list[tuple[tuple[int, int], dict[int, Any]]] = []
     writers = [Writer(world.items, seed * 3 + number, 3) for number in range(3)]
@@ -115,11 +115,11 @@ def versions(rows: dict[int, Any], changes: Iterable[Mapping[str, Any]]) -> list
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_is_killed_the_targets_end_as_the_table(
+def test_targets_equal_the_table_after_kills_at_any_time(
     seed: int, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pieces are written down, and the process ends between any two of them, again and again; the stream goes on, or nobody
-    listens to it before a run. What no stream brings, the next whole backfill does."""
+    """The process is killed between any two stored pieces, many times, while the stream runs or not. If the stream
+    misses changes, the next full backfill applies them."""
     world = make_world(seed, piece_rows=Random(seed).randint(3, 15))
     random = world.random
     whole = BackfillFolder.append
@@ -156,8 +156,8 @@ def _is_killed(world: World, random: Random, monkeypatch: pytest.MonkeyPatch, wh
 
 
 @on_every_database
-def test_a_model_of_what_came_says_the_same(make_world: MakeWorld) -> None:
-    """Of the changes that the stream and two backfills brought, in any order of arrival."""
+def test_targets_equal_the_model(make_world: MakeWorld) -> None:
+    """The model gets the changes of the stream and of two backfills, in any order."""
     world = make_world()
     world.backfill()
     with world.change_unseen():
@@ -185,7 +185,7 @@ def test_a_model_of_what_came_says_the_same(make_world: MakeWorld) -> None:
     assert sorted(r["id"] for r in softly) == [*range(1, 10)]
 
 
-def test_another_process_is_kept_out(make_world: MakeWorld) -> None:
+def test_second_backfill_of_a_table_is_refused(make_world: MakeWorld) -> None:
     world = make_world()
     kept = BackfillFolder(world.folder / "kept", TABLE)
     kept.lock()
@@ -196,16 +196,16 @@ def test_another_process_is_kept_out(make_world: MakeWorld) -> None:
 
 
 @on_every_database
-def test_a_table_whose_changes_nobody_reads_is_not_backfilled(make_world: MakeWorld) -> None:
+def test_backfill_without_a_change_stream_is_refused(make_world: MakeWorld) -> None:
     world = make_world()
     world.slot.drop()
     with pytest.raises(EnvironmentProblem, match=r"no replication slot|No visible session reads the binlog"):
         world.backfill()
 
 
-def test_only_rows_that_were_not_read_are_deleted(make_world: MakeWorld) -> None:
-    """A target may lack a row that was read, as it was rejected there: it is not deleted. Nor is anything deleted twice;
-    and a delete stands where its row would have been read, also where a later call has read the rest."""
+def test_backfill_deletes_only_rows_that_it_did_not_read(make_world: MakeWorld) -> None:
+    """A row that was read but rejected stays. No row is deleted twice. A delete has the position at which its row would
+    have been read, also if a later call reads the rest."""
     world = make_world(piece_rows=15)
     first, pieces = world.reading(), 0
 
@@ -231,8 +231,8 @@ def test_only_rows_that_were_not_read_are_deleted(make_world: MakeWorld) -> None
     assert {p["before"]["id"]: place(p) for p in events if p["op"] == "d"} == {0: low, 35: high, 77: high}
 
 
-def test_an_empty_table_empties_its_targets(make_world: MakeWorld) -> None:
-    """And what was written down before is removed, as nobody needs it any more."""
+def test_empty_table_empties_its_targets(make_world: MakeWorld) -> None:
+    """The stored pieces of earlier backfills are removed."""
     world = make_world()
     assert world.backfill().rows == 40
     files = set(Path(world.folder / "kept").rglob("*.parquet"))
@@ -247,8 +247,8 @@ def test_an_empty_table_empties_its_targets(make_world: MakeWorld) -> None:
     world.check()
 
 
-def test_rows_that_a_hand_inserted_are_named_and_stay(postgres_dsn: str, tmp_path: Path) -> None:
-    """In the tables of a server: who asks counts the rows that no record has written."""
+def test_rows_inserted_by_hand_stay_and_are_counted(postgres_dsn: str, tmp_path: Path) -> None:
+    """In a PostgreSQL target, the backfill counts the rows that no record has written."""
     world = World(postgres_dsn, tmp_path, Random(1))
     assert world.backfill().without == ()
     world.execute("INSERT INTO mirror.softly (id, note) VALUES (901, 'by hand'), (902, 'by hand')")

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 def test_backfill_during_a_stream_in_avro(
     database: str, postgres_dsn: str, registry: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """With changes that the stream brings, and some that it does not; the registry gets no schema of a backfill."""
+    """With changes that the stream delivers, and some that it does not. The backfill registers no schema."""
     random, avro = Random(2), Avro(f"{registry}{API}")
     server: MariaDb | None = request.getfixturevalue("mariadb_server") if database == "mariadb" else None
     items = MariaDbItems(server, random) if server else None
@@ -58,8 +58,8 @@ INSERT INTO items VALUES (2, 1, 9223372036854775807, 4294967295, true, 1.1, 1e-3
 INSERT INTO items (id, b, f, r, d) VALUES (3, -1, false, 'NaN', 'Infinity')"""
 
 
-def test_types_are_those_that_the_converter_makes(postgres_dsn: str, registry: str, tmp_path: Path) -> None:
-    """Of the same rows in Avro: one table, whichever of the two is learnt from, and the same values."""
+def test_backfill_and_avro_converter_give_the_same_types(postgres_dsn: str, registry: str, tmp_path: Path) -> None:
+    """The table and its values are the same, whichever of the two arrives first."""
     world = World(postgres_dsn, tmp_path, Random(1))
     world.execute(TYPES)
     reading = world.reading()
@@ -84,9 +84,9 @@ def read_watermark(world: World) -> tuple[Any, ...]:
     return tuple(row)
 
 
-def test_rows_that_are_read_take_the_claim_of_being_exact_back(postgres_dsn: str, tmp_path: Path) -> None:
-    """They may show transactions whose changes have not come. The claim comes back with a transaction that ended later,
-    also over starts, and no row waits for a transaction meanwhile."""
+def test_backfilled_rows_suspend_the_completeness_claim(postgres_dsn: str, tmp_path: Path) -> None:
+    """They may show transactions whose changes have not arrived. The claim returns with a later transaction, also after
+    restarts, and no row waits meanwhile."""
     world = World(postgres_dsn, tmp_path, Random(1), transactions=TransactionRules(OF_MARKS, patience=1000.0))
     world.execute("UPDATE items SET turn = 1 WHERE id IN (1, 7)")
     world.apply()

@@ -29,8 +29,8 @@ TOLD = "SELECT exact, behind FROM _replicator.transactions WHERE source = 'shop'
 
 @pytest.mark.parametrize("recorded", ["open_transaction", "copy"])
 @pytest.mark.parametrize("version", ["3.5.0.Final", "3.7.0.Final"])
-def test_what_a_connector_may_have_lost_is_not_exact(postgres_dsn, tmp_path, recorded, version):
-    """The rows that are missing do not show in the records, the version that wrote them does."""
+def test_records_of_a_lossy_connector_version_are_not_exact(postgres_dsn, tmp_path, recorded, version):
+    """The records do not show missing rows. The connector version in them does."""
     records = (RECORDED / recorded / "archive.jsonl").read_text().replace("3.5.0.Final", version)
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "all.jsonl").write_text(records)

@@ -76,7 +76,7 @@ def in_postgres(dsn: str, case: Case) -> list[Row]:
     [("local", ALL), *(pytest.param("spark", part, marks=pytest.mark.long) for part in (ON_SPARK, ALL - ON_SPARK))],
     ids=["local", "spark-some", "spark-others"],
 )
-def test_the_rows_that_every_database_leaves(
+def test_targets_have_the_rows_of_every_database(
     tmp_path: Path, postgres_dsn: str, engine: str, archives: frozenset[str]
 ) -> None:
     cases = tuple(case for case in CASES if case.archive in archives)
@@ -89,7 +89,7 @@ def test_the_rows_that_every_database_leaves(
     assert {case.into: in_postgres(postgres_dsn, case) for case in cases} == wanted
 
 
-def test_a_lane_of_records_without_log_positions_is_refused_and_says_what_helps(tmp_path: Path, postgres_dsn: str) -> None:
+def test_records_without_log_positions_are_refused_with_a_remedy(tmp_path: Path, postgres_dsn: str) -> None:
     (case,) = [case for case in CASES if case.archive == "paimon"]
     told = {name: said for name, said in case.told.items() if name != "sequence_by"}
     refused = Case(case.archive, case.table, case.columns, (), told)

@@ -25,7 +25,7 @@ def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
     return Shop(tmp_path, postgres_dsn)
 
 
-def test_as_keys_and_values(shop: Shop) -> None:
+def test_hostile_keys_and_values(shop: Shop) -> None:
     rows = [(text, text) for text in TEXTS]
     shop.record("cdc.public.t", {"table": "t"}, ("id", "v"), rows)
     lanes = shop.run()
@@ -36,8 +36,8 @@ def test_as_keys_and_values(shop: Shop) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_as_keys_values_and_columns_on_spark(shop: Shop) -> None:
-    """Executors write the same targets and event logs, from the same names."""
+def test_hostile_keys_values_and_columns_on_spark(shop: Shop) -> None:
+    """Executors write the same targets and event logs with the same names."""
     rows = [(text, text) for text in TEXTS]
     shop.record("cdc.public.t", {"table": "t"}, ("id", "v"), rows)
     columns = ["the key", *(text for text in TEXTS if not too_long(text) and not is_ours(text))][:101]
@@ -51,8 +51,8 @@ def test_as_keys_values_and_columns_on_spark(shop: Shop) -> None:
     shop.nothing_else_happened()
 
 
-def test_as_keys_of_what_is_rejected(shop: Shop) -> None:
-    """What dead letters hold is what came; what is said of them holds none of it."""
+def test_hostile_keys_of_rejected_records(shop: Shop) -> None:
+    """Dead letters hold the whole record. Their descriptions do not quote it."""
     place = {"topic": "cdc.public.t", "partition": 0, "timestamp": 1, "headers": None}
     with (shop.folder / "archive" / "all.jsonl").open("w") as archive:
         for offset, text in enumerate(TEXTS):
@@ -74,8 +74,8 @@ def is_ours(column: str) -> bool:
     return column == "_op" or column.startswith("_cdc_")
 
 
-def test_as_columns(shop: Shop) -> None:
-    """Ten to a table. Names that PostgreSQL would cut, and those that are the program's own, are refused by name."""
+def test_hostile_column_names(shop: Shop) -> None:
+    """Ten per table. Reserved names, and names that PostgreSQL would truncate, are refused by name."""
     tables = {f"t{at}": ["the key", *TEXTS[at : at + 10]] for at in range(0, len(TEXTS), 10)}
     values = tuple(str(n) for n in range(11))
     for name, columns in tables.items():
@@ -95,8 +95,9 @@ def target_of(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def test_as_tables(shop: Shop) -> None:
-    """Of several tables with one target the first has it. No name, or one too long for PostgreSQL, is refused."""
+def test_hostile_table_names(shop: Shop) -> None:
+    """The first of several tables with the same target keeps it. An empty name, and a name too long for PostgreSQL, are
+    refused."""
     for at, name in enumerate(SOME):
         shop.record(f"cdc.public.t{at}", {"table": name}, ("id", "v"), [("1", name)])
     errors = list_suspended_lanes(shop.run())
@@ -113,7 +114,7 @@ def test_as_tables(shop: Shop) -> None:
     shop.nothing_else_happened()
 
 
-def test_as_schemas_and_topics(shop: Shop) -> None:
+def test_hostile_schema_and_topic_names(shop: Shop) -> None:
     for at, text in enumerate(SOME):
         shop.record(text, {"schema": text, "table": f"t{at}"}, ("id", "v"), [("1", text)])
     assert not list_suspended_lanes(shop.run())
@@ -125,8 +126,8 @@ def test_as_schemas_and_topics(shop: Shop) -> None:
     shop.nothing_else_happened()
 
 
-def test_a_topic_that_is_too_long_for_a_folder(shop: Shop) -> None:
-    """Kafka has no such topics. What goes wrong is told, and the other sinks go on."""
+def test_topic_name_too_long_for_a_folder_suspends_the_event_log_only(shop: Shop) -> None:
+    """Kafka has no such topics. The error is reported, and the other sinks continue."""
     shop.record("é" * 45, {"table": "t"}, ("id", "v"), [("1", "v")])
     errors = list_suspended_lanes(shop.run())
     assert list(errors) == ["raw.recorded"] and "longer name" in errors["raw.recorded"]

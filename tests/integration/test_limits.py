@@ -52,7 +52,7 @@ def test_records_of_many_megabytes(tmp_path: Path, postgres_dsn: str, size: int)
 
 @pytest.mark.long
 def test_thousands_of_columns(shop: Shop) -> None:
-    """PostgreSQL has room for 1,600 in a table, replicator's own among them."""
+    """A PostgreSQL table can have 1,600, including Replicator's own."""
     widths = {"narrow": 1_500, "wide": 2_900, "wider": 3_100}
     for name, width in widths.items():
         values = tuple(str(n) for n in range(width))
@@ -70,8 +70,8 @@ TO = "[{sink: raw}, {sink: lake}, {sink: mirror}]"
 DECLARED = f"  - {{match: 'public.deep*', source: recorded, schema: {{id: int64, v: string}}, to: {TO}}}\n"
 
 
-def test_deep_values(tmp_path: Path, postgres_dsn: str) -> None:
-    """However deep a value is, it ends nothing but itself."""
+def test_deeply_nested_values(tmp_path: Path, postgres_dsn: str) -> None:
+    """A value that is too deep rejects only its own record."""
     shop = Shop(tmp_path, postgres_dsn)
     config = shop.folder / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("http:", f"{DECLARED}http:"))
@@ -99,7 +99,7 @@ OF_ALL_POLICIES = ", ".join(
 
 
 @pytest.mark.parametrize("changes", [1_000, pytest.param(20_000, marks=pytest.mark.long)])
-def test_one_key_takes_every_change(tmp_path: Path, postgres_dsn: str, changes: int) -> None:
+def test_all_changes_have_one_key(tmp_path: Path, postgres_dsn: str, changes: int) -> None:
     project = Project(tmp_path, {"t": ""}, postgres_dsn)
     project.configure((EACH, OF_ALL_POLICIES), ("pipeline: changing", "pipeline: changing\nlimits: {batch_bytes: 256KiB}"))
     project.feed(

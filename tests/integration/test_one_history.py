@@ -100,7 +100,7 @@ def check(tables: Mapping[str, list[Row]], world: Tpcc) -> None:
 
 
 @pytest.mark.slow
-def test_both_local_sinks_have_the_tables_of_the_history(tmp_path: Path, postgres_dsn: str) -> None:
+def test_both_local_sinks_equal_the_history(tmp_path: Path, postgres_dsn: str) -> None:
     world = Tpcc(seed=5, warehouses=2, customers=4)
     lanes = run(tmp_path, configure_format(tmp_path, world.history(150), postgres_dsn))
     assert len(lanes) == 2 * len(FORMATS) * len(TABLES)
@@ -113,8 +113,8 @@ def test_both_local_sinks_have_the_tables_of_the_history(tmp_path: Path, postgre
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.long
-def test_on_spark_too(tmp_path: Path) -> None:
-    """Of two tables: a lane takes seconds there."""
+def test_spark_equals_the_history(tmp_path: Path) -> None:
+    """With two tables, because a lane takes seconds on Spark."""
     world, names = Tpcc(seed=7, customers=3, items=8), ("item", "customer")
     history = world.history(60)
     kinds = {(change.table, change.op) for change in history}

@@ -1,4 +1,4 @@
-"""The embedded servers, really started: on free ports, in a folder of their own."""
+"""The embedded servers, started on free ports in a folder of their own."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ def test_all_services_are_healthy_and_initialised(stack: EmbeddedStack) -> None:
         target.rollback()
 
 
-def test_a_password_is_needed(stack: EmbeddedStack) -> None:
+def test_connections_need_a_password(stack: EmbeddedStack) -> None:
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(stack.dsn("target").replace("target_password", "wrong"))
 
 
-def test_an_inserted_row_arrives_on_its_topic(stack: EmbeddedStack) -> None:
+def test_inserted_row_arrives_on_its_topic(stack: EmbeddedStack) -> None:
     email = new_email()
     insert_customer(stack, email)
     event = arrives(stack, "cdc.public.customers", email)
@@ -126,21 +126,21 @@ def test_an_inserted_row_arrives_on_its_topic(stack: EmbeddedStack) -> None:
     assert event["payload"]["transaction"]["id"]
 
 
-def test_a_table_created_later_is_captured(stack: EmbeddedStack) -> None:
+def test_table_created_later_is_captured(stack: EmbeddedStack) -> None:
     with psycopg.connect(stack.dsn("source"), autocommit=True) as source:
         source.execute("CREATE TABLE later (id int PRIMARY KEY, note text)")
         source.execute("INSERT INTO later VALUES (1, 'made after the connector')")
     assert arrives(stack, "cdc.public.later", "made after")["payload"]["op"] == "c"
 
 
-def test_up_again_starts_nothing(stack: EmbeddedStack) -> None:
+def test_second_up_starts_nothing(stack: EmbeddedStack) -> None:
     before = {s.name: s.pid for s in stack.status()}
     stack.up()
     stack.register_connector()
     assert {s.name: s.pid for s in stack.status()} == before
 
 
-def test_connect_killed_comes_back_with_its_connector(stack: EmbeddedStack) -> None:
+def test_killed_connect_restarts_with_its_connector(stack: EmbeddedStack) -> None:
     old = stack.service("debezium").status().pid
     stack.service("debezium").kill()
     assert stack.service("debezium").status().state is ServiceState.STOPPED
@@ -152,7 +152,7 @@ def test_connect_killed_comes_back_with_its_connector(stack: EmbeddedStack) -> N
     arrives(stack, "cdc.public.customers", email)
 
 
-def test_a_worker_with_the_jars_of_an_older_lock_is_started_again(stack: EmbeddedStack) -> None:
+def test_worker_with_outdated_jars_is_restarted(stack: EmbeddedStack) -> None:
     old = stack.service("debezium").status().pid
     (plugins,) = (stack.home.folder / "debezium" / "plugins").glob("debezium-postgres")
     (plugins / "debezium-connector-postgres-3.5.0.Final.jar").touch()
@@ -163,7 +163,7 @@ def test_a_worker_with_the_jars_of_an_older_lock_is_started_again(stack: Embedde
     assert "kafka-clients" not in "".join(jar.name for jar in plugins.iterdir()), "the worker provides it"
 
 
-def test_the_broker_killed_keeps_what_it_acknowledged(stack: EmbeddedStack) -> None:
+def test_killed_broker_keeps_acknowledged_records(stack: EmbeddedStack) -> None:
     before, after = new_email(), new_email()
     insert_customer(stack, before)
     arrives(stack, "cdc.public.customers", before)
@@ -174,7 +174,7 @@ def test_the_broker_killed_keeps_what_it_acknowledged(stack: EmbeddedStack) -> N
     arrives(stack, "cdc.public.customers", after)
 
 
-def test_the_source_killed_keeps_what_it_committed(stack: EmbeddedStack) -> None:
+def test_killed_source_keeps_committed_rows(stack: EmbeddedStack) -> None:
     before, after = new_email(), new_email()
     insert_customer(stack, before)
     stack.service("postgres-source").kill()
@@ -193,7 +193,7 @@ def restart_failed(stack: EmbeddedStack) -> None:
         stack.register_connector()
 
 
-def test_further_databases_get_topics_of_their_own(stack: EmbeddedStack) -> None:
+def test_each_database_has_its_own_topics(stack: EmbeddedStack) -> None:
     dsn = stack.create_database("source", "other_shop")
     assert stack.create_database("source", "other_shop") == dsn
     with psycopg.connect(dsn) as other:
@@ -212,7 +212,7 @@ def test_further_databases_get_topics_of_their_own(stack: EmbeddedStack) -> None
         assert other.execute("SELECT FROM pg_replication_slots WHERE slot_name = 'other_slot'").fetchone() is None
 
 
-def test_a_connector_that_cannot_work_is_refused_with_the_reason(stack: EmbeddedStack) -> None:
+def test_invalid_connector_is_refused_with_the_reason(stack: EmbeddedStack) -> None:
     wrong = {"name": "wrong", "database.password": "wrong", "slot.name": "wrong", "topic.prefix": "wrong"}
     with pytest.raises(EnvironmentProblem, match="password authentication failed"):
         stack.register_connector(overrides=wrong)
@@ -244,7 +244,7 @@ def test_two_stacks_do_not_see_each_other(stack: EmbeddedStack, one_database: Em
     assert {s.state for s in stack.status()} == {ServiceState.HEALTHY}
 
 
-def test_a_port_of_another_program_is_named(one_database: EmbeddedStack) -> None:
+def test_port_used_by_another_program_is_an_error(one_database: EmbeddedStack) -> None:
     one_database.down()
     with socket.create_server(("127.0.0.1", one_database.home.ports.target)):
         with pytest.raises(EnvironmentProblem, match=f"port {one_database.home.ports.target} .* taken by another program"):
@@ -253,7 +253,7 @@ def test_a_port_of_another_program_is_named(one_database: EmbeddedStack) -> None
     one_database.up()
 
 
-def test_a_pid_file_whose_pid_another_program_has_is_no_obstacle(one_database: EmbeddedStack) -> None:
+def test_stale_pid_file_with_a_reused_pid_is_ignored(one_database: EmbeddedStack) -> None:
     one_database.up()
     service = one_database.service("postgres-target")
     assert isinstance(service, PostgresService)
@@ -265,7 +265,7 @@ def test_a_pid_file_whose_pid_another_program_has_is_no_obstacle(one_database: E
     assert service.status().state is ServiceState.HEALTHY
 
 
-def test_a_server_that_dies_at_once_shows_its_log(one_database: EmbeddedStack) -> None:
+def test_error_of_a_server_that_dies_at_once_shows_its_log(one_database: EmbeddedStack) -> None:
     one_database.up()
     one_database.down()
     service = one_database.service("postgres-target")
@@ -300,7 +300,7 @@ SELDOM = [pytest.param(moment, default_services, marks=pytest.mark.long) for mom
 
 
 @pytest.mark.parametrize(("moment", "services"), [*OFTEN, *SELDOM])
-def test_killed_half_way_then_started_again(
+def test_start_after_a_kill_during_start(
     moment: str, services: Callable[[StackHome], Sequence[Service]], tmp_path: Path
 ) -> None:
     second = EmbeddedStack(PROJECT, tmp_path / "killed", StackPorts.find_free(), services=services)
@@ -321,8 +321,8 @@ def test_killed_half_way_then_started_again(
         second.down(clean=True)
 
 
-def test_a_server_that_another_start_brings_up_at_the_same_time_serves_both(one_database: EmbeddedStack) -> None:
-    """As the `pg_ctl` of a start that has been killed, which goes on."""
+def test_two_starts_of_one_server_at_the_same_time_share_it(one_database: EmbeddedStack) -> None:
+    """For example the `pg_ctl` of a killed start may still be running."""
     one_database.up()
     service = one_database.service("postgres-target")
     for _ in range(5 if LONG else 3):
@@ -336,7 +336,7 @@ def test_a_server_that_another_start_brings_up_at_the_same_time_serves_both(one_
         assert {one.status().pid for one in together} == {service.status().pid} != {None}
 
 
-def test_a_removed_home_is_created_again(one_database: EmbeddedStack) -> None:
+def test_removed_home_folder_is_created_again(one_database: EmbeddedStack) -> None:
     one_database.up()
     with psycopg.connect(one_database.dsn("target")) as target:
         target.execute("CREATE TABLE of_the_old_home ()")
@@ -347,7 +347,7 @@ def test_a_removed_home_is_created_again(one_database: EmbeddedStack) -> None:
         assert target.execute("SELECT to_regclass('of_the_old_home')").fetchone() == (None,)
 
 
-def test_services_are_entry_points_too(tmp_path: Path) -> None:
+def test_services_are_entry_points(tmp_path: Path) -> None:
     from importlib.metadata import entry_points
 
     home = StackHome.in_project(PROJECT, tmp_path / "home", StackPorts.find_free())

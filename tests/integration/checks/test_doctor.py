@@ -76,7 +76,7 @@ def doctor(stack: EmbeddedStack, tmp_path: Path) -> Doctor:
     return Doctor(stack, tmp_path)
 
 
-def test_a_system_that_is_well(stack, doctor):
+def test_healthy_system_has_no_problems(stack, doctor):
     until(lambda: not [d for d in kafka(stack, "cdc.public.*") if d.severity != "ok"])
     done = doctor.run("--strict")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -90,7 +90,7 @@ def test_a_system_that_is_well(stack, doctor):
     assert set(answer["result"][0]) == {"severity", "subject", "sentence", "next_step"}
 
 
-def test_everything_wrong_is_said_at_once_and_no_password(doctor):
+def test_all_problems_are_reported_at_once_without_passwords(doctor):
     wrong = "postgresql://target_user:wr0ng-word@"
     environment = {
         "TARGET_DSN": doctor.environment["TARGET_DSN"].replace("postgresql://target_user:target_password@", wrong),
@@ -111,14 +111,14 @@ def test_everything_wrong_is_said_at_once_and_no_password(doctor):
     assert answer["ok"] is False and len([d for d in answer["result"] if d["severity"] == "error"]) == 3
 
 
-def test_a_lake_that_cannot_be_written(doctor):
+def test_lake_path_that_is_a_file_is_an_error(doctor):
     (doctor.folder / "deltalake").write_text("a file")
     done = doctor.run()
     assert done.returncode == 3
     assert f"{doctor.folder / 'deltalake'} is a file, not a folder." in done.stdout
 
 
-def test_a_server_without_logical_decoding(stack):
+def test_server_without_logical_decoding_is_an_error(stack):
     options = {"dsn": stack.dsn("datalake"), "publication": "cdc_publication", "slot": "cdc_slot", "tables": []}
     sentences = [d.sentence for d in errors(SourceDatabaseCheck("database", options).diagnose())]
     assert sentences == [
@@ -128,7 +128,7 @@ def test_a_server_without_logical_decoding(stack):
     ]
 
 
-def test_a_connector_that_failed_and_one_that_is_paused(stack):
+def test_failed_and_paused_connectors_are_reported(stack):
     stack.create_database("source", "lame")
     with psycopg.connect(stack.dsn("source", "lame"), autocommit=True) as source:
         source.execute("CREATE TABLE t (id int PRIMARY KEY)")
@@ -151,13 +151,13 @@ def test_a_connector_that_failed_and_one_that_is_paused(stack):
         drop_source(stack, "lame")
 
 
-def test_a_connector_that_nobody_registered(stack):
+def test_unregistered_connector_is_an_error(stack):
     (problem,) = connect(stack, "typo")
     assert problem.sentence == f"Connector typo is not registered; there is {CONNECTOR}."
     assert problem.next_step.startswith("Correct `connect.connector` of the source, or register it")
 
 
-def test_patterns_that_match_nothing(stack):
+def test_topic_pattern_without_match_is_a_warning(stack):
     (warning,) = [d for d in kafka(stack, "cdc.public.*", "cdc.privat.*") if d.severity == "warning"]
     assert (
         warning.sentence.startswith("No topic matches 'cdc.privat.*'; similar ones are ")
@@ -166,7 +166,7 @@ def test_patterns_that_match_nothing(stack):
     assert "cdc.public.customers" in warning.sentence
 
 
-def test_replication_matters_in_production_only(stack):
+def test_replication_factor_is_checked_in_production_only(stack):
     assert not [d for d in kafka(stack, "cdc.public.*") if d.severity != "ok"]
     (warning,) = [d for d in kafka(stack, "cdc.public.*", production=True) if d.severity != "ok"]
     assert "replication factor below 3" in warning.sentence
@@ -190,7 +190,7 @@ def make_aged_topic(stack: EmbeddedStack) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize(("age", "severity"), [(60, "ok"), (2400, "warning"), (3500, "error")])
-def test_retention_by_time_against_a_lane(stack, make_aged_topic, age, severity):
+def test_retention_time_is_compared_with_the_lag_of_a_lane(stack, make_aged_topic, age, severity):
     topic = make_aged_topic(f"aged.{age}", age, retention_ms="3600000")
     found = [d for d in kafka(stack, topic, positions={"lake.t": {topic: {"0": 3}}}) if "lake.t" in d.sentence]
     assert [d.severity for d in found] == [severity], found
@@ -198,7 +198,7 @@ def test_retention_by_time_against_a_lane(stack, make_aged_topic, age, severity)
     assert not [d for d in kafka(stack, topic, positions={"lake.t": {topic: {"0": 10}}}) if "lake.t" in d.sentence]
 
 
-def test_retention_by_size_and_records_that_are_gone(stack, make_aged_topic):
+def test_retention_size_and_deleted_records_are_reported(stack, make_aged_topic):
     topic = make_aged_topic("aged.size", 60, retention_bytes="1000000")
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     for future in admin.delete_records([KafkaPartition(topic, 0, 2)]).values():

@@ -92,7 +92,7 @@ class Running:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_a_registry_that_goes_away_is_waited_for_and_nothing_is_lost(tmp_path: Path, registry: str, engine: str) -> None:
+def test_run_waits_for_an_unreachable_registry_and_loses_nothing(tmp_path: Path, registry: str, engine: str) -> None:
     avro = Avro(f"{registry}{API}")
     with open_proxy(registry) as before:
         folder = project(tmp_path, f"{{url: '{before.url}'}}")
@@ -125,7 +125,7 @@ def _rows_if_any(folder: Path) -> list[dict]:
     return rows(folder) if (folder / "lake" / "t" / "_delta_log").is_dir() else []
 
 
-def test_a_registry_that_refuses_stops_the_program_and_no_secret_is_shown(tmp_path: Path, registry: str) -> None:
+def test_registry_that_refuses_credentials_stops_the_run_without_secrets(tmp_path: Path, registry: str) -> None:
     with answering(401) as (url, asked):
         folder = project(tmp_path, f"{{url: '{url}', user: reader, password: '${{PASSWORD}}'}}")
         record(folder, "a", events(Avro(f"{registry}{API}"), [ID, NAME], 1, 1), 0)
@@ -137,7 +137,7 @@ def test_a_registry_that_refuses_stops_the_program_and_no_secret_is_shown(tmp_pa
     assert not any(SECRET in text for one in (done, plan, doctor) for text in (one.stdout, one.stderr))
 
 
-def test_unknown_ids_are_dead_letters_and_their_neighbours_go_on(tmp_path: Path, registry: str) -> None:
+def test_records_with_unknown_schema_ids_are_dead_letters(tmp_path: Path, registry: str) -> None:
     folder = project(tmp_path, f"{{url: '{registry}{API}'}}")
     frame = events(Avro(f"{registry}{API}"), [ID, NAME], 1, 3)
     values = frame["value"].to_pylist()
@@ -152,7 +152,7 @@ def test_unknown_ids_are_dead_letters_and_their_neighbours_go_on(tmp_path: Path,
     assert letter["code"] == "UNKNOWN_SCHEMA" and "777777" in letter["sentence"]
 
 
-def test_records_of_another_registry_are_let_in_as_their_remedy_says(tmp_path: Path, registry: str) -> None:
+def test_retry_after_the_remedy_applies_records_of_another_registry(tmp_path: Path, registry: str) -> None:
     with answering(404, b'{"error_code": 40403, "message": "Schema not found"}') as (url, _):
         folder = project(tmp_path, f"{{url: '{url}'}}")
         record(folder, "a", events(Avro(f"{registry}{API}"), [ID, NAME], 1, 2), 0)

@@ -105,8 +105,8 @@ def compute_expected(times: int, first: str = "WRITE") -> dict[str, list[str]]:
     return {**dict.fromkeys(TABLES, merged), "audit_log": ["WRITE"] * times, "events": ["WRITE"] * times}
 
 
-def test_one_commit_per_table_and_the_tables_of_a_stream(tmp_path: Path, postgres_dsn: str) -> None:
-    """In both sinks, in two batches, however little the batches of a stream may hold."""
+def test_batch_mode_writes_one_commit_per_table_and_the_same_rows(tmp_path: Path, postgres_dsn: str) -> None:
+    """In both sinks, in two batches, with `batch_bytes` too small for the stream."""
     stream = project(tmp_path / "stream", "stream", postgres_dsn)
     accumulate(stream, 0, 1)
     run(stream, "local", "--set", "limits.batch_bytes=5000")
@@ -123,8 +123,9 @@ def test_one_commit_per_table_and_the_tables_of_a_stream(tmp_path: Path, postgre
     assert commits(batch) == compute_expected(2)
 
 
-def test_a_kill_gives_nothing_twice(tmp_path: Path) -> None:
-    """At the first commit of a table the others have none yet: each of them gets its own, and only that."""
+def test_kill_at_a_commit_doubles_nothing(tmp_path: Path) -> None:
+    """The kill comes at the first commit of a table, when the other tables have none yet. Each table gets exactly its
+    own commit."""
     stream = project(tmp_path / "stream", "stream")
     accumulate(stream, 0, 1)
     run(stream, "local")
@@ -148,7 +149,7 @@ def positions(folder: Path) -> int:
     return len(list((folder / "lake").glob("_replicator/positions/batch/*/*.json")))
 
 
-def test_more_than_memory_is_refused_before_anything_is_applied(tmp_path: Path) -> None:
+def test_batch_larger_than_memory_is_refused_before_any_write(tmp_path: Path) -> None:
     accumulate(project(tmp_path, "batch"), 0, 1)
     said = run(tmp_path, "local", "--set", "limits.memory=50000", code=1)
     assert "have more than the 12,500 bytes of keys and values" in said["summary"]
@@ -158,8 +159,8 @@ def test_more_than_memory_is_refused_before_anything_is_applied(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("engine", [LONG_ON_SPARK])
-def test_on_spark(tmp_path: Path, engine: str) -> None:
-    """The engines follow each other."""
+def test_batch_mode_on_spark(tmp_path: Path, engine: str) -> None:
+    """Local and Spark runs alternate."""
     stream, batch = project(tmp_path / "stream", "stream"), project(tmp_path / "batch", "batch")
     accumulate(stream, 0, 1)
     run(stream, "local")

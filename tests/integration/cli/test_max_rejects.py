@@ -1,4 +1,4 @@
-"""Too many rejects, and a place for them that is gone, end the program."""
+"""Too many rejects, or a dead-letter store that is unavailable, end the program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ BOUND = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.long)])
 def test_too_many_rejects_end_the_run_with_code_6(tmp_path: Path, engine: str) -> None:
-    """One more than `max_rejects` allows. What was rejected is kept, and no position has passed what was not applied."""
+    """The run ends at one reject more than `max_rejects`. Rejected records are stored, and no position passes a record
+    that was not applied."""
     configure(tmp_path, more="max_rejects: 2")
     feed(tmp_path, row(0, 1, 10), row(1, 2, POISON), row(2, 3, POISON), row(3, 4, 40))
     caught_up(tmp_path, 0, "--engine", engine)
@@ -30,7 +31,7 @@ def test_too_many_rejects_end_the_run_with_code_6(tmp_path: Path, engine: str) -
     assert rows(tmp_path) == [(1, 10, 0), (4, 40, 3), (7, 70, 7)]
 
 
-def test_no_reject_is_allowed_where_none_is(tmp_path: Path) -> None:
+def test_first_reject_ends_the_run_if_max_rejects_is_0(tmp_path: Path) -> None:
     configure(tmp_path, more="max_rejects: 0")
     feed(tmp_path, row(0, 1, 10))
     caught_up(tmp_path)
@@ -42,8 +43,8 @@ def test_no_reject_is_allowed_where_none_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and which("setpriv") is None, reason="nothing is read-only for root")
-def test_a_folder_of_dead_letters_that_is_read_only_ends_the_run(tmp_path: Path) -> None:
-    """Before any position passes the record; once it can be written to, the run goes on there."""
+def test_read_only_dead_letter_folder_ends_the_run(tmp_path: Path) -> None:
+    """It ends before any position passes the record. When the folder is writable again, the next run resumes there."""
     configure(tmp_path)
     feed(tmp_path, row(0, 1, 10), row(1, 2, POISON), row(2, 3, 30))
     letters = tmp_path / "letters"
@@ -62,8 +63,9 @@ def test_a_folder_of_dead_letters_that_is_read_only_ends_the_run(tmp_path: Path)
 
 
 @pytest.mark.postgres
-def test_a_server_of_dead_letters_that_is_stopped_ends_the_run(tmp_path: Path, own_postgres_server) -> None:
-    """It is waited for, and then nothing moves past the record; when it is back, everything is there once."""
+def test_stopped_dead_letter_server_ends_the_run(tmp_path: Path, own_postgres_server) -> None:
+    """The run waits for `patience`, and no position passes the record. When the server is back, every row is there
+    once."""
     configure(tmp_path, letters=f'{{dsn: "{own_postgres_server.url()}", schema: kept, patience: 2 seconds}}')
     feed(tmp_path, row(0, 1, 10), row(1, 2, POISON))
     caught_up(tmp_path)

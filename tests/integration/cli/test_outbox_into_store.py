@@ -156,8 +156,8 @@ def goes_through(folder: Path, first: str, second: str) -> None:
     assert codes and set(codes) == {"NO_EVENT"} and len(codes) == 2 * 2 + len([n for n in range(1, 40) if n % 7 == 0])
 
 
-def test_an_event_that_is_refused_comes_as_its_remedy_says(project):
-    """Under a new id, once the service writes what it needs; or replayed under a higher bound."""
+def test_rejected_event_is_stored_after_its_remedy(project):
+    """Either under a new id, after the service writes a valid event, or by a retry under a higher limit."""
     folder = project("{path: ./events}", "limits: {columns: 20}\n")
     many = {f"f{number}": number for number in range(30)}
 
@@ -183,7 +183,7 @@ def test_an_event_that_is_refused_comes_as_its_remedy_says(project):
 
 
 @pytest.mark.slow
-def test_into_a_lake(project):
+def test_events_into_a_lake(project):
     folder = project("{path: ./events}", PROJECTION)
     goes_through(folder, "local", "local")
     assert run_command("refresh")[0]["rows"] == 3
@@ -195,8 +195,7 @@ def test_into_a_lake(project):
 
 
 @pytest.mark.slow
-def test_stored_events_survive_a_second_read(project):
-    """Events that are stored stay what they are."""
+def test_second_read_keeps_stored_events(project):
     folder = project("{path: ./events}")
     archive(folder, range(1, 8))
     run(folder, "local")
@@ -213,7 +212,7 @@ def test_stored_events_survive_a_second_read(project):
 
 @pytest.mark.slow
 @pytest.mark.postgres
-def test_into_postgresql(project, postgres_server):
+def test_events_into_postgresql(project, postgres_server):
     dsn = postgres_server.url(_name(postgres_server.database()))
     goes_through(project(f"{{dsn: '{dsn}'}}"), "local", "local")
 
@@ -221,8 +220,8 @@ def test_into_postgresql(project, postgres_server):
 @pytest.mark.long
 @pytest.mark.postgres
 @pytest.mark.timeout(900)
-def test_on_spark(project, postgres_server, tmp_path):
-    """In turns with the local engine, into either place."""
+def test_events_on_spark(project, postgres_server, tmp_path):
+    """Local and Spark runs alternate, into a lake and into PostgreSQL."""
     goes_through(project("{path: ./events}"), "spark", "local")
     for name in ("archive", "state", "lake", "letters"):
         shutil.rmtree(tmp_path / name)
@@ -235,8 +234,8 @@ def _name(dsn: str) -> str:
 
 
 @pytest.mark.slow
-def test_its_event_log_rebuilds_the_other_targets(project):
-    """Who asks for no lane means those; snapshots are of them alone."""
+def test_event_log_rebuilds_the_other_targets(project):
+    """`replay` without a lane rebuilds all targets except the event store. Checkpoints cover these targets only."""
     folder = project("{path: ./events}")
     config = folder / "config" / "replicator.yaml"
     text = config.read_text().replace(
@@ -268,8 +267,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "why"), REFUSED, ids=lambda said: said[0] if isinstance(said, tuple) else "")
-def test_commands_that_treat_it_as_a_mirror_are_refused(project, command, why):
-    """By name, with a next step, and nothing is done."""
+def test_commands_for_mirrors_are_refused(project, command, why):
+    """The error names the event store and a next step, and nothing changes."""
     project("{path: ./events}")
     done = CliRunner().invoke(main, [*command, "--json"])
     answer = answer_of(done)

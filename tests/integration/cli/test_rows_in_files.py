@@ -71,7 +71,7 @@ def check(current: list[dict[str, Any]], history: list[dict[str, Any]]) -> None:
     ("kind", "step"), [pytest.param("csv", 8, marks=pytest.mark.long), ("csv", 3), ("jsonl", 8), ("parquet", 8)]
 )
 def test_employees(tmp_path: Path, postgres_dsn: str, kind: str, step: int) -> None:
-    """In both sinks, at once or bit by bit, in the order of the feed and backwards."""
+    """In both sinks, in one run or row by row, in the order of the feed and in reverse."""
     staff(tmp_path, kind, postgres_dsn)
     feed = FEED if step != 3 else FEED[::-1]
     for number, rows in enumerate(batched_rows(feed, step), 1):
@@ -90,7 +90,7 @@ def batched_rows(rows: list[tuple], size: int) -> list[list[tuple]]:
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 @pytest.mark.parametrize("engine", [LONG_ON_SPARK])
 def test_employees_on_spark(tmp_path: Path, engine: str, kind: str) -> None:
-    """The engines follow each other."""
+    """Local and Spark runs alternate."""
     staff(tmp_path, kind)
     late = [FEED[5], FEED[7]]
     add(tmp_path, 1, [row for row in FEED if row not in late], kind)
@@ -101,7 +101,7 @@ def test_employees_on_spark(tmp_path: Path, engine: str, kind: str) -> None:
 
 
 def test_bad_rows_are_dead_letters(tmp_path: Path) -> None:
-    """What cannot be read, has another operation, or no order; the others are there."""
+    """Rows that cannot be read, have an unknown operation, or have no sequence value. The other rows are applied."""
     add(staff(tmp_path), 1, FEED)
     header = b"id,name,role,country,operation,sequenceNum\n"
     bad = header + b"7,x,y,NL,INSERT\n7,x,y,NL,MERGE,9\nseven,x,y,NL,INSERT,9\n7,x,y,NL,INSERT,\n"
@@ -115,8 +115,8 @@ def test_bad_rows_are_dead_letters(tmp_path: Path) -> None:
     assert any("the row has 5 columns, expected: 6 (line 2" in letter["sentence"] for letter in letters)
 
 
-def test_a_file_without_the_operation_column_is_dead_letters(tmp_path: Path) -> None:
-    """Each row of it, with the file and the place in it; the rows of other files are there."""
+def test_rows_of_a_file_without_operation_column_are_dead_letters(tmp_path: Path) -> None:
+    """Each dead letter has the file and the position in it. The rows of other files are applied."""
     add(staff(tmp_path), 1, FEED)
     put(tmp_path / "feed" / "employees" / "000002.csv", b"id,name,role,country,sequenceNum\n7,x,y,NL,9\n8,x,y,NL,10\n")
     run(tmp_path, "local")
@@ -130,7 +130,8 @@ def test_a_file_without_the_operation_column_is_dead_letters(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("words", [{}, {"operations": {"create": "INSERT", "update": ["UPDATE"], "delete": "DELETE"}}])
 def test_employees_as_records(tmp_path: Path, words: dict[str, Any]) -> None:
-    """JSON in records, of an archive here: neither key nor schema; the order of the log ends what orders the rows."""
+    """JSON records from an archive, without key or schema. If two rows have the same sequence value, the order of the
+    log decides."""
     staff(tmp_path, "jsonl")
     (tmp_path / "archive").mkdir()
     rows = [json.dumps(dict(zip(NAMES, row, strict=True))) for row in FEED]
@@ -144,8 +145,8 @@ def test_employees_as_records(tmp_path: Path, words: dict[str, Any]) -> None:
     check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
 
 
-def test_the_lag_of_a_file_that_waits_is_not_known(tmp_path: Path) -> None:
-    """Places in files are no numbers of records."""
+def test_lag_of_a_waiting_file_is_unknown(tmp_path: Path) -> None:
+    """Positions in files do not count records."""
     staff(tmp_path, "parquet")
     config = tmp_path / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("sequence_by: sequenceNum", "sequence_by: sequencenum"))

@@ -71,8 +71,8 @@ def change(asked: QueriedDatabase) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_worked_example(queried_database, tmp_path, monkeypatch):
-    """A full load, then what was modified is merged by id."""
+def test_worked_example(queried_database, tmp_path, monkeypatch):
+    """A full load, then modified rows are merged by id."""
     monkeypatch.setenv("SALES_DSN", queried_database.url)
     (tmp_path / "config").mkdir()
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
@@ -90,7 +90,7 @@ def test_the_worked_example(queried_database, tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(600)
-def test_only_what_is_modified_after_a_time(queried_database, tmp_path, monkeypatch):
+def test_start_after_skips_older_rows(queried_database, tmp_path, monkeypatch):
     monkeypatch.setenv("SALES_DSN", queried_database.url)
     (tmp_path / "config").mkdir()
     text = EXAMPLE.read_text().replace("# start_after", "start_after")
@@ -101,7 +101,7 @@ def test_only_what_is_modified_after_a_time(queried_database, tmp_path, monkeypa
     assert sales(of_lake(tmp_path)) == MERGED - LOADED
 
 
-def test_doctor_asks_for_the_columns(queried_database, tmp_path, monkeypatch):
+def test_doctor_checks_the_columns(queried_database, tmp_path, monkeypatch):
     monkeypatch.setenv("SALES_DSN", queried_database.url)
     (tmp_path / "config").mkdir()
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
@@ -121,8 +121,8 @@ def test_doctor_asks_for_the_columns(queried_database, tmp_path, monkeypatch):
 @pytest.mark.long
 @pytest.mark.postgres
 @pytest.mark.timeout(900)
-def test_local_and_spark_in_turns(postgres_server, tmp_path, monkeypatch):
-    """Whoever comes goes on with the journal that the other one left."""
+def test_local_and_spark_runs_alternate(postgres_server, tmp_path, monkeypatch):
+    """Each engine resumes with the journal of the other."""
     asked = QueriedDatabase(postgres_url(postgres_server))
     monkeypatch.setenv("SALES_DSN", asked.url)
     (tmp_path / "config").mkdir()
@@ -204,8 +204,8 @@ def writing(asked: QueriedDatabase, chance: random.Random) -> Iterator[None]:
 @pytest.mark.postgres
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [SEED])
-def test_killed_at_any_step(postgres_server, tmp_path, monkeypatch, seed):
-    """Every change that was read is in every target once, and what the database has at the end is there."""
+def test_kill_at_any_step_loses_and_doubles_nothing(postgres_server, tmp_path, monkeypatch, seed):
+    """Every change that was read is in every target once, and the targets end as the database."""
     chance = random.Random(seed)
     asked, mirror = QueriedDatabase(postgres_url(postgres_server)), postgres_url(postgres_server)
     monkeypatch.setenv("ITEMS_DSN", asked.url)

@@ -84,7 +84,7 @@ def test_commands(project: Path, s3: ObjectStore) -> None:
     assert run(project, "query", "products")["result"]
 
 
-def test_commands_without_a_bucket(project: Path) -> None:
+def test_missing_bucket_is_reported(project: Path) -> None:
     elsewhere = ["--set", "sinks.lake.path=s3://no-such-bucket/x"]
     done = run(project, "run", "--until-caught-up", *elsewhere, code=3)
     assert "the bucket of" in json.dumps(done["error"] or done["result"])
@@ -97,8 +97,8 @@ def sort_rows(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps({**row, "_cdc_applied_at": None}) for row in rows)
 
 
-def test_the_log_in_the_store_answers(project: Path) -> None:
-    """History, state at a time, a target beside and one made anew, and a layer on it: all out of the bucket."""
+def test_event_log_in_a_bucket_serves_all_commands(project: Path) -> None:
+    """History, state at a time, a second target, a rebuilt target and a layer on it, all from the bucket."""
     run(project, "run", "--until-caught-up")
     rows = run(project, "query", "products")["result"]
     entries = run(project, "history", "public.products", "SKU-1")["result"]
@@ -126,8 +126,8 @@ def layer(project: Path, folder: str, said: str) -> None:
     config.write_text(layer.replace("{sink: raw}, ", ""))
 
 
-def test_a_lake_is_made_of_rows_in_the_store(project: Path) -> None:
-    """Of a target of the lake, as it is and as it changes."""
+def test_second_lake_from_rows_of_a_target(project: Path) -> None:
+    """The target is read as it is, and then as it changes."""
     run(project, "run", "--until-caught-up")
     rows = run(project, "query", "products")["result"]
     layer(project, "products", "format: rows")
@@ -142,7 +142,7 @@ def test_a_lake_is_made_of_rows_in_the_store(project: Path) -> None:
     assert sorted(map(json.dumps, own[: len(rows)])) == sorted(map(json.dumps, own[len(rows) :]))
 
 
-def test_a_lake_is_made_of_the_log_in_the_store(project: Path) -> None:
+def test_second_lake_from_the_event_log(project: Path) -> None:
     run(project, "run", "--until-caught-up")
     rows = run(project, "query", "products")["result"]
     layer(project, "cdc_events", "format: debezium_json")

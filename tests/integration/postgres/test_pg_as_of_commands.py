@@ -47,8 +47,8 @@ def rows(folder: Path, name: str, at: str) -> list[str]:
 
 
 @pytest.mark.parametrize("log", [pytest.param("path: ./lake/cdc_events", marks=pytest.mark.long), 'dsn: "{dsn}"'])
-def test_rows_as_they_were(postgres_dsn: str, tmp_path: Path, log: str) -> None:
-    """And a target made anew in the database; out of a log in a lake, and out of one in the database."""
+def test_rows_as_of_a_time(postgres_dsn: str, tmp_path: Path, log: str) -> None:
+    """Also a rebuild of the target in the database. The event log is in a lake or in the database."""
     (tmp_path / "config").mkdir()
     at = url(postgres_dsn)
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.format(archive=SAMPLES, dsn=at, log=log.format(dsn=at)))

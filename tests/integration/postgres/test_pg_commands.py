@@ -56,7 +56,7 @@ def project(tmp_path: Path, postgres_dsn: str) -> Project:
     return Project(tmp_path, postgres_dsn)
 
 
-def test_drop(project: Project) -> None:
+def test_drop_removes_the_target(project: Project) -> None:
     project.run("run", "--until-caught-up")
     before = project.rows()
     assert before and project.run("plan", "products")["ok"]
@@ -71,7 +71,7 @@ def test_drop(project: Project) -> None:
     assert project.rows() == before
 
 
-def test_drop_of_a_table_that_was_there_before(project: Project) -> None:
+def test_drop_keeps_a_table_that_the_user_created(project: Project) -> None:
     fetch(project.dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.products (sku text PRIMARY KEY, mine integer)")
     fetch(project.dsn, "INSERT INTO mirror.products VALUES ('own', 1)")
     project.run("run", "--until-caught-up")
@@ -82,8 +82,9 @@ def test_drop_of_a_table_that_was_there_before(project: Project) -> None:
     assert project.rows() == before
 
 
-def test_a_second_pipeline_may_not_write_the_same_table(project: Project) -> None:
-    """Under `append` every row would be there twice. It is refused, and said beforehand; nothing of the first is touched."""
+def test_second_pipeline_for_the_same_table_is_refused(project: Project) -> None:
+    """With `append` every row would be there twice. `check` reports it too, and the target of the first pipeline stays
+    unchanged."""
     config = project.folder / "config" / "replicator.yaml"
     entry = "[{sink: mirror, policy: append}]"
     config.write_text(CONFIG.replace("public.*", "public.products").replace("[{sink: raw}, {sink: mirror}]", entry))

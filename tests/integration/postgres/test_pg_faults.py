@@ -64,8 +64,9 @@ def kill_when(dsn: str, started: threading.Event, query: str) -> threading.Threa
     ],
 )
 @pytest.mark.parametrize("rows", [ROWS[1:], MANY], ids=["few", "many"])
-def test_backend_is_terminated(postgres_dsn: str, where: str, query: str, rows: list) -> None:
-    """During MERGE and while the position is written: Retryable, nothing applied; the same write again is applied once."""
+def test_terminated_backend_is_retryable(postgres_dsn: str, where: str, query: str, rows: list) -> None:
+    """During MERGE, and while the position is written: nothing is applied, and the same write is applied once
+    afterwards."""
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
@@ -84,7 +85,7 @@ def test_backend_is_terminated(postgres_dsn: str, where: str, query: str, rows: 
         assert (count(postgres_dsn), offset(sink, feed)) == (len(rows) + 1, len(rows) + 1)
 
 
-def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_lost_during_copy_is_retryable(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from adapters.postgres import literals
 
     feed = Feed(TABLE)
@@ -109,8 +110,10 @@ def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_answer_of_commit_is_lost(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, landed: bool) -> None:
-    """Whether the commit landed or not, the caller asks for the state, repeats the write, and it is there once."""
+def test_write_is_applied_once_if_the_answer_of_commit_is_lost(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    """Whether the commit succeeded or not, the caller reads the state and repeats the write."""
     from adapters.sinks.postgres.lanes import PostgresLanes
 
     feed = Feed(TABLE)
@@ -138,7 +141,7 @@ def test_answer_of_commit_is_lost(postgres_dsn: str, monkeypatch: pytest.MonkeyP
         assert (count(postgres_dsn), offset(sink, feed)) == (50, 50)
 
 
-def test_server_restarts(postgres_server) -> None:
+def test_writes_resume_after_a_server_restart(postgres_server) -> None:
     server = type(postgres_server)()
     server.start()
     try:
@@ -160,8 +163,8 @@ def test_server_restarts(postgres_server) -> None:
         server.stop()
 
 
-def test_another_instance_takes_over_while_the_connection_is_broken(postgres_dsn: str) -> None:
-    """The first instance comes back, finds the epoch raised, and stops without finishing."""
+def test_instance_with_a_broken_connection_is_fenced(postgres_dsn: str) -> None:
+    """When the first instance reconnects, it finds a higher epoch, and stops without finishing its write."""
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as first, open_sink(postgres_dsn) as second:
         put(first, feed.write(ROWS[0]))
@@ -179,8 +182,8 @@ def test_another_instance_takes_over_while_the_connection_is_broken(postgres_dsn
         assert count(postgres_dsn) == 2
 
 
-def test_the_server_has_not_noticed_that_the_connection_is_gone(postgres_dsn: str) -> None:
-    """The predecessor's backend, which still holds the lane's lock and an open transaction, is ended first."""
+def test_backend_of_a_lost_connection_is_terminated_first(postgres_dsn: str) -> None:
+    """That backend still holds the lock of the lane and an open transaction."""
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
@@ -194,7 +197,7 @@ def test_the_server_has_not_noticed_that_the_connection_is_gone(postgres_dsn: st
         lost.close()
 
 
-def test_second_instance_is_refused_with_the_holder_of_the_lane(postgres_dsn: str) -> None:
+def test_second_instance_is_refused_and_the_error_names_the_lock_holder(postgres_dsn: str) -> None:
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as first, open_sink(postgres_dsn) as second:
         put(first, feed.write(ROWS[0]))
@@ -226,8 +229,8 @@ while True:
 
 
 @pytest.mark.slow
-def test_kill_9_and_start_again_at_once(postgres_dsn: str) -> None:
-    """Again and again: a writer is killed in the midst of its work; the next one starts at once from what was committed."""
+def test_kill_9_and_immediate_restart_resume_at_the_committed_position(postgres_dsn: str) -> None:
+    """A writer is killed many times during its work. The next writer starts at once."""
     code = VICTIM.format(root=str(PROJECT), tests=str(TESTS), dsn=postgres_dsn)
     last = 0
     for round_ in range(KILLS):
@@ -256,8 +259,8 @@ def test_read_only_role_gets_a_remedy(postgres_dsn: str) -> None:
         fetch(postgres_dsn, "DROP ROLE reader_of_nothing")
 
 
-def test_a_lock_of_somebody_else_ends_as_the_remedy_says(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statement does not wait for it for ever, and nothing of the write is there twice afterwards."""
+def test_lock_held_by_another_session_times_out_and_is_retryable(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement does not wait for the lock for ever. The repeated write is applied once."""
     monkeypatch.setitem(connection.SETTINGS, "lock_timeout", "200ms")
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as sink, closing(psycopg.connect(postgres_dsn)) as other:
@@ -275,15 +278,16 @@ def test_a_lock_of_somebody_else_ends_as_the_remedy_says(postgres_dsn: str, monk
     assert count(postgres_dsn) == len(ROWS)
 
 
-def test_a_missing_server_may_come_back(postgres_dsn: str) -> None:
+def test_unreachable_server_is_retryable(postgres_dsn: str) -> None:
     with open_sink("host=127.0.0.1 port=1 user=x password=secret dbname=x") as sink:
         with pytest.raises(Retryable) as error:
             sink.state(Feed(TABLE).lane)
         assert "secret" not in str(error.value)
 
 
-def test_a_session_that_is_of_no_more_use_is_replaced(postgres_dsn: str) -> None:
-    """One that was opened while the database took no writes, and one with a prepared statement whose table was changed."""
+def test_unusable_session_is_replaced(postgres_dsn: str) -> None:
+    """For example a session opened while the database was read-only, or one with a prepared statement whose table has
+    changed."""
     feed, name = Feed(TABLE), psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))

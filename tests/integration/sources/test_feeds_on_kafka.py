@@ -42,7 +42,7 @@ def sales(folder: Path) -> list[tuple]:
 
 
 def test_sales_through_dts(broker: Broker, tmp_path: Path) -> None:
-    """The full load, the changes, and both once more as after a fail-over of DTS's store."""
+    """The full load, the changes, and both again as after a failover of the DTS store."""
     broker.create("sales_dts")
     project(tmp_path, "dts-sales.yaml")
     broker.produce("sales_dts", dts_sales.make_loaded_messages())
@@ -59,8 +59,8 @@ def test_sales_through_dts(broker: Broker, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_employees_as_json(broker: Broker, tmp_path: Path, ordered: bool) -> None:
-    """Neither key nor schema in the records; the table is called as the topic. In the order of a column of the feed, or of
-    the topic, which ends what `sequence_by` says."""
+    """Records without key or schema; the topic names the table. Rows are ordered by a column, or by the offsets, which
+    decide if `sequence_by` values are equal."""
     topic = f"employees_{uuid4().hex[:8]}"
     broker.create(topic)
     broker.produce(topic, [json.dumps(dict(zip(NAMES, row, strict=True))).encode() for row in FEED])

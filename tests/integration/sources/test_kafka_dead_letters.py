@@ -70,8 +70,8 @@ def await_written(store: KafkaDeadLetters, wanted: DeadLetter) -> None:
         assert time.monotonic() < until
 
 
-def test_a_message_has_the_headers_of_connect(broker: Broker, dead_letters: dict[str, Any]) -> None:
-    """The record is its key and value; its own headers come first, then Connect's, then ours."""
+def test_message_has_the_headers_of_connect(broker: Broker, dead_letters: dict[str, Any]) -> None:
+    """Key and value are those of the record. Its own headers come first, then Connect's, then Replicator's."""
     store = KafkaDeadLetters(dead_letters)
     headers = json.dumps([["trace", "a"], ["bytes", {"base64": "/w=="}], ["none", None]])
     store.write([replace(make_dead_letter(1), headers=headers)])
@@ -118,12 +118,12 @@ ODD = [
 ]
 
 
-def test_what_is_odd_comes_back_as_it_was(dead_letters: dict[str, Any]) -> None:
+def test_unusual_dead_letters_are_read_back_unchanged(dead_letters: dict[str, Any]) -> None:
     KafkaDeadLetters(dead_letters).write(ODD)
     assert sorted(KafkaDeadLetters(dead_letters).read(), key=lambda each: each.offset) == ODD
 
 
-def test_a_created_topic_has_unlimited_retention(broker: Broker, dead_letters: dict[str, Any]) -> None:
+def test_created_topic_has_unlimited_retention(broker: Broker, dead_letters: dict[str, Any]) -> None:
     KafkaDeadLetters(dead_letters).write([make_dead_letter(1)])
     assert [found.severity for found in DeadLetterTopicCheck("letters", dead_letters).diagnose()] == ["ok"]
     found = DeadLetterTopicCheck("letters", {**dead_letters, "production": True}).diagnose()
@@ -133,8 +133,8 @@ def test_a_created_topic_has_unlimited_retention(broker: Broker, dead_letters: d
     ]
 
 
-def test_messages_of_others_stay_theirs(broker: Broker, dead_letters: dict[str, Any]) -> None:
-    """Connectors may write their own into the topic, and other pipelines."""
+def test_messages_of_connectors_and_other_pipelines_are_ignored(broker: Broker, dead_letters: dict[str, Any]) -> None:
+    """They may write into the same topic."""
     topic = dead_letters["topic"]
     broker.create(topic)
     broker.produce(topic, [b"of a connector"], headers=[("__connect.errors.topic", b"x"), ("replicator.event", b"\xff")])
@@ -148,8 +148,8 @@ def test_messages_of_others_stay_theirs(broker: Broker, dead_letters: dict[str, 
     assert read_messages(broker, topic)[0].value() == b"of a connector"
 
 
-def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, dead_letters: dict[str, Any]) -> None:
-    """Up to the first message of a letter that is there; all of it when none is."""
+def test_purge_deletes_messages_before_the_first_open_letter(broker: Broker, dead_letters: dict[str, Any]) -> None:
+    """If no letter is open, it deletes all messages."""
     store, topic = KafkaDeadLetters(dead_letters), dead_letters["topic"]
     store.write([make_dead_letter(1), make_dead_letter(2), make_dead_letter(3)])
     store.write([make_dead_letter(2, minutes=1)])
@@ -166,7 +166,7 @@ def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, dead_letter
     assert list(again.read()) == [make_dead_letter(2, minutes=9)]
 
 
-def test_a_compacted_topic_is_refused(broker: Broker, dead_letters: dict[str, Any]) -> None:
+def test_compacted_topic_is_refused(broker: Broker, dead_letters: dict[str, Any]) -> None:
     broker.create(dead_letters["topic"], config={"cleanup.policy": "compact"})
     with pytest.raises(ConfigProblem, match="compacted") as refused:
         KafkaDeadLetters(dead_letters).write([make_dead_letter(1)])
@@ -177,14 +177,14 @@ def test_a_compacted_topic_is_refused(broker: Broker, dead_letters: dict[str, An
     await_written(KafkaDeadLetters(dead_letters), make_dead_letter(1))
 
 
-def test_a_topic_with_limited_retention_is_reported(broker: Broker, dead_letters: dict[str, Any]) -> None:
+def test_topic_with_limited_retention_is_reported(broker: Broker, dead_letters: dict[str, Any]) -> None:
     broker.create(dead_letters["topic"], config={"retention.ms": "604800000"})
     (_, warning) = DeadLetterTopicCheck("letters", dead_letters).diagnose()
     assert (warning.severity, "by retention.ms" in warning.sentence) == ("warning", True)
     assert "retention.ms=-1" in warning.next_step
 
 
-def test_a_record_that_the_topic_refuses_is_reported(broker: Broker, dead_letters: dict[str, Any]) -> None:
+def test_record_too_large_for_the_topic_is_reported(broker: Broker, dead_letters: dict[str, Any]) -> None:
     broker.create(dead_letters["topic"], config={"max.message.bytes": "5000"})
     store = KafkaDeadLetters(dead_letters)
     long = replace(make_dead_letter(1), record=b"x" * 10_000)
@@ -197,8 +197,8 @@ def test_a_record_that_the_topic_refuses_is_reported(broker: Broker, dead_letter
     await_written(store, long)
 
 
-def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same store goes on; nothing is said to be written that is not."""
+def test_store_resumes_after_a_broker_outage(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store never reports a letter as written that the broker does not have."""
     monkeypatch.setattr(kafka, "DURABLE", {**kafka.DURABLE, "message.timeout.ms": "2000"})
     store = KafkaDeadLetters({"bootstrap_servers": own_broker.address, "topic": "letters", "pipeline": "shop"})
     store.write([make_dead_letter(1)])
@@ -212,9 +212,7 @@ def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch:
     assert {each.offset for each in store.read()} == {1, 2, 3}
 
 
-def test_a_reject_is_written_while_dead_letters_are_counted(
-    dead_letters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_during_a_count_is_not_blocked(dead_letters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     store, take = KafkaDeadLetters(dead_letters), DeadLetterLog.apply_message
     store.write([make_dead_letter(1)])
     writing = threading.Thread(target=store.write, args=([make_dead_letter(2)],), daemon=True)
@@ -231,7 +229,7 @@ def test_a_reject_is_written_while_dead_letters_are_counted(
     assert sum(store.count_open().values()) == 2
 
 
-def test_several_processes_may_write(dead_letters: dict[str, Any]) -> None:
+def test_several_processes_write_at_once(dead_letters: dict[str, Any]) -> None:
     program = (
         "import json, sys; from adapters.sinks.kafka import KafkaDeadLetters\n"
         "from replicator.testing.stores_contract import make_dead_letter\n"
@@ -245,7 +243,7 @@ def test_several_processes_may_write(dead_letters: dict[str, Any]) -> None:
     assert found == {i: 2 if i < 10 else 1 for i in (*range(10), *range(100, 110), *range(200, 210))}
 
 
-def test_options_are_checked() -> None:
+def test_invalid_options_are_refused() -> None:
     for wrong in ({}, {"topic": "a b"}, {"topic": "a", "options": {"acks": "0"}}):
         with pytest.raises(ConfigProblem, match="options of dead_letters"):
             KafkaDeadLetters({"bootstrap_servers": "b:1", **wrong})

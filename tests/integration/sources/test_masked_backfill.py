@@ -70,7 +70,7 @@ def read_stored_bytes(project: Path) -> str:
     return "\n".join(texts)
 
 
-def test_nothing_that_is_stored_holds_private_values(tmp_path: Path, broker: Broker, postgres_dsn: str) -> None:
+def test_no_stored_file_holds_private_values(tmp_path: Path, broker: Broker, postgres_dsn: str) -> None:
     broker.create("private.public.people")
     (tmp_path / "config").mkdir()
     said = conninfo_to_dict(postgres_dsn)

@@ -1,4 +1,4 @@
-"""What the source `query` reads: the same on every kind of server, once, and nothing left out."""
+"""The source `query`: the same rows from every kind of server, each row once, and no row lost."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_sales(queried_database, tmp_path):
     assert read(source(queried_database, tmp_path), at) == ([], at)
 
 
-def test_rows_that_share_the_boundary(queried_database, tmp_path):
-    """Who writes at the same moment as a row that was read is read too, and what was read is not read again."""
+def test_rows_with_the_cursor_value_of_the_last_row_are_read(queried_database, tmp_path):
+    """A row with the same time as the last row is read later. Rows that were read are not read again."""
     queried_database.make_sales()
     one = source(queried_database, tmp_path, overlap="0 seconds")
     _, at = read(one)
@@ -87,7 +87,7 @@ def test_rows_that_share_the_boundary(queried_database, tmp_path):
     assert read(source(queried_database, tmp_path, overlap="0 seconds"), at) == ([], at)
 
 
-def test_late_commits_within_the_overlap(queried_database, tmp_path):
+def test_late_commits_within_the_overlap_are_read(queried_database, tmp_path):
     queried_database.make_sales()
     _, at = read(source(queried_database, tmp_path))
     queried_database.add_sales(
@@ -99,8 +99,8 @@ def test_late_commits_within_the_overlap(queried_database, tmp_path):
 
 
 @pytest.mark.parametrize("server", EVERY[1:])
-def test_a_transaction_that_commits_late(server, request, tmp_path):
-    """Its rows have older times than rows that were read while it was open."""
+def test_rows_of_a_late_commit_are_read(server, request, tmp_path):
+    """Their times are older than rows that were read while the transaction was open."""
     asked = QueriedDatabase(url_of(server, request))
     asked.make_sales()
     with asked.engine.connect() as open_:
@@ -121,8 +121,8 @@ def url_of(server: str, request: Any) -> str:
     return f"postgresql://tester@127.0.0.1:{pg.port}/{name}"
 
 
-def test_a_clock_that_goes_back(queried_database, tmp_path):
-    """What is read later is later, though its time is an earlier one, and no restart confuses that."""
+def test_positions_increase_although_the_clock_goes_back(queried_database, tmp_path):
+    """A restart keeps the order too."""
     queried_database.make_sales()
     rows, at = read(source(queried_database, tmp_path))
     queried_database.run("UPDATE sales SET sales = 1, modified = '2019-11-13 11:30:00' WHERE id = 4")
@@ -135,7 +135,7 @@ def test_a_clock_that_goes_back(queried_database, tmp_path):
 
 
 @on_every_database
-def test_a_row_of_the_future_hides_no_other(queried_database, tmp_path):
+def test_row_with_a_future_time_does_not_hide_others(queried_database, tmp_path):
     queried_database.make_sales()
     queried_database.add_sales((9, "2019-11-14", "Eve", "1.00", "2999-01-01 00:00:00"))
     rows, at = read(source(queried_database, tmp_path))
@@ -152,7 +152,7 @@ def test_a_row_of_the_future_hides_no_other(queried_database, tmp_path):
     assert ids(rows) == [10]
 
 
-def test_start_after_is_where_it_begins(queried_database, tmp_path):
+def test_start_after_skips_older_rows(queried_database, tmp_path):
     queried_database.make_sales()
     queried_database.add_sales(
         (5, "2019-11-14", "Ann", "1.00", "2019-11-20 00:00:00"), (6, "2019-11-14", "Bob", "2.00", "2019-11-20 00:00:01")
@@ -167,7 +167,7 @@ def test_start_after_is_where_it_begins(queried_database, tmp_path):
 
 
 @on_every_database
-def test_numbers_and_composite_keys(queried_database, tmp_path):
+def test_integer_cursor_and_composite_key(queried_database, tmp_path):
     queried_database.run("CREATE TABLE stock (place varchar(9), item int, seen bigint NOT NULL, PRIMARY KEY (place, item))")
     queried_database.run("INSERT INTO stock VALUES ('a', 1, 10), ('a', 2, 11), ('b', 1, 12)")
     one = {"table": "stock", "cursor_column": "seen", "keys": ("place", "item"), "overlap": 2}
@@ -182,7 +182,7 @@ def test_numbers_and_composite_keys(queried_database, tmp_path):
     assert read(source(queried_database, tmp_path, **one), at)[0] == []
 
 
-def test_it_asks_again_while_it_runs(queried_database, tmp_path):
+def test_run_polls_for_new_rows(queried_database, tmp_path):
     queried_database.make_sales()
     stop, rows = threading.Event(), []
 
@@ -198,7 +198,7 @@ def test_it_asks_again_while_it_runs(queried_database, tmp_path):
     assert ids(rows) == [1, 2, 3, 4, 5]
 
 
-def test_it_polls_no_sooner_than_its_interval(lite, tmp_path):
+def test_polls_keep_their_interval(lite, tmp_path):
     lite.make_sales()
     stop, rows = threading.Event(), []
 
@@ -212,7 +212,7 @@ def test_it_polls_no_sooner_than_its_interval(lite, tmp_path):
     assert ids(rows) == [1, 2, 3, 4]
 
 
-def test_it_says_for_how_long_it_waits_for_its_database(lite, tmp_path):
+def test_wait_for_the_database_is_reported_in_seconds(lite, tmp_path):
     lite.make_sales()
     one = source(lite, tmp_path)
     assert one.features.waited_for() is None
@@ -228,7 +228,7 @@ def test_it_says_for_how_long_it_waits_for_its_database(lite, tmp_path):
     assert one.features.waited_for() is None and len(read(one)[0]) == len(SALES)
 
 
-def test_a_new_column_is_taken_in(queried_database, tmp_path):
+def test_new_column_is_read(queried_database, tmp_path):
     queried_database.make_sales()
     _, at = read(source(queried_database, tmp_path))
     queried_database.run(
@@ -240,7 +240,7 @@ def test_a_new_column_is_taken_in(queried_database, tmp_path):
     assert read(source(queried_database, tmp_path), at)[0] == []
 
 
-def test_a_column_that_is_gone_stops_it(queried_database, tmp_path):
+def test_dropped_column_is_data_loss(queried_database, tmp_path):
     queried_database.make_sales()
     _, at = read(source(queried_database, tmp_path))
     queried_database.run("ALTER TABLE sales DROP COLUMN name")
@@ -256,8 +256,8 @@ HISTORIES = [
 
 @pytest.mark.parametrize(("seed", "chunk"), HISTORIES)
 def test_random_histories(lite, tmp_path, seed, chunk):
-    """Whatever is written between readings, and wherever these end: what was read last of each key is what the database has,
-    as far as the overlap reaches; and what is read of a key is never what was read of it before."""
+    """After any writes between reads of any length, the last row read of each key equals the row in the database,
+    within the overlap. Reads of one key never go back in time."""
     one = random.Random(f"{seed} {chunk}")
     lite.run("CREATE TABLE items (a int, b int, at int NOT NULL, v int, PRIMARY KEY (a, b))")
     there: dict[tuple[int, int], tuple[int, int]] = {}
@@ -309,8 +309,8 @@ def killing(monkeypatch: pytest.MonkeyPatch, commit: int, after: bool) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("commit", [0, *(pytest.param(n, marks=LONG) for n in (1, 2)), 3])
-def test_killed_at_a_commit(lite, tmp_path, monkeypatch, commit, after):
-    """Rows and the place to go on from are one commit: killed before or after it, nothing is lost or there twice."""
+def test_kill_at_a_commit_loses_and_doubles_nothing(lite, tmp_path, monkeypatch, commit, after):
+    """Rows and the next position are one commit."""
     lite.make_sales()
     lite.add_sales((5, "2019-11-14", "Ann", "1.00", SALES[3][-1]), (6, "2019-11-14", "Ann", "1.00", SALES[3][-1]))
     killing(monkeypatch, commit, after)
@@ -326,7 +326,7 @@ def make_many(lite: QueriedDatabase, count: int) -> None:
 
 
 @pytest.mark.parametrize("ranges", [pytest.param(2, marks=LONG), 7])
-def test_ranges_side_by_side(queried_database, tmp_path, ranges):
+def test_ranges_are_read_in_parallel(queried_database, tmp_path, ranges):
     make_many(queried_database, 200)
     rows, at = read(source(queried_database, tmp_path, **OF_ITEMS, ranges=ranges, chunk_records=17))
     assert sorted(row["v"] for row in rows) == list(range(200))
@@ -336,7 +336,7 @@ def test_ranges_side_by_side(queried_database, tmp_path, ranges):
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("commit", [0, *(pytest.param(n, marks=LONG) for n in (1, 5)), 11])
-def test_ranges_killed_at_a_commit(lite, tmp_path, monkeypatch, commit, after):
+def test_kill_at_a_commit_of_a_range_loses_and_doubles_nothing(lite, tmp_path, monkeypatch, commit, after):
     make_many(lite, 60)
     killing(monkeypatch, commit, after)
     with pytest.raises(Killed):
@@ -347,7 +347,7 @@ def test_ranges_killed_at_a_commit(lite, tmp_path, monkeypatch, commit, after):
     assert read(source(lite, tmp_path, **OF_ITEMS, ranges=3), at)[0] == []
 
 
-def test_a_range_that_fails_stops_all(lite, tmp_path):
+def test_failing_range_stops_all(lite, tmp_path):
     make_many(lite, 60)
     lite.run("UPDATE items SET v = 'text' WHERE a = 57")
     with pytest.raises(Fatal, match="column 'v' has a value that int64 does not hold"):
@@ -358,8 +358,8 @@ def test_a_range_that_fails_stops_all(lite, tmp_path):
 
 
 @pytest.mark.parametrize("room", [0, 20])
-def test_a_state_without_room_is_named_with_a_remedy(lite, tmp_path, room):
-    """For the lock, and, with room for it, for what is noted."""
+def test_full_disk_of_the_state_folder_is_reported(lite, tmp_path, room):
+    """While the lock is written, and while the journal is written."""
     lite.make_sales()
     one = source(lite, tmp_path)
     with full_disk(room), pytest.raises(EnvironmentProblem, match="state cannot be written: File too large") as caught:
@@ -368,7 +368,7 @@ def test_a_state_without_room_is_named_with_a_remedy(lite, tmp_path, room):
     assert len(read(one)[0]) == 4
 
 
-def test_a_journal_that_is_gone_stops_it(lite, tmp_path):
+def test_missing_journal_is_data_loss(lite, tmp_path):
     lite.make_sales()
     _, at = read(source(lite, tmp_path))
     shutil.rmtree(tmp_path / "state" / "sales")
@@ -379,7 +379,7 @@ def test_a_journal_that_is_gone_stops_it(lite, tmp_path):
 @pytest.mark.parametrize(
     ("said", "word"), [({"keys": ("id", "name")}, "keys"), ({"cursor_column": "id", "overlap": None}, "cursor_column")]
 )
-def test_other_keys_or_another_cursor_stop_it(lite, tmp_path, said, word):
+def test_changed_keys_or_cursor_are_data_loss(lite, tmp_path, said, word):
     lite.make_sales()
     _, at = read(source(lite, tmp_path))
     with pytest.raises(DataLoss, match=f"was read with another {word}"):
@@ -387,7 +387,7 @@ def test_other_keys_or_another_cursor_stop_it(lite, tmp_path, said, word):
 
 
 @on_every_database
-def test_rows_without_a_cursor_value_stop_it(queried_database, tmp_path):
+def test_null_cursor_value_is_data_loss(queried_database, tmp_path):
     stamp = STAMP[queried_database.kind]
     queried_database.run(f"CREATE TABLE sales (id int PRIMARY KEY, made {stamp} NOT NULL, modified {stamp} NULL)")
     queried_database.run("INSERT INTO sales VALUES (1, '2019-11-11 12:00:05', NULL)")
@@ -399,7 +399,7 @@ def test_rows_without_a_cursor_value_stop_it(queried_database, tmp_path):
     assert [(r["id"], r["modified"]) for r in rows] == [(1, "2019-11-11 12:00:05.000000")]
 
 
-def test_keys_that_are_there_twice_stop_it(lite, tmp_path):
+def test_duplicate_keys_are_data_loss(lite, tmp_path):
     lite.make_sales()
     with pytest.raises(DataLoss, match=r"2 rows more than keys \(name\)"):
         read(source(lite, tmp_path, keys=("name",)))
@@ -425,7 +425,7 @@ TOLD_BY_THE_SERVER = [(said, sentence) for said, sentence in MISTAKES if {"table
 
 
 @pytest.mark.parametrize(("said", "sentence"), MISTAKES)
-def test_mistakes_are_named(queried_database, tmp_path, said, sentence):
+def test_config_errors_are_explained(queried_database, tmp_path, said, sentence):
     queried_database.make_sales()
     expect_mistake(queried_database, tmp_path, said, sentence)
 
@@ -438,7 +438,7 @@ def expect_mistake(asked: QueriedDatabase, folder: Path, said: dict[str, Any], s
 
 
 @pytest.mark.slow
-def test_mistakes_that_mariadb_tells_are_named(mariadb_server, tmp_path):
+def test_config_errors_found_by_mariadb_are_explained(mariadb_server, tmp_path):
     asked = QueriedDatabase(mariadb_server.database())
     asked.make_sales()
     for said, sentence in TOLD_BY_THE_SERVER:
@@ -446,7 +446,7 @@ def test_mistakes_that_mariadb_tells_are_named(mariadb_server, tmp_path):
 
 
 @pytest.mark.parametrize("server", EVERY[1:])
-def test_a_server_that_is_away_is_tried_again(server, request, tmp_path):
+def test_unreachable_server_is_retryable(server, request, tmp_path):
     gone = QueriedDatabase(re.sub(r":\d+/", ":9/", url_of(server, request)))
     began = time.monotonic()
     with pytest.raises(Retryable):
@@ -455,7 +455,7 @@ def test_a_server_that_is_away_is_tried_again(server, request, tmp_path):
 
 
 @pytest.mark.parametrize("server", EVERY[1:])
-def test_a_query_cannot_write(server, request, tmp_path):
+def test_query_that_writes_is_refused(server, request, tmp_path):
     asked = QueriedDatabase(url_of(server, request))
     asked.make_sales()
     text = "WITH gone AS (DELETE FROM sales RETURNING *) SELECT id, modified FROM gone"
@@ -464,7 +464,7 @@ def test_a_query_cannot_write(server, request, tmp_path):
     assert len(read(source(asked, tmp_path))[0]) == 4
 
 
-def test_a_colon_in_a_query_is_a_colon(queried_database, tmp_path):
+def test_colon_in_a_query_is_no_parameter(queried_database, tmp_path):
     queried_database.make_sales()
     text = "SELECT id, modified, ':x' AS what FROM sales WHERE name <> '%' AND name <> ' :y'"
     schema = {"id": "int64", "modified": "timestamp", "what": "string"}

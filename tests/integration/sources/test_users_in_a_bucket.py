@@ -134,8 +134,8 @@ def applied(answer: dict[str, Any]) -> set[int]:
     return {lane["counts"]["applied"] for lane in answer["report"]["lanes"]}
 
 
-def test_events_apply_their_files(users: Users) -> None:
-    """In any order, twice, and before what lies before them: what comes later in the bucket waits for its own event."""
+def test_bucket_events_apply_their_files(users: Users) -> None:
+    """In any order, twice, and before older files are read. Files later in the bucket wait for their own event."""
     users.put(first=LOAD, cdc=CHANGES, last=LATER)
     answer = users.tell(CDC)
     assert answer["files"] == [f"s3://{BUCKET}/{users.files.folder}/{CDC}"] and answer["passed_over"] == []
@@ -149,7 +149,7 @@ def test_events_apply_their_files(users: Users) -> None:
     assert users.rows() == RESULT
 
 
-def test_events_of_others_are_passed_over(users: Users) -> None:
+def test_events_of_other_buckets_are_skipped(users: Users) -> None:
     other = handle(
         {"source": "aws.s3", "detail-type": "Object Created", "detail": {"bucket": {"name": "x"}, "object": {"key": "y"}}},
         config=users.config,
@@ -157,7 +157,7 @@ def test_events_of_others_are_passed_over(users: Users) -> None:
     assert other == {"files": [], "passed_over": ["s3://x/y"], "report": None}
 
 
-def test_files_that_arrive_while_it_runs(users: Users) -> None:
+def test_files_that_arrive_during_the_run_are_applied(users: Users) -> None:
     users.put(first=LOAD)
     stop, ended = threading.Event(), []
     running = threading.Thread(
@@ -181,8 +181,8 @@ def test_files_that_arrive_while_it_runs(users: Users) -> None:
 @pytest.mark.parametrize(
     "engine", ["local", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)])]
 )
-def test_what_has_accumulated_is_one_merge(users: Users, engine: str) -> None:
-    """Of a bucket with `mode: batch`: full load and changes in one commit, and what comes later in the next."""
+def test_batch_mode_applies_accumulated_files_in_one_merge(users: Users, engine: str) -> None:
+    """Full load and changes are one commit. Files that arrive later are the next commit."""
 
     def once() -> set[int]:
         said = ["tables.1.source=bucket", "sources.bucket.mode=batch", "limits.batch_bytes=1KiB"]
@@ -213,7 +213,7 @@ def until(holds: Any, seconds: float = 60.0) -> None:
         time.sleep(0.2)
 
 
-def test_parquet_and_transactions(users: Users, tmp_path: Path) -> None:
+def test_parquet_and_transaction_files(users: Users, tmp_path: Path) -> None:
     """The same table in Parquet, and as changes in files of transactions."""
     table = [line.split(",") for line in LOAD.splitlines()]
     columns = {"user_id": pa.array([int(r[0]) for r in table]), "name": [r[1] for r in table], "city": [r[2] for r in table]}
@@ -227,7 +227,7 @@ def test_parquet_and_transactions(users: Users, tmp_path: Path) -> None:
     assert users.rows() == rows_of(LOAD)
 
 
-def test_changes_in_files_of_transactions(users: Users) -> None:
+def test_changes_in_transaction_files(users: Users) -> None:
     users.put(first=LOAD)
     for number, texts in enumerate((CHANGES, LATER)):
         rows = "".join(f"{line[:2]}users,public,{line[2:]}\n" for line in texts.splitlines())

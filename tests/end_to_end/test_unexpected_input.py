@@ -1,4 +1,4 @@
-"""What a pipeline meets that nobody told it of: new topics and columns, other people's tables, names and records."""
+"""Unexpected input of a pipeline: new topics and columns, existing tables of users, unusual names and records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .topics import Record
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
-def test_topics_and_columns_that_appear_while_it_runs(shop: World) -> None:
+def test_new_topics_and_columns_are_replicated_during_the_run(shop: World) -> None:
     world, daemon = shop, shop.daemon()
     await_equal(world, daemon)
     world.execute("CREATE TABLE suppliers (id int PRIMARY KEY, name text, since date)")
@@ -50,9 +50,9 @@ CREATE TABLE products (id bigint PRIMARY KEY, name text, price numeric(3, 2), st
 """
 
 
-def test_targets_that_exist_with_other_columns_and_types(shop: World) -> None:
-    """They are used as they are: missing columns are added, columns of their own stay. A value that does not fit is
-    rejected, never cut or rounded; a type that could take none of them stops the lane, which says what to change."""
+def test_existing_targets_with_other_columns_and_types(shop: World) -> None:
+    """They are used as they are: missing columns are added, their own columns stay. A value that does not fit is
+    rejected, never cut or rounded. A type that fits no value stops the lane with a remedy."""
     world = shop
     run(world.target, OTHERS)
     daemon = world.daemon()
@@ -114,7 +114,7 @@ def hostile_table(name: str) -> sql.Composed:
     return sql.SQL("CREATE TABLE {} (id int PRIMARY KEY, {})").format(sql.Identifier(name), columns)
 
 
-def test_hostile_names(world: World) -> None:
+def test_hostile_table_names(world: World) -> None:
     with psycopg.connect(world.source) as source:
         for name in HOSTILE:
             source.execute(hostile_table(name))
@@ -172,8 +172,8 @@ def outside(world: World) -> set[Path]:
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-def test_records_that_no_connector_would_write(shop: World) -> None:
-    """Each is a dead letter with its code, and in the event logs; the records around them are applied."""
+def test_malformed_records_are_dead_letters(shop: World) -> None:
+    """Each has its code, and is in the event logs. The records around them are applied."""
     world, daemon = shop, shop.daemon()
     await_equal(world, daemon)
     template = next(r for r in world.topics.read([world.topic("customers")]) if r.payload)
@@ -227,8 +227,9 @@ def bad_records(key: Mapping[str, Any], value: Mapping[str, Any]) -> list[tuple[
     ]
 
 
-def test_names_too_long_for_postgresql_are_named(shop: World) -> None:
-    """From a source that allows them. The lake takes them; PostgreSQL's lanes say what to write, and others go on."""
+def test_names_too_long_for_postgresql_are_refused_with_a_remedy(shop: World) -> None:
+    """The source allows them. The lake replicates them; the PostgreSQL lanes name the config to write, and other lanes
+    continue."""
     world = shop
     long_name = "a_table_whose_name_has_more_characters_than_postgresql_keeps_of_one"
     assert len(long_name) > 63
