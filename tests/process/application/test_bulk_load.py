@@ -1,5 +1,4 @@
-"""Rows that are laid down by keys before a new target gets them: whatever comes, and wherever the program is killed, the
-target is as if every change had been applied when it came."""
+"""Spill files partitioned by key, from which a new target is loaded in one commit."""
 
 from __future__ import annotations
 
@@ -153,7 +152,7 @@ def in_order(seed: int) -> History:
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_histories_end_as_the_model_says(seed: int, policy: str, tmp_path: Path) -> None:
+def test_targets_equal_the_model(seed: int, policy: str, tmp_path: Path) -> None:
     history = in_order(seed)
     program = Program(tmp_path, pieces_of(history), policy)
     assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
@@ -164,10 +163,12 @@ def test_histories_end_as_the_model_says(seed: int, policy: str, tmp_path: Path)
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_parts_may_be_folded_by_themselves(seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As large ones are, whatever is in them."""
+def test_partitions_folded_separately_equal_the_model(
+    seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large partitions are folded so, whatever they contain."""
     monkeypatch.setattr(bulk_load, "MIN_FOLD_BYTES", 0)
-    test_histories_end_as_the_model_says(seed, policy, tmp_path)
+    test_targets_equal_the_model(seed, policy, tmp_path)
     history = make_history(*steady()[0].statements, Statement("write", 3, salt=70), Statement("delete", 4))
     program = Program(tmp_path / "other", [make_raw_frame(history, 0, 40), make_raw_frame(history, 40)], policy)
     assert program.run() is ExitCode.OK
@@ -176,9 +177,7 @@ def test_parts_may_be_folded_by_themselves(seed: int, policy: str, tmp_path: Pat
 
 @pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
 @pytest.mark.parametrize(("seed", "policy"), DECODED_AHEAD)
-def test_histories_that_are_decoded_ahead_end_so_too(
-    seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prefetched_batches_equal_the_model(seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, ask, is_ready = [], DecodeWorker.send_request, DecodeWorker.is_ready
     monkeypatch.setattr(
         DecodeWorker, "send_request", lambda self, how, raw: asked.append(raw.num_rows) or ask(self, how, raw)
@@ -188,9 +187,9 @@ def test_histories_that_are_decoded_ahead_end_so_too(
     )
     monkeypatch.setattr(decode_pool, "FEW", 1)
     monkeypatch.setattr(Program, "options", {"ahead": 2})
-    test_a_new_target_is_one_commit(policy, tmp_path / "steady")
+    test_new_target_is_one_commit(policy, tmp_path / "steady")
     assert len(asked) > 2
-    test_histories_end_as_the_model_says(seed, policy, tmp_path / "random")
+    test_targets_equal_the_model(seed, policy, tmp_path / "random")
 
 
 def steady() -> tuple[History, list[pa.Table]]:
@@ -208,7 +207,7 @@ def steady() -> tuple[History, list[pa.Table]]:
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
-def test_a_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
+def test_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
     history, pieces = steady()
     program = Program(tmp_path, pieces, policy)
     assert program.run() is ExitCode.OK
@@ -223,8 +222,8 @@ def test_a_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("after", "policy"), KILLED)
-def test_a_killed_program_goes_on(after: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a piece is laid down, it is made again; those before it are not read again, but for the last of them."""
+def test_killed_program_resumes(after: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The piece that was being spilled is spilled again. Of the earlier pieces only the last one is read again."""
     history, pieces = steady()
     say, said = bulk_load.SpillFiles._write_manifest, []
 
@@ -250,7 +249,7 @@ def test_a_killed_program_goes_on(after: int, policy: str, tmp_path: Path, monke
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [Killed(), Retryable("away")])
-def test_a_load_that_fails_is_repeated(when: str, error: BaseException, tmp_path: Path) -> None:
+def test_failed_load_is_repeated(when: str, error: BaseException, tmp_path: Path) -> None:
     history, pieces = steady()
     program = Program(tmp_path, pieces, "scd1", [(when, error)])
     if isinstance(error, Killed):
@@ -281,7 +280,7 @@ def stop_after(folder: Path, pieces: Sequence[pa.Table], policy: str = "scd1") -
     return program
 
 
-def test_a_load_is_shown_as_a_call_of_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_is_reported_as_a_call_of_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, pieces = steady()
     load, calls = Sink.load, []
 
@@ -306,7 +305,7 @@ def test_spill_files_wait_after_a_stop_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 def test_spill_files_are_loaded_before_a_truncate(policy: str, tmp_path: Path) -> None:
-    """Also where the first write of a program that goes on is the one that cannot be laid down."""
+    """Also if the truncate is the first write after a restart."""
     history, pieces = steady()
     more = make_history(*history.statements, Statement("truncate"), *make_writes(1, 2, salt=90))
     stop_after(tmp_path, pieces[:5], policy)
@@ -318,7 +317,7 @@ def test_spill_files_are_loaded_before_a_truncate(policy: str, tmp_path: Path) -
     as_the_model(more, policy, program)
 
 
-def test_what_nobody_comes_back_for_is_said(tmp_path: Path) -> None:
+def test_spill_files_without_their_records_suspend_the_lane(tmp_path: Path) -> None:
     _, pieces = steady()
     stop_after(tmp_path, pieces[:5])
     program = Program(tmp_path, pieces[:4], "scd1")
@@ -327,8 +326,8 @@ def test_what_nobody_comes_back_for_is_said(tmp_path: Path) -> None:
     assert problem is not None and "by no record" in problem.sentence
 
 
-def test_a_reject_of_a_load_is_a_dead_letter_with_its_record(tmp_path: Path) -> None:
-    """Numbers that have no place in a table that was there before."""
+def test_reject_of_a_load_is_a_dead_letter_with_its_record(tmp_path: Path) -> None:
+    """The numbers do not fit into a table that existed before."""
     history = make_history(*make_writes(*range(6)), shape=StreamShape(values=("int",), tombstones=False))
     frames = [make_raw_frame(history, a, a + 1) for a in range(len(history.events))]
     program = Program(tmp_path, frames, "scd1")
@@ -347,8 +346,10 @@ def test_a_reject_of_a_load_is_a_dead_letter_with_its_record(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("what", [(LocalEngine, "partitioner", "another hash"), (bulk_load, "FORMAT", 2)])
-def test_spill_files_of_another_program_are_written_again(what, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another hash would put a key elsewhere."""
+def test_spill_files_of_another_program_version_are_written_again(
+    what, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another hash assigns a key to another partition."""
     history, pieces = steady()
     stop_after(tmp_path, pieces[:5])
     monkeypatch.setattr(*what)
@@ -366,7 +367,7 @@ def test_spill_files_of_another_policy_are_discarded(tmp_path: Path) -> None:
     assert problem is not None and "written under" in problem.sentence
 
 
-def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -21,7 +21,7 @@ time.sleep(600)
 """
 
 
-def test_a_second_instance_is_fenced_until_the_first_ends(tmp_path):
+def test_second_instance_is_fenced_until_the_first_ends(tmp_path):
     first, second = InstanceLock(tmp_path / "state", "shop"), InstanceLock(tmp_path / "state", "shop")
     first.acquire()
     with pytest.raises(Fenced, match=rf"pipeline shop runs \(process {os.getpid()}\)"):
@@ -33,7 +33,7 @@ def test_a_second_instance_is_fenced_until_the_first_ends(tmp_path):
     second.release()
 
 
-def test_a_killed_instance_leaves_no_lock(tmp_path):
+def test_killed_instance_leaves_no_lock(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
         with pytest.raises(Fenced, match=f"process {holder.pid}"):
@@ -43,19 +43,19 @@ def test_a_killed_instance_leaves_no_lock(tmp_path):
     InstanceLock(tmp_path, "shop").acquire()
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "state").write_text("a file")
     with pytest.raises(EnvironmentProblem, match="state"):
         InstanceLock(tmp_path / "state", "shop").acquire()
 
 
-def test_a_state_folder_without_room_is_locked_so_that_commands_can_free_it(tmp_path):
+def test_state_folder_on_a_full_disk_can_be_locked(tmp_path):
     with full_disk(), InstanceLock(tmp_path, "shop"), pytest.raises(Fenced, match="process unknown"):
         InstanceLock(tmp_path, "shop").acquire()
 
 
-def test_a_released_lock_is_free_while_a_forked_child_lives(tmp_path):
-    """And a child that releases it does not free it."""
+def test_released_lock_is_free_while_a_forked_child_lives(tmp_path):
+    """A release by the child does not free the lock."""
     first, (ends, end) = InstanceLock(tmp_path, "shop"), os.pipe()
     first.acquire()
     child = os.fork()

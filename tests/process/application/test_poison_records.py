@@ -1,4 +1,4 @@
-"""Records that kill the program, in processes that really die: exactly they are found, whatever else ends the program."""
+"""Records that kill the program, in processes that really die: the finder rejects exactly these records."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def read_poison_records(path: Path) -> set[Place]:
 SPANS = st.lists(st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 90), min_size=1), min_size=1, max_size=3)
 
 
-def test_two_poison_records_in_two_partitions_are_both_found(tmp_path):
-    """Neither is suspected in the other's stead."""
+def test_poison_records_in_two_partitions_are_both_found(tmp_path):
+    """No other record is suspected."""
     path, end = tmp_path / "shop.crashes", dict.fromkeys(TOPICS, 3)
     killers = {(*place, 1) for place in TOPICS}
     deaths = 0
@@ -127,8 +127,8 @@ def test_exactly_the_poison_records_are_found(lengths, data, tmp_path_factory):
     assert (deaths == 0) == (not killers)
 
 
-def test_a_record_that_killed_once_too_rarely_is_decoded(tmp_path):
-    """Somebody kills the program whenever one record is decoded, alone; then stops doing so, one time before it counts."""
+def test_record_with_too_few_crashes_is_decoded(tmp_path):
+    """The program is killed each time that it decodes one record alone, one time fewer than counts."""
     path, spans = tmp_path / "shop.crashes", [span_of({TOPICS[0]: 0}, {TOPICS[0]: 40})]
     victim = {(*TOPICS[0], 17)}
     for _ in range(1 + 1 + 1 + MAX_CRASHES - 1):
@@ -141,8 +141,8 @@ def test_a_record_that_killed_once_too_rarely_is_decoded(tmp_path):
     assert read_poison_records(path) == set() and make_finder(path)._notes.suspect is None
 
 
-def test_deaths_elsewhere_count_for_nothing(tmp_path):
-    """Between two records, and before the first: nothing is suspected, however often."""
+def test_crashes_outside_decoding_suspect_no_record(tmp_path):
+    """Between two records, and before the first one, however often."""
     path = tmp_path / "shop.crashes"
 
     def run() -> None:
@@ -159,8 +159,8 @@ def test_deaths_elsewhere_count_for_nothing(tmp_path):
     assert (notes["decoding"], notes["suspect"], notes["condemned"]) == (None, None, [])
 
 
-def test_readers_are_distinguished(tmp_path):
-    """What a lane reads for itself is not cut for what happened on the main stream."""
+def test_each_reader_has_its_own_suspects(tmp_path):
+    """Crashes on the main stream do not split the batches of a catch-up."""
     path, spans = tmp_path / "shop.crashes", [span_of({TOPICS[0]: 0}, {TOPICS[0]: 40})]
     for _ in range(2):
         assert dies(
@@ -171,7 +171,7 @@ def test_readers_are_distinguished(tmp_path):
     assert len(list(watch.split_batch(batch_of(spans[0]), "lake.items", lambda: None))) > 10
 
 
-def test_nothing_is_noted_after_a_run_that_ended(tmp_path):
+def test_run_that_ends_leaves_no_notes(tmp_path):
     path = tmp_path / "shop.crashes"
     for _ in range(2):
         watch = make_finder(path)
@@ -183,8 +183,8 @@ def test_nothing_is_noted_after_a_run_that_ended(tmp_path):
         assert not json.loads(path.read_text())["running"]
 
 
-def test_a_worker_that_died_counts_as_if_the_program_had(tmp_path):
-    """The decoder runs elsewhere: the program is told, and ends by itself."""
+def test_crash_of_a_decode_worker_counts_as_a_crash_of_the_program(tmp_path):
+    """The decoder runs in the worker; the program is informed, and ends."""
     path, span = tmp_path / "shop.crashes", span_of({TOPICS[0]: 3}, {TOPICS[0]: 4})
 
     def run() -> PoisonRecordFinder[pa.Table]:
@@ -201,7 +201,7 @@ def test_a_worker_that_died_counts_as_if_the_program_had(tmp_path):
 
 
 @pytest.mark.parametrize("written", ["", "{", '{"suspect": {"span": 1}}', "[]"])
-def test_notes_that_cannot_be_read_are_none(tmp_path, written):
+def test_unreadable_notes_are_ignored(tmp_path, written):
     path = tmp_path / "shop.crashes"
     path.write_text(written)
     watch = make_finder(path)
@@ -214,7 +214,7 @@ def test_notes_that_cannot_be_read_are_none(tmp_path, written):
     st.dictionaries(st.sampled_from(TOPICS), st.tuples(st.integers(0, 40), st.integers(0, 60)), min_size=1),
     st.dictionaries(st.sampled_from(TOPICS), st.tuples(st.integers(0, 100), st.integers(0, 60)), min_size=1),
 )
-def test_pieces_touch_and_leave_nothing_out(whole, suspected):
+def test_pieces_of_a_span_cover_it_without_gaps(whole, suspected):
     span = span_of({p: a for p, (a, _) in whole.items()}, {p: a + n for p, (a, n) in whole.items()})
     suspicious = span_of({p: a for p, (a, _) in suspected.items()}, {p: a + n for p, (a, n) in suspected.items()})
     pieces = split_span(span, suspicious)
@@ -233,7 +233,7 @@ def test_pieces_touch_and_leave_nothing_out(whole, suspected):
     assert sum(len(places(batch_of(piece))) for piece in pieces) == len(places(batch_of(span)))
 
 
-def test_a_suspected_span_is_a_record_only_when_it_has_one():
+def test_suspected_span_of_one_record_has_its_position():
     assert SuspectedSpan(span_of({TOPICS[0]: 3}, {TOPICS[0]: 4}), MAIN_READER).record_position == (*TOPICS[0], 3)
     assert SuspectedSpan(span_of({TOPICS[0]: 3}, {TOPICS[0]: 5}), MAIN_READER).record_position is None
     assert (

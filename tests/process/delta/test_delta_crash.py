@@ -1,4 +1,4 @@
-"""kill -9 at named points: nothing is lost, nothing is doubled, and the next instance starts at once."""
+"""kill -9 at defined points: nothing is lost, nothing is doubled, and the next instance starts at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_killed_instance_loses_and_doubles_nothing(point: str, tmp_path: Path) -
         assert_equals_model(on_disk(lake))
 
 
-def test_killed_twice_at_one_batch(tmp_path: Path) -> None:
+def test_two_kills_at_one_batch_lose_and_double_nothing(tmp_path: Path) -> None:
     count = with_deletes()[0]
     for point in ("after the position file", "after the ledger", "after the commit"):
         assert run_until(point, on_disk(tmp_path), count) == -signal.SIGKILL
@@ -47,8 +47,9 @@ def test_killed_twice_at_one_batch(tmp_path: Path) -> None:
     assert_equals_model(on_disk(tmp_path))
 
 
-def test_living_instance_is_named(tmp_path: Path) -> None:
-    """The second process is told who has the lane; when that one is killed, it takes over without waiting."""
+def test_second_instance_is_refused_while_the_first_lives(tmp_path: Path) -> None:
+    """The error names the holder of the lane. When the holder is killed, the second instance takes over without
+    waiting."""
     holding = (
         "import sys; from delta_crash import *; s = DeltaRsSink({'path': sys.argv[1]});"
         "deliver(s, *batches()[0]); print('held', flush=True); sys.stdin.read()"

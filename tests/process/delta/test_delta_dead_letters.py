@@ -51,7 +51,7 @@ def test_dead_letters_are_stored_whole_and_newest_first(path: Path) -> None:
     assert again.read(limit=1) == [letters[1]]
 
 
-def test_a_repeated_dead_letter_is_counted_twice(path: Path) -> None:
+def test_repeated_dead_letter_counts_its_attempts(path: Path) -> None:
     store = DeltaDeadLetters({"path": str(path)})
     store.write([make_dead_letter(1), make_dead_letter(1, "other.items"), make_dead_letter(2)])
     store.write([make_dead_letter(1, minutes=5), make_dead_letter(1, minutes=6)])
@@ -63,7 +63,7 @@ def test_a_repeated_dead_letter_is_counted_twice(path: Path) -> None:
     assert found["cdc.items-0-2", "lake.items"].attempts == 1
 
 
-def test_several_processes_may_write(path: Path) -> None:
+def test_several_processes_write_at_once(path: Path) -> None:
     program = (
         "import sys; sys.path[:0] = sys.argv[2].split(); from test_delta_dead_letters import *\n"
         "store = DeltaDeadLetters({'path': sys.argv[1]})\n"
@@ -83,7 +83,7 @@ def test_store_that_cannot_write_raises(path: Path) -> None:
         DeltaDeadLetters({"path": str(path)}).write([make_dead_letter(1)])
 
 
-def test_options_are_checked() -> None:
+def test_missing_path_is_refused() -> None:
     with pytest.raises(ConfigProblem, match="path"):
         DeltaDeadLetters({})
 
@@ -93,14 +93,14 @@ def test_store_is_found_by_entry_point() -> None:
     assert found.load() is DeltaDeadLetters
 
 
-def test_a_folder_that_holds_another_table_is_refused(path: Path) -> None:
+def test_folder_of_another_table_is_refused(path: Path) -> None:
     write_deltalake(str(path), pa.table({"id": [1]}))
     with pytest.raises(ConfigProblem, match="holds another table"):
         DeltaDeadLetters({"path": str(path)}).write([make_dead_letter(1)])
     assert DeltaTable(str(path)).version() == 0
 
 
-def test_a_table_of_before_gets_the_later_columns(path: Path) -> None:
+def test_table_of_an_older_version_gets_the_new_columns(path: Path) -> None:
     old = ("event_id", "lane", "stage", "code", "sentence", "table", "key_hash", "record")
     rows = pa.table({
         **{name: pa.array([b"{}" if name == "record" else f"{name} 1"]) for name in old},
@@ -119,6 +119,6 @@ def test_a_table_of_before_gets_the_later_columns(path: Path) -> None:
     assert [(each.event_id, each.state) for each in store.read()] == [("cdc.items-0-1", "open"), ("event_id 1", "replayed")]
 
 
-def test_a_store_in_a_lake_needs_its_folder():
+def test_store_in_a_lake_needs_a_path():
     with pytest.raises(ConfigProblem, match="path is missing"):
         DeltaDeadLetters({"topic": "letters", "bootstrap_servers": "127.0.0.1:1"})

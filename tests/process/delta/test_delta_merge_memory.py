@@ -23,7 +23,9 @@ ROWS = 2_000
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
-def test_a_merge_without_room_is_done_without_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+def test_merge_that_exceeds_its_memory_limit_runs_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
     refused: list[str] = []
     execute = TableMerger.execute
 
@@ -52,7 +54,7 @@ def test_a_merge_without_room_is_done_without_a_bound(tmp_path: Path, monkeypatc
     sink.close()
 
 
-def test_the_allocators_of_arrow_and_delta_rs_are_set_before_they_are_imported() -> None:
+def test_allocators_are_set_before_arrow_and_delta_rs_are_imported() -> None:
     code = "import sys, os; import replicator.cli; print('pyarrow' in sys.modules, 'deltalake' in sys.modules);" + "".join(
         f"print(os.environ[{name!r}]);" for name in ALLOCATORS
     )
@@ -62,7 +64,7 @@ def test_the_allocators_of_arrow_and_delta_rs_are_set_before_they_are_imported()
 
 
 @pytest.mark.parametrize(("name", "alone"), [("replay", True), ("snapshot", True), ("run", False)])
-def test_commands_that_end_behind_an_event_log_keep_their_pages(name: str, *, alone: bool) -> None:
+def test_commands_over_an_event_log_keep_freed_memory(name: str, *, alone: bool) -> None:
     code = f"import sys, os; from replicator.cli import main; main.get_command(None, {name!r});" + "".join(
         f"print('pyarrow' in sys.modules, os.environ.get({name!r}));" for name in REBUILD_ALLOCATORS
     )
@@ -71,7 +73,7 @@ def test_commands_that_end_behind_an_event_log_keep_their_pages(name: str, *, al
     assert told.splitlines() == [f"False {value if alone else None}" for value in REBUILD_ALLOCATORS.values()]
 
 
-def test_delta_rs_takes_its_setting() -> None:
+def test_delta_rs_reads_its_allocator_setting() -> None:
     told = {}
     for more in ("", ALLOCATORS["_RJEM_MALLOC_CONF"] + ",stats_print:true"):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Others that commit to the same table, commits with an unknown outcome, and disks that refuse."""
+"""Concurrent commits by other programs, commits with an unknown outcome, and disks that are full or read-only."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def compact(table: Path) -> None:
     DeltaTable(str(table)).optimize.compact()
 
 
-def test_foreign_optimize_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_is_repeated_after_an_optimize_by_another_program(
+    sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for i in range(3):
         put(sink, *items(i), start=i)
     meanwhile(monkeypatch, lambda: compact(tmp_path / "items"))
@@ -79,8 +81,10 @@ def clean(table: Path) -> None:
     DeltaTable(str(table)).vacuum(0, enforce_retention_duration=False, dry_run=False)
 
 
-def test_foreign_vacuum_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that the last snapshot names are gone: before a write, within it, and at the compaction after it."""
+def test_write_is_repeated_after_a_vacuum_by_another_program(
+    sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of the last snapshot are deleted: before a write, during it, and at the compaction after it."""
     for i in range(3):
         put(sink, *items(i), start=i)
     clean(tmp_path / "items")
@@ -98,10 +102,10 @@ def test_foreign_vacuum_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path,
     assert stale.version() == DeltaTable(str(tmp_path / "items")).version()
 
 
-def test_upkeep_that_misses_a_file_fails_no_batch(
+def test_maintenance_that_misses_a_file_fails_no_batch(
     sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever engine does it: Spark's errors are the program's own already."""
+    """With either engine. Spark's errors are translated before."""
 
     misses = []
 
@@ -119,7 +123,7 @@ def test_upkeep_that_misses_a_file_fails_no_batch(
     assert values(sink) == {1: "v1", 2: "v2"}
 
 
-def test_a_data_file_that_was_deleted_is_named(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_deleted_data_file_is_reported(sink: DeltaRsSink, tmp_path: Path) -> None:
     put(sink, *items(1))
     [file] = (tmp_path / "items").glob("*.parquet")
     file.unlink()
@@ -128,8 +132,8 @@ def test_a_data_file_that_was_deleted_is_named(sink: DeltaRsSink, tmp_path: Path
     assert str(file) in gone.value.sentence and "lanes resync" in gone.value.next_step
 
 
-def test_foreign_rows_are_seen_before_rejecting(sink: DeltaRsSink, tmp_path: Path) -> None:
-    """A row that somebody else put in gives its value to a partial image, although the last snapshot lacks it."""
+def test_row_of_another_program_completes_a_partial_image(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """The last snapshot that the sink read does not have this row."""
     put(sink, *items(1))
     foreign = pa.table({"id": pa.array([5], pa.int64()), "v": ["theirs"]})
     write_deltalake(str(tmp_path / "items"), foreign, mode="append", schema_mode="merge")
@@ -138,7 +142,7 @@ def test_foreign_rows_are_seen_before_rejecting(sink: DeltaRsSink, tmp_path: Pat
     assert values(sink) == {1: "v1", 5: "theirs"}
 
 
-def test_endless_races_are_left_to_the_caller(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conflict_at_every_attempt_is_retryable(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = str(tmp_path / "items")
     meanwhile(monkeypatch, lambda: DeltaTable(table).alter.set_table_description("x"), times=lane.ATTEMPTS)
     with pytest.raises(Retryable):
@@ -163,7 +167,7 @@ def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("error", [DeltaError("connection reset"), OSError(5, "Input/output error")])
-def test_commit_that_landed_despite_its_error_counts(
+def test_commit_that_succeeded_despite_an_error_counts(
     sink: DeltaRsSink, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original, raised = merge.Merge.__call__, []
@@ -180,7 +184,7 @@ def test_commit_that_landed_despite_its_error_counts(
     assert values(sink) == {1: "new"}
 
 
-def test_commit_that_did_not_land_is_not_applied(sink: DeltaRsSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_that_failed_is_not_applied(sink: DeltaRsSink, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -237,7 +241,7 @@ def run_second_instance(lake: Path, how: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
-def test_file_size_limit_is_named_and_loses_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_file_size_limit_is_reported_and_loses_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
     put(sink, *items(1))
     sink.close()
     assert run_second_instance(tmp_path, "limit").startswith(
@@ -289,8 +293,8 @@ def test_read_only_disk_is_an_environment_problem(small_disk: Path) -> None:
     assert values(sink) == {1: "v1"}
 
 
-def test_properties_of_a_commit(sink: DeltaRsSink, tmp_path: Path) -> None:
-    """One transaction per commit, dated, so that no engine forgets it or keeps it for ever without a date."""
+def test_commit_has_one_dated_transaction(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """With the date, an engine can expire it; without one it would stay for ever."""
     put(sink, *items(1))
     log = (tmp_path / "items" / "_delta_log" / f"{1:020}.json").read_text()
     assert '"appId":"replicator/testing/target.items","version":1,"lastUpdated":' in log

@@ -1,4 +1,4 @@
-"""Batches that other processes decode ahead: the same changes, whatever comes, and whatever becomes of these processes."""
+"""Batches that other processes decode ahead: the same changes for all input, also after crashes."""
 
 from __future__ import annotations
 
@@ -90,15 +90,15 @@ def the_same(engine: LocalEngine, batches: list[pa.Table], decoder: Any = None, 
             assert a.equals(b) if isinstance(a, pa.Table) else a == b
 
 
-def test_batches_that_go_one_way_are_decoded_ahead(engine: LocalEngine, count_requests: list[int]) -> None:
+def test_uniform_batches_are_decoded_ahead(engine: LocalEngine, count_requests: list[int]) -> None:
     batches = frames(8)
     the_same(engine, batches)
     # Before the first batch nothing is known, and those that were begun by then are decoded here.
     assert count_requests == [20] * (len(batches) - engine.features.prefetch.depth)
 
 
-def test_others_are_decoded_here(engine: LocalEngine, count_requests: list[int]) -> None:
-    """Tombstones, what cannot be read, truncates without a key, other schemas, and empty batches."""
+def test_other_batches_are_decoded_in_the_main_process(engine: LocalEngine, count_requests: list[int]) -> None:
+    """Tombstones, malformed records, truncates without a key, other schemas, and empty batches."""
     batches = frames(3, Statement("delete", 3), Statement("truncate"), Statement("add"), *make_writes(1, 2, 3, salt=40))
     broken = batches[2].to_pylist()
     broken[4]["value"], broken[9]["value"] = b"{", broken[9]["value"].replace(b'"public"', b'"other"')
@@ -107,7 +107,7 @@ def test_others_are_decoded_here(engine: LocalEngine, count_requests: list[int])
     assert 0 < len(count_requests) < len(batches)
 
 
-def test_a_process_that_was_killed_is_done_without(
+def test_killed_worker_is_not_used_again(
     engine: LocalEngine, count_requests: list[int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     started = subprocess.Popen.__init__
@@ -154,7 +154,7 @@ class Unsendable(DebeziumJsonDecoder):
 
 
 @pytest.mark.parametrize("kind", [Local, Unsendable])
-def test_a_decoder_that_is_not_known_there_is_done_without(
+def test_decoder_unknown_to_the_workers_runs_in_the_main_process(
     kind: Any, engine: LocalEngine, count_requests: list[int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     the_same(engine, frames(14), kind({}))
@@ -164,8 +164,8 @@ def test_a_decoder_that_is_not_known_there_is_done_without(
     assert "".join(capfd.readouterr()).count("continues alone") == 1
 
 
-def test_what_routing_remembers_of_a_topic_is_remembered(engine: LocalEngine, count_requests: list[int]) -> None:
-    """Where nulls are deletes, of whose table only the records before them tell."""
+def test_table_of_a_topic_is_known_to_later_batches(engine: LocalEngine, count_requests: list[int]) -> None:
+    """If nulls are deletes, only earlier records of the topic show their table."""
     batches = [_of_topic(raw, topic) for topic in ("t.one", "t.two", "t.one") for raw in frames(5)]
     nulls = [_of_topic(_nulls(raw), topic) for raw, topic in zip(frames(4), ("t.one", "t.two") * 2, strict=True)]
     other = _of_table(_of_topic(frames(1)[0], "t.one"), "others")
@@ -190,8 +190,8 @@ def _nulls(raw: pa.Table) -> pa.Table:
     return raw.set_column(at, RAW.field(at), pa.nulls(raw.num_rows, RAW.field(at).type))
 
 
-def test_it_ends_without_a_word(count_requests: list[int], capfd: pytest.CaptureFixture[str]) -> None:
-    """Before it has begun, with an answer that nobody takes, and while it works."""
+def test_pool_ends_silently(count_requests: list[int], capfd: pytest.CaptureFixture[str]) -> None:
+    """Before it has started, with an unread answer, and while it works."""
     batches, decoder = frames(6), DebeziumJsonDecoder({})
     for count in (0, 3, 6):
         engine = LocalEngine({"ahead": 2})
@@ -205,9 +205,7 @@ def test_it_ends_without_a_word(count_requests: list[int], capfd: pytest.Capture
     assert count_requests and "".join(capfd.readouterr()) == ""
 
 
-def test_another_decoder_or_table_specification_is_not_taken_for_the_first(
-    engine: LocalEngine, count_requests: list[int]
-) -> None:
+def test_results_of_another_decoder_or_table_are_not_used(engine: LocalEngine, count_requests: list[int]) -> None:
     batches, decoder = frames(6), DebeziumJsonDecoder({})
     went(engine, decoder, batches)
     before = len(count_requests)
@@ -222,8 +220,8 @@ def test_another_decoder_or_table_specification_is_not_taken_for_the_first(
     assert good.equals(DebeziumJsonDecoder({}).decode(batches[0], keyless))
 
 
-def test_what_was_begun_need_not_be_asked_for(engine: LocalEngine, count_requests: list[int]) -> None:
-    """A source that is away in between reads the same records again, as other frames."""
+def test_unused_results_are_discarded(engine: LocalEngine, count_requests: list[int]) -> None:
+    """After an outage, a source reads the same records again as other frames."""
     batches, decoder = frames(10), DebeziumJsonDecoder({})
     went(engine, decoder, batches[:4])
     for raw in batches[4:8]:
@@ -233,7 +231,7 @@ def test_what_was_begun_need_not_be_asked_for(engine: LocalEngine, count_request
     assert len(count_requests) > before
 
 
-def test_nothing_is_left_of_it(count_requests: list[int]) -> None:
+def test_closed_pool_leaves_no_processes_and_files(count_requests: list[int]) -> None:
     engine = LocalEngine({"ahead": 2})
     for _ in range(2):
         the_same(engine, frames(4))
@@ -263,8 +261,8 @@ def list_children() -> list[str]:
     return found
 
 
-def test_a_process_ends_with_the_one_that_began_it() -> None:
-    """However that ends."""
+def test_worker_ends_with_its_parent() -> None:
+    """However the parent ends."""
     program = (
         "import sys, time; from adapters.engines.decode_pool import DecodeWorker; c = DecodeWorker()\n"
         "while not c.is_ready(): time.sleep(0.01)\n"
@@ -288,8 +286,8 @@ def _runs(place: Path) -> bool:
         return False
 
 
-def test_tables_survive_shared_memory() -> None:
-    """Larger and smaller ones, parts of others, with lists and nulls; a copy is still what it was when others come."""
+def test_tables_are_unchanged_by_shared_memory() -> None:
+    """Larger and smaller ones, slices of others, lists and nulls. A copy stays unchanged when other tables follow."""
     file = os.memfd_create("test")
     here, there = SharedMemoryFile(file), SharedMemoryFile(file)
     small = pa.table({"a": [1, None, 3], "b": [["x"], None, []]})
@@ -301,7 +299,7 @@ def test_tables_survive_shared_memory() -> None:
     os.close(file)
 
 
-def test_no_option_is_taken_that_there_is_not() -> None:
+def test_unknown_options_are_refused() -> None:
     with pytest.raises(ValueError, match="has no option 'behind'"):
         LocalEngine({"ahead": 2, "behind": 1})
     assert LocalEngine().features.prefetch is LocalEngine({"ahead": 0}).features.prefetch is None

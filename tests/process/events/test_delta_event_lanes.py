@@ -1,4 +1,4 @@
-"""What lanes of the store of events in a Delta table do beside the contract: races, lost answers, kills."""
+"""Lanes of the event store in a Delta table, beyond the contract: races, kills and compaction."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def put(sink, write):
     return sink.apply([write], refuse_rejects)[write.lane.id].counts
 
 
-def test_who_stores_in_between_is_seen(folder):
-    """By the commit itself: ids and versions are looked up anew."""
+def test_concurrent_append_is_seen_by_the_commit(folder):
+    """The sink reads ids and versions again."""
     outbox = OutboxRecords({0: [SentEvent(n) for n in range(4)]})
     sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
     put(sink, outbox.make_write(ENGINE, 0, 1))
@@ -61,7 +61,7 @@ def test_who_stores_in_between_is_seen(folder):
     refuse_gaps(found)
 
 
-def test_a_program_sees_the_lane_in_between(folder):
+def test_append_by_a_program_sees_the_events_of_the_lane(folder):
     outbox = OutboxRecords({0: [SentEvent(n) for n in range(2)]})
     sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
     store.append([make_sample_event(0)])
@@ -71,9 +71,8 @@ def test_a_program_sees_the_lane_in_between(folder):
     refuse_gaps(store.read("order"))
 
 
-def test_a_commit_has_both_transactions(folder):
-    """That of the lane, and that of the store, by which Spark refuses what was made beside it; the latter only with
-    events."""
+def test_commit_has_the_transactions_of_lane_and_store(folder):
+    """By the store's transaction, Spark refuses concurrent appends. Only commits with events have it."""
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(0), SentEvent(1)]})
     sink = lanes_in(folder)
     for number in range(3):
@@ -85,8 +84,8 @@ def test_a_commit_has_both_transactions(folder):
     assert len([one for one in log if "txn" in one]) == 2 and any("add" in one for one in log)
 
 
-def test_an_answer_that_is_lost(folder, monkeypatch):
-    """Where the commit was made it counts; where it was not, nothing is stored and the position stays."""
+def test_commit_with_an_unknown_outcome(folder, monkeypatch):
+    """If the commit exists, it counts. If not, nothing is stored and the position stays."""
     outbox = OutboxRecords({0: [SentEvent(n) for n in range(3)]})
     sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
     put(sink, outbox.make_write(ENGINE, 0, 1))
@@ -111,7 +110,7 @@ def test_an_answer_that_is_lost(folder, monkeypatch):
     refuse_gaps(store.read("order"))
 
 
-def test_another_table_is_refused(folder):
+def test_folder_of_another_table_is_refused(folder):
     write_deltalake(folder, pa.table({"event_id": ["x"]}))
     write = OutboxRecords({0: [SentEvent(0)]}).make_write(ENGINE, 0, 1)
     with pytest.raises(ConfigProblem, match="another table"):
@@ -182,9 +181,9 @@ def lane(folder: Path, steps: int) -> subprocess.Popen:
 
 
 @pytest.mark.slow
-def test_a_lane_that_is_killed_between_steps_loses_and_doubles_nothing(folder):
-    """While another program emits into the same aggregate: before and after the position is announced, the events are
-    committed, and the commit is on the disk."""
+def test_lane_killed_between_steps_loses_and_doubles_nothing(folder):
+    """While another program appends to the same aggregate: before and after the position is written, the events are
+    committed, and the commit is durable."""
     outbox_ids = [f"sent-{n}" for n in range(SPREAD)]
     kills = int(os.environ.get("REPLICATOR_KILLS", "6"))
     for kill in range(kills):

@@ -108,7 +108,7 @@ def read_gold_rows(project: Path, name: str) -> set[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("engine", ["local", ON_SPARK])
 def test_from_events_to_gold(shop: Stream, engine: str) -> None:
-    """Order 10 came before the first price of product 7 that is known, order 11 under its second one."""
+    """Order 10 is older than the first known price of product 7; order 11 is under the second price."""
     project, second, fifth = shop.folder.parent, date(2024, 1, 2), date(2024, 1, 5)
     assert set(run(project, engine).values()) == {"full"}
     assert read_gold_rows(project, "revenue_by_day_and_customer") == {

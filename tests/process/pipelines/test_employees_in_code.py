@@ -1,4 +1,4 @@
-"""The documented pipeline, run as it stands in the documentation; and how a run in a program begins and ends."""
+"""The documented pipeline, run as in the documentation, and the ways in which a run ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ON_SPARK = pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.long, pyte
 
 
 @pytest.mark.parametrize("engine", ["local", ON_SPARK])
-def test_the_documented_program(tmp_path, engine):
+def test_documented_program(tmp_path, engine):
     more = f'"staff", engine="spark", spark={json.dumps(SMALL)},' if engine == "spark" else '"staff",'
     assert PROGRAM.count('"staff",') == 1
     (tmp_path / "staff.py").write_text(PROGRAM.replace('"staff",', more))
@@ -71,7 +71,7 @@ USERS = [
 """The feed of AUTO CDC's documentation, as it has it."""
 
 
-def test_documented_auto_cdc_program_leaves_what_its_documentation_says(tmp_path, monkeypatch):
+def test_documented_auto_cdc_program_writes_the_documented_rows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     columns = zip(*USERS, strict=True)
     names = ("userId", "name", "city", "operation", "sequenceNum")
@@ -81,7 +81,7 @@ def test_documented_auto_cdc_program_leaves_what_its_documentation_says(tmp_path
     assert rows(tmp_path, "target", "userId", "name", "city") == [(125, "Mercedes", "Guadalajara")]
 
 
-def test_a_run_says_what_it_did_and_goes_on_later(staff, tmp_path):
+def test_run_returns_its_report_and_the_next_run_resumes(staff, tmp_path):
     staff.create_auto_cdc_flow(**FLOW, sequence_by="sequenceNum", apply_as_deletes="operation = 'DELETE'")
     for feed in (FEED, [(7, "Kim", "cook", "DE", "INSERT", 9)]):
         add(tmp_path, feed)
@@ -93,7 +93,7 @@ def test_a_run_says_what_it_did_and_goes_on_later(staff, tmp_path):
     assert rows(tmp_path, "employees", "id", "name", "role") == [*STAYS, (7, "Kim", "cook")]
 
 
-def test_a_suspended_lane_is_an_error_with_the_line_of_its_flow(staff, tmp_path):
+def test_suspended_lane_is_an_error_with_the_line_of_its_flow(staff, tmp_path):
     add(tmp_path, FEED)
     line = sys._getframe().f_lineno + 1
     staff.create_auto_cdc_flow(**FLOW, sequence_by="no_such_column")
@@ -104,7 +104,7 @@ def test_a_suspended_lane_is_an_error_with_the_line_of_its_flow(staff, tmp_path)
     assert [lane["status"] for lane in caught.value.report["lanes"]] == ["suspended"]
 
 
-def test_what_is_doubtful_is_a_warning(staff, tmp_path):
+def test_flow_without_matching_table_is_a_warning(staff, tmp_path):
     add(tmp_path, FEED)
     staff.create_auto_cdc_flow(**FLOW)
     staff.create_auto_cdc_flow("lake.others", "staff.others", ["id"])
@@ -113,7 +113,7 @@ def test_what_is_doubtful_is_a_warning(staff, tmp_path):
     assert caught[0].filename == __file__
 
 
-def test_stop_ends_it_and_another_run_waits_outside(tmp_path, monkeypatch):
+def test_stop_ends_the_run_and_a_second_run_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     add(tmp_path, FEED)
     staff = dp.Pipeline("staff", **PARTS, http={"address": "127.0.0.1:18097"})
@@ -134,7 +134,7 @@ def test_stop_ends_it_and_another_run_waits_outside(tmp_path, monkeypatch):
     staff.run(until_caught_up=True)
 
 
-def test_an_interrupt_ends_it_in_order_and_is_given_back(staff, tmp_path):
+def test_interrupt_stops_the_run_and_restores_the_handler(staff, tmp_path):
     add(tmp_path, FEED)
     staff.create_auto_cdc_flow(**FLOW, sequence_by="sequenceNum")
 
@@ -151,7 +151,7 @@ def test_an_interrupt_ends_it_in_order_and_is_given_back(staff, tmp_path):
     assert sum(report["lanes"][0]["counts"].values()) == len(FEED)
 
 
-def test_a_second_interrupt_is_pythons_own():
+def test_second_interrupt_raises_keyboard_interrupt():
     stop, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), _stop_on_interrupt(stop):
