@@ -1,5 +1,4 @@
-"""A target as it was, by a time at the source and by a place of its stream: its versions and the event log say the same, and
-what the model makes of the changes up to then."""
+"""`query --as-of` by source time and by position: the versions of the target, the event log and the model agree."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def query_as_of(shop: Snapshotted, as_of: datetime | Position, **how: Any) -> tu
 
 @pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
 def test_versions_log_and_model_agree(tmp_path: Path, entry: str, seed: int) -> None:
-    """Random histories, committed in random pieces; at the place of every commit, and at random times."""
+    """Random histories, committed in random pieces; at the position of every commit, and at random times."""
     chance = random.Random(seed)
     disorder = 0 if seed == 1 else chance.choice((0, 0, 6))
     history = make_random_history(seed, 40, toast=True, keys=("int",), disorder=disorder)
@@ -88,7 +87,7 @@ def simple(folder: Path) -> Snapshotted:
     return shop
 
 
-def test_a_version_with_missing_files_is_rebuilt_from_the_log(tmp_path: Path) -> None:
+def test_version_with_missing_files_is_rebuilt_from_the_log(tmp_path: Path) -> None:
     shop = simple(tmp_path)
     place, wanted = shop.history.position(20), {"where": "k1 IS NOT NULL"}
     before, by = query_as_of(shop, place)
@@ -100,8 +99,8 @@ def test_a_version_with_missing_files_is_rebuilt_from_the_log(tmp_path: Path) ->
         assert by == "from" and rows(after) == rows(before) != rows(query_as_of(shop, shop.history.position(40))[0])
 
 
-def test_rows_that_somebody_else_wrote_are_of_no_place(tmp_path: Path) -> None:
-    """The version before it holds what the records have made."""
+def test_version_of_another_writer_has_no_position(tmp_path: Path) -> None:
+    """The version before it holds only rows of records."""
     shop = simple(tmp_path)
     before, _ = query_as_of(shop, shop.history.position(40))
     table = DeltaTable(str(shop.folder / "lake" / "plain"))
@@ -126,7 +125,7 @@ def one_batch(folder: Path, entry: str = "plain", begun: int = 0) -> Snapshotted
     return shop
 
 
-def test_a_version_with_a_column_of_later_records_is_not_of_then(tmp_path: Path) -> None:
+def test_version_with_a_column_of_later_records_is_not_used(tmp_path: Path) -> None:
     shop = one_batch(tmp_path)
     place, end = shop.history.position(6), shop.history.position(len(shop.history.events))
     (found, by), (other, _) = query_as_of(shop, place), query_as_of(shop, place, from_log=True)
@@ -136,8 +135,8 @@ def test_a_version_with_a_column_of_later_records_is_not_of_then(tmp_path: Path)
     assert set(now.column_names) - set(found.column_names) == {"v3"}
 
 
-def test_where_the_log_cannot_tell_such_a_version_does(tmp_path: Path) -> None:
-    """A rule of today names the column, which no record of then has."""
+def test_version_is_used_if_the_log_cannot_be_replayed(tmp_path: Path) -> None:
+    """A rule of today's config names a column that no record of that time has."""
     shop = one_batch(tmp_path, "{sink: lake, into: plain, columns: {v3: {rename: w3}}}")
     said: list[str] = []
     with pytest.raises(Fatal, match="'columns' names column 'v3'"):
@@ -148,7 +147,7 @@ def test_where_the_log_cannot_tell_such_a_version_does(tmp_path: Path) -> None:
 
 
 def test_versions_before_a_reload_are_not_used(tmp_path: Path) -> None:
-    """They are of other rules: here the values that are masked today are in them."""
+    """They were written under other rules: here they hold values that are masked today."""
     shop = one_batch(tmp_path, begun=6)
     assert query_as_of(shop, shop.history.position(6))[1] == "version"
     shop.config("{sink: lake, into: plain, columns: {v1: {mask: nothing}}}")
@@ -165,7 +164,7 @@ REFUSED = {
 }
 
 
-def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_positions_are_refused(tmp_path: Path) -> None:
     shop = simple(tmp_path)
     for places, sentence in REFUSED.values():
         with pytest.raises(InvalidReadQuery, match=sentence):

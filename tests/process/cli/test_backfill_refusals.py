@@ -1,4 +1,4 @@
-"""`replicator backfill`: what cannot be read whole is refused before anything is connected, with what to do instead."""
+"""`replicator backfill`: impossible backfills are refused before any connection."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read(folder: Path, text: str):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_cannot_be_read_is_refused(tmp_path, case):
+def test_impossible_backfill_is_refused(tmp_path, case):
     old, new, sentence, step = CASES[case]
     assert old in CONFIG
     with pytest.raises(ConfigProblem) as refused:
@@ -78,8 +78,8 @@ READ = {
 
 
 @pytest.mark.parametrize("case", READ)
-def test_what_is_no_reason(tmp_path, case):
-    """Such a table is read: it is only that its database is away."""
+def test_possible_backfill_fails_only_at_the_connection(tmp_path, case):
+    """The config is accepted; only the database is unreachable."""
     text = CONFIG
     for old, new in READ[case].items():
         text = text.replace(old, new, 1)
@@ -87,8 +87,8 @@ def test_what_is_no_reason(tmp_path, case):
         backfill_table(read(tmp_path, text), "public.orders", lambda _: None)
 
 
-def test_a_name_that_avro_does_not_have_is_refused():
-    """The connector made another of it, which nobody but its settings knows."""
+def test_name_that_avro_does_not_allow_is_refused():
+    """The connector writes another name instead, which only its settings define."""
     columns = tuple(SimpleNamespace(name=name) for name in ("id", "a_1", "größe"))
     with pytest.raises(ConfigProblem, match=r"'größe' of public\.orders") as refused:
         refuse_names(BackfillTable("d", "public", "orders", columns, ("id",)))
@@ -96,8 +96,8 @@ def test_a_name_that_avro_does_not_have_is_refused():
     refuse_names(BackfillTable("d", "public", "orders", columns[:2], ("id",)))
 
 
-def test_rows_of_private_tables_are_masked_before_they_are_written_down(tmp_path):
-    """By the decoder of the stream; other masks begin anew, and their keys are shown nowhere."""
+def test_rows_of_private_tables_are_stored_masked(tmp_path):
+    """The decoder of the stream masks them. Other masks start a new backfill, and no output shows their keys."""
     text = CONFIG.replace("    to:", "    columns: {email: {mask: hmac, key: KEY}}\n    to:", 1)
     texts = [text.replace("KEY", word * 16) for word in ("a", "b")]
     readers = [
@@ -115,15 +115,15 @@ def test_rows_of_private_tables_are_masked_before_they_are_written_down(tmp_path
     assert "ann@example.com" in plain and all("ann@" not in one for one in masked) and masked[0] != masked[1]
 
 
-def test_an_engine_that_applies_no_backfills_is_refused(tmp_path, monkeypatch):
+def test_engine_without_backfills_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(adapters, "list_names", lambda _: ["kafka", "kafka_spark", "backfills"])
     with pytest.raises(ConfigProblem, match="do not run on the engine 'spark'") as refused:
         backfill_table(read(tmp_path, CONFIG.replace("engine: local", "engine: spark")), "public.orders", lambda _: None)
     assert "--set engine=local" in refused.value.next_step
 
 
-def test_a_table_of_two_sources_needs_the_name_of_one(tmp_path):
-    """And a source that is named, and is none of the table's, is said to be."""
+def test_table_of_two_sources_needs_a_source_name(tmp_path):
+    """The name of another source is refused."""
     second = CONFIG[CONFIG.index("  shop:") : CONFIG.index("sinks:")].replace("shop:", "other:").replace("[shop]", "[other]")
     entry = "  - match: public.orders\n    source: other\n    to: [{sink: lake, into: others}]\n"
     loaded = read(tmp_path, CONFIG.replace("sinks:", f"{second}sinks:") + entry)
@@ -165,7 +165,7 @@ class ReadRows:
     ids=["refused", "not_read_yet", "refused_by_the_backfill"],
 )
 def test_rows_of_another_table_are_not_deleted(tmp_path, monkeypatch, before, after):
-    """Two tables go to one target: its rows are not those that a backfill of the second table looks for."""
+    """Two tables have the same target, so a backfill of the second one deletes no rows there."""
     loaded = read(tmp_path, CONFIG.replace("public.*", "'*.orders'"))
     write_deltalake(str(tmp_path / "lake" / "orders"), pa.table({"id": [7], "_cdc_seq_1": [5]}))
     register, reader = FileRegister(build.get_register_folder(loaded)), ReadRows()

@@ -1,4 +1,4 @@
-"""The bar of a replay: what it shows, and on a terminal alone."""
+"""The progress bar of a replay: its text, and that only a terminal gets it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from replicator.domain.position import Position, TopicPartition
 FIRST, END = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def test_what_it_shows() -> None:
-    """Of two partitions, one of which begins later: what the slower lane has, and never more than there was."""
+def test_bar_shows_the_records_of_the_slower_lane() -> None:
+    """Of two partitions, one of which starts later; never more than the total."""
     at = {"orders": {"0": 60, "1": 210}}
     behind = SimpleNamespace(position={"orders": {"0": 35, "1": 999}})
     report = SimpleNamespace(sources=[SimpleNamespace(position=at)], lanes=[SimpleNamespace(position=at), behind])
@@ -56,7 +56,7 @@ def on_a_terminal(project: Path, *words: str) -> tuple[str, str]:
 
 
 @pytest.mark.slow
-def test_on_a_terminal_alone(project: Path) -> None:
+def test_bar_is_shown_on_a_terminal_only(project: Path) -> None:
     seen, said = on_a_terminal(project, "replay", "public.orders", "--into", "anew")
     assert "19 of 19 records" in seen and "anew" in seen and "records" in said
     seen, _ = on_a_terminal(project, "replay", "public.orders", "--into", "other", "--json")

@@ -1,4 +1,4 @@
-"""A lane whose target was written under another rule: every command finds it before a record comes."""
+"""A lane whose target was written under another rule: every command reports it before a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ENTRY = "{sink: lake}"
 
 
 @pytest.mark.parametrize("said", ["policy: scd2", "deletes: soft", "where: id > 0", "keys: [id, customer_id]"])
-def test_a_lane_written_under_another_rule_is_suspended_at_the_start(project, answer, said):
+def test_lane_written_under_another_rule_is_suspended_at_the_start(project, answer, said):
     config = project / "config" / "replicator.yaml"
     text = config.read_text().replace("match: public.*", "match: public.orders")
     config.write_text(text.replace(ENTRY, f"{{sink: lake, {said}}}"))

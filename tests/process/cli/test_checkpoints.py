@@ -1,4 +1,4 @@
-"""Snapshots of lanes' states: what goes on from one is what comes of the whole log."""
+"""Checkpoints of lanes: a replay from a checkpoint equals a replay of the whole log."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ MORE = [pytest.param(entry, seed, marks=pytest.mark.long) for entry in ENTRIES f
 
 
 @pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
-def test_a_replay_from_a_snapshot_equals_one_of_the_whole_log(tmp_path: Path, entry: str, seed: int) -> None:
-    """Random histories, a snapshot at random places of them, a second one that goes on from the first; now, and at a random
+def test_replay_from_a_checkpoint_equals_a_replay_of_the_whole_log(tmp_path: Path, entry: str, seed: int) -> None:
+    """Random histories, a checkpoint at a random position, a second one based on the first; now, and as of a random
     time."""
     chance = random.Random(seed)
     history = make_random_history(
@@ -83,7 +83,7 @@ def simple(folder: Path, more: str = "") -> Snapshotted:
     return Snapshotted(folder / "shop", history, "plain", more)
 
 
-def test_under_other_rules_a_snapshot_is_of_no_use(tmp_path: Path) -> None:
+def test_checkpoint_of_other_rules_is_not_used(tmp_path: Path) -> None:
     shop = simple(tmp_path)
     shop.reach(30)
     taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -96,8 +96,8 @@ def test_under_other_rules_a_snapshot_is_of_no_use(tmp_path: Path) -> None:
     assert shop.replay_lane(tmp_path / "again", from_snapshot=True)[-1] == 1
 
 
-def test_a_checkpoint_of_recreated_topics_is_unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And that is told."""
+def test_checkpoint_of_recreated_topics_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is reported."""
     shop, topic = simple(tmp_path), "cdc.public.items"
     shop.reach(20)
     ids = [((topic, "first"),)]
@@ -111,7 +111,7 @@ def test_a_checkpoint_of_recreated_topics_is_unusable(tmp_path: Path, monkeypatc
     assert told == [(True, 1), (False, 0)]
 
 
-def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_during_a_checkpoint_keeps_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = simple(tmp_path)
     shop.reach(20)
     taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -129,8 +129,8 @@ def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypa
     assert checkpoint.take_checkpoint(shop.parts, shop.lane).number == 2 and not list(store.folder.glob("draft*"))
 
 
-def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -> None:
-    """The one before serves; the next one begins with that; and the damaged one is told by name."""
+def test_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
+    """The checkpoint before it is used, also as the base of the next one."""
     shop = simple(tmp_path)
     for end in (10, 20):
         shop.reach(end)
@@ -149,8 +149,8 @@ def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -
     assert (one["number"], one["usable"]) == (3, True) and "damaged" in one["error"]
 
 
-def test_one_behind_which_records_are_gone_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless no later record is asked for. What is said is what helps: to load the lane anew."""
+def test_checkpoint_with_a_gap_behind_it_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless no later record is needed. The remedy is to reload the lane."""
     shop = simple(tmp_path)
     shop.reach(20)
     taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -175,8 +175,8 @@ def kill(*_: object) -> None:
     raise Killed
 
 
-def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> None:
-    """Never beyond what is kept; and what is asked of the part that is gone is refused by name."""
+def test_log_is_truncated_up_to_its_checkpoints(tmp_path: Path) -> None:
+    """Never beyond the retention. Queries of the deleted part are refused."""
     shop = simple(tmp_path, ", retention: 1 milliseconds")
     place = TopicPartition("cdc.public.items", 0)
     said: list[str] = []
@@ -221,8 +221,8 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("entry", ["by_column", "partitioned", pytest.param("versions", marks=pytest.mark.long)])
-def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
-    """In another name, and in the place of the lane's own, which goes on; killed half way it is repeated."""
+def test_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
+    """Under another name, and in place of the lane's own target, whose lane continues. A killed rebuild is repeated."""
     shop = Snapshotted(tmp_path / "shop", make_random_history(7, 40, toast=True, keys=("int",)), entry)
     count = len(shop.history.events)
     shop.reach(count // 2)
@@ -249,7 +249,7 @@ def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     assert {run.counts["applied"] for run in ran(shop)} == {0}
 
 
-def test_a_lane_whose_target_is_another_tables_is_not_swapped(tmp_path: Path) -> None:
+def test_lane_whose_target_belongs_to_another_table_is_not_swapped(tmp_path: Path) -> None:
     shop = simple(tmp_path)
     shop.reach(5)
     register, before = shop.parts.register, rows(tmp_path / "shop" / "lake" / "plain")
@@ -260,8 +260,8 @@ def test_a_lane_whose_target_is_another_tables_is_not_swapped(tmp_path: Path) ->
     assert rows(tmp_path / "shop" / "lake" / "plain") == before
 
 
-def test_no_checkpoint_is_taken_of_a_lane_whose_target_is_another_tables(tmp_path: Path) -> None:
-    """It would be among those of the other table's lane, which has the same name, and push older ones out."""
+def test_lane_whose_target_belongs_to_another_table_gets_no_checkpoint(tmp_path: Path) -> None:
+    """Both lanes have the same name, so the checkpoint would replace those of the other table."""
     shop = simple(tmp_path)
     shop.config("{sink: lake}")
     shop.reach(5)
@@ -275,10 +275,8 @@ def test_no_checkpoint_is_taken_of_a_lane_whose_target_is_another_tables(tmp_pat
     assert len(checkpoint.list_checkpoints(shop.parts, shop.lane)) == 1
 
 
-def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever copies it begins again with another."""
+def test_checkpoint_removed_during_the_copy_is_replaced_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy starts again with another checkpoint."""
     shop = simple(tmp_path)
     for end in (20, 30):
         shop.reach(end)
@@ -317,7 +315,7 @@ def ran(shop: Snapshotted) -> tuple[Any, ...]:
     return tuple(run for run in made.status().report().lanes if run.table)
 
 
-def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_without_a_checkpoint_reports_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, said = simple(tmp_path), list[str]()
     shop.reach(20)
     assert checkpoint.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None and said == []
@@ -339,8 +337,8 @@ LAYOUTS = {
 }
 
 
-def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
-    """One that was taken for another layout, or another engine, serves; and each can be taken, of the same files."""
+def test_checkpoint_does_not_depend_on_the_file_layout(tmp_path: Path) -> None:
+    """A checkpoint of another layout or engine is used, and each engine can store one from the same files."""
     shop = simple(tmp_path)
     shop.reach(20)
     first = checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -361,8 +359,8 @@ def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
             assert not made.partition_columns and not {*made.configuration} & {CHANGE_DATA_FEED, DELETION_VECTORS}
 
 
-def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says so; and where the log has no beginning any more, nothing is made."""
+def test_target_that_cannot_restore_a_checkpoint_reads_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command reports it. If the start of the log is deleted, nothing is written."""
     shop = simple(tmp_path, ", retention: 1 milliseconds")
     shop.reach(20)
     checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -387,7 +385,7 @@ def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkey
 
 
 def test_checkpoints_are_stored_when_due_and_reported(tmp_path: Path) -> None:
-    """By a run that ends, by a daemon, and by the command; a forgotten row is taken out of them."""
+    """By a run that ends, by a daemon, and by the command. Erasures apply to them too."""
     shop = simple(tmp_path)
     shop.reach(20)
     folder = tmp_path / "shop"
@@ -428,8 +426,8 @@ def left_by_kills(folder: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_the_daemon_stores_checkpoints_and_truncates_its_log(tmp_path: Path) -> None:
-    """Its lanes go on meanwhile and afterwards, and so does the log's."""
+def test_daemon_stores_checkpoints_and_truncates_its_log(tmp_path: Path) -> None:
+    """Its lanes and the log continue during and after it."""
     shop, folder = simple(tmp_path), tmp_path / "shop"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""What each command prints: for people, and as JSON."""
+"""The output of each command, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_run(caught_up):
     assert set(said["result"]["sources"][0]) == {*names.split(), "call"}
 
 
-def test_a_match_without_tables_is_reported(project):
+def test_match_without_tables_is_reported(project):
     config = project / "config" / "replicator.yaml"
     config.write_text(
         config.read_text().replace("http:", "  - {match: public.invoicez, source: recorded, to: [{sink: lake}]}\nhttp:")
@@ -51,8 +51,8 @@ def test_check(answer, ask):
     assert ask("check").stdout == "config/replicator.yaml: ok, 1 source, 2 sinks, 1 table entry\n"
 
 
-def test_check_names_every_option_of_spark_that_is_not_the_users(answer, project):
-    """With its line, and whichever engine is in use: beside every other finding."""
+def test_check_reports_every_reserved_spark_option(answer, project):
+    """With its line, for either engine, beside every other finding."""
     config = project / "config" / "replicator.yaml"
     lines = len(config.read_text().splitlines())
     options = "spark:\n  spark.sql.caseSensitive: 'no'\n  spark.executor.memory: 4g\n  memory: 4g\nengin: spark\n"
@@ -75,14 +75,14 @@ def test_status(answer, ask):
     assert {line.split()[0] for line in ask("status").stdout.splitlines()[4 : 4 + len(LANES)]} == LANES
 
 
-def test_status_with_v_tells_positions_as_skip_takes_them(ask, answer):
+def test_verbose_status_prints_positions_in_the_syntax_of_skip(ask, answer):
     assert "cdc.public.orders:0:" not in ask("status").stdout
     lanes = {lane["id"]: lane["position"] for lane in answer("status")["result"]["lanes"]}
     end = lanes["lake.orders"]["cdc.public.orders"]["0"]
     assert f"lake.orders  cdc.public.orders:0:{end}" in ask("status", "-v").stdout
 
 
-def test_each_lane_of_a_sink_that_is_away_names_itself(answer):
+def test_each_lane_of_an_unreachable_sink_has_its_own_error(answer):
     server = "sinks.lake={kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d'}"
     for lane in answer("status", "--set", server)["result"]["lanes"]:
         others = LANES - {lane["id"]}
@@ -90,7 +90,7 @@ def test_each_lane_of_a_sink_that_is_away_names_itself(answer):
         assert not any(other in (lane["error"] or "") for other in others)
 
 
-def test_top_without_a_terminal_is_status_once(ask, answer):
+def test_top_without_a_terminal_equals_status(ask, answer):
     assert ask("top").stdout == ask("status").stdout
     assert answer("top")["result"] == answer("status")["result"]
 
@@ -105,7 +105,7 @@ def test_lanes_list(answer, ask):
     assert listed == dict.fromkeys(LANES, "stopped")
 
 
-def test_lanes_list_tells_what_the_daemon_says(answer, ask, monkeypatch):
+def test_lanes_list_shows_the_status_of_the_daemon(answer, ask, monkeypatch):
     report = {"lanes": [{"id": "lake.orders", "status": "suspended", "dead_letters": 1200}]}
     monkeypatch.setattr("replicator.wiring.daemon_client.ask_status", lambda _: report)
     listed = {lane["id"]: (lane["status"], lane["dead_letters"]) for lane in answer("lanes", "list")["result"]}
@@ -126,7 +126,7 @@ def test_plan(answer, ask):
     assert answer("plan")["summary"] == "3 lanes, with 1 event log" and "event log" not in ask("plan", "products").stdout
 
 
-def test_plan_without_a_table_says_why(ask, project):
+def test_plan_without_tables_reports_the_reason(ask, project):
     for file in (project / "archive").iterdir():
         file.unlink()
     shown = ask("plan")
@@ -142,7 +142,7 @@ def test_plan_without_a_table_says_why(ask, project):
         (["snapshot", "nowhere"], 2, "'nowhere'"),
     ],
 )
-def test_a_table_may_be_called_without_its_schema(ask, command, code, told):
+def test_table_name_without_schema(ask, command, code, told):
     shown = ask(*command)
     assert (shown.exit_code, told in shown.output) == (code, True), shown.output
 
@@ -150,7 +150,7 @@ def test_a_table_may_be_called_without_its_schema(ask, command, code, told):
 @pytest.mark.parametrize(
     ("match", "told"), [("sales.orders", "there are several tables 'orders'"), ("sales.new", "source recorded")]
 )
-def test_a_table_that_was_not_seen_is_known_by_its_entry(ask, project, match, told):
+def test_table_without_records_is_found_by_its_entry(ask, project, match, told):
     config = project / "config" / "replicator.yaml"
     config.write_text(
         config.read_text().replace(
@@ -161,7 +161,7 @@ def test_a_table_that_was_not_seen_is_known_by_its_entry(ask, project, match, to
 
 
 @pytest.mark.parametrize(("said", "told"), [("3 days", "3 days, 0:00:00"), ("off", "ever")])
-def test_plan_says_how_long_deleted_rows_stay(ask, said, told):
+def test_plan_shows_the_retention_of_deleted_rows(ask, said, told):
     more = ("--set", "defaults.deletes=soft", "--set", f"defaults.tombstone_retention={said}")
     assert f"policy scd1, deleted rows stay, marked, for {told}  key" in ask("plan", *more).stdout
 
@@ -188,7 +188,7 @@ def test_query(answer, ask):
 
 
 @pytest.mark.parametrize("name", ["public.products", "lake.public.products", "lake.products"])
-def test_a_target_by_its_name_in_the_source(answer, name):
+def test_target_is_found_by_its_source_name(answer, name):
     assert answer("query", name)["result"] == answer("query", "products")["result"]
 
 
@@ -212,7 +212,7 @@ def test_hidden_rows_are_counted(ask, answer, monkeypatch):
     assert len(ask("query", "products", "--csv").stdout.splitlines()) == rows + 1
 
 
-def test_a_table_in_a_pipe_is_as_wide_as_columns_says(ask, monkeypatch):
+def test_table_in_a_pipe_is_as_wide_as_the_columns_variable(ask, monkeypatch):
     whole = ask("query", "products", "--all-columns").stdout
     assert max(map(len, whole.splitlines())) > 100 and "row 1" not in whole
     monkeypatch.setenv("COLUMNS", "60")
@@ -221,7 +221,7 @@ def test_a_table_in_a_pipe_is_as_wide_as_columns_says(ask, monkeypatch):
     assert len(max(ask("query", "products", "--columns", "sku").stdout.splitlines(), key=len)) <= 60
 
 
-def test_csv_has_lists_and_structures_as_json(capfdbinary):
+def test_csv_has_lists_and_structs_as_json(capfdbinary):
     import csv
     import decimal
     import io
@@ -267,7 +267,7 @@ def test_dlq_list(answer, ask):
     assert "MALFORMED" in ask("dlq", "list").stdout
 
 
-def test_the_stack_is_the_one_of_the_config_project(project, ask, answer, monkeypatch, tmp_path):
+def test_stack_commands_use_the_folder_of_the_config(project, ask, answer, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     config = str(project / "config" / "replicator.yaml")
     logs = {row["name"]: row["log"] for row in answer("stack", "status", "-c", config)["result"]}
@@ -315,7 +315,7 @@ REPORT = {
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
-def test_status_never_breaks_a_name(width):
+def test_status_never_wraps_a_name(width):
     lines = status_command._make_view(REPORT, width).plain.splitlines()
     assert any(line.split()[:1] == ["target.a_table_with_quite_a_long_name"] for line in lines)
     text = "\n".join(lines)
@@ -332,7 +332,7 @@ def test_status_never_breaks_a_name(width):
 
 
 def test_top_ends_with_ctrl_c(project):
-    """In a terminal, where it goes on until it is interrupted."""
+    """On a terminal it runs until it is interrupted."""
     leader, follower = pty.openpty()
     program = [*WITH_SIGNALS, PROGRAM, "top"]
     top = subprocess.Popen(program, cwd=project, stdin=follower, stdout=follower, stderr=subprocess.PIPE)
@@ -393,7 +393,7 @@ def assert_quick(command):
     return done.stdout
 
 
-def test_only_conditions_load_what_reads_them(project):
+def test_sqlglot_is_imported_for_conditions_only(project):
     loads = "import sys, replicator.settings as s; from pathlib import Path\n"
     loads += "settings = s.load_settings(Path('config/replicator.yaml')).settings\n"
     loads += (
@@ -407,7 +407,7 @@ def test_only_conditions_load_what_reads_them(project):
 
 
 @pytest.mark.slow
-def test_the_log_is_quiet_about_lanes_and_tells_all_with_v(project):
+def test_log_has_lane_messages_with_verbose_only(project):
     def chatter(*options):
         log = run_program(project, "run", "--until-caught-up", *options).stderr
         return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
@@ -418,8 +418,8 @@ def test_the_log_is_quiet_about_lanes_and_tells_all_with_v(project):
 
 
 @pytest.mark.slow
-def test_two_tables_that_a_glob_sends_to_one_target(project, answer):
-    """The first keeps the target, the second is suspended with the line to change, and the others go on."""
+def test_second_table_with_the_same_target_is_suspended(project, answer):
+    """The first table keeps the target. The second one is suspended with the line to change, and the others continue."""
     orders = (project / "archive" / "cdc.public.orders.jsonl").read_text().splitlines()
     other = "\n".join(line for line in orders if line.startswith("{")).replace("public", "aside") + "\n"
     (project / "archive" / "cdc.aside.orders.jsonl").write_text(other)

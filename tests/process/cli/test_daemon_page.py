@@ -1,4 +1,4 @@
-"""How commands find the daemon, whoever has the port of its page."""
+"""How commands find the daemon, also if another program uses its port."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from replicator.wiring.daemon import DaemonContainer
 from replicator.wiring.daemon_client import FILE, PageAddress
 
 
-def test_commands_reach_a_daemon_whose_port_is_taken(
+def test_commands_find_a_daemon_whose_port_is_taken(
     project: Path, ask: Callable[..., Result], answer: Callable[..., dict[str, Any]]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
@@ -60,8 +60,8 @@ def test_commands_reach_a_daemon_whose_port_is_taken(
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
-def test_a_daemon_that_commands_cannot_find_says_so(project: Path, is_taken: bool) -> None:
-    """Its port is taken, or not said, and the file with its address cannot be written."""
+def test_daemon_that_commands_cannot_find_logs_a_warning(project: Path, is_taken: bool) -> None:
+    """Its port is taken or not set, and the file with its address cannot be written."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1] if is_taken else 0
         loaded = read_config(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
@@ -79,7 +79,7 @@ def test_a_daemon_that_commands_cannot_find_says_so(project: Path, is_taken: boo
     )
 
 
-def test_a_daemon_at_its_configured_address_needs_no_file(project: Path) -> None:
+def test_daemon_at_its_configured_address_needs_no_file(project: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     loaded = read_config(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))

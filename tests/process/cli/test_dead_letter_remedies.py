@@ -1,4 +1,4 @@
-"""Remedies that `dlq explain` names, and those of the program's own files: followed as written, the rows are there."""
+"""Remedies that `dlq explain` and errors of state files name: after each one, the record is applied."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def replay_dead_letters(project: Project) -> list[int]:
         ),
     ],
 )
-def test_a_dead_letter_is_applied_after_its_remedy(
+def test_dead_letter_is_applied_after_its_remedy(
     tmp_path: Path, records: Any, before: tuple[str, str], remedy: str, change: tuple[str, str]
 ) -> None:
     project = Project(tmp_path, {"t": ""})
@@ -89,7 +89,7 @@ def test_a_dead_letter_is_applied_after_its_remedy(
     assert replay_dead_letters(project) == list(range(len(records)))
 
 
-def test_a_text_that_is_no_number_is_let_in_once_its_column_is_text(tmp_path: Path) -> None:
+def test_text_in_a_number_column_is_applied_after_the_column_becomes_text(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
     project.configure((FORMAT, "format: canal_json"), (MATCH, f"{MATCH} schema: {{name: int32}},"))
     project.feed("a", [flat("t", 0, "INSERT", {"id": 0, "name": "12 kg"})])
@@ -105,8 +105,8 @@ def test_a_text_that_is_no_number_is_let_in_once_its_column_is_text(tmp_path: Pa
     ("option", "remedy"),
     [("keys", "Name the key columns with `keys`"), ("sequence_by", "Name other columns in `sequence_by`")],
 )
-def test_columns_that_rows_do_not_have(tmp_path: Path, option: str, remedy: str) -> None:
-    """Other columns are another rule; so the lane is loaded again, the rejected record with it."""
+def test_remedy_for_columns_that_rows_do_not_have(tmp_path: Path, option: str, remedy: str) -> None:
+    """Other columns are another rule, so the lane is reloaded, and with it the rejected record."""
     project = Project(tmp_path, {"t": ""})
     project.configure((MATCH, f"{MATCH} {option}: [name],"))
     project.feed("a", [item(0, None), item(1)])
@@ -140,8 +140,8 @@ def goes_on(project: Project, *ids: int) -> None:
 
 
 @pytest.mark.parametrize("on_reject", ["continue", "hold_key"])
-def test_a_stopped_lane_goes_on_without_the_record(tmp_path: Path, on_reject: str) -> None:
-    """Which its purge alone does not do, as long as the lane stops at it."""
+def test_stopped_lane_continues_without_the_record(tmp_path: Path, on_reject: str) -> None:
+    """A purge alone is not enough while `on_reject` stops the lane there."""
     project = Project(tmp_path, {"t": ""})
     step = explain_stop(project, item(0), wrong(1, 1), item(2))
     assert "To continue without it, set `on_reject` to continue or hold_key" in step
@@ -149,7 +149,7 @@ def test_a_stopped_lane_goes_on_without_the_record(tmp_path: Path, on_reject: st
     goes_on(project, 0, 2)
 
 
-def test_a_stopped_lane_skips_the_record(tmp_path: Path) -> None:
+def test_stopped_lane_skips_the_record(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
     project.feed("0", [item(0)])
     assert project.run()["lake.t"]["status"] == "running"
@@ -160,8 +160,8 @@ def test_a_stopped_lane_skips_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replays", [False, True])
-def test_a_stopped_lane_takes_the_record_that_the_config_lets_in(tmp_path: Path, replays: bool) -> None:
-    """Whether or not it is replayed before."""
+def test_stopped_lane_applies_the_record_after_a_config_change(tmp_path: Path, replays: bool) -> None:
+    """Whether or not it was retried before."""
     project = Project(tmp_path, {"t": ""})
     project.configure((MATCH, f"{MATCH} schema: {{id: int64, name: 'list<string>'}},"))
     step = explain_stop(
@@ -176,7 +176,7 @@ def test_a_stopped_lane_takes_the_record_that_the_config_lets_in(tmp_path: Path,
     goes_on(project, 0, 1, 2)
 
 
-def test_a_record_of_no_table_at_which_everything_stops(tmp_path: Path) -> None:
+def test_record_of_unknown_table_stops_all_lanes(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
     project.configure(STOPS, ("pipeline: changing\n", "pipeline: changing\nlimits: {message_bytes: 2KiB}\n"))
     project.feed("a", [item(0, "x" * 3000), item(1), item(2)])
@@ -204,7 +204,7 @@ def wrong(number: int, offset: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("make", "code"), [(make_change_without_position, "NO_SEQUENCE"), (wrong, "MALFORMED")])
-def test_the_next_change_of_the_row_brings_the_targets_up_to_date(tmp_path: Path, make: Any, code: str) -> None:
+def test_next_change_of_the_row_updates_the_targets(tmp_path: Path, make: Any, code: str) -> None:
     project = Project(tmp_path, {"t": ""})
     project.feed("a", [item(0), make(1, 1)])
     project.run()
@@ -218,7 +218,7 @@ def test_the_next_change_of_the_row_brings_the_targets_up_to_date(tmp_path: Path
 
 
 @pytest.mark.parametrize("said", ["sequence_by: [id]", "tombstones: delete"])
-def test_a_table_whose_records_do_not_say_where_they_are(tmp_path: Path, said: str) -> None:
+def test_remedy_for_records_without_log_positions(tmp_path: Path, said: str) -> None:
     project = Project(tmp_path, {"t": ""})
     project.feed(
         "a", [make_change_without_position(0, 0), make_change_without_position(1, 1), make_change_without_position(0, 2)]
@@ -231,7 +231,7 @@ def test_a_table_whose_records_do_not_say_where_they_are(tmp_path: Path, said: s
     assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
 
 
-def test_what_the_daemon_remembers_of_a_source_can_be_removed(tmp_path: Path) -> None:
+def test_register_of_a_source_can_be_removed(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
     project.feed("a", [item(0), item(1)])
     project.run()

@@ -1,4 +1,4 @@
-"""What people do with rejected records: list them, have them explained, export them as an archive, forget them."""
+"""Commands for rejected records: list, explain, export and purge."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @on_every_store
-def test_list_says_everything(shop: Path) -> None:
+def test_list_has_all_fields(shop: Path) -> None:
     found = {each["event_id"]: each for each in ask(shop, "dlq", "list")["result"]}
     assert set(found) == {"items-0-1", "items-0-2", "archive:items.jsonl-0-5"}
     poison = found["items-0-1"]
@@ -71,7 +71,7 @@ def test_list_says_everything(shop: Path) -> None:
     )
 
 
-def test_list_says_how_many_there_are_beyond_its_limit(shop: Path) -> None:
+def test_list_reports_the_total_beyond_its_limit(shop: Path) -> None:
     assert ask(shop, "dlq", "list", "--limit", "2")["summary"] == "2 of 3 rejected records (`--limit`)"
     assert ask(shop, "dlq", "list", "--limit", "3")["summary"] == "3 rejected records"
     unknown = run_program(shop, "dlq", "list", "--table", "public.nosuch")
@@ -107,7 +107,7 @@ def test_unknown_code_is_refused(shop: Path, monkeypatch: pytest.MonkeyPatch, co
     assert refused.exit_code == ExitCode.CONFIG and "MALFORMED, NO_EVENT" in refused.output
 
 
-def test_explain_says_why_and_what_to_do(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_prints_reason_and_remedy(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop)
     said = CliRunner().invoke(main, ["dlq", "explain", "items-0-2"]).stdout
     assert "reason:      MALFORMED: " in said and "what to do:  Compare the source's `format`" in said
@@ -122,8 +122,8 @@ def test_explain_says_why_and_what_to_do(shop: Path, monkeypatch: pytest.MonkeyP
     assert (unknown.exit_code, "there is no dead letter 'items-0-9'" in unknown.stderr) == (2, True)
 
 
-def test_an_export_is_an_archive(shop: Path, tmp_path: Path) -> None:
-    """Whole: under a config that takes them, the records arrive as the source sent them."""
+def test_export_is_an_archive(shop: Path, tmp_path: Path) -> None:
+    """It is complete: with a config that accepts the records, they arrive as the source sent them."""
     configure(tmp_path, price="string")
     path = tmp_path / "archive" / "rejected.jsonl"
     said = ask(shop, "dlq", "export", str(path), *BOTH)["result"]
@@ -137,7 +137,7 @@ def test_an_export_is_an_archive(shop: Path, tmp_path: Path) -> None:
     assert rows(tmp_path) == [(2, POISON, 1)]
 
 
-def test_the_ending_of_an_export_says_how_it_is_written(shop: Path, tmp_path: Path) -> None:
+def test_file_extension_decides_the_format_of_an_export(shop: Path, tmp_path: Path) -> None:
     packed = [tmp_path / f"x{ending}" for ending in (".jsonl", ".jsonl.gz", ".parquet")]
     for path in packed:
         ask(shop, "dlq", "export", str(path), *BOTH)

@@ -1,4 +1,4 @@
-"""One number has one text, whichever way it goes: all its digits, and no exponent."""
+"""A number has one text everywhere: all its digits, and no exponent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def digits(number: Decimal) -> str:
 
 
 @pytest.mark.parametrize("kind", [WIDE, SMALL])
-def test_every_cast_to_text_gives_the_digits(kind: pa.DataType) -> None:
+def test_every_cast_to_text_has_all_digits(kind: pa.DataType) -> None:
     numbers = pa.chunked_array([pa.array([*NUMBERS, None], kind)])
     wanted = [*map(digits, NUMBERS), None]
     lists = pa.chunked_array([pa.array([list(NUMBERS), None, []], pa.list_(kind)).slice(0, 2)])

@@ -1,4 +1,4 @@
-"""`replicator diff`: a target that someone changed by hand, against the event log of its table."""
+"""`replicator diff` of a target that was changed by hand, against the event log of its table."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_equal_targets(read_shop: Path) -> None:
     assert "lake.order_items: applying the event log" in done.stderr
 
 
-def test_rows_that_differ(edited_shop: Path) -> None:
-    """In all three forms: text, JSON, and a report."""
+def test_differing_rows_are_reported(edited_shop: Path) -> None:
+    """As text, as JSON, and as a report."""
     done = run_program(edited_shop, *DIFF, "--show", "1", "--report", "diff.html", "-q")
     assert done.returncode == 7, done.stdout + done.stderr
     assert (

@@ -1,4 +1,4 @@
-"""The daemon compares its targets by schedule, and ends at once while it does."""
+"""The daemon compares its targets by schedule, and stops at once during a comparison."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ http: {address: "127.0.0.1:0"}
 """
 
 
-def test_daemon_compares_again_and_again(tmp_path: Path) -> None:
+def test_daemon_compares_by_schedule(tmp_path: Path) -> None:
     for name in ("config", "archive"):
         (tmp_path / name).mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)

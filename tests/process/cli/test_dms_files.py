@@ -1,4 +1,4 @@
-"""The shipped example of DMS's folders, with files that arrive while it runs."""
+"""The shipped example of DMS files, with files that arrive during the run."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def rows(project: Path) -> dict[int, tuple[str, str, date]]:
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> None:
-    """The engines follow each other."""
+    """Local and Spark runs alternate."""
     run(tmp_path, engine)
     assert len(rows(tmp_path)) == 7
     put(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
@@ -106,8 +106,8 @@ def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> Non
     assert again["result"]["lanes"][0]["counts"]["applied"] == 0
 
 
-def test_files_that_arrive_while_the_example_runs(users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is noticed when it comes, long before the folder would be looked through."""
+def test_files_that_arrive_during_the_run_are_applied(users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is found on arrival, long before the next scan of the folder."""
     monkeypatch.chdir(tmp_path)
     loaded = read_config(Path("config/replicator.yaml"), None, ["sources.bucket.look_every=1 hours"])
     stop = threading.Event()
@@ -163,7 +163,7 @@ def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
     assert any("last_login" in sentence for sentence in sentences) and not any("yesterday" in s for s in sentences)
 
 
-def test_files_with_headers_and_tables_that_nobody_asks_for(users: Path, tmp_path: Path) -> None:
+def test_files_with_headers_beside_tables_that_are_not_configured(users: Path, tmp_path: Path) -> None:
     others = users.parent / "others"
     others.mkdir()
     put(others / "LOAD00000001.csv", "a,b\n1,2\n")
@@ -176,7 +176,7 @@ def test_files_with_headers_and_tables_that_nobody_asks_for(users: Path, tmp_pat
     assert lane["counts"]["rejected"] == 0
 
 
-def test_a_foreign_file_ends_the_run_by_name(users: Path, tmp_path: Path) -> None:
+def test_file_that_dms_did_not_write_ends_the_run(users: Path, tmp_path: Path) -> None:
     put(users / "export.csv", "1,a\n")
     said = json.dumps(run(tmp_path, "local", code=2))
     assert "export.csv is no file of AWS DMS" in said

@@ -1,4 +1,4 @@
-"""`replicator drop`: what a name means, what is asked, what is refused, and what is left."""
+"""`replicator drop`: names, confirmation, refusals, and what remains."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def without_products(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["products", "public.products", "lake.products", "lake.public.products"])
-def test_nothing_is_left_and_the_next_run_loads_it_again(answer, project, name):
+def test_drop_removes_everything_and_the_next_run_reloads_the_table(answer, project, name):
     before = answer("query", "products")["result"]
     said = answer("drop", name, "--yes")
     assert (said["command"], said["ok"], said["summary"], said["error"]) == ("drop", True, "lake.products: dropped", None)
@@ -63,7 +63,7 @@ def without_times(rows):
     return [{name: value for name, value in row.items() if name != "_cdc_applied_at"} for row in rows]
 
 
-def test_on_spark_it_starts_no_spark(answer, project, monkeypatch):
+def test_drop_with_engine_spark_starts_no_spark(answer, project, monkeypatch):
     def session(_options):
         raise AssertionError("drop asked for a Spark session")
 
@@ -72,8 +72,8 @@ def test_on_spark_it_starts_no_spark(answer, project, monkeypatch):
     assert not files_of(project, "products")
 
 
-def test_a_name_in_a_catalog_that_this_engine_does_not_reach(ask, project):
-    """Nothing is removed: the name would lead nowhere. Other sinks have no such names."""
+def test_table_in_a_catalog_that_the_engine_cannot_reach_is_not_dropped(ask, project):
+    """Otherwise its name in the catalog would point to nothing. Other sinks have no such names."""
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("path: ./lake}", "path: ./lake, schema: shop}", 1))
     result = ask("drop", "products", "--yes")
@@ -82,7 +82,7 @@ def test_a_name_in_a_catalog_that_this_engine_does_not_reach(ask, project):
     assert files_of(project, "lake/products")
 
 
-def test_a_table_that_the_config_names_no_more(answer, project):
+def test_table_that_the_config_no_longer_names_is_dropped(answer, project):
     without_products(project)
     said = answer("drop", "products", "--yes")["result"]
     assert (said["lane"], said["table"], said["config"]) == ("lake.products", None, None)
@@ -90,7 +90,7 @@ def test_a_table_that_the_config_names_no_more(answer, project):
     assert not files_of(project, "products")
 
 
-def test_what_people_see(ask, project, monkeypatch):
+def test_output_on_a_terminal(ask, project, monkeypatch):
     monkeypatch.setattr("replicator.cli.session.is_on_terminal", lambda: True)
     result = ask("drop", "products", input="n\n")
     assert result.exit_code == 1 and "Delete all of this of lake.products? [y/N]" in result.output
@@ -102,7 +102,7 @@ def test_what_people_see(ask, project, monkeypatch):
     assert not files_of(project, "products")
 
 
-def test_without_anybody_to_ask(ask, answer, project):
+def test_drop_without_a_terminal_needs_yes(ask, answer, project):
     result = ask("drop", "products", input="y\n")
     assert result.exit_code == 2 and result.stdout == ""
     assert "lake.products was not dropped: a confirmation needs a terminal" in result.stderr and "--yes" in result.stderr
@@ -112,7 +112,7 @@ def test_without_anybody_to_ask(ask, answer, project):
     assert files_of(project, "lake/products")
 
 
-def test_on_a_real_terminal(project):
+def test_drop_on_a_real_terminal(project):
     master, slave = pty.openpty()
     child = subprocess.Popen([PROGRAM, "drop", "orders"], cwd=project, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
@@ -138,14 +138,14 @@ def test_on_a_real_terminal(project):
         ("lake.", "no sink has a target", ""),
     ],
 )
-def test_names_that_mean_nothing_to_drop(answer, project, name, words, step):
+def test_names_without_a_target_are_refused(answer, project, name, words, step):
     before = files_of(project, "")
     said = answer("drop", name, "--yes", code=2)["error"]
     assert words in said["sentence"] and step in said["next_step"]
     assert files_of(project, "") == before
 
 
-def test_a_table_of_that_name_that_is_another_lanes(answer, project):
+def test_table_of_another_lane_with_the_same_name_is_refused(answer, project):
     shutil.copytree(project / "lake", project / "copy")
     sinks = "sinks.copy={kind: delta, path: ./copy}"
     assert answer("drop", "products", "--yes", "--set", sinks)["result"]["lane"] == "lake.products"
@@ -153,7 +153,7 @@ def test_a_table_of_that_name_that_is_another_lanes(answer, project):
     assert (project / "copy" / "products").is_dir()
 
 
-def test_two_sinks_hold_it(answer, project):
+def test_table_in_two_sinks_needs_the_name_of_the_sink(answer, project):
     config = project / "config" / "replicator.yaml"
     text = config.read_text().replace("  raw:", "  second: {kind: delta, path: ./second}\n  raw:")
     config.write_text(text.replace("{sink: lake}]", "{sink: lake}, {sink: second}]"))
@@ -166,8 +166,8 @@ def test_two_sinks_hold_it(answer, project):
     assert answer("drop", "products", "--yes")["result"]["lane"] == "lake.products"
 
 
-def test_the_target_of_another_table_of_the_same_name(answer, project):
-    """Two tables `orders`: the one that came first has the target, and only by its name it is dropped."""
+def test_target_of_another_table_with_the_same_name_stays(answer, project):
+    """Of two tables `orders`, the first has the target. Only its full name drops it."""
     archive = project / "archive"
     text = (archive / "cdc.public.orders.jsonl").read_text().replace("cdc.public.orders", "cdc.sales.orders")
     (archive / "cdc.sales.orders.jsonl").write_text(text.replace('\\"schema\\":\\"public\\"', '\\"schema\\":\\"sales\\"'))
@@ -181,7 +181,7 @@ def test_the_target_of_another_table_of_the_same_name(answer, project):
     assert answer("drop", "public.orders", "--yes")["result"]["lane"] == "lake.orders"
 
 
-def test_a_table_that_no_lane_wrote_is_left_alone(answer, project):
+def test_table_that_no_lane_wrote_is_refused(answer, project):
     write_deltalake(str(project / "lake" / "mine"), pa.table({"a": [1]}))
     (project / "lake" / "notes").mkdir()
     for name in ("mine", "lake.mine", "notes"):
@@ -189,7 +189,7 @@ def test_a_table_that_no_lane_wrote_is_left_alone(answer, project):
     assert (project / "lake" / "mine").is_dir() and (project / "lake" / "notes").is_dir()
 
 
-def test_a_killed_drop_is_reported_and_repeated(ask, answer, project, monkeypatch):
+def test_killed_drop_is_reported_and_repeated(ask, answer, project, monkeypatch):
     def kill(_):
         raise KeyboardInterrupt
 
@@ -208,8 +208,8 @@ def test_a_killed_drop_is_reported_and_repeated(ask, answer, project, monkeypatc
     assert files_of(project, "products"), "loaded again"
 
 
-def test_while_another_instance_writes_it(answer, project):
-    """A daemon of this pipeline that does not answer; one with another state folder, which has the lane."""
+def test_drop_is_refused_while_another_instance_writes_the_target(answer, project):
+    """A daemon of this pipeline that does not answer, and one with another state folder that holds the lane."""
     lock = InstanceLock(project / "state" / "shop", "shop")
     lock.acquire()
     assert "Another instance of pipeline shop runs" in answer("drop", "products", "--yes", code=5)["error"]["sentence"]
@@ -225,8 +225,8 @@ def test_while_another_instance_writes_it(answer, project):
 
 
 @pytest.mark.slow
-def test_while_the_daemon_runs(answer, project):
-    """It is refused what the daemon writes; a target that is no longer in the config goes while the daemon runs."""
+def test_drop_while_the_daemon_runs(answer, project):
+    """Targets of the daemon are refused. A target that is no longer in the config is dropped."""
     config = project / "config" / "replicator.yaml"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""What a power cut may not take: dead letters, positions, known schemas, events and the pipeline's own files."""
+"""What a power failure must not lose: dead letters, positions, known schemas, events and journals."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Disk:
         return sorted(str(way.relative_to(folder)) for way in ways - {folder} if not self.is_on(way))
 
 
-def test_a_power_cut_takes_neither_rejects_nor_positions(
+def test_power_failure_loses_no_rejects_and_no_positions(
     project: Path, ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)
@@ -101,7 +101,7 @@ def test_a_power_cut_takes_neither_rejects_nor_positions(
         assert done.exit_code == 0 and disk.lose_unsynced(project, name) == [], done.output
 
 
-def test_a_power_cut_takes_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_failure_loses_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(monkeypatch)
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG + "event_store: {path: ./lake/events}\n")
@@ -111,8 +111,8 @@ def test_a_power_cut_takes_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert disk.lose_unsynced(tmp_path, "lake/events/_delta_log/*.json", "lake/events/**/*.parquet") == []
 
 
-def test_a_power_cut_takes_no_journal_and_no_table_of_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor events that a topic brought. A source that is asked says each thing once."""
+def test_power_failure_loses_no_journal_and_no_table_of_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor events from a topic. A queried source returns each change only once."""
     disk = Disk(monkeypatch)
     for name in ("config", "people", "archive"):
         (tmp_path / name).mkdir()
@@ -132,7 +132,7 @@ def test_a_power_cut_takes_no_journal_and_no_table_of_a_query(tmp_path: Path, mo
     assert disk.lose_unsynced(tmp_path, *kept, "state/shop/kept/empty/**/*.json") == []
 
 
-def test_a_power_cut_takes_no_row_that_was_read_for_a_backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_failure_loses_no_row_read_for_a_backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, kept = Disk(monkeypatch), BackfillFolder(tmp_path / "state" / "kept", "public.items")
     kept.lock()
     kept.begin_run((1,), "2024-01-01", "1", "")
@@ -141,7 +141,7 @@ def test_a_power_cut_takes_no_row_that_was_read_for_a_backfill(tmp_path: Path, m
     assert disk.lose_unsynced(tmp_path, "state/**/*.json", "state/**/*.parquet") == []
 
 
-def test_a_power_cut_takes_no_spill_files_that_were_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_failure_loses_no_recorded_spill_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, spilled = Disk(monkeypatch), SpillFiles(tmp_path / "state" / "lane", "tests")
     rows = pa.table({"id": [1, 2]})
     for number in range(2):

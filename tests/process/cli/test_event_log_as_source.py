@@ -1,4 +1,4 @@
-"""A pipeline whose source is the event log of another."""
+"""A pipeline whose source is the event log of another pipeline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assert_equal_lakes(project: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_the_next_lake_equals_the_first(project: Path, engine: str) -> None:
+def test_second_lake_equals_the_first(project: Path, engine: str) -> None:
     said = run(project, engine, *pipeline(project, NEXT))
     assert {lane["status"] for lane in said["result"]["lanes"]} == {"running"}
     assert_equal_lakes(project)
@@ -54,8 +54,8 @@ def test_the_next_lake_equals_the_first(project: Path, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_a_lane_goes_on_from_the_log_and_back(project: Path, engine: str) -> None:
-    """Positions are those of the recorded topics, whoever gave the records; `engine` reads the log."""
+def test_lane_resumes_from_the_log_and_from_the_topics(project: Path, engine: str) -> None:
+    """Positions are those of the recorded topics, whichever source delivers the records. `engine` reads the log."""
     shutil.rmtree(project / "lake")
     archive = project / "archive"
     whole = {file.name: file.read_text().splitlines(keepends=True) for file in archive.iterdir()}
@@ -73,7 +73,7 @@ def test_a_lane_goes_on_from_the_log_and_back(project: Path, engine: str) -> Non
     assert_equal_lakes(project)
 
 
-def test_a_log_that_lost_records_stops_with_code_4(project: Path) -> None:
+def test_log_that_lost_records_stops_with_code_4(project: Path) -> None:
     config = pipeline(project, NEXT)
     run(project, "local", *config)
     log = DeltaTable(str(project / "lake" / "cdc_events"))
@@ -85,13 +85,13 @@ def test_a_log_that_lost_records_stops_with_code_4(project: Path) -> None:
     assert "replicator lanes resync" in json.dumps(said)
 
 
-def test_doctor_looks_at_the_log(project: Path) -> None:
+def test_doctor_checks_the_log(project: Path) -> None:
     done = run_program(project, "doctor", "--json", *pipeline(project, NEXT))
     found = {d["subject"]: d for d in answer_of(done)["result"]}
     assert "The event log" in found["source recorded"]["sentence"] and found["source recorded"]["severity"] == "ok"
 
 
-def test_a_plain_table_is_refused_with_the_reason(project: Path) -> None:
+def test_plain_table_is_refused_with_the_reason(project: Path) -> None:
     config = pipeline(project, NEXT.replace("./lake/cdc_events", "./lake/products"))
     done = run_program(project, "run", "--until-caught-up", "-q", *config)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Events from the command line, from programs, and over HTTP, all into one store."""
+"""Events from the command line, from programs and over HTTP, all in one store."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def run(*arguments):
     return done.exit_code, answer["result"] if answer["ok"] else answer["error"]["sentence"]
 
 
-def test_the_customer(shop):
-    """As three programs tell of it; `C101` of the worked example."""
+def test_events_of_a_customer_from_three_programs(shop):
+    """Customer `C101` of the worked example."""
     code, first = run("emit", "Customer", "C101", "CustomerCreated", "--data", ALICE, "--expected-version", "0")
     assert (code, first["event_version"], first["is_new"]) == (0, 1, True)
     moved = {"old_city": "NYC", "new_city": "LA", "change_reason": "relocation"}
@@ -77,7 +77,7 @@ def test_the_customer(shop):
         (["--set", "limits.message_bytes=10"], 1, "longer than the 10 bytes"),
     ],
 )
-def test_what_is_refused(shop, more, code, said):
+def test_invalid_events_are_refused(shop, more, code, said):
     found, sentence = run("emit", "Customer", "C101", "Created", *more)
     assert (found, said in sentence) == (code, True), sentence
     assert not list((shop.parents[1] / "lake").rglob("*.parquet"))
@@ -88,14 +88,14 @@ def test_serve_needs_a_token(shop):
     assert (code, "token" in sentence) == (2, True)
 
 
-def test_the_module_needs_a_config(tmp_path, monkeypatch):
+def test_module_needs_a_config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigProblem):
         events.emit_event("C101", "Customer", "Created", {})
 
 
 @pytest.mark.slow
-def test_serves_until_it_is_stopped(shop):
+def test_serve_runs_until_it_is_stopped(shop):
     program = subprocess.Popen(
         [*WITH_SIGNALS, PROGRAM, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "EVENTS_TOKEN": "s3cr3t"},

@@ -1,4 +1,4 @@
-"""A feed that somebody else writes: rows with an order and operations of their own, through the program into a mirror."""
+"""A feed of rows with its own order and operations, from another program."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def mirror(folder: Path) -> list[tuple]:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_employees_at_once(tmp_path: Path, engine: str) -> None:
+def test_employees_in_one_batch(tmp_path: Path, engine: str) -> None:
     add(staff(tmp_path), FEED)
     said = run(tmp_path, engine)
     assert mirror(tmp_path) == STAYS
@@ -63,7 +63,7 @@ def history(folder: Path) -> list[tuple]:
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_employees_current_and_historical(tmp_path: Path, engine: str) -> None:
-    """In one batch, and what is late after it."""
+    """In one batch, and the late rows after it."""
     late = [FEED[5], FEED[7]]
     add(staff(tmp_path, BOTH), [row for row in FEED if row not in late])
     run(tmp_path, engine)
@@ -93,7 +93,7 @@ def test_employees_one_by_one(tmp_path: Path) -> None:
     assert mirror(tmp_path) == STAYS
 
 
-def test_the_plan_says_what_becomes_of_the_rows(tmp_path: Path) -> None:
+def test_plan_describes_the_policy_of_the_rows(tmp_path: Path) -> None:
     add(staff(tmp_path), FEED)
     said = run_program(tmp_path, "plan").stdout
     assert (
@@ -101,7 +101,7 @@ def test_the_plan_says_what_becomes_of_the_rows(tmp_path: Path) -> None:
     )
 
 
-def test_rows_without_a_place_become_dead_letters(tmp_path: Path) -> None:
+def test_rows_without_a_sequence_value_are_dead_letters(tmp_path: Path) -> None:
     add(staff(tmp_path), [*FEED[:4], (7, "Noone", "ghost", "NL", "INSERT", None), *FEED[4:]])
     said = run(tmp_path, "local")
     assert mirror(tmp_path) == STAYS
@@ -136,7 +136,7 @@ def test_rows_without_a_place_become_dead_letters(tmp_path: Path) -> None:
         ("[operation, sequenceNum]", "[operation, seqNum]", "'except_column_list' names column 'seqNum'"),
     ],
 )
-def test_what_does_not_suit_the_table_suspends_its_lane(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_rules_that_do_not_fit_the_table_suspend_the_lane(tmp_path: Path, old: str, new: str, said: str) -> None:
     add(staff(tmp_path, CONFIG.replace(old, new)), FEED)
     lane = run(tmp_path, "local", code=2)["result"]["lanes"][0]
     assert (lane["id"], lane["status"]) == ("lake.employees", "suspended")
@@ -144,8 +144,8 @@ def test_what_does_not_suit_the_table_suspends_its_lane(tmp_path: Path, old: str
     assert lane["lag_records"] is None, "places of rows are no numbers of records"
 
 
-def test_another_order_is_another_rule(tmp_path: Path) -> None:
-    """What the target holds was ordered otherwise: sequences of both cannot be compared."""
+def test_changed_order_is_another_rule(tmp_path: Path) -> None:
+    """The rows of the target have other sequences, which cannot be compared with the new ones."""
     add(staff(tmp_path, CONFIG.replace("    sequence_by: sequenceNum\n", "")), FEED)
     run(tmp_path, "local")
     staff(tmp_path)

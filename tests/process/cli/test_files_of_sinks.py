@@ -109,8 +109,9 @@ def test_lines_of_the_file_sink_become_rows(tmp_path: Path, engine: str) -> None
 
 
 @pytest.mark.parametrize(("ahead", "settle", "code"), [(86_400, "1 second", 0), (0, "1 hour", 3)])
-def test_a_file_that_does_not_settle(tmp_path: Path, ahead: int, settle: str, code: int) -> None:
-    """A time ahead is of another clock: such a file is complete once it has not changed for so long."""
+def test_file_that_still_changes_is_not_read(tmp_path: Path, ahead: int, settle: str, code: int) -> None:
+    """A modification time in the future comes from another clock: such a file is complete when it has not changed for
+    `settle`."""
     (tmp_path / "config").mkdir()
     said = CONFIG.replace("settle: 0 seconds", f"settle: {settle}")
     (tmp_path / "config" / "replicator.yaml").write_text(said)

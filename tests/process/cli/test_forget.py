@@ -1,4 +1,4 @@
-"""`replicator forget`: a person is gone from everything that is stored, and stays away whatever is read again."""
+"""`replicator forget`: a person's rows are removed from all stores, and later records of them are dropped."""
 
 from __future__ import annotations
 
@@ -185,9 +185,9 @@ def secrets_in(places: dict[str, str]) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_person_is_gone_everywhere_and_stays_away(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Over all sinks: what is stored, and what a stream from its beginning, a replay of the log, the dead letters and
-    records that come again would store."""
+def test_erased_person_is_removed_from_every_sink_and_stays_away(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """In all sinks: stored rows, and rows that a stream from its start, a replay of the log, dead letters or repeated
+    records would store."""
     request.getfixturevalue("postgres_dsn")
     server = request.getfixturevalue("postgres_server")
     server.database(name := f"forgetting_{random.randrange(10**9)}")
@@ -222,9 +222,8 @@ def test_the_person_is_gone_everywhere_and_stays_away(tmp_path: Path, request: p
     assert not find_secret(shop) and OTHERS[0] in now(shop)["lake/customers"]
 
 
-def test_a_row_is_erased(shop: Path) -> None:
-    """Its records are gone too, the rejected ones among them, and those that come later are stored nowhere; of others
-    nothing is lost."""
+def test_row_is_erased(shop: Path) -> None:
+    """Its records are removed too, also rejected ones, and later records are not stored. Other rows stay."""
     said = program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]
     assert said["removed"] == {"raw": 7, "dead letters": 2, "lake.customers": 1, "lake.history": 3}
     assert not find_secret(shop) and not said["versions"] and not said["linked"]
@@ -243,7 +242,7 @@ def test_a_row_is_erased(shop: Path) -> None:
 
 
 def test_projections_of_an_erased_row_are_erased(shop: Path) -> None:
-    """Tables of projections over a target, over one of these, and over the event log; by groups that are the person too."""
+    """Projections over a target, over another projection, and over the event log; also groups that identify the person."""
     config = shop / "config" / "replicator.yaml"
     queries = {
         "names": "SELECT name, COUNT(*) AS n FROM rows AS r GROUP BY name",
@@ -273,7 +272,7 @@ def test_projections_of_an_erased_row_are_erased(shop: Path) -> None:
 
 
 def test_other_keys_of_the_row_are_reported(shop: Path) -> None:
-    """A change that has the key on one side is of the row; what another key was before or got is for the operator."""
+    """A change with the key on one side belongs to the row. The operator decides about its earlier and later keys."""
     record(shop, change_key_and_back(9_000))
     caught_up(shop)
     said = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
@@ -284,7 +283,7 @@ def test_other_keys_of_the_row_are_reported(shop: Path) -> None:
     assert not find_secret(shop)
 
 
-def test_killed_after_the_first_step_it_holds_already_and_goes_on(shop: Path) -> None:
+def test_killed_erasure_already_applies_and_resumes(shop: Path) -> None:
     erasures = ErasureList(shop / "state" / "shop")
     hashes = erasures.open_hashes()
     hashed = hashes.hash_key("recorded", "public.customers", ("email",), (ADA,))
@@ -298,7 +297,7 @@ def test_killed_after_the_first_step_it_holds_already_and_goes_on(shop: Path) ->
 
 
 def test_spill_files_of_a_killed_replay_are_removed(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would go on with the row."""
+    """Otherwise the replay would resume with the erased row."""
 
     def dies(*_: object) -> None:
         raise RuntimeError("killed")
@@ -315,8 +314,8 @@ def test_spill_files_of_a_killed_replay_are_removed(shop: Path, monkeypatch: pyt
     assert not find_secret(shop) and OTHERS[0] in now(shop)["lake/again"]
 
 
-def test_what_is_refused(shop: Path) -> None:
-    """Nothing is forgotten, nor written down, and the sentence says what to do."""
+def test_invalid_erasures_are_refused(shop: Path) -> None:
+    """Nothing is erased or stored, and the error says what to do."""
 
     def expect_refusal(*words: str, code: int = 2) -> str:
         error: str = program(shop, "forget", *words, code=code)["error"]["sentence"]
@@ -341,8 +340,8 @@ def sentence(shop: Path, code: int) -> str:
     return said
 
 
-def test_a_list_that_is_not_whole_stops_the_program(shop: Path) -> None:
-    """What was forgotten would come back: without the key of the list, or under another name of the source."""
+def test_incomplete_erasure_list_stops_the_program(shop: Path) -> None:
+    """Without the key of the list, or under another name of the source, erased rows would return."""
     program(shop, "forget", "public.customers", ADA, "--yes")
     config, kept = shop / "config" / "replicator.yaml", shop / "state" / "shop" / "erasures.key"
     text, secret = config.read_text(), kept.read_text()
@@ -368,7 +367,7 @@ def on_spark(folder: Path, *words: str) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_spark_filters_and_erases_the_same(tmp_path: Path) -> None:
-    """Tables with marks of deletes and with clusters too, which Spark alone writes."""
+    """Also tables with deletion vectors and clustering, which only Spark writes."""
     (tmp_path / "archive").mkdir()
     (tmp_path / "config").mkdir()
     more = """
@@ -395,7 +394,7 @@ def others_held(folder: Path) -> list[str]:
     return [path for path in find_secret(folder) if not path.startswith(("lake/marked", "lake/clustered"))]
 
 
-def test_a_table_of_the_same_name_loses_nothing(shop: Path) -> None:
+def test_table_with_the_same_name_loses_nothing(shop: Path) -> None:
     """Its lanes have the targets. The other table was never read, so no run has refused its lanes yet."""
     program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
     config, before = shop / "config" / "replicator.yaml", now(shop)

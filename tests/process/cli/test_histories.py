@@ -1,4 +1,4 @@
-"""A history beside its mirror, from one reading of the source."""
+"""A history and current rows of one table, from one read of the source."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def values(row: dict) -> str:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_the_open_versions_are_the_mirror(project: Path, engine: str) -> None:
-    """The archive grows; each time the versions that are open are the rows of the mirror, and every change is a version, its
-    end, or agrees with the version it follows."""
+def test_open_versions_equal_the_current_rows(project: Path, engine: str) -> None:
+    """The archive grows. Each time the open versions equal the current rows, and every change is a version, its end, or
+    equal to the version before."""
     shutil.rmtree(project / "lake")
     config = (project / "config" / "replicator.yaml").read_text()
     assert GLOB in config
@@ -61,7 +61,7 @@ def test_the_open_versions_are_the_mirror(project: Path, engine: str) -> None:
     assert ended and all(row["__START_AT"] <= row["__END_AT"] for row in ended)
 
 
-def test_a_tracked_column_that_is_not_there_is_named_with_its_line(project: Path) -> None:
+def test_unknown_tracked_column_is_reported_with_its_line(project: Path) -> None:
     shutil.rmtree(project / "lake")
     config = (project / "config" / "replicator.yaml").read_text()
     entry = "{sink: lake, policy: scd2, track_history_column_list: [colour]}"

@@ -1,4 +1,4 @@
-"""`replicator history`: what became of a row, out of the event log of a pipeline that recorded real topics."""
+"""`replicator history`: the changes of a row, from the event log of a pipeline."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refusal(shop: Path, *words: str) -> dict[str, Any]:
     return answer_of(done)["error"]
 
 
-def test_a_row_is_followed_to_what_its_target_holds(shop: Path) -> None:
+def test_history_of_a_row_ends_with_the_target_row(shop: Path) -> None:
     entries = ask(shop, "history", "public.customers", "1")
     assert [entry["operation"] for entry in entries] == ["r", "u", "u", "u", "u"]
     assert [entry["changed"] for entry in entries[1:]] == [["email", "profile"], ["loyalty"], ["loyalty"], ["name"]]
@@ -66,8 +66,8 @@ def test_a_row_is_followed_to_what_its_target_holds(shop: Path) -> None:
     assert [entry["transaction"] for entry in entries] == ["755", "761", "778", "780", "782"]
 
 
-def test_a_row_that_got_another_key_is_followed_back(shop: Path) -> None:
-    """The values that its move did not send are those of the old key."""
+def test_history_of_a_row_includes_its_old_key(shop: Path) -> None:
+    """Values that the key change did not send are those of the old key."""
     [_, away] = ask(shop, "history", "public.order_items", "2", "1")
     assert away["moved_away"] and away["after"] is None
     moved = ask(shop, "history", "public.order_items", "2", "9")[0]
@@ -75,14 +75,14 @@ def test_a_row_that_got_another_key_is_followed_back(shop: Path) -> None:
     assert (moved["before"]["sku"], moved["after"]["sku"]) == ("SKU-2", "SKU-2") and "line_no" in moved["changed"]
 
 
-def test_people_see_what_differs(shop: Path) -> None:
+def test_text_output_shows_changed_values(shop: Path) -> None:
     said = run_program(shop, "history", "public.customers", "1").stdout.splitlines()
     assert said[0] == "public.customers 1: 5 changes"
     assert said[-2].endswith("updated  transaction 782  cdc.public.customers:0:16") and said[-1] == "    name: Ada → Ada L."
 
 
-def test_the_changes_of_a_table_in_a_period(shop: Path) -> None:
-    """Which columns, where records tell the row before."""
+def test_audit_lists_the_changes_of_a_period(shop: Path) -> None:
+    """With the changed columns, if records have the before image."""
     every = ask(shop, "audit", "public.order_items")
     assert [one["operation"] for one in every] == ["r", "r", "u", "m", "c", "d", "c", "c", "c", "d"]
     assert every[3]["key"] == '{"order_id": 2, "line_no": 1}' and {one["changed"] for one in every} == {None}
@@ -118,14 +118,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_unanswerable_query_is_refused(shop: Path, case: str) -> None:
+def test_invalid_query_is_refused(shop: Path, case: str) -> None:
     words, sentence = REFUSED[case]
     found = refusal(shop, "history", *words)
     assert sentence in found["sentence"] and found["next_step"]
 
 
-def test_a_key_that_got_another_type_is_found_under_both(tmp_path: Path) -> None:
-    """Records before and after the change are of one row, for who asks."""
+def test_key_whose_type_changed_is_found_under_both_types(tmp_path: Path) -> None:
+    """Records before and after the type change belong to one row."""
     (tmp_path / "config").mkdir()
     to_log = "  - {match: public.t, source: recorded, to: [{sink: raw}]}\n"
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.partition("  - {match")[0] + to_log)

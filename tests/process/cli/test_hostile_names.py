@@ -1,4 +1,4 @@
-"""Names of tables that would steer a terminal."""
+"""Table names that contain terminal escape sequences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
 NAME = "a\x1b]0;title\x07\u202e\nb"
 
 
-def test_no_command_prints_what_steers_a_terminal(caught_up: Path, project: Path, ask: Callable[..., Result]) -> None:
+def test_no_command_prints_escape_sequences(caught_up: Path, project: Path, ask: Callable[..., Result]) -> None:
     shutil.rmtree(project / "lake")
     record = (SAMPLES / "cdc.public.products.jsonl").read_text().replace("cdc.public.products", "cdc.public.hostile")
     hostile = json.dumps(json.dumps(NAME))[1:-1]

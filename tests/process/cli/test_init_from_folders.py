@@ -1,4 +1,4 @@
-"""`replicator init --from FOLDER`: the folder is recognised, and the config runs as it is."""
+"""`replicator init --from FOLDER` recognises the folder, and its config runs."""
 
 from __future__ import annotations
 

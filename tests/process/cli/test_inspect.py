@@ -1,4 +1,4 @@
-"""`inspect`: records as people know them, of an archive or of a source of the config."""
+"""`replicator inspect`: readable records of an archive or of a source of the config."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def inspect_source(project: Path, *arguments: str, code: int = 0) -> dict:
     return answer_of(done)
 
 
-def test_the_full_load_of_sales(project: Path) -> None:
-    """Of an archive and of the source, as JSON; nothing is written."""
+def test_full_load_of_sales(project: Path) -> None:
+    """From an archive and from the source, as JSON. Nothing is written."""
     shanghai = ("--timezone", "Asia/Shanghai", "--limit", "4")
     for arguments in (("archive", "--format", "dts_avro"), ("rds",)):
         said = inspect_source(project, *arguments, *shanghai)
@@ -64,7 +64,7 @@ def test_the_full_load_of_sales(project: Path) -> None:
     assert {path.name for path in project.iterdir()} == {"config", "archive"}
 
 
-def test_the_table_for_people(project: Path) -> None:
+def test_table_output(project: Path) -> None:
     done = run_program(project, "inspect", "archive", "--format", "dts_avro", "--timezone", "Asia/Shanghai", COLUMNS="400")
     assert done.returncode == 0, done.stderr
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
@@ -73,14 +73,14 @@ def test_the_table_for_people(project: Path) -> None:
     assert all(name in done.stdout for name in dts_sales.NAMES) and "error" not in done.stdout
 
 
-def test_a_record_that_cannot_be_read_says_why(project: Path) -> None:
+def test_unreadable_record_has_its_reason(project: Path) -> None:
     write(project / "more", ["junk", dts_sales.make_loaded_messages()[0]])
     rows = inspect_source(project, "more/sales.jsonl", "--format", "dts_avro")["result"]
     assert "no Avro record of DTS" in rows[0]["error"] and (rows[1]["recordID"], rows[1]["error"]) == (1, None)
     assert rows[1]["recordTimestamp"] == "1970-01-01 00:00:00"
 
 
-def test_other_formats_in_the_words_of_the_event_log(project: Path) -> None:
+def test_other_formats_have_the_columns_of_the_event_log(project: Path) -> None:
     write(project / "more", [json.dumps({"_op": "c", "_version": 1, "_order": 1, "_row": 2, "id": 1})])
     [row] = inspect_source(project, "more", "--format", "rows")["result"]
     assert (row["topic"], row["offset"], row["op"], row["seq_3"], row["ts"]) == ("sales", 0, "c", 2, "1970-01-01 00:00:07")
@@ -97,5 +97,5 @@ def test_other_formats_in_the_words_of_the_event_log(project: Path) -> None:
         (("rds", "--set", "engine=spark", "--set", "sources.rds.table=shop.sales", *ROWS), 2, "only the engine 'spark'"),
     ],
 )
-def test_mistakes(project: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
+def test_invalid_arguments_are_refused(project: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
     assert sentence in inspect_source(project, *arguments, code=code)["error"]["sentence"]

@@ -89,7 +89,7 @@ def current() -> tuple[list[Row], list[Row]]:
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("is_said", [False, True])
 @pytest.mark.parametrize("is_chain", [False, True])
-def test_an_ambiguous_delete_is_a_reject_that_the_option_lets_in(
+def test_ambiguous_delete_is_rejected_and_applied_with_the_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_chain: bool, is_said: bool, cut: bool
 ) -> None:  # fmt: skip
     records, right, fitting = (CHAIN, CHAINED, "default") if is_chain else (SHIFT, SHIFTED, "full")
@@ -112,7 +112,7 @@ def test_an_ambiguous_delete_is_a_reject_that_the_option_lets_in(
     assert current() == (right, right)
 
 
-def test_transactions_whose_commits_differ_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_with_different_commits_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     configure()
     feed("0", 0, BORN + SEVERAL_COMMITS)
@@ -122,10 +122,10 @@ def test_transactions_whose_commits_differ_lose_no_row(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("is_chain", [False, True])
 @pytest.mark.parametrize("cut", [0, 1])
-def test_a_transaction_that_only_the_changes_name(
+def test_transaction_named_by_changes_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_chain: bool, cut: int
 ) -> None:  # fmt: skip
-    """The row that took a key which another one had stays. The delete is let in once no row has the key."""
+    """A row that took the key of another row stays. The delete can be applied when no row has the key."""
     moves = [(1, 9, "a"), (9, 3, "a")] if is_chain else [(1, 2, "a"), (2, 3, "b")]
     messages = [operation(n, None, (key, value)) for n, (key, value) in enumerate([(1, "a"), (2, "b")])]
     messages += [operation(n, (old, value), (new, value)) for n, (old, new, value) in enumerate(moves, 2)]

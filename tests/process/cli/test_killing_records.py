@@ -1,4 +1,5 @@
-"""A record that kills the program is found and becomes a dead letter, undecoded; who kills it otherwise rejects nothing."""
+"""A record that kills the program is found and stored as a dead letter without decoding; kills from outside reject
+nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def list_dead_letters(folder: Path) -> list[dict[str, Any]]:
     return ask(folder, "dlq", "list", **environment(folder))["result"]
 
 
-def test_a_record_that_kills_is_found_and_everything_else_goes_on(project: Path) -> None:
+def test_poison_record_is_found_and_all_others_are_applied(project: Path) -> None:
     poison = {7: "deadly", 8: "deadly too"}
     feed(project, *(row(i, i % 10, poison.get(i, str(i))) for i in range(40)))
     deaths = run_until_it_ends(project)
@@ -81,8 +82,8 @@ def test_a_record_that_kills_is_found_and_everything_else_goes_on(project: Path)
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_record_that_kills_workers_of_spark_is_found(project: Path) -> None:
-    """There the process that dies is one of Spark's, and the program ends for it."""
+def test_poison_record_that_kills_spark_workers_is_found(project: Path) -> None:
+    """A worker process of Spark dies, and the program ends because of it."""
     configure(project, price="string", more="engine: spark")
     feed(project, *(row(i, i % 10, "deadly" if i == 7 else str(i)) for i in range(40)))
     deaths = run_until_it_ends(project, dies=1, seconds=400)
@@ -94,8 +95,8 @@ def test_a_record_that_kills_workers_of_spark_is_found(project: Path) -> None:
 
 
 @pytest.mark.long
-def test_who_is_killed_at_random_rejects_nothing(project: Path) -> None:
-    """Often while it decodes, which takes most of its time."""
+def test_kills_at_random_times_reject_nothing(project: Path) -> None:
+    """Mostly during decoding, which takes most of the time."""
     chance = random.Random(os.environ.get("REPLICATOR_SEED", "7"))
     notes = project / "state" / "shop" / "sources" / "feed.crashes"
     fed = noted = 0

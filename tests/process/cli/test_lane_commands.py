@@ -1,4 +1,4 @@
-"""`replicator lanes`: what each command says became of the lane, with and without a daemon."""
+"""`replicator lanes`: the result of each command, with and without a daemon."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NOWHERE = {
 }
 
 
-def test_a_skip_to_where_nothing_is(pipeline, answer):
+def test_skip_to_an_invalid_position_is_refused(pipeline, answer):
     before = pipeline()["lake.orders"]
     for until, words in NOWHERE.items():
         said = answer("lanes", "skip", "lake.orders", "--until", until, code=2)
@@ -77,7 +77,7 @@ def test_skip_and_resync(pipeline, answer, project):
     assert lanes["lake.orders"]["status"] != "suspended" and lanes["lake.products"]["position"]
 
 
-def test_resync_asks_first(ask, monkeypatch):
+def test_resync_needs_a_confirmation(ask, monkeypatch):
     result = ask("lanes", "resync", "lake.orders")
     assert result.exit_code == 2 and "Repeat on a terminal, or add --yes." in result.output
     refused = json.loads(ask("lanes", "resync", "lake.orders", "--json").stdout)
@@ -87,7 +87,7 @@ def test_resync_asks_first(ask, monkeypatch):
     assert result.exit_code == 1 and "Delete all rows of lake.orders" in result.output
 
 
-def test_a_command_waits_for_its_lane_but_not_for_ever():
+def test_command_waits_for_its_lane_up_to_a_limit():
     def ending():
         raise Stopped
 
@@ -128,13 +128,13 @@ def silent(project):
     server.shutdown()
 
 
-def test_a_daemon_that_breaks_off_is_not_taken_for_none(silent):
+def test_interrupted_answer_of_the_daemon_is_an_error(silent):
     with pytest.raises(EnvironmentProblem, match="did not confirm the command for lane"):
         daemon_client.ask_control(silent, "resync", "lake.orders", None)
 
 
-def test_the_daemon_of_another_configuration_is_left_alone(silent, monkeypatch):
-    """It has the port and the pipeline's name of this one, as two copies of an example do."""
+def test_daemon_of_another_configuration_is_not_used(silent, monkeypatch):
+    """It has the same port and pipeline name, like a second copy of an example."""
     assert daemon_client.ask_status(silent) is not None
     monkeypatch.setattr(Silent, "state", {"state": "/srv/other/state/shop"})
     assert daemon_client.ask_status(silent) is None

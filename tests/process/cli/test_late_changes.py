@@ -50,8 +50,8 @@ def ask(folder: Path, *command: str) -> list[dict]:
     return json.loads(run_program(folder, *command, "--json").stdout)["result"]
 
 
-def test_late_changes_are_seen(tmp_path):
-    """Rejected in the lane that has a watermark, and counted there; in no other. It goes on where the run before stood."""
+def test_late_changes_are_rejected_and_counted(tmp_path):
+    """Only in the lane with a watermark. It resumes at the watermark of the run before."""
     for name in ("config", "archive"):
         (tmp_path / name).mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)

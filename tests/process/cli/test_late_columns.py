@@ -1,4 +1,4 @@
-"""What is said of a column that records do not have yet, or no longer: nothing stops, and nothing private is stored."""
+"""Rules for columns that records do not have yet, or no longer have."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def feed_record(project: Project, offset: int, columns: list[Any], **row: Any) -
 
 
 @pytest.mark.parametrize(("level", "rule"), RULES)
-def test_a_column_that_comes_and_goes(project: Project, level: str, rule: str) -> None:
-    """The program is started anew for each record, so that it has seen none of the others."""
+def test_column_that_appears_and_disappears(project: Project, level: str, rule: str) -> None:
+    """The program starts again for each record, so that it has no memory of the others."""
     configure(project, **{level: rule})
     for offset, columns in enumerate(([ID, NAME], [ID, NAME, PHONE], [ID, NAME])):
         row = {"id": offset, "name": "a"} | ({"phone": "sentinel"} if PHONE in columns else {})
@@ -70,7 +70,7 @@ def test_a_column_that_comes_and_goes(project: Project, level: str, rule: str) -
 
 
 @pytest.mark.parametrize("level", ["table", "entry"])
-def test_a_column_that_nobody_declares_may_be_misspelt(project: Project, level: str) -> None:
+def test_unknown_column_in_a_rule_suspends_the_lane(project: Project, level: str) -> None:
     configure(project, schema="", **{level: MASK})
     lane = feed_record(project, 0, [ID, NAME], id=0, name="a")
     assert lane["status"] == "suspended"
@@ -79,9 +79,9 @@ def test_a_column_that_nobody_declares_may_be_misspelt(project: Project, level: 
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_a_log_does_not_hold_what_a_misspelt_mask_was_to_mask(project: Project, behind: bool) -> None:
-    """The log is alone, or comes later than others (`behind`). It goes on when the name is right, and when a change
-    of the schema takes the column away."""
+def test_event_log_stops_at_a_misspelt_mask(project: Project, behind: bool) -> None:
+    """The log is alone, or later than other lanes (`behind`). It continues when the name is correct, and when a schema
+    change removes the column."""
     log = ", to: [{sink: raw}, {sink: lake}]", ", to: [{sink: raw}]"
     configure(project, schema="", table=MASK)
     if behind:
@@ -109,8 +109,8 @@ RENAMED = ", renamed_columns: {phone: mail}"
 
 
 @pytest.mark.parametrize(("place", "rule"), RULES)
-def test_a_private_column_that_the_source_renames_stays_private(project: Project, place: str, rule: str) -> None:
-    """Nothing declares its columns: the records do, and the new name is there without anybody having said it of the mask."""
+def test_private_column_renamed_by_the_source_stays_private(project: Project, place: str, rule: str) -> None:
+    """Only records declare its columns, and the mask applies to the new name without a rule of its own."""
     said = {"table": rule + RENAMED} if place == "table" else {"table": rule, "entry": RENAMED}
     configure(project, schema="", **said)
     for offset, columns in enumerate(([ID, PHONE], [ID, MAIL], [ID, MAIL])):
@@ -126,7 +126,7 @@ def test_a_private_column_that_the_source_renames_stays_private(project: Project
         assert all(not {"phone", "mail"} & row.keys() for row in rows)
 
 
-def test_a_private_column_that_nobody_declares_to_be_renamed_stops_its_lane(project: Project) -> None:
+def test_private_column_renamed_without_a_rule_suspends_the_lane(project: Project) -> None:
     configure(project, schema="", table=MASK)
     feed_record(project, 0, [ID, PHONE], id=0, phone="sentinel")
     lane = feed_record(project, 1, [ID, MAIL], id=1, mail="x")

@@ -1,4 +1,4 @@
-"""Files of an archive that hold records older than those with which their topic began."""
+"""Files of an archive with records older than the first records of their topic."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def daemon(project: Path, step: Callable[[threading.Event], object]) -> None:
 
 
 @pytest.mark.parametrize("project", ["", ", mode: batch"], ids=["stream", "batch"], indirect=True)
-def test_a_later_run_names_missing_records_until_the_lane_is_reloaded(project: Path) -> None:
+def test_missing_records_are_reported_until_the_lane_is_reloaded(project: Path) -> None:
     write(project, "2.jsonl", 3, 4, 5)
     once()
     write(project, "1.jsonl", 0, 1, 2)
@@ -101,7 +101,7 @@ def test_a_later_run_names_missing_records_until_the_lane_is_reloaded(project: P
     assert rows() == [*range(7)]
 
 
-def test_a_late_table_in_a_topic_misses_nothing(project: Path) -> None:
+def test_late_table_in_a_topic_misses_nothing(project: Path) -> None:
     write(project, "1.jsonl", 0, 1)
     once()
     write(project, "2.jsonl", 2)
@@ -112,7 +112,7 @@ def test_a_late_table_in_a_topic_misses_nothing(project: Path) -> None:
     assert "lake.new" in ask("status")
 
 
-def test_offsets_that_go_back_name_both_places(project: Path) -> None:
+def test_decreasing_offsets_are_reported_with_both_files(project: Path) -> None:
     write(project, "1.jsonl", 3, 4)
     write(project, "2.jsonl", 0)
     said = once(ExitCode.DATA_LOSS)
@@ -120,7 +120,7 @@ def test_offsets_that_go_back_name_both_places(project: Path) -> None:
     assert "rename the files" in said and "no table matched" not in said
 
 
-def test_a_running_daemon_names_it_too(project: Path) -> None:
+def test_running_daemon_reports_missing_records(project: Path) -> None:
     write(project, "2.jsonl", 3, 4)
 
     def step(_: threading.Event) -> None:
@@ -132,8 +132,8 @@ def test_a_running_daemon_names_it_too(project: Path) -> None:
     assert failed.value.exit_code is ExitCode.DATA_LOSS
 
 
-def test_a_topic_began_where_a_daemon_met_it(project: Path) -> None:
-    """Nobody looked at its files when the daemon started."""
+def test_topic_starts_at_the_first_record_that_a_daemon_read(project: Path) -> None:
+    """The files of this topic did not exist when the daemon started."""
     write(project, "1.jsonl", 0, table="u")
 
     def step(stop: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""`replicator compact` and `replicator vacuum`: what a name means, what is told, what is refused."""
+"""`replicator compact` and `replicator vacuum`: names, reports and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def append_again(table: Path) -> int:
     return len(list(table.glob("*.parquet"))) - needed
 
 
-def test_everything_is_compacted_by_default(answer, ask):
+def test_all_tables_are_compacted_by_default(answer, ask):
     said = answer("compact")
     assert (said["command"], said["ok"], said["summary"]) == ("compact", True, "4 tables compacted")
     assert {one["target"] for one in said["result"]} == ALL
@@ -36,7 +36,7 @@ def test_everything_is_compacted_by_default(answer, ask):
 
 
 @pytest.mark.parametrize("name", ["products", "public.products", "lake.products"])
-def test_a_table_is_vacuumed_by_each_of_its_names(answer, project, name):
+def test_table_is_vacuumed_by_each_of_its_names(answer, project, name):
     spare = append_again(project / "lake" / "products")
     assert spare > 0
     (dry,) = answer("vacuum", name, "--retain", "0 hours", "--dry-run")["result"]
@@ -49,14 +49,14 @@ def test_a_table_is_vacuumed_by_each_of_its_names(answer, project, name):
     assert answer("query", "products")["result"]
 
 
-def test_a_short_retention_is_warned_of(ask):
+def test_short_retention_is_a_warning(ask):
     said = ask("vacuum", "products", "--retain", "1 hour")
     assert said.exit_code == 0 and "warning: --retain is shorter than the 7 days" in said.stderr
     assert "warning" not in ask("vacuum", "products", "--retain", "7 days").stderr
     assert "warning" not in ask("vacuum", "products").stderr
 
 
-def test_a_running_daemon_keeps_its_unfinished_files(answer, project, monkeypatch):
+def test_short_retention_is_refused_while_the_daemon_runs(answer, project, monkeypatch):
     monkeypatch.setattr(ConfiguredComponents, "ask_daemon", lambda _: {"lanes": []})
     said = answer("vacuum", "--retain", "30 minutes", code=5)
     assert "the daemon is running" in said["error"]["sentence"] and "1 hour" in said["error"]["next_step"]
@@ -64,7 +64,7 @@ def test_a_running_daemon_keeps_its_unfinished_files(answer, project, monkeypatc
     answer("vacuum", "--retain", "0 hours", "--dry-run")
 
 
-def test_a_name_of_nothing_is_refused_before_anything_is_done(answer, ask):
+def test_unknown_name_is_refused_before_any_change(answer, ask):
     said = answer("compact", "products", "lake.order", code=2)
     assert said["error"]["sentence"] == "there is no target 'lake.order'"
     assert said["error"]["next_step"].startswith("Did you mean 'lake.orders'? The targets are: ")
@@ -72,7 +72,7 @@ def test_a_name_of_nothing_is_refused_before_anything_is_done(answer, ask):
     assert wrong.exit_code == 2 and "'a week' is not a duration" in wrong.output
 
 
-def test_what_fails_keeps_no_other_from_it(answer, project):
+def test_failing_table_does_not_stop_others(answer, project):
     log = project / "lake" / "orders" / "_delta_log"
     for file in log.glob("*"):
         file.write_text("no commit") if file.is_file() else None
@@ -82,7 +82,7 @@ def test_what_fails_keeps_no_other_from_it(answer, project):
     assert set(by_name) == ALL and by_name["lake.orders"]["error"] and by_name["lake.products"]["done"]
 
 
-def test_a_table_that_is_not_there_yet_is_left_out(answer, project):
+def test_table_that_does_not_exist_yet_is_skipped(answer, project):
     config = project / "config" / "replicator.yaml"
     config.write_text(
         config.read_text().replace("{sink: lake}", "{sink: lake, into: 'other_{1}'}").replace("public.*", "^public.(.*)$")
@@ -91,8 +91,8 @@ def test_a_table_that_is_not_there_yet_is_left_out(answer, project):
     assert one == {"target": "lake.other_orders", "done": None, "skipped": "there is no table yet", "error": None}
 
 
-def test_a_server_compacts_its_tables_itself(answer, monkeypatch):
-    """And vacuums them when it is told to; what it deletes it does not count."""
+def test_postgresql_tables_are_not_compacted(answer, monkeypatch):
+    """The server does it itself. A vacuum reports no count of deleted files."""
 
     class Server:
         vacuum = PostgresLanes.vacuum
@@ -120,8 +120,8 @@ def test_a_server_compacts_its_tables_itself(answer, monkeypatch):
     assert one["done"] == {"files": None} and Server.vacuumed == 1
 
 
-def test_the_daemon_vacuums_by_schedule(project):
-    """As the sink says; and as an entry says for its own table."""
+def test_daemon_vacuums_by_schedule(project):
+    """By the schedule of the sink, or of an entry for its table."""
     for folder in ("lake", "state"):
         shutil.rmtree(project / folder)
     config = project / "config" / "replicator.yaml"

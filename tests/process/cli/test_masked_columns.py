@@ -1,4 +1,4 @@
-"""Private columns of a table, through the program: nothing that is stored holds their values, and it can be read again."""
+"""Private columns of a table through the whole program: no stored file holds their values."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def assert_private(text: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["local", ON_SPARK])
-def test_nothing_that_is_stored_holds_private_values(shop: Path, engine: str) -> None:
-    """On Spark, where each target takes its moment, of the log and of one target."""
+def test_no_stored_file_holds_private_values(shop: Path, engine: str) -> None:
+    """On Spark, where each target takes seconds, only the event log and one target."""
     names = ["customers", "germans", "changes", "cdc_events", "_replicator/dead_letters"]
     if engine == "spark":
         config = shop / "config" / "replicator.yaml"
@@ -164,7 +164,7 @@ def test_commands_do_not_show_the_key(shop: Path) -> None:
 
 
 def test_no_command_and_no_log_line_shows_values(shop: Path) -> None:
-    """Nor does anything that is written beside the targets."""
+    """Nor any file beside the targets."""
     done = run_program(shop, "run", "--until-caught-up", "-v")
     assert_private(done.stdout + done.stderr, "run -v")
     listed = run_program(shop, "dlq", "list", "--json").stdout
@@ -189,8 +189,8 @@ def test_no_command_and_no_log_line_shows_values(shop: Path) -> None:
         assert_private(path.read_bytes().decode(errors="replace"), str(path))
 
 
-def test_the_event_log_can_be_read_again_under_the_same_masks(shop: Path) -> None:
-    """What is masked is not masked once more, so that a key that is read again is the same one."""
+def test_event_log_is_read_again_under_the_same_masks(shop: Path) -> None:
+    """Masked values are not masked twice, so a key stays the same."""
     run(shop, "local")
     run(shop, "local", *pipeline(shop, NEXT))
     first, second = ([timeless(row) for row in rows(shop / lake / "customers")] for lake in ("lake", "next"))
@@ -201,7 +201,7 @@ def timeless(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "_cdc_applied_at"}
 
 
-def test_a_key_of_a_mask_comes_from_a_file_too(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_of_a_mask_from_a_file(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MASK_KEY")
     (shop / "secret").write_text(KEY + "\n")
     monkeypatch.setenv("MASK_KEY_FILE", str(shop / "secret"))

@@ -1,4 +1,4 @@
-"""Letters that were stored before a mask was there: tried again they are masked, in the target and where they are kept."""
+"""Dead letters stored before a mask was configured: a retry stores and applies them masked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rejected(folder: Path) -> None:
     assert POISON in letter["record"]
 
 
-def test_what_is_rejected_once_more_is_kept_masked(tmp_path: Path) -> None:
+def test_record_rejected_again_is_stored_masked(tmp_path: Path) -> None:
     rejected(tmp_path)
     configure(tmp_path, price=add_mask("int64"))
     before = ask(tmp_path, "dlq", "list")["result"]
@@ -36,7 +36,7 @@ def test_what_is_rejected_once_more_is_kept_masked(tmp_path: Path) -> None:
     assert POISON not in str(letter)
 
 
-def test_what_is_applied_is_masked(tmp_path: Path) -> None:
+def test_retried_record_is_applied_masked(tmp_path: Path) -> None:
     rejected(tmp_path)
     configure(tmp_path, price=add_mask("string"))
     shutil.rmtree(tmp_path / "lake")  # A target whose column is a number takes no text.

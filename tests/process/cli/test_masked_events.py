@@ -97,7 +97,7 @@ def events(folder: Path) -> dict[str, tuple[Any, ...]]:
     return {row["id"]: (row["aggregateid"], row["type"], json.loads(row["payload"])) for row in rows(folder)}
 
 
-def test_nothing_that_is_stored_of_events_holds_private_values(shop: Path) -> None:
+def test_no_stored_event_holds_private_values(shop: Path) -> None:
     run(shop, "local")
     alice, bob = (mask_value(mail, 2) for mail in ("alice@example.com", "bob@example.com"))
     expected = {

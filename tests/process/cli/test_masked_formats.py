@@ -145,7 +145,7 @@ def index_rows(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_nothing_that_is_stored_holds_private_values(shop: Path, engine: str) -> None:
+def test_no_stored_file_holds_private_values(shop: Path, engine: str) -> None:
     run(shop, engine)
     alice, carol = (f"{mail[:2]}-{digest(mail)[:16]}" for mail in ("alice@example.org", "carol@example.com"))
     expected = {digest(ALICE): (alice, "FR"), digest(CAROL): (carol, "DE")}
@@ -165,8 +165,8 @@ OTHERS = ("binlog", *(pytest.param(name, marks=pytest.mark.long) for name in ("r
 
 
 @pytest.mark.parametrize("source", OTHERS)
-def test_a_masked_key_is_replayed_and_erased(shop: Path, source: str) -> None:
-    """It is given in clear; what is replayed is what was live, before and after."""
+def test_masked_key_is_replayed_and_erased(shop: Path, source: str) -> None:
+    """The key is given in clear. The replayed rows equal the live rows, before and after the erasure."""
     run(shop, "local")
     program(shop, "replay", TABLES[source], "--into", "again")
     assert rows_of(shop / "lake" / "again") == rows_of(shop / "lake" / source)

@@ -1,5 +1,4 @@
-"""Private columns of a database that is asked and of snapshots, through the program: neither what is kept below `state` nor
-targets, event log and dead letters hold their values."""
+"""Private columns of queried databases and of full exports, through the whole program."""
 
 from __future__ import annotations
 
@@ -90,7 +89,7 @@ def read_stored_text(shop: Path) -> str:
     return "\n".join([*texts, *(repr(pq.read_table(file, partitioning=None).to_pylist()) for file in of_rows)])
 
 
-def test_nothing_that_is_kept_holds_private_values(shop: Path) -> None:
+def test_no_stored_file_holds_private_values(shop: Path) -> None:
     configure(shop, MASKED)
     run(shop, "local")
     put(shop, 2, (ALICE[0], "alice@example.org", ALICE[2]), BOB)
@@ -109,7 +108,7 @@ def test_nothing_that_is_kept_holds_private_values(shop: Path) -> None:
     assert [value for value in CLEAR if value in read_stored_text(shop)] == []
 
 
-def test_a_later_mask_stops_and_says_how_to_start_over(shop: Path) -> None:
+def test_mask_added_later_stops_the_run_with_a_remedy(shop: Path) -> None:
     configure(shop, "")
     run(shop, "local")
     configure(shop, MASKED)

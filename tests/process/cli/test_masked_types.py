@@ -1,4 +1,4 @@
-"""Private columns that are no text, through the program: dates, moments, decimals and bytes, a key among them."""
+"""Private columns that are dates, times, decimals and other types, through the whole program."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_what_is_stored_and_read_again_is_what_was_read(shop: Path, engine: str) -> None:
+def test_masked_values_are_equal_after_a_second_read(shop: Path, engine: str) -> None:
     told = json.dumps(run(shop, engine))
     stores = [repr(rows(shop / "lake" / name)) for name in ("people", "cdc_events", "_replicator/dead_letters")]
     logs = [file.read_text() for file in (shop / "lake").rglob("*.json")]
@@ -142,7 +142,7 @@ def test_what_is_stored_and_read_again_is_what_was_read(shop: Path, engine: str)
     assert [letter["event_id"] for letter in again] == ["cdc.public.people-0-5"]
 
 
-def test_a_row_is_erased_by_the_clear_value_of_its_key(shop: Path) -> None:
+def test_row_is_erased_by_the_clear_value_of_its_key(shop: Path) -> None:
     run(shop, "local")
     done = run_program(shop, "forget", "public.people", "1815-12-10", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr

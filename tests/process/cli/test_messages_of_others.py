@@ -1,4 +1,4 @@
-"""Recorded messages of Canal and Maxwell, from an archive through the program into a mirror and a history."""
+"""Recorded messages of Canal and Maxwell, from an archive through the program."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def rows(project: Path, name: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_several_rows_in_a_message_of_canal(tmp_path: Path, engine: str) -> None:
-    """Rows that get other keys, and are deleted under these: nothing is left but what was."""
+def test_canal_message_with_several_rows(tmp_path: Path, engine: str) -> None:
+    """The rows get other keys and are deleted under these. Only the earlier rows remain."""
     said = run(folder(tmp_path, "canal-keys", "demo.demo", "keys: [v1]"), engine)
     assert [lane["counts"]["rejected"] for lane in said["result"]["lanes"]] == [0, 0]
     assert rows(tmp_path, "demo") == []
@@ -66,7 +66,7 @@ def test_several_rows_in_a_message_of_canal(tmp_path: Path, engine: str) -> None
     ("sample", "first", "more"), [("canal", 1100, ""), ("maxwell", 100, PRODUCTS)], ids=["canal", "maxwell"]
 )
 def test_products(tmp_path: Path, engine: str, sample: str, first: int, more: str) -> None:
-    """Statements between the changes are passed over."""
+    """Statements between the changes are skipped."""
     match = {"canal": "canal_hvygfc.products", "maxwell": "maxwell_eal7e6.products"}[sample]
     said = run(folder(tmp_path, f"{sample}-products", match, more), engine)
     assert [lane["counts"]["rejected"] for lane in said["result"]["lanes"]] == [0, 0]
@@ -77,6 +77,6 @@ def test_products(tmp_path: Path, engine: str, sample: str, first: int, more: st
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_people_of_maxwell(tmp_path: Path, engine: str) -> None:
-    """Numbers are truth values where the table declares so."""
+    """Numbers are booleans if the table declares it."""
     run(folder(tmp_path, "maxwell-t", "test.t", PEOPLE), engine)
     assert sorted((r["id"], r["name"], r["is_adult"]) for r in rows(tmp_path, "t")) == [(1, "tom", False), (2, "chi", True)]

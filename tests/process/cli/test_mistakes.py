@@ -1,4 +1,4 @@
-"""What operators get wrong most often: one sentence, what to do, the right exit code, and never a traceback."""
+"""Frequent mistakes of operators: one sentence, a remedy, the right exit code, and no traceback."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ MISTAKES = [
 @pytest.mark.parametrize(
     ("command", "code", "sentence", "step"), MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
 )
-def test_one_sentence_and_what_to_do(ask, command, code, sentence, step):
+def test_mistake_is_one_sentence_with_a_remedy(ask, command, code, sentence, step):
     result = ask(*command)
     assert result.exit_code == code, result.output
     assert sentence in result.stderr and step in result.stderr
@@ -94,13 +94,15 @@ def test_one_sentence_and_what_to_do(ask, command, code, sentence, step):
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_not_there(ask):
-    """It is given some seconds to appear."""
-    test_one_sentence_and_what_to_do(ask, ["plan", "--set", BROKER], 3, "127.0.0.1:1", "Check that the broker is running")
+def test_unreachable_broker_is_reported(ask):
+    """After a wait of some seconds."""
+    test_mistake_is_one_sentence_with_a_remedy(
+        ask, ["plan", "--set", BROKER], 3, "127.0.0.1:1", "Check that the broker is running"
+    )
 
 
 @pytest.mark.parametrize("mistake", [m for m in MISTAKES if m[1] and "'" in m[2]], ids=lambda m: " ".join(m[0]))
-def test_the_same_as_json(answer, mistake):
+def test_mistake_as_json(answer, mistake):
     command, code, sentence, step = mistake
     said = answer(*command, code=code)
     assert set(said) == {"command", "ok", "summary", "result", "error"}
@@ -116,7 +118,7 @@ def test_usage_errors_as_json(answer, command):
     assert said["ok"] is False and said["summary"] == said["error"]["sentence"] and "--help" in said["error"]["next_step"]
 
 
-def test_an_unexpected_exception_is_reported_without_its_words(ask, answer, monkeypatch):
+def test_unexpected_exception_is_reported_without_its_text(ask, answer, monkeypatch):
     def boom(*_args, **_options):
         raise ZeroDivisionError("s3cret-word")
 
@@ -128,14 +130,14 @@ def test_an_unexpected_exception_is_reported_without_its_words(ask, answer, monk
 
 
 @pytest.mark.parametrize("text", ["pipeline: [", "", "just text", "a: !!python/object:os.system {}", "\x00"])
-def test_a_config_that_is_none(ask, project, text):
+def test_file_that_is_no_config_is_refused(ask, project, text):
     (project / "config" / "replicator.yaml").write_text(text)
     result = ask("check")
     assert result.exit_code == 2 and result.stderr.startswith("error: config/replicator.yaml")
     assert len(result.stderr.splitlines()) < 10
 
 
-def test_all_findings_at_once_with_their_lines(answer, project):
+def test_all_findings_are_reported_at_once_with_their_lines(answer, project):
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("sink: lake", "sink: lak").replace("pipeline:", "pipelin:"))
     said = answer("check", code=2)
@@ -149,7 +151,7 @@ def advised_commands():
             yield file.name, words.split()
 
 
-def test_commands_that_are_advised_exist():
+def test_advised_commands_exist():
     found = list(advised_commands())
     assert len(found) > 15
     for file, words in found:
@@ -161,12 +163,12 @@ def test_commands_that_are_advised_exist():
             assert command is not None, f"{file}: there is no `replicator {' '.join(words)}`"
 
 
-def test_a_lake_that_cannot_be_written(ask):
+def test_lake_that_cannot_be_written_is_reported(ask):
     result = ask("doctor", "--set", "sinks.lake.path=/proc/lake")
     assert result.exit_code == 3 and "/proc cannot be written" in result.stdout
 
 
-def test_a_register_that_cannot_be_read(ask, project):
+def test_unreadable_register_is_reported(ask, project):
     (file,) = (project / "state" / "shop" / "sources").glob("*.json")
     file.write_text("{")
     for command in (("status",), ("lanes", "list"), ("doctor",)):

@@ -1,4 +1,4 @@
-"""What becomes of a table of which a record cannot be used: it goes on, it holds the key back, or it stops."""
+"""`on_reject`: after a reject, the table continues, blocks the key, or stops."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ ENGINES = ["local", pytest.param("spark", marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) -> None:
-    """In the same batch, in later ones and after a restart; other keys go on. Partial changes then find what they lack."""
+def test_blocked_key_is_released_by_a_retry(tmp_path: Path, engine: str) -> None:
+    """In the same batch, in later ones and after a restart. Other keys continue. Partial changes then find their
+    missing values."""
     on = ("--engine", engine)
     configure_operations(tmp_path, NAMED, more="on_reject: hold_key")
     partial = row(4, 2, 0)
@@ -51,8 +52,8 @@ def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) ->
     assert not [*tmp_path.rglob("keys.secret")]
 
 
-def test_a_record_that_is_held_back_is_counted_once(tmp_path: Path) -> None:
-    """The second record of the key cannot be read either: it was rejected for that before it was held back."""
+def test_blocked_record_is_counted_once(tmp_path: Path) -> None:
+    """The second record of the key is unreadable too: it was rejected for that before it was blocked."""
     configure(tmp_path, more="on_reject: hold_key\nmax_rejects: 2")
     feed(tmp_path, row(0, 1, 10), row(1, 2, POISON), row(2, 2, POISON))
     counted = caught_up(tmp_path)["result"]["rejects"]
@@ -80,8 +81,8 @@ def make_keyed_record(at: int, key: str, price: int, op: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_private_key_is_held_back_and_not_shown(tmp_path: Path, engine: str) -> None:
-    """After a restart too, when the letters alone tell which it is."""
+def test_private_key_is_blocked_and_not_shown(tmp_path: Path, engine: str) -> None:
+    """After a restart too, when only the dead letters identify it."""
     on = ("--engine", engine)
     configure_masked_key(tmp_path, NAMED)
     feed_changes(tmp_path, (0, "a", 10, "u"), (1, SECRETIVE, 20, "new"), (2, SECRETIVE, 21, "u"), (3, "a", 11, "u"))
@@ -106,8 +107,8 @@ def test_a_private_key_is_held_back_and_not_shown(tmp_path: Path, engine: str) -
     assert sorted(price for _, price, _ in rows(tmp_path)) == [11, 26, 30]
 
 
-def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> None:
-    """It is not known any more whom what comes next is of."""
+def test_missing_secret_stops_lanes_with_blocked_keys(tmp_path: Path) -> None:
+    """Without it, later records cannot be compared with the blocked keys."""
     configure_masked_key(tmp_path, NAMED)
     feed_changes(tmp_path, (0, SECRETIVE, 20, "new"), (1, "a", 10, "u"))
     caught_up(tmp_path)
@@ -133,7 +134,7 @@ def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> 
     assert sorted(price for _, price, _ in rows(tmp_path)) == [1, 21]
 
 
-def test_what_is_held_stays_while_the_record_before_it_is_poison(tmp_path: Path) -> None:
+def test_blocked_records_stay_while_the_record_before_them_is_rejected(tmp_path: Path) -> None:
     configure_operations(tmp_path, NAMED, more="on_reject: hold_key")
     feed(tmp_path, row(0, 1, 10, "new"), row(1, 1, 11), row(2, 2, 20))
     caught_up(tmp_path)
@@ -144,9 +145,9 @@ def test_what_is_held_stays_while_the_record_before_it_is_poison(tmp_path: Path)
     assert rows(tmp_path) == [(1, 11, 1), (2, 20, 2)]
 
 
-def test_a_lane_stops_below_the_record(tmp_path: Path) -> None:
-    """With code 4, by name, in every target; nothing of what comes after it is applied until the config lets it go on.
-    Tables that say otherwise go on meanwhile."""
+def test_lane_stops_before_the_record(tmp_path: Path) -> None:
+    """With code 4, in every target. Nothing after the record is applied until the config allows it. Tables with another
+    setting continue."""
     configure(tmp_path, more="on_reject: stop_lane")
     path = tmp_path / "config" / "replicator.yaml"
     more = "keys: [id], schema: {id: int64, price: int64}, to: [{sink: lake}], on_reject: continue"
@@ -167,8 +168,8 @@ def test_a_lane_stops_below_the_record(tmp_path: Path) -> None:
     assert rows(tmp_path) == [(1, 12, 2)]
 
 
-def test_a_record_of_no_table_stops_everything(tmp_path: Path) -> None:
-    """Whose table it is nobody can say, so none of them passes it."""
+def test_record_of_unknown_table_stops_all_lanes(tmp_path: Path) -> None:
+    """It may belong to any table, so no lane passes it."""
     configure_operations(tmp_path, NAMED, more="on_reject: stop_lane")
     feed(tmp_path, row(0, 1, 10))
     caught_up(tmp_path)

@@ -1,4 +1,4 @@
-"""Dates and times that no target can hold: the row is rejected unless the config has a place for it."""
+"""Dates and times that no target can hold: the row is rejected unless `out_of_range` says otherwise."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def test_other_unconvertible_values_are_still_rejected() -> None:
         assert found["_error"].startswith("OUT_OF_RANGE")
 
 
-def test_a_rule_of_one_column_says_nothing_of_others() -> None:
+def test_rule_for_one_column_does_not_apply_to_others() -> None:
     one, other = changes([{"day": LATE["day"]}, {"at": LATE["at"]}], OutOfRange({"day": "null"}))
     assert one["_error"] is None and "out_of_range" in other["_error"]
 
 
-def test_what_was_not_sent_is_still_not_sent() -> None:
+def test_value_that_was_not_sent_stays_unchanged() -> None:
     decoder = DebeziumJsonDecoder({"schema": {"public.t": DECLARED}, "out_of_range": {"public.t": OutOfRange("null")}})
     texts = [json.dumps(payload_of(op="u", after={"id": 1, "day": LATE["day"]})).encode()]
     frame = raw(texts, [b'{"id":1}'])
@@ -93,7 +93,7 @@ def test_what_was_not_sent_is_still_not_sent() -> None:
 
 
 @pytest.mark.parametrize("schema", [True, False])
-def test_a_private_column_that_nobody_gets_rejects_nothing(schema: bool) -> None:
+def test_masked_column_without_value_rejects_nothing(schema: bool) -> None:
     private = {"private": {"public.t": {"at": Mask("nothing")}}}
     [found] = changes([{"at": LATE["at"]}], OutOfRange(masks={"at": "nothing"}), schema=schema, **private)
     assert found["_error"] is None and found["at"] is None
@@ -120,7 +120,9 @@ def test_a_private_column_that_nobody_gets_rejects_nothing(schema: bool) -> None
     ("to: [{sink: lake, columns: {at: {cast: string}}}, {sink: lake, into: u, columns: {at: drop}}]", True),
     ("to: [{sink: lake, columns: {at: {cast: string}}, where: at is null}]", False),
 ])  # fmt: skip
-def test_what_no_target_reads_rejects_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, kept: bool) -> None:
+def test_column_that_no_target_has_rejects_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, kept: bool
+) -> None:
     (tmp_path / "config").mkdir()
     text = CONFIG.replace("    to: [{sink: lake}]\n", "") if said.startswith("to:") else CONFIG
     (tmp_path / "config" / "replicator.yaml").write_text(text.replace("SAID", said))
@@ -142,7 +144,7 @@ BOTH = "to: [{sink: lake, columns: {at: {cast: string}}SCHEMA}, {sink: lake, int
 
 
 @pytest.mark.parametrize("schema", ["", ", schema_changes: {type_changed: fail, added: ignore}"])
-def test_a_lane_that_has_the_text_goes_on_whatever_other_lanes_have(tmp_path: Path, monkeypatch: Any, schema: str) -> None:
+def test_lane_with_a_text_column_continues_beside_other_lanes(tmp_path: Path, monkeypatch: Any, schema: str) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("config", "in"):
         Path(folder).mkdir()

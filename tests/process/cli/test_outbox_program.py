@@ -1,4 +1,4 @@
-"""The program over the events of an outbox: each engine makes the same tables of them."""
+"""Outbox events through the program: both engines write the same tables."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def rows(folder: Path, name: str) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_local_and_spark_make_the_same_tables(tmp_path: Path) -> None:
+def test_local_and_spark_write_the_same_tables(tmp_path: Path) -> None:
     """Also in turns, and under two policies."""
     local = made_by(tmp_path / "local", "local", "local")
     assert len(local["order"]) > 20 and len(local["payment"]) > 20 and len(local["_replicator/dead_letters"]) == 16

@@ -1,4 +1,4 @@
-"""`replicator plan TABLE`: the SQL of each sink, in the words of its engine and its own."""
+"""`replicator plan TABLE`: the SQL of each sink, in its dialect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stages(request, policy, project, answer, monkeypatch):
     return found["lake.products"], found["mirror.products"], QUOTES[request.param]
 
 
-def test_each_sink_shows_what_it_runs(stages, policy, ask):
+def test_plan_shows_the_sql_of_each_sink(stages, policy, ask):
     lake, mirror, quote = stages
     verb = "MERGE INTO" if policy == "scd1" else "INSERT INTO"
     assert list(lake) == list(mirror) == ["fold", "reconcile", "write"]
@@ -44,14 +44,14 @@ def test_each_sink_shows_what_it_runs(stages, policy, ask):
     assert all(statement in shown for sink in (lake, mirror) for statement in sink.values())
 
 
-def test_a_lake_shows_the_names_that_it_keeps(tmp_path):
+def test_plan_of_a_lake_shows_stored_column_names(tmp_path):
     table = TableSpec("public.items", (Column("id", pa.int64()), Column("a b", pa.string())), ("id",), 1)
     shown = DeltaRsSink({"path": str(tmp_path)}).explain(make_lane("scd1"), plan_for("scd1", table))
     assert '"a_x0020_b"' in shown["write"] and '"a b"' not in shown["write"]
 
 
-def test_views_are_shown(project, answer, monkeypatch):
-    """And the names in Spark's catalog, without asking it."""
+def test_plan_shows_views(project, answer, monkeypatch):
+    """Also names in Spark's catalog, without a Spark session."""
     monkeypatch.setattr("adapters.spark.session.open_session", lambda _options: 1 / 0)
     config = project / "config" / "replicator.yaml"
     mirror = "  mirror: {kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d', schema: target}\n  raw:"
@@ -78,8 +78,8 @@ def test_views_are_shown(project, answer, monkeypatch):
         ("spark", "cluster_by: [town]", "table public.products has no column 'town' for `cluster_by`: it has"),
     ],
 )
-def test_impossible_file_layouts_are_foreseen(project, answer, ask, monkeypatch, case):
-    """By the columns that the records have, whichever engine runs."""
+def test_plan_reports_impossible_file_layouts(project, answer, ask, monkeypatch, case):
+    """By the columns of the records, with either engine."""
     monkeypatch.setattr("adapters.spark.session.open_session", lambda _options: 1 / 0)
     engine, option, said = case
     config = project / "config" / "replicator.yaml"

@@ -1,4 +1,4 @@
-"""Secrets planted wherever a config can hold one: no command shows any, whatever goes wrong."""
+"""Secrets in every key of a config that can hold one: no command prints them, also after errors."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def read_zip(path: Path) -> str:
         return "".join(packed.read(name).decode() for name in packed.namelist())
 
 
-def test_the_config_is_valid(project: Path) -> None:
-    """Else nothing would be tried with the secrets in it."""
+def test_config_is_valid(project: Path) -> None:
+    """Otherwise the secrets would not be used."""
     assert run_program(project, "check").returncode == 0
     assert all(secret in CONFIG for secret in SECRETS.values())
 
@@ -139,7 +139,7 @@ FORMS = [
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_command_shows_one(project: Path, command: tuple[str, ...], form: tuple[str, ...]) -> None:
+def test_no_command_shows_a_secret(project: Path, command: tuple[str, ...], form: tuple[str, ...]) -> None:
     done = run_program(project, *command, *form, REPLICATOR_PATIENCE="1")
     assert done.stdout + done.stderr
     assert not list_secrets(done.stdout + done.stderr)
@@ -164,7 +164,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("mistake", "line"), MISTAKES, ids=lambda text: text.partition(": ")[0].strip())
-def test_no_mistake_in_the_config_shows_one(tmp_path: Path, mistake: str, line: str) -> None:
+def test_no_config_error_shows_a_secret(tmp_path: Path, mistake: str, line: str) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.replace(line, BROKEN[mistake](line)))
     done = run_program(tmp_path, "check")

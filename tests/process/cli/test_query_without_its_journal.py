@@ -1,4 +1,4 @@
-"""A source that is asked goes on without its journal: how far was read is in the sink's own rows."""
+"""A queried source resumes without its journal, from the position that the sink has committed."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def query_sales(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
-def test_what_the_sink_has_is_not_read_again(tmp_path: Path, policy: str) -> None:
-    """The machine with the journal is lost, while rows go on to change."""
+def test_rows_in_the_sink_are_not_read_again(tmp_path: Path, policy: str) -> None:
+    """The machine with the journal is lost while rows change."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.format(folder=tmp_path, policy=policy))
     insert_sales(tmp_path, (1, 10, "01 10:00:00"), (2, 20, "02 10:00:00"), (3, 30, "03 10:00:00"))

@@ -1,4 +1,4 @@
-"""What became of rows, over HTTP: out of the event log of a pipeline that ran."""
+"""The history of rows over HTTP, from the event log of a pipeline."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def shop(caught_up: Path, tmp_path_factory: pytest.TempPathFactory) -> TestClien
     return of_config(folder / "config" / "replicator.yaml")
 
 
-def test_the_history_of_a_row(shop: TestClient) -> None:
-    """It ends in what the target holds; a page of it is a part of it."""
+def test_history_of_a_row(shop: TestClient) -> None:
+    """It ends with the target row. A page is a part of it."""
     told = shop.get("/tables/lake.orders/history/1").json()
     assert (told["source_table"], told["key"], told["next"]) == ("public.orders", ["1"], None)
     assert [change["operation"] for change in told["changes"]] == ["r", "u"]
@@ -39,8 +39,8 @@ def test_the_history_of_a_row(shop: TestClient) -> None:
     assert first["changes"] + rest["changes"] == told["changes"] and rest["next"] is None
 
 
-def test_the_rows_as_they_were(shop: TestClient) -> None:
-    """No version is so old: out of the log, by the times of the source, and it says so."""
+def test_rows_as_of_a_time(shop: TestClient) -> None:
+    """No version is that old, so the rows come from the event log by source time, and the answer says so."""
     answer = shop.get(url("tables", "lake.orders", "rows", as_of=T0, limit="1", **{"id[gt]": "0"})).json()
     assert answer["rows"][0]["status"] == "new" and answer["rows"][0]["_cdc_op"] == "r"
     assert "from the event log" in answer["notes"][0] and answer["next"]
@@ -62,12 +62,12 @@ def test_the_rows_as_they_were(shop: TestClient) -> None:
         ("lake.cdc_events/rows", 404, "no table"),
     ],
 )
-def test_an_unanswerable_request_is_refused(shop: TestClient, path: str, status: int, said: str) -> None:
+def test_invalid_request_is_refused(shop: TestClient, path: str, status: int, said: str) -> None:
     assert said in problem(shop.get(f"/tables/{path}"), status)["detail"]
 
 
-def test_the_page(shop: TestClient) -> None:
-    """Nothing in it is fetched or run; what cannot be told is a page too."""
+def test_timeline_page(shop: TestClient) -> None:
+    """The page loads and runs nothing. Errors are pages too."""
     answer = shop.get("/tables/lake.orders/timeline/1?limit=1")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
@@ -85,14 +85,14 @@ def copied_config(caught_up: Path, tmp_path: Path) -> Path:
     return folder / "config" / "replicator.yaml"
 
 
-def test_the_past_takes_no_longer_than_it_may(copied_config: Path) -> None:
+def test_log_reads_end_at_the_query_timeout(copied_config: Path) -> None:
     copied_config.write_text(copied_config.read_text() + "serve: {query_timeout: 0 milliseconds}\n")
     shop = of_config(copied_config)
     for path in ("history/1", f"rows?as_of={T0}&from_log=true"):
         assert "longer than 0 s" in problem(shop.get(f"/tables/lake.orders/{path}"), 504)["detail"]
 
 
-def test_one_reads_a_log_at_a_time(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_request_reads_a_log_at_a_time(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replicator.application.operations.read_side.WAIT_SECONDS", 0.01)
     reads = build_read_side(read_config(copied_config, None, ()))
     with reads._limit_readers(of_the_past=True):
@@ -100,7 +100,7 @@ def test_one_reads_a_log_at_a_time(copied_config: Path, monkeypatch: pytest.Monk
     assert problem(answer, 503) and answer.headers["retry-after"] == "1"
 
 
-def test_four_read_at_once(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_requests_read_at_once(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replicator.application.operations.read_side.WAIT_SECONDS", 0.01)
     reads = build_read_side(read_config(copied_config, None, ()))
     shop, path = TestClient(HttpServer({}).app(None, reads)), "/tables/lake.orders/rows/1"
@@ -112,8 +112,8 @@ def test_four_read_at_once(copied_config: Path, monkeypatch: pytest.MonkeyPatch)
     assert shop.get(path).status_code == 200
 
 
-def test_the_history_hides_columns_the_target_leaves_out(copied_config: Path) -> None:
-    """Columns that are dropped or masked for it; a new name is told."""
+def test_history_hides_columns_that_the_target_leaves_out(copied_config: Path) -> None:
+    """Columns that the target drops or masks. A renamed column has its new name."""
     lane = "{sink: lake, columns: {total: drop, status: {mask: nothing}, placed_at: {rename: placed}}}"
     copied_config.write_text(copied_config.read_text().replace("{sink: lake}]", f"{lane}]"))
     changes = of_config(copied_config).get("/tables/lake.orders/history/1").json()["changes"]
@@ -122,8 +122,8 @@ def test_the_history_hides_columns_the_target_leaves_out(copied_config: Path) ->
 
 
 @pytest.mark.slow
-def test_served_without_a_store_of_events(copied_config: Path) -> None:
-    """Until it is told to end; on another address only with a token."""
+def test_serve_without_an_event_store(copied_config: Path) -> None:
+    """Until it is stopped. Another address than localhost needs a token."""
     done = run_program(copied_config.parents[1], "serve", "--address", "0.0.0.0:0")
     assert done.returncode == 2 and "needs a token there" in done.stderr
     program = subprocess.Popen(

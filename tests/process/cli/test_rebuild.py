@@ -1,4 +1,4 @@
-"""`replicator replay`: a target made anew from the event log, beside the one that the lane keeps."""
+"""`replicator replay`: a target rebuilt from the event log, beside the lane's own target."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def events(shop: Path, table: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_a_rebuilt_target_equals_the_live_one(shop: Path, engine: str) -> None:
-    """Of both policies; the lane's own target and position stay as they are, and the program goes on afterwards."""
+def test_rebuilt_target_equals_the_live_one(shop: Path, engine: str) -> None:
+    """Under both policies. The lane's own target and position stay unchanged, and the program continues afterwards."""
     settings = ("--set", f"engine={engine}")
     before = rows(shop, "customers")
     said = replay(shop, "public.customers", "--lane", "lake.customers", "--into", "again", *settings)
@@ -101,7 +101,7 @@ def test_a_rebuilt_target_equals_the_live_one(shop: Path, engine: str) -> None:
     assert {lane["counts"]["applied"] for lane in json.loads(ran.stdout)["result"]["lanes"]} == {0}
 
 
-def test_what_came_since_is_applied_when_it_is_repeated(shop: Path) -> None:
+def test_repeated_replay_applies_later_changes(shop: Path) -> None:
     shutil.rmtree(shop / "lake")
     shutil.rmtree(shop / "state")
     record(shop, 5)
@@ -114,8 +114,8 @@ def test_what_came_since_is_applied_when_it_is_repeated(shop: Path) -> None:
     assert first != rows(shop, "again") == rows(shop, "order_items")
 
 
-def test_records_of_a_period_only(shop: Path) -> None:
-    """Up to a moment: the rows as they were then. From it on: the changes after it."""
+def test_replay_of_a_period(shop: Path) -> None:
+    """Until a time: the rows at that time. Since a time: the changes after it."""
     replay(shop, "public.customers", "--lane", "lake.customers_history", "--into", "late", "--since", LATE)
     replay(shop, "public.customers", "--lane", "lake.customers_history", "--into", "early", "--until", LATE)
     began = events(shop, "customers_history")
@@ -124,8 +124,8 @@ def test_records_of_a_period_only(shop: Path) -> None:
     assert set(events(shop, "late")) == late and len(late) > 1
 
 
-def test_rows_as_they_were_at_the_source(read_shop: Path) -> None:
-    """Before the target was made, and with versions at hand: row by row as the history of each has it."""
+def test_rows_as_of_a_source_time(read_shop: Path) -> None:
+    """Before the target was rebuilt, and with versions: row by row as in the history of each row."""
     shop = read_shop
     for table, keys in (("customers", ("id",)), ("order_items", ("order_id", "line_no"))):
         told = {
@@ -177,7 +177,7 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_made_is_refused(shop: Path) -> None:
+def test_impossible_replays_are_refused(shop: Path) -> None:
     write_deltalake(str(shop / "lake" / "foreign"), pa.table({"id": [1]}))
     for words, sentence in REFUSED.values():
         refused = replay(shop, *words, code=2, key="error")
@@ -211,8 +211,8 @@ http: {address: "127.0.0.1:0"}
 """
 
 
-def test_records_that_are_rows_are_read_as_their_source_reads_them(tmp_path: Path) -> None:
-    """Not as rows of the table that keeps them, which is the log."""
+def test_records_of_row_sources_are_read_by_their_own_decoder(tmp_path: Path) -> None:
+    """Not as rows of the event log's own table."""
     for folder in ("config", "archive", "topic", "folder/names"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "config" / "replicator.yaml").write_text(ROWS)

@@ -33,8 +33,8 @@ def rows(project: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_recorded_files_end_as_they_should(tmp_path: Path, engine: str) -> None:
-    """And a delete that carries the key alone (https://github.com/apache/hudi/issues/5036) deletes."""
+def test_recorded_files_give_the_expected_rows(tmp_path: Path, engine: str) -> None:
+    """A delete with only the key (https://github.com/apache/hudi/issues/5036) deletes the row."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(json.dumps(CONFIG))
     folder = tmp_path / "dms" / "hr" / "employees"

@@ -35,8 +35,8 @@ def rows(project: Path, table: str, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in columns) for row in found)
 
 
-def test_the_tables_of_the_recorded_shop(tmp_path: Path) -> None:
-    """On Spark they are the same as in process: `test_engines_agree`."""
+def test_tables_of_the_recorded_shop(tmp_path: Path) -> None:
+    """`test_engines_agree` covers the same on Spark."""
     (tmp_path / "config").mkdir()
     shutil.copy(PROJECT / "config" / "examples" / "archive.yaml", tmp_path / "config" / "replicator.yaml")
     (tmp_path / "archive").mkdir()

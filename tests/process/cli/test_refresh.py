@@ -110,7 +110,7 @@ def refresh(project: Path, *, full: bool = False) -> RefreshResult:
 
 
 def test_users_features(project: Path) -> None:
-    """A changed user updates the cities that he was and is in, and no other."""
+    """A changed user updates his old and his new city, and no other."""
     done = run_json(project, "run", "--until-caught-up")["result"]["projections"]
     assert [(one["name"], one["status"], one["kind"]) for one in done] == [("users_features", "current", "full")]
     assert features(project) == FEATURES
@@ -136,7 +136,7 @@ def test_users_features(project: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_users_features_on_spark(project: Path) -> None:
-    """The same file, by Spark SQL; the engines go on with each other's table."""
+    """The same file, by Spark SQL. Each engine resumes with the table of the other."""
     run_until_caught_up(Container(loaded=config(project)))
     on_spark = read_config(project / "config" / "replicator.yaml", None, ("engine=spark", f"spark={json.dumps(SMALL)}"))
     with projections.open_refresher(on_spark) as refreshing:
@@ -150,8 +150,8 @@ def test_users_features_on_spark(project: Path) -> None:
     assert refresh(project, full=True).rows == 10
 
 
-def test_what_keeps_a_refresh_slow_is_said(project: Path) -> None:
-    """Until the tables that are read by groups have a feed, and their groups files of their own."""
+def test_slow_refreshes_are_hints_of_check(project: Path) -> None:
+    """Until the tables that are read by groups have a change data feed, and files per group."""
     file = project / "config" / "replicator.yaml"
     hints = run_json(project, "check")["result"]["hints"]
     assert [(one["code"], one["line"]) for one in hints] == [("slow_groups", 24)] * 2 + [("slow_groups", 29)] * 2
@@ -162,7 +162,7 @@ def test_what_keeps_a_refresh_slow_is_said(project: Path) -> None:
     assert run_json(project, "check")["result"]["hints"] == []
 
 
-def test_gold_follows_while_the_program_runs(project: Path) -> None:
+def test_gold_table_is_refreshed_while_the_program_runs(project: Path) -> None:
     made = DaemonContainer(loaded=config(project))
     keeper, supervisor = made.projection_scheduler(), made.supervisor()
     running = threading.Thread(target=supervisor.run, kwargs={"once": False})
@@ -188,7 +188,7 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def test_lineage_says_what_was_read_and_written(project: Path) -> None:
+def test_lineage_has_inputs_and_outputs(project: Path) -> None:
     replicate(project)
     with pytest.raises(Fatal):
         (project / "config" / "sql" / "users-features.sql").write_text("SELECT user_id, town AS city FROM users, cities")
@@ -263,7 +263,7 @@ RUN_EVENT = {
         ("PARTITION BY u.city ORDER", "ORDER", "cannot be computed alone"),
     ],
 )
-def test_a_query_that_cannot_be_used_is_refused_with_its_place(project: Path, old: str, new: str, words: str) -> None:
+def test_invalid_query_is_refused_with_its_line(project: Path, old: str, new: str, words: str) -> None:
     file = project / "config" / "sql" / "users-features.sql"
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if old.strip() in text)
     file.write_text(file.read_text().replace(old, new, 1))
@@ -275,7 +275,7 @@ def test_a_query_that_cannot_be_used_is_refused_with_its_place(project: Path, ol
     assert finding.line in (line, line + 1)
 
 
-def test_an_input_that_nobody_writes_is_refused(project: Path) -> None:
+def test_input_that_no_lane_writes_is_refused(project: Path) -> None:
     file = project / "config" / "replicator.yaml"
     file.write_text(file.read_text().replace("cities: silver.cities}", "cities: silver.citys}"))
     (finding,) = run_json(project, "check", code=2)["result"]

@@ -1,4 +1,4 @@
-"""Each remedy that a suspended lane names: followed as it is written, it lets the lane run."""
+"""Remedies of suspended lanes: each one, followed as written, lets the lane run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def without_older(project: Project, step: str) -> None:
         ("quarantine", [ID, NAME], [ID], follow_by_command(r"lanes resume lake\.t --accept-schema 2")),
     ],
 )
-def test_a_remedy_that_is_followed_lets_the_lane_run(tmp_path, mode, new, keys, follow):
+def test_lane_runs_after_its_remedy(tmp_path, mode, new, keys, follow):
     project = Project(tmp_path, {"t": f", schema_changes: {mode}"})
     values = {"id": 2, "name": "b", "n": "AAAA" if BYTES in new else 2, "note": "x"}
     old = [record("t", i, OLD, [ID], after={"id": i, "name": "a", "n": 1}) for i in range(2)]

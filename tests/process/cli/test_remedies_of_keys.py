@@ -1,4 +1,4 @@
-"""Each remedy of a key that will not do, or of a column that no key may be: followed as it is written, the lane runs."""
+"""Remedies for invalid keys, and for columns that no key may be: each one is followed as written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def feed_keyed_records(folder, columns, keys, said=""):
         ([ID, NAME], [ID], ", policy: scd2, track_history_column_list: [id]", "besides the key: name.", ("[id]", "[name]")),
     ],
 )  # fmt: skip
-def test_a_key_that_will_not_do(tmp_path, case):
+def test_remedy_for_an_invalid_key(tmp_path, case):
     columns, keys, said, step, change = case
     project = feed_keyed_records(tmp_path, columns, keys, said)
     lane = project.run()["lake.t"]
@@ -55,8 +55,8 @@ def test_a_key_that_will_not_do(tmp_path, case):
 
 
 @pytest.mark.parametrize("said", [KEYED, APPENDED])
-def test_a_key_that_an_entry_of_many_tables_does_not_name(tmp_path, said):
-    """The entry keeps its other tables as they are: the advice is an entry of this table."""
+def test_remedy_for_a_missing_key_in_an_entry_of_many_tables(tmp_path, said):
+    """The entry stays unchanged for its other tables; the remedy is a new entry for this table."""
     project = feed_keyed_records(tmp_path, [ID, NAME], [])
     project.configure((ENTRY, "{match: 'public.*',"))
     step = project.run()["lake.t"]["next_step"]
@@ -68,8 +68,9 @@ def test_a_key_that_an_entry_of_many_tables_does_not_name(tmp_path, said):
     assert project.run()["lake.t"]["status"] == "running"
 
 
-def test_key_columns_that_differ_in_case(tmp_path):
-    """Another key is none in a lake yet, whose columns may not be called so either; the next sentence says what to do."""
+def test_remedy_for_key_columns_that_differ_in_case(tmp_path):
+    """Another key alone is not enough in a lake, whose columns may not differ in case only; the next error has the
+    remedy."""
     project = feed_keyed_records(tmp_path, [ID, OTHER], [ID, OTHER])
     assert "Or name another key with `keys`." in project.run()["lake.t"]["next_step"]
     project.configure(KEYED)
@@ -81,8 +82,8 @@ def test_key_columns_that_differ_in_case(tmp_path):
 
 
 @pytest.mark.parametrize("follow", ["resync", "into"])
-def test_rows_that_were_written_by_another_key(tmp_path, follow):
-    """The changes of a table whose keys the config says otherwise."""
+def test_remedy_for_rows_written_by_another_key(tmp_path, follow):
+    """The config has other keys than the changes of the table."""
     project = feed_keyed_records(tmp_path, [ID, NAME], [ID])
     project.run()
     project.configure((ENTRY, f"{ENTRY} keys: [name],"))
@@ -102,7 +103,7 @@ def test_rows_that_were_written_by_another_key(tmp_path, follow):
 
 
 @pytest.mark.parametrize("follow", ["keys", "run"])
-def test_a_row_to_forget_by_a_key_that_is_not_known(tmp_path, follow):
+def test_remedy_for_an_erasure_without_a_known_key(tmp_path, follow):
     project = feed_keyed_records(tmp_path, [ID, NAME], [ID])
     forget = ("forget", "public.t", "1", "--yes")
     said = project.ask(*forget)
@@ -116,7 +117,7 @@ def test_a_row_to_forget_by_a_key_that_is_not_known(tmp_path, follow):
     assert project.rows("lake", "t") == [{"id": 0, "name": "a"}]
 
 
-def test_the_history_of_a_row_without_a_key(tmp_path):
+def test_remedy_for_the_history_of_a_row_without_a_key(tmp_path):
     project = feed_keyed_records(tmp_path, [ID, NAME], [], ", policy: append")
     project.configure(
         ("  lake:", "  raw: {kind: event_log, path: ./events}\n  lake:"),

@@ -1,4 +1,4 @@
-"""Each remedy named where a lane cannot go on from its position: followed as it is written, it lets the lane run."""
+"""Remedies for lanes that cannot resume at their position: each one is followed as written."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def follows(command: str, *more: str) -> Follow:
         ((0,), "Offset 2 of cdc.public.t[0] lies above the end of the files at 1", follows("skip"), [0, 1, 9]),
     ],
 )
-def test_records_that_are_gone(tmp_path, archive, why, follow, ids):
-    """Those that come next, and all, where the files were made anew."""
+def test_remedy_for_deleted_records(tmp_path, archive, why, follow, ids):
+    """For later records, and for all records if the files were written again."""
     project = make_project(tmp_path)
     runs(project)
     (tmp_path / "archive" / "a.jsonl").unlink()
@@ -86,7 +86,7 @@ def test_records_that_are_gone(tmp_path, archive, why, follow, ids):
 
 
 def test_resync_keeps_rows_that_the_source_no_longer_has(tmp_path):
-    """The command that is advised first keeps them, and the one that would not says so."""
+    """The first advised command keeps them; the one that would not says so."""
     project = make_project(tmp_path)
     runs(project)
     (tmp_path / "archive" / "a.jsonl").unlink()
@@ -149,8 +149,8 @@ def without_folder(project: Project, step: str) -> None:
         (data, None, None),
     ],
 )
-def test_a_file_of_the_lake_is_gone_or_damaged(tmp_path, file, damage, follow):
-    """Without a command it is restored, as every sentence says first."""
+def test_remedy_for_a_missing_or_damaged_file_of_the_lake(tmp_path, file, damage, follow):
+    """Every error first advises to restore the file, which needs no command."""
     project = make_project(tmp_path)
     runs(project)
     broken = file(project)
@@ -170,8 +170,8 @@ def test_a_file_of_the_lake_is_gone_or_damaged(tmp_path, file, damage, follow):
     assert project.rows("lake", "t")[1]["name"] == "new"
 
 
-def test_the_positions_of_an_event_log_are_gone(tmp_path):
-    """The lane cannot be loaded again by itself: the answer to that says what can be done instead."""
+def test_remedy_for_missing_positions_of_an_event_log(tmp_path):
+    """The lane cannot be reloaded by itself; the error of that command has the remedy."""
     project = make_project(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
     runs(project)
     newest(tmp_path / "events" / "_replicator" / "positions" / "changing" / "raw.recorded").unlink()
@@ -187,7 +187,7 @@ def test_the_positions_of_an_event_log_are_gone(tmp_path):
 
 
 @pytest.mark.parametrize("follow", ["another place", "skip"])
-def test_a_log_that_holds_the_records_of_another_pipeline(tmp_path, follow):
+def test_remedy_for_an_event_log_of_another_pipeline(tmp_path, follow):
     project = make_project(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
     runs(project)
     project.configure(("pipeline: changing", "pipeline: other"), (LAKE, LAKE.replace("./lake", "./second")))
@@ -203,7 +203,7 @@ def test_a_log_that_holds_the_records_of_another_pipeline(tmp_path, follow):
     assert sorted(found["offset"].to_pylist()) == [0, 1, 2]
 
 
-def test_a_skip_that_is_refused_says_where_to(tmp_path):
+def test_refused_skip_reports_the_valid_positions(tmp_path):
     project = make_project(tmp_path)
 
     def expect_refusal(until: str) -> str:
@@ -266,8 +266,8 @@ ALL, NOT_LOST = [1, 2, 3, 4], [1, 2, 4]
         (vacuum, "cannot be read any more", follows("skip"), NOT_LOST),
     ],
 )
-def test_a_table_that_cannot_be_read_on(tmp_path, happens, why, follow, ids):
-    """Version 1 appends row 3, version 2 row 4; what was skipped is not there, or is in the next whole reading."""
+def test_remedy_for_a_delta_table_that_cannot_be_read_further(tmp_path, happens, why, follow, ids):
+    """Version 1 appends row 3, version 2 row 4. Skipped rows are missing, or arrive with the next full read."""
     plain = str(tmp_path / "plain" / "t")
     source = "recorded: {format: rows, transport: delta, path: ./plain/t}"
     project = make_project(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
@@ -286,7 +286,7 @@ def test_a_table_that_cannot_be_read_on(tmp_path, happens, why, follow, ids):
     assert runs(project) == ids
 
 
-def test_a_version_without_a_feed(tmp_path):
+def test_remedy_for_a_version_without_change_data_feed(tmp_path):
     plain = str(tmp_path / "plain" / "t")
     source = "recorded: {format: rows, transport: delta, path: ./plain/t, changes: feed}"
     project = make_project(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
@@ -314,7 +314,7 @@ def of_log(folder: Path) -> Project:
 
 
 @pytest.mark.parametrize(("follow", "ids"), [(follows("resync", *NEXT), [3]), (follows("skip", *NEXT), [0, 1, 3])])
-def test_an_event_log_that_lost_records(tmp_path, follow, ids):
+def test_remedy_for_an_event_log_that_lost_records(tmp_path, follow, ids):
     project = of_log(tmp_path)
     runs(project, *NEXT)
     project.feed("b", [item(2), item(3)])

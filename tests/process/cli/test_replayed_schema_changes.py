@@ -1,4 +1,4 @@
-"""What a replay makes of a table whose columns were renamed, removed or given another type has all values from before."""
+"""Replays of tables whose columns were renamed, removed or given other types."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ OF_EACH_POLICY = [
 
 
 @pytest.mark.parametrize(("alter", "rule", "policy"), OF_EACH_POLICY, ids=lambda case: getattr(case, "__name__", None))
-def test_values_from_before_are_there(
+def test_replay_keeps_values_of_before_the_schema_change(
     tmp_path: Path, alter: Callable[[Fields, Image], None], rule: str, policy: str
 ) -> None:
     writes = tuple(Statement("write", n % 6, salt=n) for n in range(9))

@@ -1,4 +1,4 @@
-"""Records that are rejected, wherever that happens, are in every number that people look at."""
+"""Rejected records are in every count that users see, whatever rejected them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(project: Path) -> tuple[DaemonContainer, ExitCode]:
     return container, container.supervisor().run(once=True)
 
 
-def test_rejected_records_are_in_every_number(project: Path) -> None:
+def test_rejected_records_are_in_every_count(project: Path) -> None:
     feed(project, GOOD, UNKNOWN_KEY, UNKNOWN_KEY, NO_NUMBER, OTHER_TABLE, DDL, GARBAGE)
     with capture_logs() as logged:
         container, code = run(project)
@@ -103,7 +103,7 @@ def test_rejected_records_are_in_every_number(project: Path) -> None:
     assert [lane["dead_letters"] for lane in answer["result"]] == [3]
 
 
-def test_a_run_that_refused_everything_is_not_ok(project: Path) -> None:
+def test_run_that_rejected_everything_is_not_ok(project: Path) -> None:
     feed(project, UNKNOWN_KEY, UNKNOWN_KEY)
     for _ in range(2):  # The second finds no new dead letter: it is no more ok than the first.
         container, _ = run(project)
@@ -113,8 +113,8 @@ def test_a_run_that_refused_everything_is_not_ok(project: Path) -> None:
     assert container.unmatched() == [], "the table is known from what was refused"
 
 
-def test_what_every_run_rejects_again_is_no_news(project: Path) -> None:
-    """A line that is no record has no lane that remembers it. A schedule fails by what was rejected since the last run."""
+def test_records_rejected_by_every_run_count_once(project: Path) -> None:
+    """No lane remembers a line that is no record. A scheduled run fails for rejects since the last run."""
     feed(project, GOOD)
     archive = project / "in" / "0001.jsonl"
     ended = []
@@ -128,7 +128,7 @@ def test_what_every_run_rejects_again_is_no_news(project: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_run_whose_tables_nobody_asks_for_is_not_ok(project: Path) -> None:
+def test_run_without_configured_tables_is_not_ok(project: Path) -> None:
     feed(project, OTHER_TABLE)
     container, _ = run(project)
     problem = container.supervisor().find_why_nothing_came()

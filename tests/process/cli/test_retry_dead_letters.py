@@ -1,4 +1,4 @@
-"""Rejected records, tried again under a config that takes them: nothing newer is overwritten, nothing is doubled."""
+"""Retries of rejected records with a config that accepts them: newer rows stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def list_dead_letters(request: pytest.FixtureRequest) -> str:
     return f'{{dsn: "{server.url(name)}"}}'
 
 
-def test_an_old_record_changes_nothing(tmp_path: Path) -> None:
+def test_retry_of_an_old_record_changes_nothing(tmp_path: Path) -> None:
     configure(tmp_path, price=WIDE)
     wrong = {**row(1, 1, "b"), "value": "no json"}
     feed(tmp_path, row(0, 1, "a"), wrong, row(2, 1, "c"))
@@ -57,8 +57,8 @@ def configure_operations(folder: Path, operations: str, letters: str = "{path: .
 
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.long)])
-def test_poison_is_replayed_once_the_config_is_fixed(tmp_path: Path, list_dead_letters: str, engine: str) -> None:
-    """The targets are then as if no record had been poison; again and again, and with the stream going on, they stay so."""
+def test_rejected_records_are_applied_after_a_config_change(tmp_path: Path, list_dead_letters: str, engine: str) -> None:
+    """The targets are then as if nothing had been rejected. They stay so after further retries and changes."""
     configure_operations(tmp_path, NAMED, list_dead_letters)
     poison = [row(1, 2, 20, "new"), row(3, 1, 15, "up"), row(5, 3, None, "gone"), row(6, 4, 40, "new")]
     feed(tmp_path, row(0, 1, 10), poison[0], row(2, 3, 30), poison[1], row(4, 1, 16), *poison[2:], row(7, 5, 50))
@@ -82,9 +82,11 @@ def test_poison_is_replayed_once_the_config_is_fixed(tmp_path: Path, list_dead_l
 
 
 @pytest.mark.parametrize(("narrow", "wide"), [("int32", "int64"), ("float32", "float64")])
-def test_a_wider_schema_lets_a_record_in_at_once(tmp_path: Path, list_dead_letters: str, narrow: str, wide: str) -> None:
-    """The remedy that `dlq explain` names, with no run between the new config and the replay. The targets are widened, and
-    the next run finds nothing new."""
+def test_record_is_applied_after_its_column_is_widened(
+    tmp_path: Path, list_dead_letters: str, narrow: str, wide: str
+) -> None:
+    """The remedy of `dlq explain`, without a run between the new config and the retry. The targets are widened, and the
+    next run finds nothing new."""
     price = 3_000_000_000 if narrow == "int32" else 1e300
     configure(tmp_path, letters=list_dead_letters, price=narrow)
     feed(tmp_path, row(0, 1, 10), row(1, 2, price), row(2, 3, 30))
@@ -102,7 +104,7 @@ def test_a_wider_schema_lets_a_record_in_at_once(tmp_path: Path, list_dead_lette
     assert {one["lane"]: len(one["schemas"]) for one in schemas} == {"lake.items": 2, "lake.changes": 2}
 
 
-def test_a_lane_that_may_not_be_widened_rejects_once_more(tmp_path: Path) -> None:
+def test_lane_without_widening_rejects_the_record_again(tmp_path: Path) -> None:
     configure(tmp_path, price="int32")
     feed(tmp_path, row(0, 1, 10), row(1, 2, 3_000_000_000))
     caught_up(tmp_path)
@@ -119,7 +121,7 @@ def test_a_lane_that_may_not_be_widened_rejects_once_more(tmp_path: Path) -> Non
         ]
 
 
-def test_dead_letters_that_cannot_be_retried_say_why(tmp_path: Path) -> None:
+def test_dead_letters_that_cannot_be_retried_have_a_reason(tmp_path: Path) -> None:
     configure_operations(tmp_path, NAMED)
     feed(tmp_path, row(0, 1, 10), row(1, 2, 20, "new"))
     caught_up(tmp_path)

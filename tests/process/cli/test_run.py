@@ -1,4 +1,4 @@
-"""What `replicator run --until-caught-up` takes, and what a signal ends."""
+"""Options of `replicator run --until-caught-up`, and its end by a signal."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ main(["run", "--until-caught-up", *sys.argv[1:]])
 
 
 @pytest.mark.parametrize(("options", "seconds"), [((), 60.0), (("--timeout", "0.5"), 0.5)])
-def test_a_run_that_is_to_end_gives_up_after_a_minute_of_silence(project, options, seconds):
+def test_default_timeout_is_a_minute_without_records(project, options, seconds):
     program = [sys.executable, "-c", TELLS_TIMEOUT, *options]
     done = subprocess.run(program, cwd=project, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0 and f"timeout {seconds}\n" in done.stderr, done.stderr
 
 
-def test_run_and_plan_say_which_names_and_places_the_config_leaves_out(project, ask):
+def test_run_and_plan_report_defaults_of_the_config(project, ask):
     config = project / "config" / "replicator.yaml"
     text = config.read_text()
     for line in ("pipeline: shop\n", "dead_letters: {path: ./lake/_replicator/dead_letters}\n"):
@@ -72,12 +72,12 @@ def test_run_and_plan_say_which_names_and_places_the_config_leaves_out(project, 
     [("--timeout", "5"), ("--until-caught-up", "--timeout", "0"), ("--until-caught-up", "--timeout", "nan")],
     ids=" ".join,
 )
-def test_a_timeout_that_makes_no_sense_is_a_usage_error(ask, options):
+def test_invalid_timeout_is_a_usage_error(ask, options):
     refused = ask("run", *options, "-c", "nowhere.yaml")
     assert refused.exit_code == 2 and "--timeout" in refused.stderr
 
 
-def test_a_signal_ends_the_run_before_projections_and_snapshots(project):
+def test_signal_ends_the_run_before_projections_and_checkpoints(project):
     program = [sys.executable, "-c", STOPPED_AT_THE_END]
     done = subprocess.run(program, cwd=project, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`replicator schema history`, and schemas in `status` and `plan`: past ones, and one that waits."""
+"""`replicator schema history`, and past and pending schemas in `status` and `plan`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def project(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["public.t", "t", "lake.t"])
-def test_every_version_with_position_and_time(project, name):
+def test_every_version_has_position_and_time(project, name):
     project.run()
     (lane,) = project.ask("schema", "history", name)["result"]
     assert [v["number"] for v in lane["schemas"]] == [1, 2, 3]
@@ -44,7 +44,7 @@ def test_every_version_with_position_and_time(project, name):
     assert [c["name"] for c in lane["schemas"][1]["target"]] == ["id", "name", "note"]
 
 
-def test_a_table_that_there_is_not(project):
+def test_unknown_table_is_refused(project):
     project.run()
     answer = project.ask("schema", "history", "tt")
     assert answer["exit"] == 2 and answer["error"]["next_step"] == "The tables are: public.t."
@@ -61,7 +61,7 @@ def test_past_and_pending_changes_in_status_and_plan(project):
     assert project.ask("plan")["result"][0]["schema_changes"] == "dropped: quarantine, others: evolve"
 
 
-def test_in_words(project, monkeypatch):
+def test_text_output(project, monkeypatch):
     from click.testing import CliRunner
 
     from replicator.cli import main
@@ -78,7 +78,7 @@ def test_in_words(project, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_running_daemon_goes_on_from_the_very_record_once_the_schema_is_accepted(project):
+def test_daemon_resumes_at_the_record_when_the_schema_is_accepted(project):
     config = project.folder / "config" / "replicator.yaml"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

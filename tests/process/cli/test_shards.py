@@ -1,4 +1,4 @@
-"""The shipped example of shards: tables of one regular expression, each into a target of its own, with computed columns."""
+"""The shipped example of shards: tables matched by one regular expression, each into its own target."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_shard_has_its_own_target(tmp_path: Path, engine: str) -> None:
     assert counts == {"lake.orders_12": 0, "lake.orders_13": 1}
 
 
-def test_two_shards_with_one_target(tmp_path: Path) -> None:
+def test_two_shards_with_one_target_are_refused(tmp_path: Path) -> None:
     project = shards(tmp_path, "into: '{2}'")
     feed(project, "shop_12_orders", order(1))
     feed(project, "shop_13_orders", order(2))
@@ -77,8 +77,8 @@ def test_two_shards_with_one_target(tmp_path: Path) -> None:
     }
 
 
-def test_a_target_without_a_name(tmp_path: Path) -> None:
-    """The others go on."""
+def test_target_without_a_name_is_refused(tmp_path: Path) -> None:
+    """The other tables continue."""
     project = shards(tmp_path, "into: '{2}'")
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("_(\\w+)$", "_(\\w*)$"))

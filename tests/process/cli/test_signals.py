@@ -26,7 +26,7 @@ def serving(program):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_the_first_ends_in_order(project, number):
+def test_first_signal_ends_the_run_in_order(project, number):
     program = start_program(project)
     assert serving(program)
     program.send_signal(number)
@@ -34,7 +34,7 @@ def test_the_first_ends_in_order(project, number):
     assert program.returncode == 0 and b"stopped cleanly" in log
 
 
-def test_a_daemon_under_nohup_survives_its_terminal(project):
+def test_daemon_under_nohup_survives_its_terminal(project):
     program = start_program(project, "nohup")
     assert serving(program)
     program.send_signal(signal.SIGHUP)
@@ -46,7 +46,7 @@ def test_a_daemon_under_nohup_survives_its_terminal(project):
 
 
 @pytest.mark.parametrize("after", [0.5, 0.8, 1.2])
-def test_an_interrupt_at_the_start(project, after):
+def test_interrupt_at_the_start_ends_the_run(project, after):
     program = start_program(project)
     time.sleep(after)
     program.send_signal(signal.SIGINT)
@@ -56,7 +56,7 @@ def test_an_interrupt_at_the_start(project, after):
     assert b"Aborted" not in log
 
 
-def test_an_interrupt_is_130(monkeypatch):
+def test_exit_code_of_an_interrupt_is_130(monkeypatch):
     def interrupt(*_args):
         raise KeyboardInterrupt
 

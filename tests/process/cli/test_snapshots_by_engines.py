@@ -1,4 +1,4 @@
-"""Snapshots of a table, taken in by both engines in turns."""
+"""Full exports of a table, read by both engines in turns."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def rows(folder: Path, table: str, *more: str) -> list[tuple]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_local_and_spark_in_turns(tmp_path):
-    """Whoever comes goes on with the journal that the other one left: new, changed and deleted rows are read once."""
+def test_local_and_spark_runs_alternate(tmp_path):
+    """Each engine resumes with the journal of the other: new, changed and deleted rows are read once."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
     there: list[tuple[int, list[Row]]] = []

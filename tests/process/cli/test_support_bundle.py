@@ -1,4 +1,4 @@
-"""`replicator support-bundle`: what is in it, and what is not."""
+"""The content of `replicator support-bundle`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 Answer = Callable[..., dict[str, Any]]
 
 
-def test_a_bundle_tells_everything_but_rows(project: Path, answer: Answer) -> None:
+def test_bundle_has_everything_but_rows(project: Path, answer: Answer) -> None:
     said = answer("support-bundle", "help.zip")
     assert said["result"]["failed"] == {}, said
     with zipfile.ZipFile(project / "help.zip") as packed:
@@ -27,8 +27,8 @@ def test_a_bundle_tells_everything_but_rows(project: Path, answer: Answer) -> No
     assert stat.S_IMODE((project / "help.zip").stat().st_mode) == 0o600
 
 
-def test_the_end_of_a_log(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
-    """By file or pipe, in whole lines, and without secrets, whoever wrote them."""
+def test_bundle_has_the_end_of_a_log(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
+    """From a file or a pipe, in whole lines, and without secrets of any writer."""
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text() + "event_store: {dsn: 'postgresql://u:p%40ss%20word@127.0.0.1:1/d'}\n")
     last = "no host ss word@127.0.0.1 as u with p@ss word, of postgresql://u:p%40ss%20word@127.0.0.1:1/d\n"
@@ -47,13 +47,13 @@ def test_the_end_of_a_log(project: Path, answer: Answer, ask: Callable[..., Any]
         assert "`support-bundle --log FILE`" in packed.read("README.txt").decode()
 
 
-def test_no_file_is_written_over(project: Path, answer: Answer) -> None:
+def test_existing_file_is_not_overwritten(project: Path, answer: Answer) -> None:
     (project / "help.zip").write_text("mine")
     assert "already exists" in answer("support-bundle", "help.zip", code=2)["error"]["sentence"]
     assert (project / "help.zip").read_text() == "mine"
 
 
-def test_a_part_that_fails_says_so(project: Path, answer: Answer) -> None:
+def test_failing_part_is_reported(project: Path, answer: Answer) -> None:
     (project / "state" / "shop" / "erasures.json").write_text("{}")
     said = answer("support-bundle", "help.zip")
     assert "cannot be read" in said["result"]["failed"]["erasures"]

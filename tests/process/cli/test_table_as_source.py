@@ -1,4 +1,4 @@
-"""A pipeline whose source is a table that another one, or somebody else, writes."""
+"""A pipeline whose source is a Delta table of another pipeline or program."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def rows(table: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_a_mirror_is_the_source_of_the_next_layer(project: Path, engine: str) -> None:
-    """The archive grows; each time the mirror follows it, and the next mirror the first one's change data feed."""
+def test_target_is_the_source_of_the_next_layer(project: Path, engine: str) -> None:
+    """The archive grows. Each time the first target follows it, and the next target follows the change data feed of the
+    first."""
     shutil.rmtree(project / "lake")
     config = (project / "config" / "replicator.yaml").read_text()
     first = pipeline(project, config.replace("{sink: lake}", "{sink: lake, change_data_feed: true}"), "first")
@@ -60,8 +61,8 @@ def test_a_mirror_is_the_source_of_the_next_layer(project: Path, engine: str) ->
     assert all(lane["counts"]["applied"] == 0 for lane in again["result"]["lanes"])
 
 
-def test_a_table_that_cannot_be_read_on_stops_its_lane_with_code_4(project: Path) -> None:
-    """Because it was changed where only appended rows are asked for, and because it is another one under the same name."""
+def test_table_that_cannot_be_read_further_stops_its_lane_with_code_4(project: Path) -> None:
+    """Rows were changed although only appended rows are read, or another table has the same name."""
     orders, config = project / "plain" / "orders", NEXT.replace("./lake/orders, changes: feed", "./plain/orders")
     values = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
     write_deltalake(str(orders), values)
@@ -78,8 +79,8 @@ def test_a_table_that_cannot_be_read_on_stops_its_lane_with_code_4(project: Path
     assert "was created again" in said and "replicator lanes resync lake.orders" in said
 
 
-def test_a_lane_that_is_added_leaves_others_as_they_are(project: Path) -> None:
-    """It reads the table as it is, which those who follow its changes do not get."""
+def test_added_lane_does_not_change_others(project: Path) -> None:
+    """It reads the whole table, which lanes that follow the changes do not get."""
     orders = project / "plain" / "orders"
     write_deltalake(str(orders), pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": ["a", "b", "c"]}))
     one = "{sink: lake, into: copied, policy: append}"

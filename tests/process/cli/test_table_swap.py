@@ -1,4 +1,4 @@
-"""`replicator replay` without `--into`: the lane's own target made anew, and in its place; and `--dry-run`."""
+"""`replicator replay` without `--into`: the lane's own target is rebuilt and swapped."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def run_afterwards(project: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer: Answer) -> None:
-    """The difference is told before, and the lane, which would have stopped, goes on."""
+def test_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer: Answer) -> None:
+    """The dry run reports the difference before. The lane, which would have stopped, continues."""
     before, unchanged = rows(project), answer("status")["result"]["lanes"]
     assert answer("replay", "public.orders", "--dry-run")["result"]["same"] == len(before)
     under_other_rules(project)
@@ -80,7 +80,7 @@ def test_a_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer:
 
 
 @pytest.mark.slow
-def test_a_column_that_came_late_is_filled_for_the_rows_there_are(project: Path, answer: Answer) -> None:
+def test_rebuild_fills_a_late_column_for_existing_rows(project: Path, answer: Answer) -> None:
     config, full = project / "config" / "replicator.yaml", rows(project)
     all_columns = config.read_text()
     config.write_text(all_columns.replace("http:", f"{NARROW}http:"))
@@ -94,7 +94,7 @@ def test_a_column_that_came_late_is_filled_for_the_rows_there_are(project: Path,
     assert rows(project) == full and nothing_left(project)
 
 
-def test_a_difference_is_reported_column_by_column(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
+def test_difference_is_reported_by_column(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
     table = DeltaTable(str(project / "lake" / "orders"))
     found = table.to_pyarrow_table()
     status = pa.array(["changed", *found["status"].to_pylist()[1:]])
@@ -121,7 +121,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("step", "when"), STEPS)
-def test_killed_anywhere_it_is_finished_when_it_is_repeated(
+def test_rebuild_killed_at_any_step_finishes_when_repeated(
     project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
     before = rows(project)
@@ -143,7 +143,7 @@ def test_killed_anywhere_it_is_finished_when_it_is_repeated(
     assert rows(project) == after and nothing_left(project)
 
 
-def test_a_rebuild_begun_under_other_rules_starts_over(
+def test_rebuild_started_under_other_rules_starts_again(
     project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_: Any) -> None:
@@ -168,8 +168,8 @@ WITHOUT_ITS_BEGINNING = {
 }
 
 
-def test_records_missing_from_the_log_are_named(project: Path, answer: Answer) -> None:
-    """It was not there when the lane began: what is made of less would lack rows, and nobody would see it."""
+def test_records_missing_from_the_log_are_reported(project: Path, answer: Answer) -> None:
+    """The log is younger than the lane: a rebuild would silently lack rows."""
     log = DeltaTable(str(project / "lake" / "cdc_events"))
     log.alter.set_table_properties({"delta.appendOnly": "false"})
     log.delete(f"topic = '{ORDERS}' AND offset < 2")
@@ -187,8 +187,8 @@ def test_records_missing_from_the_log_are_named(project: Path, answer: Answer) -
     assert answer("replay", "public.orders", "--into", "again", *part)["result"]["applied"] == 2
 
 
-def test_what_was_rejected_is_the_lanes(project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no other lane afterwards."""
+def test_rejects_of_a_rebuild_belong_to_the_lane(project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Afterwards there is no other lane."""
     real = table_swap.catch_up_with_lane
 
     def rejecting(parts: Components, rebuild: Components, asked: Any, make: Any) -> dict[str, Any]:
@@ -213,15 +213,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(answer: Answer, project: Path, case: str) -> None:
+def test_impossible_rebuilds_are_refused(answer: Answer, project: Path, case: str) -> None:
     words, sentence = REFUSED[case]
     refused = answer("replay", "public.orders", *words, code=2)["error"]
     assert sentence in refused["sentence"] and refused["next_step"] and nothing_left(project)
 
 
 @pytest.mark.slow
-def test_the_program_goes_on_with_it(project: Path, answer: Answer) -> None:
-    """It runs meanwhile: no gap, nothing twice, and one with another configuration is left alone."""
+def test_daemon_continues_with_the_rebuilt_target(project: Path, answer: Answer) -> None:
+    """It runs meanwhile: no gap, and no change twice. A daemon with another configuration is not touched."""
     config = project / "config" / "replicator.yaml"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

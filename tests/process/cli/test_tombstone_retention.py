@@ -1,4 +1,4 @@
-"""Deletes that are forgotten after a time, from the config to the dead letters and the status."""
+"""Retention of deletes, from the config to the dead letters."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def run(folder: Path, *records: str) -> tuple[dict[str, dict], str]:
 
 
 def test_tombstones_are_purged_after_their_retention(tmp_path):
-    """What is as old as they are is LATE where they are forgotten, and superseded where they are kept; the ledger has
-    nothing of them, the log and the status say how far it went, and it goes on where the run before stood."""
+    """A change older than the tombstone is LATE after the purge, and superseded before it. Log and status report the
+    progress, and the next run resumes there."""
     for name in ("config", "archive"):
         (tmp_path / name).mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)

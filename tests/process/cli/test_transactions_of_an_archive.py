@@ -49,7 +49,7 @@ def project(folder: Path, without_the_last_of: str | None = None) -> None:
         (END_OF_THE_LAST, 1, "has not ended in cdc.transaction"),
     ],
 )
-def test_a_run_that_holds_records_back_says_so(tmp_path: Path, lost: str, code: int, sentence: str) -> None:
+def test_run_with_incomplete_transactions_is_reported(tmp_path: Path, lost: str, code: int, sentence: str) -> None:
     project(tmp_path, without_the_last_of=lost)
     done = run_program(tmp_path, "run", "--until-caught-up", "--json")
     told = answer_of(done)
@@ -79,8 +79,8 @@ def idle_orders(folder: Path) -> None:
     (folder / "archive" / "more.jsonl").write_text("".join(json.dumps(line) + "\n" for line in more))
 
 
-def test_a_lane_without_changes_has_no_lag_of_transactions(tmp_path: Path) -> None:
-    """After a start it has nothing to write, so that its position in their topic stays where it was."""
+def test_lane_without_changes_has_no_lag(tmp_path: Path) -> None:
+    """After a start it writes nothing, so its position in the transaction topic does not move."""
     project(tmp_path)
     for _ in range(2):
         done = run_program(tmp_path, "run", "--until-caught-up", "--json")
@@ -90,7 +90,7 @@ def test_a_lane_without_changes_has_no_lag_of_transactions(tmp_path: Path) -> No
         idle_orders(tmp_path)
 
 
-def test_replay_leaves_the_topic_of_transactions_out(tmp_path: Path) -> None:
+def test_replay_skips_the_transaction_topic(tmp_path: Path) -> None:
     project(tmp_path)
     done = run_program(tmp_path, "run", "--until-caught-up")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Files that a run does not read are said at its end, and it does not count as done."""
+"""Files that a run does not read are reported at its end, and the run fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def no_gzip(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("put", [nothing, another_ending, no_parquet, no_gzip])
-def test_a_run_says_what_it_did_not_read(tmp_path: Path, put: Callable[[Path], str]) -> None:
+def test_unread_files_are_reported(tmp_path: Path, put: Callable[[Path], str]) -> None:
     project = Project(tmp_path / "project", {"t": ""})
     sentence = put(project.folder / "archive")
     answer = project.ask("run", "--until-caught-up")
@@ -45,7 +45,7 @@ def test_a_run_says_what_it_did_not_read(tmp_path: Path, put: Callable[[Path], s
     assert answer["error"]["next_step"]
 
 
-def test_a_file_that_is_being_written_and_one_that_was_read_are_no_problem(tmp_path: Path) -> None:
+def test_growing_and_finished_files_are_no_problem(tmp_path: Path) -> None:
     project = Project(tmp_path / "project", {"t": ""})
     project.feed("a", [record("t", 0, [ID], [ID], after={"id": 1})])
     (project.folder / "archive" / "b.parquet").write_text("PAR1")

@@ -1,4 +1,4 @@
-"""Up to which transaction the tables of a lake are complete, said by the program on Spark."""
+"""The completeness watermark of lakes on Spark: up to which transaction their tables are complete."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def make_watermark(transaction: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_what_is_complete_is_named_and_a_start_changes_nothing(shop: Path) -> None:
-    """All ends are told from the beginning. One change of a transaction comes last, after a start."""
+def test_watermark_names_the_last_complete_transaction(shop: Path) -> None:
+    """The ends of all transactions are known from the start. One change of a transaction arrives last, after a restart."""
     record(shop, order_items=11)
     run(shop, "spark")
     assert read_watermark(shop) == make_watermark(BEFORE_IT)
@@ -78,8 +78,8 @@ def test_what_is_complete_is_named_and_a_start_changes_nothing(shop: Path) -> No
 
 
 @pytest.mark.long
-def test_changes_that_are_sent_again_prove_nothing(shop: Path) -> None:
-    """The connector was killed before the last change was acknowledged, and sends another one of that table again."""
+def test_changes_sent_twice_do_not_advance_the_watermark(shop: Path) -> None:
+    """The connector was killed before the last change was acknowledged, and sends another change of that table again."""
     record(shop, order_items=11, transaction=26)
     items = shop / "archive" / "cdc.public.order_items.jsonl"
     lines = items.read_text().splitlines(keepends=True)
@@ -90,9 +90,9 @@ def test_changes_that_are_sent_again_prove_nothing(shop: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_engines_take_turns(shop: Path) -> None:
-    """What one of them says the other goes on from. The local one names nothing that lanes are ahead of, holds back what
-    belongs to the transaction whose last change is missing, or comes after it, and ends with the code of missing data."""
+def test_engines_alternate(shop: Path) -> None:
+    """Each engine resumes with the watermark of the other. The local engine publishes no transaction that lanes are
+    ahead of, holds back the incomplete transaction and all later ones, and ends with the code of data loss."""
     record(shop, customers=10, order_items=11, transaction=12)
     run(shop, "spark")
     assert read_watermark(shop) == make_watermark("762:27207616")

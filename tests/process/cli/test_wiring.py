@@ -1,4 +1,4 @@
-"""What the wiring makes of a config: lines of lanes, options of decoders, bounds on memory."""
+"""What the wiring builds from a config: config lines of lanes, options of decoders, memory limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def loaded_config(tmp_path: Path) -> Loaded:
     return load_settings(file, environ={})
 
 
-def test_each_lane_knows_the_line_of_its_own_entry(loaded_config):
+def test_each_lane_has_the_line_of_its_entry(loaded_config):
     lanes = ConfiguredComponents(loaded_config).resolve_lanes("public.orders")
     assert [(lane.id, lane.config_line.rpartition(":")[2]) for lane in lanes] == [
         ("lake.orders", "13"),
@@ -55,7 +55,7 @@ def test_each_lane_knows_the_line_of_its_own_entry(loaded_config):
     ]
 
 
-def test_the_decoder_gets_keys_and_tombstones_with_the_defaults(loaded_config, monkeypatch):
+def test_decoder_gets_keys_and_tombstones_with_defaults(loaded_config, monkeypatch):
     seen = []
     monkeypatch.setattr(adapters, "load_adapter", lambda *_: seen.append)
     adapters.build_decoder(loaded_config, "recorded")
@@ -66,7 +66,7 @@ def test_the_decoder_gets_keys_and_tombstones_with_the_defaults(loaded_config, m
     assert adapters.build_decoder(loaded_config, "recorded")
 
 
-def test_a_table_without_keys_is_not_given_those_of_a_glob():
+def test_table_with_empty_keys_does_not_get_those_of_a_glob():
     from adapters.decoders.options import DebeziumJsonOptions
 
     options = DebeziumJsonOptions.model_validate(
@@ -84,8 +84,8 @@ def test_rules_have_the_keys_of_the_table(loaded_config):
 
 
 @pytest.mark.parametrize(("memory", "batch"), [("1GiB", 32 << 20), ("60MiB", 10 << 20), ("1", 1)])
-def test_batches_in_flight_stay_within_memory(loaded_config, memory, batch):
-    """Two sinks: raw batch, decoded batch, and per sink one at work and what waits, two batches where there is room."""
+def test_batches_in_flight_stay_within_the_memory_limit(loaded_config, memory, batch):
+    """Two sinks: the raw batch, the decoded batch, and per sink one batch at work and up to two in its queue."""
     file = loaded_config.files[0]
     bounded = load_settings(file, overrides=[f"limits.memory={memory}"], environ={})
     assert adapters.compute_batch_bytes(bounded) == batch
@@ -96,7 +96,7 @@ def test_batches_in_flight_stay_within_memory(loaded_config, memory, batch):
     assert adapters.build_source(bounded, "recorded")._options.batch_bytes == batch
 
 
-def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded_config):
+def test_missing_and_empty_archives_are_reported(loaded_config):
     def diagnose_source() -> list[tuple[str, str]]:
         return [(d.severity, d.sentence) for d in diagnose(loaded_config) if d.subject == "source recorded"]
 
@@ -108,12 +108,12 @@ def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded_config):
     assert diagnose_source() == [("ok", f"{folder} has 1 file.")]
 
 
-def test_a_check_that_its_package_does_not_bring_is_said(loaded_config, monkeypatch):
+def test_missing_checks_are_warnings(loaded_config, monkeypatch):
     monkeypatch.setattr("replicator.wiring.diagnosis.list_names", lambda _: ())
     assert {d.severity for d in diagnose(loaded_config)} == {"warning"}
 
 
-def test_a_check_that_cannot_be_loaded_does_not_hide_the_others(loaded_config, monkeypatch):
+def test_check_that_cannot_be_loaded_does_not_hide_others(loaded_config, monkeypatch):
     from replicator.settings import plugins
     from replicator.wiring import diagnosis
 
@@ -127,7 +127,7 @@ def test_a_check_that_cannot_be_loaded_does_not_hide_the_others(loaded_config, m
     assert found["sink lake"] == "error" and found["machine"] in ("ok", "warning")
 
 
-def test_a_notebook_finds_the_config_above_its_folder(caught_up, monkeypatch, tmp_path):
+def test_notebook_finds_the_config_above_its_folder(caught_up, monkeypatch, tmp_path):
     from replicator.notebook import load_table
 
     monkeypatch.delenv("REPLICATOR_CONFIG", raising=False)
@@ -143,7 +143,7 @@ def test_a_notebook_finds_the_config_above_its_folder(caught_up, monkeypatch, tm
         load_table("products")
 
 
-def test_status_says_that_a_running_daemon_goes_by_another_config(project):
+def test_status_reports_a_config_changed_since_the_start(project):
     file = project / "config" / "replicator.yaml"
     report = DaemonContainer(loaded=load_settings(file)).views().status
     assert report()["config"] == {"files": [str(file)], "changed": []} and told_of_config(report()) == []
