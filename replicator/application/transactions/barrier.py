@@ -173,18 +173,17 @@ class TransactionBarrier(TransactionStage[F]):
                 "Run again when the connector has sent the end. If it does not, check that the connector runs with "
                 f"provide.transaction.metadata=true. `replicator run` waits {self._rules.patience:g} s, then continues.",
             )
-        lacks = "; ".join(self._describe_gap(table, *counts) for table, counts in blocking.missing.items())
+        gaps = []
+        for table, (count, expected) in blocking.missing.items():
+            topics = self._registry.topics.get(table, frozenset()) - {self._rules.topic}
+            gaps.append(f"{count} of {expected} of {table} ({', '.join(sorted(topics)) or 'no topic yet'}) have arrived")
         return Problem(
             ExitCode.DATA_LOSS,
-            f"Transaction {blocking.name} lacks changes: {lacks}. {after[0].upper()}{after[1:]}.",
+            f"Transaction {blocking.name} lacks changes: {'; '.join(gaps)}. {after[0].upper()}{after[1:]}.",
             f"Check that the source reads these topics and that they still have the records. `replicator run` waits "
             f"{self._rules.patience:g} s, then continues without them. Load the tables again with "
             f"`replicator backfill {next(iter(blocking.missing), 'TABLE')}`.",
         )
-
-    def _describe_gap(self, table: str, count: int, expected: int) -> str:
-        topics = ", ".join(sorted(self._registry.topics.get(table, frozenset()) - {self._rules.topic})) or "no topic yet"
-        return f"{count} of {expected} of {table} ({topics}) have arrived"
 
     def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:
         """The start of the main stream instead of `start`: not above any lane that the barrier holds.
@@ -194,7 +193,9 @@ class TransactionBarrier(TransactionStage[F]):
         self.end = read_end()
         if not self._has_transaction_topic:
             log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
-        runs = self._list_held_lanes()
+        runs = [r for r in self._registry.list_runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
+        # Only lanes whose sinks commit them together are held; all lanes if no sink does.
+        runs = [run for run in runs if self._context.workers[run.lane.sink].is_atomic] or runs
         passed_marks = self._find_passed_boundaries(runs)
         self._start_tracking(runs, passed_marks)
         marks = Position.lowest(passed_marks.values()) if all(passed_marks.values()) else Position()
@@ -232,11 +233,6 @@ class TransactionBarrier(TransactionStage[F]):
                 self._select_transaction_topic(run.applied)
             )
         return {run.lane.id: out[run.lane.id] or of_sink[run.lane.sink] for run in runs}
-
-    def _list_held_lanes(self) -> list[LaneRun]:
-        """The lanes whose sinks commit them together; all lanes if no sink does."""
-        runs = [r for r in self._registry.list_runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
-        return [run for run in runs if self._context.workers[run.lane.sink].is_atomic] or runs
 
     @property
     def _has_transaction_topic(self) -> bool:
@@ -277,17 +273,18 @@ class TransactionBarrier(TransactionStage[F]):
 
     def observe_catch_up(self, table: str) -> Callable[[F], None] | None:
         """A consumer of the decoded records that a lane of the table reads by itself. It counts each change once."""
-        return lambda changes: self._count_catch_up(changes, table)
 
-    def _count_catch_up(self, changes: F, table: str) -> None:
-        counted = Position({p: offsets.stop for p, offsets in self._counted.get(table, {}).items()})
-        parts = self._tracking.parts(changes, table)
-        if any(part.first < counted.get(part.partition, 0) <= part.last for part in parts):
-            _, uncounted = self._frames.split(changes, Span.below(counted))
-            parts = self._tracking.parts(uncounted, table)
-        new = [part for part in parts if part.first >= counted.get(part.partition, 0)]
-        self._transactions.observe_catch_up(new)
-        self._note_counted(new)
+        def count_changes(changes: F) -> None:
+            counted = Position({p: offsets.stop for p, offsets in self._counted.get(table, {}).items()})
+            parts = self._tracking.parts(changes, table)
+            if any(part.first < counted.get(part.partition, 0) <= part.last for part in parts):
+                _, uncounted = self._frames.split(changes, Span.below(counted))
+                parts = self._tracking.parts(uncounted, table)
+            new = [part for part in parts if part.first >= counted.get(part.partition, 0)]
+            self._transactions.observe_catch_up(new)
+            self._note_counted(new)
+
+        return count_changes
 
     def _note_counted(self, parts: Sequence[TransactionPart]) -> None:
         for part in parts:
@@ -302,12 +299,12 @@ class TransactionBarrier(TransactionStage[F]):
         """
         blocking = self._transactions.blocking_transaction
         tables = set(blocking.missing or () if blocking else ()) - self._looked_back
-        return {table: self._uncounted(table) for table in sorted(tables)}
-
-    def _uncounted(self, table: str) -> Position:
-        topics = self._registry.topics.get(table, frozenset()) - {self._rules.topic}
-        first = {p: offsets.start for p, offsets in self._counted.get(table, {}).items()}
-        return Position({p: first.get(p, o) for p, o in self._read.items() if p.topic in topics})
+        uncounted = {}
+        for table in sorted(tables):
+            topics = self._registry.topics.get(table, frozenset()) - {self._rules.topic}
+            first = {p: offsets.start for p, offsets in self._counted.get(table, {}).items()}
+            uncounted[table] = Position({p: first.get(p, o) for p, o in self._read.items() if p.topic in topics})
+        return uncounted
 
     def older(self, changes: F, table: str) -> Sequence[TransactionPart]:
         """The transactions of decoded records, for `count_older`."""
@@ -374,14 +371,16 @@ class TransactionBarrier(TransactionStage[F]):
         self._bundles += 1
         voided = self._lanes.voided  # Read first: writes that get void while watermarks are computed must count.
         watermarks = {sink: self._find_complete(sink) for sink in {i.run.lane.sink for i in items if not i.run.is_event_log}}
-        return [item if item.run.is_event_log else self._bundle_write(item, watermarks, voided) for item in items]
-
-    def _bundle_write(
-        self, item: WriteRequest[F], watermarks: Mapping[str, CompletenessWatermark | None], voided: int
-    ) -> WriteRequest[F]:
-        sink = item.run.lane.sink
-        bundle = self._bundles if self._context.workers[sink].is_atomic else 0
-        return replace(item, write=replace(item.write, complete=watermarks[sink]), bundle=bundle, voided=voided)
+        out = []
+        for item in items:
+            if item.run.is_event_log:
+                out.append(item)
+                continue
+            sink = item.run.lane.sink
+            bundle = self._bundles if self._context.workers[sink].is_atomic else 0
+            write = replace(item.write, complete=watermarks[sink])
+            out.append(replace(item, write=write, bundle=bundle, voided=voided))
+        return out
 
     def _find_complete(self, sink: str) -> CompletenessWatermark | None:
         """The watermark of a sink once all queued writes are committed; None if there is nothing to publish."""

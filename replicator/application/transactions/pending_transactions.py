@@ -189,12 +189,9 @@ class PendingTransactions:
         Unknown, hence False, until the stream was read up to `sure_at`, its end at the start. An earlier run
         may have released part of a transaction.
         """
-        is_known = self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
-        return is_known and self._has_concurrent_rows_complete
-
-    @property
-    def _has_concurrent_rows_complete(self) -> bool:
-        """True if all transactions are complete that concurrently read rows may show."""
+        if self.sure_at is not None or self.until is not None or self.lost or self._let_go or self._waived:
+            return False
+        # All transactions that concurrently read rows may show must be complete.
         at = self.last.at if self.last else None
         return self.concurrent_time is None or (at is not None and at > self.concurrent_time)
 
@@ -350,7 +347,12 @@ class PendingTransactions:
         self._pass_released_ends(self._changed)
         self._pass_ends()
         self._give_up_the_largest()
-        while (tx := self._first_waited_for()) is not None and self._give_up_late(tx, now):
+        while (tx := self._first_waited_for()) is not None:
+            if self._waiting[0] != tx:
+                self._waiting = (tx, now)
+            if now - self._waiting[1] < self._rules.patience:
+                break
+            self._give_up_transaction(tx)
             self._pass_ends()
         self._update_last()
 
@@ -374,19 +376,31 @@ class PendingTransactions:
             event = "transactions larger than max_transaction_bytes become visible in parts"
             log.warning(event, transaction=first, transactions=given_up, held_bytes=held_bytes)
 
-    def _give_up_late(self, tx: str, now: float) -> bool:
-        """Stop waiting for the transaction if nothing of it has arrived for too long; True if so."""
-        if self._waiting[0] != tx:
-            self._waiting = (tx, now)
-        if now - self._waiting[1] < self._rules.patience:
-            return False
-        self._give_up_transaction(tx)
-        return True
-
     def _give_up_transaction(self, tx: str) -> None:
+        """Stop waiting for a transaction of which nothing has arrived for too long."""
         end = self._ends_held.get(tx)
         if end is None:
-            self._stop_tracking()
+            self._update_last()
+            self.lost = True
+            self._held_bytes = 0.0
+            for book in (
+                self._pending,
+                self._held,
+                self._held_from,
+                self._let_go,
+                self._endless,
+                self._ends,
+                self._ends_held,
+            ):
+                book.clear()
+            for more in (
+                self._ends_held_from,
+                self._ends_let_go,
+                self._ends_let_go_behind,
+                self._changed,
+                self._unplaced_parts,
+            ):
+                more.clear()
             next_step = (
                 f"Check that provide.transaction.metadata is on, and that the source reads topic {self._rules.topic}."
             )
@@ -398,15 +412,6 @@ class PendingTransactions:
         self._pass_released_ends(self._ends_let_go)
         next_step = "Check that the source reads the topics of these tables, and that no transform drops their records."
         log.warning("changes of a transaction are missing", transaction=tx, tables=sorted(lacking), next_step=next_step)
-
-    def _stop_tracking(self) -> None:
-        self._update_last()
-        self.lost = True
-        self._held_bytes = 0.0
-        for book in (self._pending, self._held, self._held_from, self._let_go, self._endless, self._ends, self._ends_held):
-            book.clear()
-        for more in (self._ends_held_from, self._ends_let_go, self._ends_let_go_behind, self._changed, self._unplaced_parts):
-            more.clear()
 
     def _first_waited_for(self) -> str | None:
         """The name of the transaction that blocks the others."""
@@ -441,19 +446,11 @@ class PendingTransactions:
 
     def _pass_end(self, end: TransactionEnd) -> bool:
         """End the transaction if it is complete, or if `until` is not reached yet. True if it ended."""
-        if not self._is_complete(end.mark) and self.until is None:
+        lacking = self._find_incomplete_tables(end.mark)
+        if not lacking - self._waived:
+            self._waived -= set(end.mark.events) - lacking
+        elif self.until is None:
             return False
-        self._end_transaction(end)
-        return True
-
-    def _is_complete(self, mark: TransactionMark) -> bool:
-        lacking = self._find_incomplete_tables(mark)
-        if lacking - self._waived:
-            return False
-        self._waived -= set(mark.events) - lacking
-        return True
-
-    def _end_transaction(self, end: TransactionEnd) -> None:
         tx = end.mark.tx
         end.is_over, end.first = True, Position(self._pending[tx].first)
         self._ends_held.pop(tx, None)
@@ -463,6 +460,7 @@ class PendingTransactions:
         # These have no end mark, although a later transaction has ended: the mark was lost.
         for other in self._endless.list_below(end.first):
             self._drop_transaction(other)
+        return True
 
     def _update_last(self) -> None:
         """Move `last`, but not past a transaction that is held back, even if that has no end mark: the mark may be

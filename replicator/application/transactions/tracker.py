@@ -237,7 +237,19 @@ class CompletenessEvidence:
 
     def observe(self, marks: Iterable[TransactionMark], parts: Iterable[TransactionPart], now: float) -> None:
         """Process the marks of a batch, and its exact `parts` (`ports.engine.TransactionTracking.exact_parts`)."""
-        moved = {mark.tx for mark in marks if self._observe_mark(mark, now)}
+        moved = set()
+        for mark in marks:
+            if mark.tx in self._proven:
+                continue
+            moved.add(mark.tx)
+            one = self._get_observed(mark.tx)
+            if mark.ended:
+                self._ends.append(ObservedEnd(mark, now))
+                self._ends_of.setdefault(mark.tx, []).append(self._ends[-1])
+                self._ends_from.add(_end_name(mark), mark.partition, mark.offset)
+            else:
+                one.repeated = one.repeated or one.begun
+                one.begun = True
         for part in sorted(parts, key=lambda p: (p.partition, p.last)):
             if part.tx not in self._proven:
                 self._get_observed(part.tx).add_part(part)
@@ -245,19 +257,6 @@ class CompletenessEvidence:
         for tx in moved:
             for end in self._ends_of.get(tx, ()):
                 end.moved, end.until = now, None
-
-    def _observe_mark(self, mark: TransactionMark, now: float) -> bool:
-        if mark.tx in self._proven:
-            return False
-        one = self._get_observed(mark.tx)
-        if mark.ended:
-            self._ends.append(ObservedEnd(mark, now))
-            self._ends_of.setdefault(mark.tx, []).append(self._ends[-1])
-            self._ends_from.add(_end_name(mark), mark.partition, mark.offset)
-        else:
-            one.repeated = one.repeated or one.begun
-            one.begun = True
-        return True
 
     def _get_observed(self, tx: str) -> ObservedTransaction:
         """The record of a transaction.
@@ -293,7 +292,9 @@ class CompletenessEvidence:
 
     def _pass_end(self, end: ObservedEnd, position: Position) -> bool:
         mark = end.mark
-        if self._is_proven(mark):
+        one = self._seen.get(mark.tx, ObservedTransaction())
+        lacks = any(one.counts.get(t, 0) < n for t, n in mark.events.items() if self._tables.is_copied(t))
+        if mark.tx in self._proven or not (one.repeated or lacks):
             _add_bounded(self._proven, mark.tx)
         elif self._is_below(mark) or self._until is not None or (end.until is not None and position.covers(end.until)):
             _add_bounded(self._unproven, mark.tx)
@@ -310,13 +311,6 @@ class CompletenessEvidence:
     def _is_below(self, mark: TransactionMark) -> bool:
         """True if the mark is below a transaction that an earlier run has proven."""
         return mark.offset < self._passed.get(mark.partition, 0)
-
-    def _is_proven(self, mark: TransactionMark) -> bool:
-        if mark.tx in self._proven:
-            return True
-        one = self._seen.get(mark.tx, ObservedTransaction())
-        lacks = any(one.counts.get(t, 0) < n for t, n in mark.events.items() if self._tables.is_copied(t))
-        return not one.repeated and not lacks
 
 
 def _end_name(end: TransactionMark) -> str:
