@@ -188,8 +188,11 @@ def group_into_rounds(items: Iterable[WriteRequest[F]]) -> Iterable[list[list[Wr
 
 def group_into_packs(items: Iterable[WriteRequest[F]]) -> Iterable[list[WriteRequest[F]]]:
     """Whole bundles in order, in packs with one plan per lane: a sink is prepared for one plan at a time."""
+    bundles: dict[tuple[str, int], list[WriteRequest[F]]] = {}
+    for item in items:
+        bundles.setdefault((item.run.lane.source, item.bundle), []).append(item)
     pack: list[WriteRequest[F]] = []
-    for bundle in _group_bundles(items):
+    for bundle in bundles.values():
         plans = {item.run.lane.id: (item.generation, item.write.plan) for item in pack}
         if any(plans.get(i.run.lane.id, (i.generation, i.write.plan)) != (i.generation, i.write.plan) for i in bundle):
             yield pack
@@ -197,13 +200,6 @@ def group_into_packs(items: Iterable[WriteRequest[F]]) -> Iterable[list[WriteReq
         pack = [*pack, *bundle]
     if pack:
         yield pack
-
-
-def _group_bundles(items: Iterable[WriteRequest[F]]) -> list[list[WriteRequest[F]]]:
-    bundles: dict[tuple[str, int], list[WriteRequest[F]]] = {}
-    for item in items:
-        bundles.setdefault((item.run.lane.source, item.bundle), []).append(item)
-    return list(bundles.values())
 
 
 def is_joinable(group: Sequence[WriteRequest[F]], item: WriteRequest[F]) -> bool:
@@ -274,18 +270,14 @@ def _fold_writes(engine: Engine[F], writes: Sequence[Write[F]]) -> FoldedChanges
         again.rows + again.counts.total == rows,
         f"Folding {format_count(rows, 'row')} of {plan.table.name} again lost some of them.",
     )
-    facts = _merge_facts([part.facts for part in parts], again.facts)
-    return replace(again, facts=facts, counts=counts + again.counts)
-
-
-def _merge_facts(parts: Sequence[Facts], again: Facts) -> Facts:
-    """The facts of joined writes. Folding again sees rows only; the reach of the changes is in the facts of `parts`."""
-    merged, cleared = merge_facts(parts), find_highest(*(f.truncated_at for f in parts))
-    return replace(
-        again,
+    # Folding again sees rows only; the reach of the changes is in the facts of the parts.
+    merged = merge_facts([part.facts for part in parts])
+    facts = replace(
+        again.facts,
         lowest=merged.lowest,
         highest=merged.highest,
         max_delete=merged.max_delete,
-        truncated_at=cleared,
+        truncated_at=find_highest(*(part.facts.truncated_at for part in parts)),
         newest=merged.newest,
     )
+    return replace(again, facts=facts, counts=counts + again.counts)

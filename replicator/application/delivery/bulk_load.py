@@ -124,11 +124,16 @@ class SpillFiles:
         with (folder / RECORDS_FILE).open("wb") as file:
             for one in records:
                 lengths.append(one.write(file))
-        with (folder / ROWS_FILE).open("wb") as file:
-            batches = _write_partitions(file, parts)
+        batch_counts = []
+        with (folder / ROWS_FILE).open("wb") as file, pa.ipc.new_file(file, parts[0].schema, options=IPC_OPTIONS) as writer:
+            for part in parts:
+                batches = part.combine_chunks().to_batches()
+                for batch in batches:
+                    writer.write_batch(batch)
+                batch_counts.append(len(batches))
         for path in (folder / RECORDS_FILE, folder / ROWS_FILE, folder):
             sync_path(path)
-        self.slices.append(replace(piece, batches=batches, records=tuple(lengths)))
+        self.slices.append(replace(piece, batches=tuple(batch_counts), records=tuple(lengths)))
         self._write_manifest()
 
     def read_schema(self) -> pa.Schema | None:
@@ -170,17 +175,6 @@ class SpillFiles:
         manifest = {"format": FORMAT, "made_by": self.made_by, "rule": self.rule, "identity": self.identity}
         document = {**manifest, "pieces": [piece.to_json() for piece in self.slices]}
         replace_file(self.folder / MANIFEST_FILE, json.dumps(document).encode())
-
-
-def _write_partitions(file: Any, parts: Sequence[pa.Table]) -> tuple[int, ...]:
-    counts = []
-    with pa.ipc.new_file(file, parts[0].schema, options=IPC_OPTIONS) as writer:
-        for part in parts:
-            batches = part.combine_chunks().to_batches()
-            for batch in batches:
-                writer.write_batch(batch)
-            counts.append(len(batches))
-    return tuple(counts)
 
 
 LOAD_BYTES = 16 << 20
@@ -261,7 +255,10 @@ class BulkLoader(Generic[F]):
         if spill_files.slices and not write.out_of_band and not write.span.after(at):
             return at
         if spill_files.slices and not self.has_spilled(item.run.lane):
-            self._resume_spill(item, spill_files)
+            # Continue the files of an earlier run, no matter if the first write after them can be spilled.
+            if (spill_files.rule, spill_files.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
+                raise _make_orphan_error(item.run.lane.id, "were written under another configuration")
+            self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
         if not self._can_spill(item, spill_files):
             self.ended = True
             return None
@@ -321,12 +318,6 @@ class BulkLoader(Generic[F]):
             return can_join_pair(self._last[item.run.lane.id], item)
         return self._bulk_load.loads(item.run.lane, write.plan)
 
-    def _resume_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> None:
-        """Continue the files of an earlier run, no matter if the first write after them can be spilled."""
-        if (spill_files.rule, spill_files.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
-            raise _make_orphan_error(item.run.lane.id, "were written under another configuration")
-        self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
-
     def find_orphans(self) -> Mapping[str, Fatal]:
         """By lane, the error for spill files of an earlier run that no write continued, so that their plan is
         unknown."""
@@ -356,24 +347,17 @@ class _FoldedPartitions(Generic[F]):
 
     def __iter__(self) -> Iterator[FoldedChanges[F]]:
         self.counts = Counts()
-        for parts in self._group_partitions():
-            folded = self._fold_partitions(parts)
-            self.counts += folded.counts
-            yield folded
-
-    def _fold_partitions(self, parts: Sequence[pa.Table]) -> FoldedChanges[F]:
-        """Fold partitions, which share no key.
-
-        A partition is in log order if the topic has one partition, which saves the fold most of its work. Small
-        partitions are joined first: the saving is too small for them.
-        """
-        if len(parts) > 1 and sum(part.nbytes for part in parts) < MIN_FOLD_BYTES * len(parts):
-            parts = [pa.concat_tables(parts)]
-        folded: list[FoldedChanges[F]] = [self._engine.fold(part, self._plan) for part in parts]
-        frame = self._engine.frames.concat([one.frame for one in folded])
-        counts = sum((one.counts for one in folded), Counts())
-        rows, size = sum(one.rows for one in folded), sum(one.size for one in folded)
-        return FoldedChanges(frame, merge_facts(one.facts for one in folded), counts, rows, size)
+        for group in self._group_partitions():
+            # Partitions share no key. A partition is in log order if the topic has one partition, which saves the
+            # fold most of its work. Small partitions are joined first: the saving is too small for them.
+            are_small = len(group) > 1 and sum(part.nbytes for part in group) < MIN_FOLD_BYTES * len(group)
+            parts = [pa.concat_tables(group)] if are_small else group
+            folded: list[FoldedChanges[F]] = [self._engine.fold(part, self._plan) for part in parts]
+            frame = self._engine.frames.concat([one.frame for one in folded])
+            counts = sum((one.counts for one in folded), Counts())
+            rows, size = sum(one.rows for one in folded), sum(one.size for one in folded)
+            self.counts += counts
+            yield FoldedChanges(frame, merge_facts(one.facts for one in folded), counts, rows, size)
 
     def _group_partitions(self) -> Iterator[list[pa.Table]]:
         """Whole partitions, in groups of limited size."""

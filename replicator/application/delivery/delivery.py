@@ -117,7 +117,11 @@ class Delivery(Generic[F]):
             self._write_new_lanes(None)
             self._retry_waiting(last=True)  # Bundles never wait, and must not overtake writes that do.
         for pack in group_into_packs(item for item in items if item.bundle):
-            self._apply_with_retry(self._join_bundles(pack), recheck=False)
+            live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
+            complete = self._publisher.list_valid(collect_publish_requests(live))  # All publish the same watermark.
+            groups = [self._join_writes(group) for round_ in group_into_rounds(live) for group in round_]
+            writes = [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
+            self._apply_with_retry(writes, recheck=False)
         self._deliver_rounds(self._defer_new_lanes([item for item in items if not item.bundle]))
         self._write_new_lanes(
             NEW_LANE_SECONDS if not publish_requests and not any(item.write.complete for item in items) else None
@@ -232,23 +236,10 @@ class Delivery(Generic[F]):
             for item in self._bulk_loader.list_placeholder_writes():
                 self._apply_with_retry([item], recheck=False)
             for lane, error in self._bulk_loader.find_orphans().items():
-                self._suspend_lane(lane, error)
+                run = self._lanes.find(lane)
+                if run is not None and run.status is not LaneStatus.SUSPENDED:  # A suspended lane has its reason already.
+                    self._lanes.suspend(run, to_problem(error), error)
         self._publisher.finish()
-
-    def _suspend_lane(self, lane: str, error: Fatal) -> None:
-        run = self._lanes.find(lane)
-        if run is not None and run.status is not LaneStatus.SUSPENDED:  # A suspended lane has its reason already.
-            self._lanes.suspend(run, to_problem(error), error)
-
-    def _join_bundles(self, pack: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """Bundles for one commit: the writes of each lane in order, joined where possible.
-
-        All publish the same watermark.
-        """
-        live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
-        complete = self._publisher.list_valid(collect_publish_requests(live))
-        groups = [self._join_writes(group) for round_ in group_into_rounds(live) for group in round_]
-        return [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
 
     def _join_writes(self, group: Sequence[WriteRequest[F]]) -> WriteRequest[F]:
         """Join writes of one lane, once the engine answers."""
@@ -298,24 +289,18 @@ class Delivery(Generic[F]):
             self._lanes.suspend(pending[0].run, to_problem(error), error)
             return
         if pending[0].bundle:
-            pending = self._commit_without_culprit([_without_bundle(item) for item in pending])
+            # Commit the bundle without the one lane that fails. If more than one fails, all writes are tried one by one.
+            pending = [_without_bundle(item) for item in pending]
+            for lane in dict.fromkeys(item.run.lane.id for item in pending):
+                try:
+                    self._commit(self._select_uncommitted([item for item in pending if item.run.lane.id != lane]))
+                except Exception as other_error:
+                    self._raise_unless_lane_error(other_error)
+                else:
+                    pending = [item for item in pending if item.run.lane.id == lane]
+                    break
         for one in pending:
             self._apply_with_retry([one], recheck=True)
-
-    def _commit_without_culprit(self, pending: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
-        """Commit a bundle without the one lane that fails. Returns the writes to try one by one.
-
-        These are the writes of that lane, or all of them if more than one lane fails.
-        """
-        for lane in dict.fromkeys(item.run.lane.id for item in pending):
-            others = [item for item in pending if item.run.lane.id != lane]
-            try:
-                self._commit(self._select_uncommitted(others))
-            except Exception as error:
-                self._raise_unless_lane_error(error)
-                continue
-            return [item for item in pending if item.run.lane.id == lane]
-        return pending
 
     def _select_uncommitted(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
         """The writes that the sink has not committed yet: a failed apply may have committed."""
@@ -350,7 +335,14 @@ class Delivery(Generic[F]):
             applied = self._sink.apply(writes, lambda lane, rows: self._reject_rows(ready, lane, rows))
         seconds = self._clock() - began
         for lane in dict.fromkeys(item.run.lane.id for item in ready):
-            self._check_outcome([item for item in ready if item.run.lane.id == lane], applied.get(lane), seconds)
+            items = [item for item in ready if item.run.lane.id == lane]
+            outcome = applied.get(lane)
+            if outcome is not None:
+                self._record_outcome(items, outcome, seconds)
+            try:
+                _check_counts(items, outcome)
+            except AccountingError as error:
+                self._lanes.suspend(items[0].run, to_problem(error), error)
 
     def _spill_write(self, bulk_loader: BulkLoader[F], item: WriteRequest[F]) -> bool:
         """True if no other write is needed: the write was spilled, or it is the placeholder of spilled rows and
@@ -380,7 +372,11 @@ class Delivery(Generic[F]):
         if prepared and prepared[0] == item.generation and (prepared[1] is plan or prepared[1] == plan):
             return True
         try:
-            self._refuse_watermark(lane, plan)
+            if plan.watermark is not None and not self._sink.features.watermarks:
+                raise ConfigProblem(
+                    f"The sink of lane {lane.id} does not support watermarks.",
+                    next_step=f"Remove 'watermark' from the entry, or from its table ({lane.config_line}).",
+                )
             with self._lanes.note_sink_call(self._name, f"preparing {lane.id}"):
                 self._sink.prepare(lane, plan)
         except (Retryable, Fenced):
@@ -390,23 +386,6 @@ class Delivery(Generic[F]):
             return False
         self._prepared[lane.id] = (item.generation, plan)
         return True
-
-    def _refuse_watermark(self, lane: Lane, plan: ApplyPlan) -> None:
-        """Raise ConfigProblem if the plan has a watermark and the sink does not support watermarks."""
-        if plan.watermark is not None and not self._sink.features.watermarks:
-            raise ConfigProblem(
-                f"The sink of lane {lane.id} does not support watermarks.",
-                next_step=f"Remove 'watermark' from the entry, or from its table ({lane.config_line}).",
-            )
-
-    def _check_outcome(self, items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None, seconds: float) -> None:
-        """Record the sink's outcome for one lane. Suspends the lane if its counts do not add up."""
-        if outcome is not None:
-            self._record_outcome(items, outcome, seconds)
-        try:
-            _check_counts(items, outcome)
-        except AccountingError as error:
-            self._lanes.suspend(items[0].run, to_problem(error), error)
 
     def _record_outcome(self, items: Sequence[WriteRequest[F]], outcome: LaneOutcome, seconds: float) -> None:
         run, folded = items[0].run, [item.write.folded for item in items]
@@ -526,14 +505,14 @@ class WatermarkPublisher(Generic[F]):
         If writes became void since the request was made, rows before it may be missing. Its watermark then
         names no transaction, and lists the halted lanes as behind.
         """
-        return {source: self._validate(one) for source, one in publish_requests.items()}
-
-    def _validate(self, request: PublishRequest) -> CompletenessWatermark:
-        complete = request.complete
-        if request.voided == self._lanes.voided:
-            return complete
-        halted = {run.lane.id for run in self._list_runs(complete.source) if run.status is not LaneStatus.RUNNING}
-        return CompletenessWatermark(complete.source, behind=tuple(sorted(halted | set(complete.behind))))
+        valid = {}
+        for source, request in publish_requests.items():
+            complete = request.complete
+            if request.voided != self._lanes.voided:
+                halted = {run.lane.id for run in self._list_runs(complete.source) if run.status is not LaneStatus.RUNNING}
+                complete = CompletenessWatermark(complete.source, behind=tuple(sorted(halted | set(complete.behind))))
+            valid[source] = complete
+        return valid
 
     def _list_runs(self, source: str) -> list[LaneRun]:
         """The table lanes of the source in this sink."""

@@ -116,7 +116,10 @@ class Worker(Generic[F]):
             self._failed(error)
         finally:
             self.queue.close()
-            self._cancel_questions()
+            self._ended = True  # Ends the open questions with Stopped, so that their callers do not wait for ever.
+            while (dequeued := self.queue.take()) is not None:
+                for question in dequeued.questions:
+                    question()
 
     def _answer_questions(self, questions: Sequence[Callable[[], None]]) -> None:
         """Answer questions for a while, and the rest after the queued writes.
@@ -129,13 +132,6 @@ class Worker(Generic[F]):
                 self.queue.put_back(questions[at:])
                 return
             question()
-
-    def _cancel_questions(self) -> None:
-        """End open questions with Stopped, so that their callers do not wait for ever."""
-        self._ended = True
-        while (dequeued := self.queue.take()) is not None:
-            for question in dequeued.questions:
-                question()
 
     def _answer_question(self, question: Callable[[Sink[F]], T], answer: Future[T]) -> None:
         if not answer.set_running_or_notify_cancel():
