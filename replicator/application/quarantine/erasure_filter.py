@@ -92,7 +92,7 @@ class ErasureList:
         """Add an erasure, or replace the entry of its key. Durable on return."""
         entries = self.load()
         others = [one for one in (entries.erasures if entries else ()) if one.identity != erasure.identity]
-        content = {"format": 1, "check": hashes.check, "erasures": [_to_stored(one) for one in (*others, erasure)]}
+        content = {"format": 1, "check": hashes.check, "erasures": [to_json(one) for one in (*others, erasure)]}
         try:
             replace_file(self._list, (json.dumps(content, indent=1) + "\n").encode(), 0o644)
         except OSError as error:
@@ -112,12 +112,8 @@ class ErasureList:
         )
 
 
-def to_json(erasure: Erasure) -> dict[str, Any]:
+def to_json(one: Erasure) -> dict[str, Any]:
     """The entry in the form in which it is stored and shown."""
-    return _to_stored(erasure)
-
-
-def _to_stored(one: Erasure) -> dict[str, Any]:
     removed = None if one.removed is None else dict(one.removed)
     sets = {"topics": sorted(one.topics), "messages": sorted(one.messages)}
     names = {"source": one.source, "table": one.table, "columns": list(one.columns), "hash": one.hash}
@@ -221,7 +217,11 @@ class ErasureFilter:
 
     def _find_erased_records(self, raw: pa.Table, routes: pa.Table) -> pa.Array | None:
         erased: set[int] = set()
-        unclear = self._group_unrouted(raw, routes)
+        # The unrouted records in topics of tables with erased keys, under the empty table name.
+        unclear: dict[str, set[int]] = defaultdict(set)
+        if self._topics:
+            in_topics = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
+            unclear[""] = set(pc.indices_nonzero(pc.and_(in_topics, pc.is_null(routes["fingerprint"]))).to_pylist())
         for table in {one.table for one in self._erased_keys}:
             rows = pc.indices_nonzero(_is_routed_to(routes, table))
             if len(rows):
@@ -237,14 +237,6 @@ class ErasureFilter:
             return None
         return pa.array([number in erased for number in range(raw.num_rows)], pa.bool_())
 
-    def _group_unrouted(self, raw: pa.Table, routes: pa.Table) -> dict[str, set[int]]:
-        """The unrouted records in topics of tables with erased keys, under the empty table name."""
-        unrouted: dict[str, set[int]] = defaultdict(set)
-        if self._topics:
-            in_topics = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
-            unrouted[""] = set(pc.indices_nonzero(pc.and_(in_topics, pc.is_null(routes["fingerprint"]))).to_pylist())
-        return unrouted
-
     def _find_in_table(
         self, raw: pa.Table, routes: pa.Table, rows: pa.Array, erased_keys: Sequence[ErasedKeys]
     ) -> tuple[set[int], set[int]]:
@@ -257,9 +249,9 @@ class ErasureFilter:
             records = raw.take(at)
             for one in erased_keys:
                 hits, errors = self._decode_keys(records, one, fingerprint)
-                erased |= {
-                    at[number].as_py() for number in _find_matching_images(self._read_old_keys(records, one.columns), one)
-                }
+                old_keys = self._read_old_keys(records, one.columns)
+                erased_old = {key for key in set(old_keys) if key is not None and one.has_key(key)}
+                erased |= {at[number].as_py() for number, key in enumerate(old_keys) if key in erased_old}
                 numbers = _find_row_numbers(records, at, hits | errors)
                 erased |= {number for position, number in numbers.items() if position in hits}
                 unread |= {number for position, number in numbers.items() if position in errors}
@@ -316,7 +308,7 @@ class ErasureFilter:
         mask_records = self._decoder.features.mask_records
         envelopes = self._decoder.envelope(records if mask_records is None else mask_records(records))
         own = (records[n].to_pylist() for n in ("topic", "key", "value"))  # Images are null if the operation is unknown.
-        rows = zip(numbers, *own, *_read_images(envelopes), strict=True)
+        rows = zip(numbers, *own, *[envelopes[name].to_pylist() for name in ("table", "before", "after")], strict=True)
         return {row[0] for row in rows if any(_is_match(one, *row[1:], routed=routed) for one in erased_keys)}
 
 
@@ -327,18 +319,16 @@ def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:
 
 def filter_erased(decoder: Decoder, hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Decoder:
     """The decoder with a filter, or itself if nothing was erased."""
-    groups = tuple(_group_erasures(hashes, erasures))
-    return ErasureFilter(decoder, groups) if groups else decoder
-
-
-def _group_erasures(hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Iterator[ErasedKeys]:
     groups: dict[tuple[str, str, KeyColumns], list[Erasure]] = defaultdict(list)
     for one in erasures:
         groups[one.source, one.table, one.columns].append(one)
+    erased_keys = []
     for (source, table, columns), group in groups.items():
         topics = frozenset(topic for one in group for topic in one.topics)
         messages = frozenset(message for one in group for message in one.messages)
-        yield ErasedKeys(table, columns, source, hashes, frozenset(one.hash for one in group), topics, messages)
+        keys = frozenset(one.hash for one in group)
+        erased_keys.append(ErasedKeys(table, columns, source, hashes, keys, topics, messages))
+    return ErasureFilter(decoder, erased_keys) if erased_keys else decoder
 
 
 def _find_matching_rows(columns: Sequence[pa.ChunkedArray], one: ErasedKeys) -> set[int]:
@@ -346,11 +336,6 @@ def _find_matching_rows(columns: Sequence[pa.ChunkedArray], one: ErasedKeys) -> 
     rows = list(zip(*(to_key_texts(column).to_pylist() for column in columns), strict=True))
     erased = {row for row in set(rows) if None not in row and one.has_key(row)}
     return {number for number, row in enumerate(rows) if row in erased} if erased else set()
-
-
-def _find_matching_images(keys: Sequence[KeyTexts], one: ErasedKeys) -> set[int]:
-    erased = {key for key in set(keys) if key is not None and one.has_key(key)}
-    return {number for number, key in enumerate(keys) if key in erased} if erased else set()
 
 
 def _parse_key(read: Callable[[str], Any], text: str) -> KeyTexts:
@@ -378,10 +363,6 @@ def _find_row_numbers(records: pa.Table, at: pa.Array, positions: set[RecordPosi
         return {}
     numbered = zip(_read_positions(records, RAW_RECORD_POSITION), at.to_pylist(), strict=True)
     return {position: number for position, number in numbered if position in positions}
-
-
-def _read_images(envelopes: pa.Table) -> list[list[Any]]:
-    return [envelopes[name].to_pylist() for name in ("table", "before", "after")]
 
 
 def _is_match(

@@ -96,7 +96,11 @@ class PoisonRecordFilter:
         if mask_records is None or poison is None:
             return raw if mask_records is None else mask_records(raw)
         decoded, poison_rows = mask_records(raw.filter(pc.invert(poison))), raw.filter(poison)
-        values = mask_records(_make_unreadable(poison_rows))["value"].to_pylist()
+        unreadable = poison_rows  # No format can read these keys and values.
+        for name in ("key", "value"):
+            texts = pa.chunked_array([pa.array([UNREADABLE] * poison_rows.num_rows, raw.schema.field(name).type)])
+            unreadable = unreadable.set_column(raw.column_names.index(name), raw.schema.field(name), texts)
+        values = mask_records(unreadable)["value"].to_pylist()
         rows = [row if value else {**row, **_NOTHING} for row, value in zip(poison_rows.to_pylist(), values, strict=True)]
         masked = pa.Table.from_pylist(rows, decoded.schema)
         positions = iter(range(decoded.num_rows, raw.num_rows))
@@ -140,14 +144,6 @@ def _merge_order(poison: pa.Array, free: int, at: Sequence[int]) -> pa.Array:
     """The index of each record: the next free one for the others, `at` for poison records."""
     others = iter(range(free))
     return pa.array([at[i] if hit else next(others) for i, hit in enumerate(poison.to_pylist())], pa.int64())
-
-
-def _make_unreadable(raw: pa.Table) -> pa.Table:
-    """The same records with a key and a value that no format can read."""
-    for name in ("key", "value"):
-        values = pa.chunked_array([pa.array([UNREADABLE] * raw.num_rows, raw.schema.field(name).type)])
-        raw = raw.set_column(raw.column_names.index(name), raw.schema.field(name), values)
-    return raw
 
 
 log = structlog.get_logger(__name__)
@@ -288,25 +284,20 @@ class PoisonRecordFinder(Generic[F]):
         for span in split_span(batch.span, suspect.span):
             if SuspectedSpan(_drop_empty(span), by).record_position is not None:
                 quiet()
-            yield self._cut_batch(batch, span)
-            self._clear_suspicion(span)
-
-    def _cut_batch(self, batch: Batch[F], span: Span) -> Batch[F]:
-        if span == batch.span:
-            return batch
-        frame, _ = self._frames.split(batch.frame, span)
-        records = self._frames.count(frame)
-        return replace(batch, frame=frame, span=span, records=records, size=batch.size * records // max(1, batch.records))
-
-    def _clear_suspicion(self, span: Span) -> None:
-        """Clear a span that was decoded: none of its records is poison."""
-        suspect = self._notes.suspect
-        if suspect is not None:
-            rest = suspect.span.after(span.end)
-            rest = rest if rest else EMPTY_SPAN
-            # The rest of the span has not crashed by itself yet.
-            changed = replace(suspect, span=rest, deaths=suspect.deaths if rest == suspect.span else 0)
-            self._notes = replace(self._notes, suspect=changed if rest.end else None)
+            if span == batch.span:
+                yield batch
+            else:
+                frame, _ = self._frames.split(batch.frame, span)
+                records = self._frames.count(frame)
+                size = batch.size * records // max(1, batch.records)
+                yield replace(batch, frame=frame, span=span, records=records, size=size)
+            # The span was decoded: none of its records is poison.
+            suspect = self._notes.suspect
+            if suspect is not None:
+                rest = suspect.span.after(span.end) or EMPTY_SPAN
+                # The rest of the span has not crashed by itself yet.
+                changed = replace(suspect, span=rest, deaths=suspect.deaths if rest == suspect.span else 0)
+                self._notes = replace(self._notes, suspect=changed if rest.end else None)
 
     @contextmanager
     def note_decoding(self, span: Span) -> Iterator[None]:

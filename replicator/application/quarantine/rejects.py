@@ -257,7 +257,8 @@ class Rejects(Generic[F]):
                 for rejected, error_text, table_name in stored
             ]
             if dead_letters:
-                self._write_dead_letters(dead_letters)
+                self._call_with_patience(WRITING, lambda: self._store.write(dead_letters))
+                self.open.invalidate()
         except BaseException as error:
             self.broken = error
             raise
@@ -278,7 +279,19 @@ class Rejects(Generic[F]):
         if kind not in self._met:
             self._met.add(kind)
             if self._options.log_rejects:
-                _log_first_reject(dead_letter)
+                remedy = find_remedy(Reject(dead_letter.code, dead_letter.sentence), dead_letter.table)
+                explain = f"`replicator dlq explain '{dead_letter.event_id}'` shows it."
+                log.warning(
+                    "record rejected; more of its kind are only counted",
+                    source=dead_letter.source,
+                    table=dead_letter.table or "?",
+                    record=dead_letter.event_id,
+                    **({"lane": dead_letter.lane} if dead_letter.lane else {}),
+                    stage=dead_letter.stage,
+                    code=dead_letter.code,
+                    sentence=dead_letter.sentence,
+                    next_step=f"{remedy} {explain}".strip(),
+                )
         return kind
 
     def _mask_records(self, source: str, rejected: Sequence[RejectedRecord]) -> Sequence[RejectedRecord]:
@@ -348,10 +361,6 @@ class Rejects(Generic[F]):
         )
         return [letter for letter in letters if letter.source == source]
 
-    def _write_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> None:
-        self._call_with_patience(WRITING, lambda: self._store.write(dead_letters))
-        self.open.invalidate()
-
     def _call_with_patience(self, doing: str, ask: Callable[[], None]) -> None:
         me = threading.get_ident()
         self._calls[me] = StoreCall(doing, self._now())
@@ -377,22 +386,6 @@ class Rejects(Generic[F]):
                     raise Stopped from error
             except Exception as error:
                 raise _make_store_error(error, doing) from error
-
-
-def _log_first_reject(dead_letter: DeadLetter) -> None:
-    remedy = find_remedy(Reject(dead_letter.code, dead_letter.sentence), dead_letter.table)
-    explain = f"`replicator dlq explain '{dead_letter.event_id}'` shows it."
-    log.warning(
-        "record rejected; more of its kind are only counted",
-        source=dead_letter.source,
-        table=dead_letter.table or "?",
-        record=dead_letter.event_id,
-        **({"lane": dead_letter.lane} if dead_letter.lane else {}),
-        stage=dead_letter.stage,
-        code=dead_letter.code,
-        sentence=dead_letter.sentence,
-        next_step=f"{remedy} {explain}".strip(),
-    )
 
 
 def _make_store_error(error: Exception, doing: str) -> DeadLetterStoreDown:
@@ -499,7 +492,13 @@ class BlockedKeys(Generic[F]):
         since = self._load_keys()
         if not since:
             return raw, None
-        self._refuse_others(since)
+        # Raise DataLoss if stored key hashes cannot be compared, so that the blocked keys are unknown.
+        if not all(self._hashes.is_comparable(key_hash) for _, _, key_hash in since):
+            raise DataLoss(
+                f"Source {self._source} has blocked keys that were hashed with another secret than `keys.secret` (in the "
+                "folder of the erasure list). So it is unknown which later records must wait for them.",
+                next_step="Restore that file from a copy. If masks are new, replay or purge the records (`replicator dlq`).",
+            )
         free_records, blocked_records = self._frames.split_blocked(raw, since, BLOCKED_REASON, self._hashes)
         return free_records, blocked_records if self._frames.count(blocked_records) else None
 
@@ -516,15 +515,6 @@ class BlockedKeys(Generic[F]):
             for dead_letter in self._rejects.list_open(self._source):
                 _add_key(self._since, dead_letter, dead_letter.key_hash if dead_letter.is_placed else "")
         return self._since
-
-    def _refuse_others(self, since: Iterable[BlockedKey]) -> None:
-        """Raise DataLoss if stored key hashes cannot be compared, so that the blocked keys are unknown."""
-        if not all(self._hashes.is_comparable(key_hash) for _, _, key_hash in since):
-            raise DataLoss(
-                f"Source {self._source} has blocked keys that were hashed with another secret than `keys.secret` (in the "
-                "folder of the erasure list). So it is unknown which later records must wait for them.",
-                next_step="Restore that file from a copy. If masks are new, replay or purge the records (`replicator dlq`).",
-            )
 
 
 def _add_key(since: dict[BlockedKey, int], one: RejectedRecord | DeadLetter, key_hash: str) -> bool:
