@@ -74,7 +74,10 @@ class Catalog(Generic[F]):
         if slice_.fingerprint in schemas:
             return schemas[slice_.fingerprint]
         try:
-            learnt = self._learn(slice_)
+            sample = self._frames.sample(slice_.frame)
+            learnt = self._apply_keys(self._decoder.learn(sample, slice_.table, slice_.fingerprint))
+            refuse_frame_names(learnt)
+            self._unite(learnt)
         except Retryable:
             raise  # The service that describes the schema does not answer.
         except Exception as error:
@@ -127,13 +130,6 @@ class Catalog(Generic[F]):
             planned = (table, columns, plan_lane(lane, table, columns))
             self._plans[lane.id] = planned
         return planned[2]
-
-    def _learn(self, slice_: RecordSlice[F]) -> TableSpec:
-        sample = self._frames.sample(slice_.frame)
-        learnt = self._apply_keys(self._decoder.learn(sample, slice_.table, slice_.fingerprint))
-        refuse_frame_names(learnt)
-        self._unite(learnt)
-        return learnt
 
     def _apply_keys(self, table: TableSpec) -> TableSpec:
         rules = self._rules_for(table.name)
@@ -190,21 +186,21 @@ def unite_schemas(older: TableSpec, newer: TableSpec) -> TableSpec:
             next_step=_describe_reload(older.name),
         )
     types = {c.name: c for c in newer.columns}
-    columns = tuple(_widen_column(older.name, c, types.get(c.name, c)) for c in older.columns)
-    union = replace(older, columns=columns).union(newer)
+    columns = []
+    for column in older.columns:
+        newer_column = types.get(column.name, column)
+        if classify_type_change(column, newer_column) is SchemaChangeKind.WIDENED:
+            columns.append(replace(column, type=newer_column.type, source_type=newer_column.source_type))
+        elif can_hold(column.type, newer_column.type):
+            columns.append(column)
+        else:
+            raise Fatal(
+                f"column {column.name!r} of table {older.name} changed its type from {column.type} to "
+                f"{newer_column.type}, and neither type can hold every value of the other",
+                next_step=_describe_reload(older.name),
+            )
+    union = replace(older, columns=tuple(columns)).union(newer)
     return older if union.columns == older.columns else union
-
-
-def _widen_column(table: str, older: Column, newer: Column) -> Column:
-    if classify_type_change(older, newer) is SchemaChangeKind.WIDENED:
-        return replace(older, type=newer.type, source_type=newer.source_type)
-    if can_hold(older.type, newer.type):
-        return older
-    raise Fatal(
-        f"column {older.name!r} of table {table} changed its type from {older.type} to {newer.type}, "
-        "and neither type can hold every value of the other",
-        next_step=_describe_reload(table),
-    )
 
 
 def _describe_reload(table: str) -> str:

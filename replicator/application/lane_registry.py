@@ -68,7 +68,9 @@ class PendingLane:
         if self.run.status is LaneStatus.SUSPENDED and problem is not None:
             self.placed.set_exception(problem.to_error())
         elif self.run.status is LaneStatus.STARTING:
-            self.placed.set_exception(_make_daemon_ended_error(self.run.lane))
+            sentence = f"The daemon ended before lane {self.run.lane.id} answered."
+            step = "Start the daemon, and repeat the command."
+            self.placed.set_exception(EnvironmentProblem(sentence, next_step=step))
         else:
             self.placed.set_result(None)
 
@@ -156,18 +158,25 @@ class LaneRegistry(Generic[F]):
     def register_batch(self, topics: Mapping[str, frozenset[str]], span: Span) -> Sequence[str]:
         """Store the tables and partitions of a batch, durably, before its writes are queued. Returns the new tables."""
         new = [table for table in topics if table not in self.topics]
-        grown = any(not names <= self.topics.get(table, frozenset()) for table, names in topics.items())
+        has_grown = any(not names <= self.topics.get(table, frozenset()) for table, names in topics.items())
         for table, names in topics.items():
             self._add_topics(table, names)
         for table in new:
             self._open_table(table, lambda _: Position())
             self._met |= {run.lane.id for run in self.tables.get(table, ())}
-        is_new = [self._add_partitions(run, span) for run in self.list_runs()]
+        for run in self.list_runs():
+            begin = {p: o for p, o in span.start.items() if p not in run.begin and self.is_covered(run, p)}
+            if begin:
+                has_grown = True
+                run.begin = Position({**begin, **run.begin})
+                if run.status is not LaneStatus.STARTING:
+                    run.queued_to = Position({**begin, **run.queued_to})
+                    run.handed_over = Position({**begin, **run.handed_over})
         if new_partitions := [p for p in span.start if p not in self.began]:
             first = self._get_oldest().only(new_partitions)
             self.began = Position({**first, **self.began})
-            is_new.append(bool(first))
-        if grown or any(is_new):
+            has_grown = has_grown or bool(first)
+        if has_grown:
             self._save_entry()
         return new
 
@@ -280,7 +289,12 @@ class LaneRegistry(Generic[F]):
 
     def place_answered(self, patience: float) -> None:
         """Set the positions of lanes whose sinks have answered; wait up to `patience` seconds for the others."""
-        self._wait_for_answers(patience)
+        futures = [pending.answer for pending in self._asked.values()]
+        deadline = (now := self._runtime.clock()) + patience
+        while wait(futures, timeout=min(WAKE_SECONDS, deadline - now)).not_done:
+            now = self._runtime.clock()
+            if now >= deadline or self._runtime.stop.is_set():
+                break
         answered = [(lane_id, pending) for lane_id, pending in self._asked.items() if pending.answer.done()]
         oldest = self._get_oldest() if answered else Position()
         for lane_id, pending in answered:
@@ -288,15 +302,6 @@ class LaneRegistry(Generic[F]):
                 self._place_run(pending.run, pending.answer, oldest)
             del self._asked[lane_id]
             pending.resolve()
-
-    def _wait_for_answers(self, patience: float) -> None:
-        futures = [pending.answer for pending in self._asked.values()]
-        deadline = (now := self._runtime.clock()) + patience
-        while (
-            wait(futures, timeout=min(WAKE_SECONDS, deadline - now)).not_done and (now := self._runtime.clock()) < deadline
-        ):
-            if self._runtime.stop.is_set():
-                return
 
     @property
     def has_pending(self) -> bool:
@@ -334,26 +339,17 @@ class LaneRegistry(Generic[F]):
     def _add_lane(self, lane: Lane, begin: Position) -> LaneRun:
         other = self._runtime.lanes.find(lane.id)
         if other is not None or lane.refused:
-            return self._refuse_target(lane, other.lane if other is not None and not lane.refused else None)
+            run = self._runtime.lanes.add(replace(lane, id=make_refused_id(lane)))
+            if lane.refused or other is None:
+                error = make_target_name_error(lane)
+            else:
+                error = make_target_taken_error(lane, other.lane.table)
+            self._runtime.lanes.suspend(run, to_problem(error))
+            return run
         run = self._runtime.lanes.add(lane)
         run.begin = begin
         self._ask_sink(run)
         return run
-
-    def _refuse_target(self, lane: Lane, other: Lane | None) -> LaneRun:
-        """Suspend a lane whose target another lane (`other`) has already, or whose target has no valid name (None)."""
-        run = self._runtime.lanes.add(replace(lane, id=make_refused_id(lane)))
-        problem = make_target_name_error(lane) if other is None else make_target_taken_error(lane, other.table)
-        self._runtime.lanes.suspend(run, to_problem(problem))
-        return run
-
-    def _add_partitions(self, run: LaneRun, span: Span) -> bool:
-        new = {p: o for p, o in span.start.items() if p not in run.begin and self.is_covered(run, p)}
-        if new:
-            run.begin = Position({**new, **run.begin})
-            if run.status is not LaneStatus.STARTING:
-                run.queued_to, run.handed_over = Position({**new, **run.queued_to}), Position({**new, **run.handed_over})
-        return bool(new)
 
     def _save_entry(self) -> None:
         self._has_learned = False
@@ -370,7 +366,9 @@ class LaneRegistry(Generic[F]):
         future = worker.ask(lambda sink: LaneStart(read_start(sink), read_schema_versions(sink, lane) if lane.table else ()))
         before = self._asked.get(lane.id)
         if before is not None:
-            before.placed.set_exception(_make_superseded_error(lane))
+            sentence = f"Another command for lane {lane.id} replaced this one."
+            step = "See `replicator status`, then repeat the command."
+            before.placed.set_exception(EnvironmentProblem(sentence, next_step=step))
         self._asked[lane.id] = PendingLane(run, run.generation, future, Future())
         return self._asked[lane.id].placed
 
@@ -487,19 +485,6 @@ def make_target_name_error(lane: Lane) -> ConfigProblem:
     return ConfigProblem(
         f"The name of the target of table {lane.table} in sink {lane.sink}, {lane.into!r}, {lane.refused}.",
         next_step=f"Name the table in an entry of its own, or change `into` ({lane.config_line}), and restart.",
-    )
-
-
-def _make_daemon_ended_error(lane: Lane) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"The daemon ended before lane {lane.id} answered.", next_step="Start the daemon, and repeat the command."
-    )
-
-
-def _make_superseded_error(lane: Lane) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"Another command for lane {lane.id} replaced this one.",
-        next_step="See `replicator status`, then repeat the command.",
     )
 
 

@@ -102,7 +102,8 @@ class LaneSchema:
 
     def _find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
         if self.current is None:
-            return self._make_first_transition(table, start, now)
+            decision = SchemaDecision((), table.columns)
+            return SchemaTransition(decision, self._make_version(table, decision, start, now))
         if self._is_anew:
             self._is_anew = False
             rekeyed = _apply_newer_key(self.current.source, table)
@@ -211,8 +212,9 @@ class LaneSchema:
             for old, new in self._lane.schema_rules.renames
             if new in names and old not in names and old in table.column_names
         )
-        selected = None if _is_alike(columns, self._select_columns(table).columns) else columns
-        return TargetColumns(selected, renamed, self._new)
+        types = {c.name: (c.type, c.text_kind) for c in columns}
+        unselected_types = {c.name: (c.type, c.text_kind) for c in self._select_columns(table).columns}
+        return TargetColumns(None if types == unselected_types else columns, renamed, self._new)
 
     def _has_left_out_column(self, table: TableSpec) -> bool:
         """True if the lane has left out a column that it would add under today's rules."""
@@ -222,11 +224,6 @@ class LaneSchema:
             SchemaChangeMode.TRY_EVOLVE,
         )
         return evolves and any(name not in names for name in table.column_names)
-
-    def _make_first_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition:
-        """The transition of a lane without stored schemas: it applies all columns."""
-        decision = SchemaDecision((), table.columns)
-        return SchemaTransition(decision, self._make_version(table, decision, start, now))
 
     def _make_version(self, table: TableSpec, decision: SchemaDecision, start: Position, now: datetime) -> SchemaVersion:
         passed = [v.number for v in self._list_passed()]
@@ -317,7 +314,9 @@ def find_altered_columns(cut: LogCut, lane: Lane, versions: Sequence[SchemaVersi
     """
     applied = [v for v in versions if v.state == "applied"]
     early = [v for v in applied if cut.has_before(v.position)] or applied[:1]
-    schemas = [_list_types(lane, v) for v in (*early[-1:], *(v for v in applied if v not in early))]
+    transform_columns = lane.row_transforms.column_transforms.transform_columns
+    later = [v for v in applied if v not in early]
+    schemas = [{c.name: c.type for c in transform_columns(v.columns)} for v in (*early[-1:], *later)]
     altered: dict[str, AlteredColumn] = {}
     for name in {name for columns in schemas for name in columns}:
         old_type, *later_types = (columns.get(name) for columns in schemas)
@@ -325,10 +324,6 @@ def find_altered_columns(cut: LogCut, lane: Lane, versions: Sequence[SchemaVersi
         if new_types:
             altered[name] = AlteredColumn(old_type, new_types)
     return altered
-
-
-def _list_types(lane: Lane, version: SchemaVersion) -> Mapping[str, pa.DataType]:
-    return {c.name: c.type for c in lane.row_transforms.column_transforms.transform_columns(version.columns)}
 
 
 def _is_same(one: TableSpec, other: TableSpec) -> bool:
@@ -355,36 +350,26 @@ def _apply_newer_key(older: TableSpec, newer: TableSpec) -> TableSpec | None:
     return replace(older, keys=newer.keys, sequence=newer.sequence)
 
 
-def _is_alike(columns: tuple[Column, ...], other_columns: tuple[Column, ...]) -> bool:
-    return {c.name: (c.type, c.text_kind) for c in columns} == {c.name: (c.type, c.text_kind) for c in other_columns}
-
-
 def describe_stop(lane: Lane, transition: SchemaTransition) -> tuple[str, str]:
     """The reason why the lane stops, and the next step."""
     stops, line = transition.decision.stops, f" ({lane.config_line})" if lane.config_line else ""
     sentence = f"The schema of table {lane.table} changed: {'; '.join(map(str, stops))}."
-    if transition.decision.is_final:
-        return sentence, _describe_reload(lane, transition)
+    kinds = {change.kind for change in stops}
+    if transition.decision.is_final:  # The stored rows do not fit the new key or type.
+        keep = (
+            f"Keep the existing type with `schema_changes: {{type_changed: try_evolve}}`{line}, and start again: rows that "
+            "do not fit are rejected. Or load"
+            if SchemaChangeKind.TYPE_CHANGED in kinds and SchemaChangeKind.KEY_CHANGED not in kinds
+            else "Load"
+        )
+        return sentence, (
+            f"{keep} the table again without its older records. The new schema begins at "
+            f"{transition.version.position.to_option()}. Make source {lane.source} begin there or later (`start_from`, or "
+            f"its retention), `replicator drop {lane.id}`, and start again. "
+            "`replicator backfill` loads the rows that do not change."
+        )
     accept = f"`replicator lanes resume {lane.id} --accept-schema {transition.version.number}`"
     if transition.decision.waits:
         return sentence, f"{accept} continues the lane under it. It waits because `schema_changes` is quarantine{line}."
-    kinds = ", ".join(f"{kind}: evolve" for kind in sorted({change.kind.value for change in stops}))
-    return sentence, f"Allow it with `schema_changes: {{{kinds}}}`{line} and start again, or for this once with {accept}."
-
-
-def _describe_reload(lane: Lane, transition: SchemaTransition) -> str:
-    """The next step if the stored rows do not fit the new key or type."""
-    line = f" ({lane.config_line})" if lane.config_line else ""
-    kinds = {change.kind for change in transition.decision.stops}
-    keep = (
-        f"Keep the existing type with `schema_changes: {{type_changed: try_evolve}}`{line}, and start again: rows that "
-        "do not fit are rejected. Or load"
-        if SchemaChangeKind.TYPE_CHANGED in kinds and SchemaChangeKind.KEY_CHANGED not in kinds
-        else "Load"
-    )
-    begin = transition.version.position.to_option()
-    return (
-        f"{keep} the table again without its older records. The new schema begins at {begin}. "
-        f"Make source {lane.source} begin there or later (`start_from`, or its retention), "
-        f"`replicator drop {lane.id}`, and start again. `replicator backfill` loads the rows that do not change."
-    )
+    modes = ", ".join(f"{kind}: evolve" for kind in sorted(kind.value for kind in kinds))
+    return sentence, f"Allow it with `schema_changes: {{{modes}}}`{line} and start again, or for this once with {accept}."

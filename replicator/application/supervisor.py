@@ -81,7 +81,9 @@ class Supervisor(Generic[F]):
         for thread in sources:
             thread.join(deadline.get_seconds_left())
         self._drain_workers(deadline)
-        self._raise_kill()
+        for error in self._runtime.failures:
+            if not isinstance(error, Exception):
+                raise error  # A kill: nothing is closed.
         self._close_all()
         return self._find_exit_code(once=once)
 
@@ -115,11 +117,6 @@ class Supervisor(Generic[F]):
                     self._runtime.abandon.set()
                     worker.join(self._runtime.options.drain)
                     break
-
-    def _raise_kill(self) -> None:
-        for error in self._runtime.failures:
-            if not isinstance(error, Exception):
-                raise error
 
     def _close_all(self) -> None:
         for pipeline in self._pipelines:
