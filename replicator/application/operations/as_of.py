@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from replicator.application.lane_registry import list_lanes
-from replicator.application.lane_schema import AlteredColumn, find_altered_columns
+from replicator.application.lane_schema import find_altered_columns
 from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.event_log import LogCut
@@ -23,7 +23,6 @@ from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery, ReadTimeout
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
-from replicator.ports.reads import TargetVersions
 from replicator.ports.sink import Sink
 
 from .checkpoint import AS_OF_TARGET, copy_newest, list_topics, prepare_lake, refuse_incomplete, refuse_truncated
@@ -103,16 +102,14 @@ def find_version(components: Components, lane: Lane, sink: Sink[Any], as_of: AsO
     if number is None:
         return None
     altered = find_altered_columns(cut, lane, read_schema_versions(sink, lane))
-    return TargetVersion(number, bool(altered) and _is_ahead(versions, lane.into, number, altered))
-
-
-def _is_ahead(versions: TargetVersions, table: str, version: int, altered: Mapping[str, AlteredColumn]) -> bool:
+    if not altered:
+        return TargetVersion(number, is_ahead=False)
     try:
-        columns = versions.columns_at(table, version)
+        columns = versions.columns_at(lane.into, number)
     except Fatal:
-        return True  # The version is gone.
+        return TargetVersion(number, is_ahead=True)  # The version is gone.
     column_types = dict(zip(columns.names, columns.types, strict=True))
-    return any(one.is_done(column_types.get(name)) for name, one in altered.items())
+    return TargetVersion(number, any(one.is_done(column_types.get(name)) for name, one in altered.items()))
 
 
 def format_offsets(position: Position) -> str:

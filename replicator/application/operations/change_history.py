@@ -182,13 +182,10 @@ def parse_key(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
             next_step="Pass a value for each column, in this order.",
         )
     for name, text in zip(table.keys, key, strict=True):
-        yield _parse_value(name, text, table.column(name).type)
-
-
-def _parse_value(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
-    try:
-        return parse_value(text, kind)
-    except ValueError:
-        raise InvalidReadQuery(
-            f"{text!r} does not fit type {kind} of key column {name}", next_step="Write the value as `query` shows it."
-        ) from None
+        kind = table.column(name).type
+        try:
+            yield parse_value(text, kind)
+        except ValueError:
+            raise InvalidReadQuery(
+                f"{text!r} does not fit type {kind} of key column {name}", next_step="Write the value as `query` shows it."
+            ) from None

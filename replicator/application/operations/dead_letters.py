@@ -117,21 +117,17 @@ def export_records(letters: Iterable[DeadLetter], to: Path | BinaryIO) -> int:
 
 def to_raw_frame(letters: Iterable[DeadLetter]) -> pa.Table:
     """The original records of the dead letters, as a raw frame."""
-    rows = [
-        {
+    rows = []
+    for letter in letters:
+        headers = headers_from_text(letter.headers)
+        row = {
             "topic": letter.topic,
             "partition": letter.partition,
             "offset": letter.offset,
             "timestamp": letter.timestamp,
-            "headers": _headers_from_text(letter.headers),
+            "headers": None if headers is None else [{"name": name, "value": value} for name, value in headers],
             "key": letter.key,
             "value": letter.record,
         }
-        for letter in letters
-    ]
+        rows.append(row)
     return pa.Table.from_pylist(rows, RAW)
-
-
-def _headers_from_text(text: str | None) -> list[dict[str, object]] | None:
-    headers = headers_from_text(text)
-    return None if headers is None else [{"name": name, "value": value} for name, value in headers]

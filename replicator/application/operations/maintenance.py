@@ -57,7 +57,13 @@ def _run_each(
 ) -> Iterator[MaintenanceResult]:
     """Run the feature `verb` of the sinks and of the dead-letter store."""
     targets = _list_targets(components)
-    _refuse_unknown(names, targets)
+    for name in names:
+        if not any(_is_named(label, lane, [name]) for label, lane in targets.items()):
+            hint = suggest_name(name, targets)
+            raise ConfigProblem(
+                f"there is no target {name!r}",
+                next_step=f"{hint[:1].upper()}{hint[1:]} The targets are: {', '.join(targets)}.".strip(),
+            )
     selection = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
     with ExitStack() as stack:
         owners: dict[str, Any] = {}
@@ -97,13 +103,3 @@ def _is_named(label: str, lane: Lane | None, names: Sequence[str]) -> bool:
     return bool(
         {label, *((lane.table, get_unqualified_name(lane.table)) if lane is not None and lane.table else ())} & {*names}
     )
-
-
-def _refuse_unknown(names: Sequence[str], targets: dict[str, Lane | None]) -> None:
-    for name in names:
-        if not any(_is_named(label, lane, [name]) for label, lane in targets.items()):
-            hint = suggest_name(name, targets)
-            raise ConfigProblem(
-                f"there is no target {name!r}",
-                next_step=f"{hint[:1].upper()}{hint[1:]} The targets are: {', '.join(targets)}.".strip(),
-            )

@@ -69,8 +69,25 @@ def prepare_rebuild(
     ConfigProblem if the event log cannot be read, or the name belongs to another lane or owner. Also if the target
     was started with other options.
     """
-    _refuse_engine(components, components.find_log(request.lane.table).sink)
-    _refuse_name(components, request)
+    log = components.find_log(request.lane.table).sink
+    if components.engine != LOCAL and components.sinks[log].is_log_in_database:
+        raise ConfigProblem(
+            f"the event log {log} is in a database, and the engine {components.engine!r} cannot read it there "
+            f"({components.sinks[log].config_line})",
+            next_step="Add a second event log in a lake (`path`), or use `engine: local`.",
+        )
+    # The name must be valid, and no target of a lane: configured, or created by a pattern.
+    group = "must not contain a group such as {schema}" if "{" in request.into else None
+    why = describe_target_problem(request.into) or group
+    if why:
+        raise ConfigProblem(f"the new target's name {request.into!r} {why}", next_step="Choose another name.")
+    targets = dict(components.list_configured_targets(request.lane.table))
+    targets |= {one.id: one.config_line for one in list_lanes(components)}
+    if request.id in targets:
+        raise ConfigProblem(
+            f"{request.id} is a target of the config ({targets[request.id]})",
+            next_step="Replay into another name, compare, and then choose.",
+        )
     _write_request(components, request, from_scratch=from_scratch)
     return components.use_log(request, topics, is_plain=is_plain)
 
@@ -106,36 +123,14 @@ def list_rebuild_folders(components: Components) -> list[Path]:
     return sorted(file.parent for file in (components.folder / REBUILDS_FOLDER).glob(f"*/{REQUEST_FILE}"))
 
 
-def _refuse_engine(components: Components, log: str) -> None:
-    if components.engine != LOCAL and components.sinks[log].is_log_in_database:
-        raise ConfigProblem(
-            f"the event log {log} is in a database, and the engine {components.engine!r} cannot read it there "
-            f"({components.sinks[log].config_line})",
-            next_step="Add a second event log in a lake (`path`), or use `engine: local`.",
-        )
-
-
-def _refuse_name(components: Components, request: RebuildRequest) -> None:
-    """The name must be valid, and no target of a lane: configured, or created by a pattern."""
-    group = "must not contain a group such as {schema}" if "{" in request.into else None
-    why = describe_target_problem(request.into) or group
-    if why:
-        raise ConfigProblem(f"the new target's name {request.into!r} {why}", next_step="Choose another name.")
-    targets = dict(components.list_configured_targets(request.lane.table))
-    targets |= {one.id: one.config_line for one in list_lanes(components)}
-    if request.id in targets:
-        raise ConfigProblem(
-            f"{request.id} is a target of the config ({targets[request.id]})",
-            next_step="Replay into another name, compare, and then choose.",
-        )
-
-
 def _write_request(components: Components, request: RebuildRequest, *, from_scratch: bool) -> None:
     """Store the request next to the state. Files of a target that no longer exists are removed."""
     folder = get_rebuild_folder(components, request.id)
     request_json = {**{one.name: getattr(request, one.name) for one in fields(request)}, "lane": request.lane.id}
     request_json = {name: value for name, value in request_json.items() if value or name not in {"apart", "below"}}
-    file, is_there = folder / REQUEST_FILE, _has_target(components, request)
+    with closing(components.open_sink(request.lane.sink)) as sink:
+        is_there = request.into in get_reader(sink).tables()
+    file = folder / REQUEST_FILE
     rebuilt = replace(request.lane, id=request.id, into=request.into)
     if not is_there:
         shutil.rmtree(folder, ignore_errors=True)
@@ -153,11 +148,6 @@ def _write_request(components: Components, request: RebuildRequest, *, from_scra
             next_step="Use the same options, or name another target. To start from scratch: `replicator drop "
             f"{request.id}`.",
         )
-
-
-def _has_target(components: Components, request: RebuildRequest) -> bool:
-    with closing(components.open_sink(request.lane.sink)) as sink:
-        return request.into in get_reader(sink).tables()
 
 
 def make_rebuild_lane(lane: Lane, into: str) -> Lane:

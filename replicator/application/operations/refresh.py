@@ -17,7 +17,7 @@ from replicator.application.lane_runs import Clock, monotonic
 from replicator.application.options import BackgroundThread, Backoff
 from replicator.application.problem import Problem, to_problem
 from replicator.domain.errors import Fatal, ReplicatorError, Retryable
-from replicator.domain.projection import InputVersions, Projection, ProjectionInput, RefreshRecord, RefreshWork, plan_refresh
+from replicator.domain.projection import InputVersions, Projection, RefreshRecord, RefreshWork, plan_refresh
 from replicator.ports.frames import Stop
 from replicator.ports.projector import Projector, RefreshStart, ReplaceResult
 from replicator.ports.runtime import Lineage
@@ -177,12 +177,29 @@ class ProjectionScheduler(BackgroundThread):
 
     def report(self) -> list[dict[str, Any]]:
         """The state of each projection as plain values. Safe from any thread."""
-        return [_to_report(one) for one in self._kept]
+        reports: list[dict[str, Any]] = []
+        for one in self._kept:
+            last, problem = one.last, one.problem
+            report = {
+                "name": one.projection.name,
+                "target": one.projection.label,
+                "status": "failed" if problem else "current" if last else "waiting",
+                "looked_at": one.at,
+                "kind": last.kind if last else None,
+                "version": last.version if last else None,
+                "reads": dict(last.reads) if last else {},
+                "error": problem.sentence if problem else None,
+                "next_step": problem.next_step if problem else None,
+            }
+            reports.append(report)
+        return reports
 
     def refresh_due(self, refreshing: ProjectionRefresher) -> None:
         """Refresh the projections that are due."""
         for one in self._kept:
-            committed = self._get_input_versions(one)
+            versions = dict(self._committed())
+            versions |= {k.projection.label: k.last and k.last.version for k in self._kept}
+            committed = tuple(versions.get(each.label) for each in one.projection.inputs)
             changed = one.every is None and one.problem is None and committed != one.seen_versions
             if self._ended.is_set() or not (changed or self._clock() >= one.next_at):
                 continue
@@ -200,11 +217,6 @@ class ProjectionScheduler(BackgroundThread):
             for one in self._kept:
                 one.problem = problem
 
-    def _get_input_versions(self, one: ScheduledProjection) -> object:
-        committed = dict(self._committed())
-        committed |= {k.projection.label: k.last and k.last.version for k in self._kept}
-        return tuple(committed.get(each.label) for each in one.projection.inputs)
-
     def _refresh_projection(self, one: ScheduledProjection, refreshing: ProjectionRefresher) -> None:
         name = one.projection.name
         try:
@@ -221,21 +233,6 @@ class ProjectionScheduler(BackgroundThread):
         if result.version is not None or one.last is None:
             one.last = result
             log.info("projection refreshed", name=name, kind=result.kind, rows=result.rows, version=result.version)
-
-
-def _to_report(one: ScheduledProjection) -> dict[str, Any]:
-    last, problem = one.last, one.problem
-    return {
-        "name": one.projection.name,
-        "target": one.projection.label,
-        "status": "failed" if problem else "current" if last else "waiting",
-        "looked_at": one.at,
-        "kind": last.kind if last else None,
-        "version": last.version if last else None,
-        "reads": dict(last.reads) if last else {},
-        "error": problem.sentence if problem else None,
-        "next_step": problem.next_step if problem else None,
-    }
 
 
 # OpenLineage run events of refreshes (specification 2-0-2), as plain values.
@@ -284,6 +281,18 @@ class LineageRun:
         if done.problem is not None:
             values = {"message": done.problem, "programmingLanguage": "SQL"}
             error = {"errorMessage": _make_facet("1-0-1/ErrorMessageRunFacet", values)}
+        inputs = []
+        for one in self.projection.inputs:
+            read = self.reads.get(one.name)
+            inputs.append(
+                {**self._dataset_to_json(one.label), "facets": {} if read is None else _version_facet(read.version)}
+            )
+        counted = {"outputStatistics": _make_facet("1-0-2/OutputStatisticsOutputDatasetFacet", {"rowCount": done.rows})}
+        output = {
+            **self._dataset_to_json(self.projection.label),
+            "facets": {} if done.version is None else _version_facet(done.version),
+            "outputFacets": {} if done.rows is None else counted,
+        }
         return {
             "eventType": happened,
             "eventTime": at,
@@ -295,20 +304,8 @@ class LineageRun:
                 "name": self.projection.name,
                 "facets": {"sql": _make_facet("1-0-1/SQLJobFacet", {"query": self.projection.query})},
             },
-            "inputs": [self._input_to_json(one) for one in self.projection.inputs],
-            "outputs": [self._output_to_json(done)],
-        }
-
-    def _input_to_json(self, one: ProjectionInput) -> dict[str, Any]:
-        read = self.reads.get(one.name)
-        return {**self._dataset_to_json(one.label), "facets": {} if read is None else _version_facet(read.version)}
-
-    def _output_to_json(self, outcome: RunOutcome) -> dict[str, Any]:
-        counted = {"outputStatistics": _make_facet("1-0-2/OutputStatisticsOutputDatasetFacet", {"rowCount": outcome.rows})}
-        return {
-            **self._dataset_to_json(self.projection.label),
-            "facets": {} if outcome.version is None else _version_facet(outcome.version),
-            "outputFacets": {} if outcome.rows is None else counted,
+            "inputs": inputs,
+            "outputs": [output],
         }
 
     def _dataset_to_json(self, label: str) -> dict[str, str]:

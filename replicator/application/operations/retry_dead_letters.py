@@ -27,7 +27,7 @@ from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import EMPTY_SPAN, RecordPosition
 from replicator.domain.schema_evolution import SchemaChangeKind
 from replicator.domain.table import TableSpec
-from replicator.ports.frames import F, Lane, RecordSlice, RejectedRecord, Write
+from replicator.ports.frames import F, Lane, RecordSlice, Write
 from replicator.ports.sink import Sink
 from replicator.ports.stores import OPEN, REPLAYED, DeadLetter, DeadLetterFilter, DeadLetters
 
@@ -68,7 +68,12 @@ def retry_selected(
     for letter in store.read(which):
         source = letter.source or first_source
         if source not in pipelines:
-            raise _make_unknown_source_error(letter)
+            raise (
+                ConfigProblem(
+                    f"the source {letter.source!r} of {letter.event_id} is not in the configuration",
+                    next_step="Add the source again, or delete its dead letters with `replicator dlq purge`.",
+                )
+            )
         by_source.setdefault(source, []).append(letter)
     result = RetryResult()
     for source, letters in by_source.items():
@@ -102,14 +107,14 @@ class RetryAttempt(Generic[F]):
         """Store the rows as dead letters; durable on return."""
         now = self._runtime.now()
         rejects = self._runtime.engine.frames.rejected(rows, [self.raw])
-        self._store.write([self._make_dead_letter(rejected, stage, lane, now) for rejected in rejects])
+        new_letters = []
+        for rejected in rejects:
+            letter = self.dead_letters[rejected.topic, rejected.partition, rejected.offset]
+            why = Reject.parse(rejected.error)
+            letter = replace(letter, stage=stage, code=why.code, sentence=why.sentence, lane=letter.lane or lane)
+            new_letters.append(replace(letter, state=OPEN, last_seen=now, attempts=1))
+        self._store.write(new_letters)
         self.failed_positions |= {(r.topic, r.partition, r.offset) for r in rejects}
-
-    def _make_dead_letter(self, rejected: RejectedRecord, stage: str, lane: str, now: object) -> DeadLetter:
-        letter = self.dead_letters[rejected.topic, rejected.partition, rejected.offset]
-        why = Reject.parse(rejected.error)
-        fresh = {"stage": stage, "code": why.code, "sentence": why.sentence, "last_seen": now, "attempts": 1}
-        return replace(letter, lane=letter.lane or lane, state="open", **fresh)  # type: ignore[arg-type]
 
 
 class DeadLetterRetry(Generic[F]):
@@ -141,12 +146,16 @@ class DeadLetterRetry(Generic[F]):
         result, usable = RetryResult(), []
         letters = sorted(letters, key=attrgetter("record_position"))
         self._waiting = self._store.read(DeadLetterFilter(lane="", state=OPEN))
+        event_logs = {lane.id for lane in self._context.event_logs}
         for letter in letters:
-            why = self._describe_unusable(letter)
-            if why:
-                result += RetryResult(untried={letter.event_id: why})
+            if not letter.is_placed:
+                why = "an older version stored its dead letter without the whole record; load the table again, or purge it"
+            elif letter.lane in event_logs:
+                why = "it was rejected by an event log, which has no changes to apply"
             else:
                 usable.append(letter)
+                continue
+            result += RetryResult(untried={letter.event_id: why})
         for start in range(0, len(usable), SLICE_ROWS):
             result += self._retry_slice(self._mask_dead_letters(usable[start : start + SLICE_ROWS]))
         return result
@@ -172,13 +181,6 @@ class DeadLetterRetry(Generic[F]):
         }
         return [new.get((letter.event_id, letter.lane), letter) for letter in letters]
 
-    def _describe_unusable(self, letter: DeadLetter) -> str:
-        if not letter.is_placed:
-            return "an older version stored its dead letter without the whole record; load the table again, or purge it"
-        if any(lane.id == letter.lane for lane in self._context.event_logs):
-            return "it was rejected by an event log, which has no changes to apply"
-        return ""
-
     def _retry_slice(self, letters: Sequence[DeadLetter]) -> RetryResult:
         """Retry one slice. Dead letters that differ only in their lane share a record, so each lane is retried
         separately."""
@@ -186,7 +188,10 @@ class DeadLetterRetry(Generic[F]):
         first = RetryAttempt(self._runtime, self._store, without_lane)
         tables = self._reject_undecodable(first)
         failed_events = {letter.event_id for letter in without_lane if letter.record_position in first.failed_positions}
-        unapplied = self._find_unapplied(without_lane)
+        unapplied: dict[str, str] = {}
+        if without_lane and self._describe_unapplied(without_lane):
+            reasons = {letter.event_id: self._describe_unapplied([letter]) for letter in without_lane}
+            unapplied = {event_id: why for event_id, why in reasons.items() if why}
         without_lane = [letter for letter in without_lane if letter.event_id not in {*failed_events, *unapplied}]
         untried = {**unapplied, **self._find_blocked(without_lane)}
         letters = [letter for letter in letters if letter.lane or letter.event_id not in untried]
@@ -215,42 +220,36 @@ class DeadLetterRetry(Generic[F]):
             lane, own = lanes.get(name), [letter for letter in letters if letter.lane == name]
             if lane is None:
                 misplaced |= {one.event_id: f"lane {name} does not exist any more; purge the dead letter" for one in own}
-            elif self._find_tables(own) - {lane.table}:
-                misplaced |= {letter.event_id: why for letter in own if (why := self._describe_other_table(letter, lane))}
+                continue
+            if not self._find_tables(own) - {lane.table}:
+                continue
+            for letter in own:
+                tables = self._find_tables([letter])
+                if tables and lane.table not in tables:
+                    misplaced[letter.event_id] = (
+                        f"its record now belongs to table {', '.join(sorted(tables))}, which lane {lane.id} does not read; "
+                        "correct the source, or purge the dead letter"
+                    )
         return misplaced
-
-    def _describe_other_table(self, letter: DeadLetter, lane: Lane) -> str:
-        tables = self._find_tables([letter])
-        if not tables or lane.table in tables:
-            return ""
-        sentence = f"its record now belongs to table {', '.join(sorted(tables))}, which lane {lane.id} does not read"
-        return f"{sentence}; correct the source, or purge the dead letter"
 
     def _find_tables(self, letters: Sequence[DeadLetter]) -> set[str]:
         """The tables of the records now, without records that cannot be routed."""
         raw = RetryAttempt(self._runtime, self._store, letters).raw
         return {slice_.table for slice_ in self._engine.route(raw, self._decoder).slices}
 
-    def _find_unapplied(self, letters: Sequence[DeadLetter]) -> dict[str, str]:
-        """Dead letters of tables that no lane would apply, with the reason."""
-        if not letters or not self._describe_unapplied_tables(letters):
-            return {}
-        return {letter.event_id: why for letter in letters if (why := self._describe_unapplied_tables([letter]))}
-
-    def _describe_unapplied_tables(self, letters: Sequence[DeadLetter]) -> str:
-        return "; ".join(filter(None, map(self._describe_unapplied, sorted(self._find_tables(letters)))))
-
-    def _describe_unapplied(self, table: str) -> str:
-        """The reason why no lane applies changes of the table; empty if one does, or if only event logs have it."""
-        rules = self._context.rules_for(table)
-        if rules is None:
-            return f"no entry of `tables` matches {table}; add the table again, or purge the dead letter"
-        if rules.lanes and not self._list_lanes([table]):
-            return (
-                f"no lane of table {table} has a target of its own (see `replicator status`); correct `into`, or purge the "
-                "dead letter"
-            )
-        return ""
+    def _describe_unapplied(self, letters: Sequence[DeadLetter]) -> str:
+        """The reasons why no lane applies changes of these tables; empty if one does, or if only event logs have them."""
+        reasons = []
+        for table in sorted(self._find_tables(letters)):
+            rules = self._context.rules_for(table)
+            if rules is None:
+                reasons.append(f"no entry of `tables` matches {table}; add the table again, or purge the dead letter")
+            elif rules.lanes and not self._list_lanes([table]):
+                reasons.append(
+                    f"no lane of table {table} has a target of its own (see `replicator status`); correct `into`, or purge "
+                    "the dead letter"
+                )
+        return "; ".join(reasons)
 
     def _find_blocked(self, letters: Sequence[DeadLetter]) -> dict[str, str]:
         """Dead letters that must wait for an earlier record of their key, with the reason."""
@@ -414,11 +413,3 @@ class DeadLetterRetry(Generic[F]):
                     next_step="Repeat the command when the sink answers again.",
                 ) from None
             return answer.result()
-
-
-def _make_unknown_source_error(letter: DeadLetter) -> ConfigProblem:
-    """The error for a dead letter whose source is not configured."""
-    return ConfigProblem(
-        f"the source {letter.source!r} of {letter.event_id} is not in the configuration",
-        next_step="Add the source again, or delete its dead letters with `replicator dlq purge`.",
-    )

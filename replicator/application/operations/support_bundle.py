@@ -62,7 +62,16 @@ def write_bundle(
         file.writestr("README.txt", README)
         for name, make_content in parts.items():
             tell(f"{name} ...")
-            content, outcome[name] = _call_safely(make_content)
+            try:
+                content, outcome[name] = make_content(), ""
+            except ReplicatorError as problem:
+                content, outcome[name] = {"error": problem.sentence, "next_step": problem.next_step}, problem.sentence
+            except Exception as bug:
+                # Only the class and code positions: the message may contain values.
+                frames = traceback.extract_tb(bug.__traceback__)
+                positions = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+                content = {"error": type(bug).__qualname__, "at": positions}
+                outcome[name] = f"an unexpected {type(bug).__qualname__}"
             file.writestr(f"{name}.json", msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=2))
         if log is not None:
             file.writestr("log.txt", _redact_secrets(secrets, _read_end(log)))
@@ -80,18 +89,6 @@ def _create_file(path: Path) -> zipfile.ZipFile:
             f"{path} cannot be written ({error.strerror})", next_step="Name a file in an existing folder."
         ) from error
     return zipfile.ZipFile(os.fdopen(handle, "wb"), "w", zipfile.ZIP_DEFLATED)
-
-
-def _call_safely(make_content: Callable[[], Any]) -> tuple[Any, str]:
-    """The content of a part, and its error. An unexpected error shows only its class and code positions, because
-    its message may contain values."""
-    try:
-        return make_content(), ""
-    except ReplicatorError as problem:
-        return {"error": problem.sentence, "next_step": problem.next_step}, problem.sentence
-    except Exception as bug:
-        positions = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(bug.__traceback__)]
-        return {"error": type(bug).__qualname__, "at": positions}, f"an unexpected {type(bug).__qualname__}"
 
 
 def _read_end(log: IO[bytes]) -> str:
