@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -228,9 +229,12 @@ class JournalSource:
 
     def get_newest_time(self) -> datetime | None:
         """Reads each file's metadata once, because files never change."""
-        pieces = [piece for _, files in self._list_files() for piece in files]
-        micros = self._micros
-        self._micros = {p.path: micros[p.path] if p.path in micros else _read_micros(p) for p in pieces}
+        earlier, self._micros = self._micros, {}
+        for piece in (piece for _, files in self._list_files() for piece in files):
+            self._micros[piece.path] = earlier.get(piece.path, 0)
+            if piece.path not in earlier:
+                with suppress(FileNotFoundError):  # Removed meanwhile, as a newer snapshot exists.
+                    self._micros[piece.path] = int(piece.read_notes().get("micros", 0))
         newest = max(self._micros.values(), default=0)
         return EPOCH + timedelta(microseconds=newest) if newest else None
 
@@ -262,39 +266,23 @@ class JournalSource:
     ) -> int:
         """Deliver the records `within`; the first span begins there. Returns the offset up to which it did."""
         at, end = within
-        for frame, size in self._split_frame(_read_records(piece, within)):
-            last = frame["offset"][-1].as_py() + 1
-            span = Span(Position({partition: at}), Position({partition: last}))
-            apply_batch(Batch(self._scan.to_frame(frame), span, frame.num_rows, size))
-            at = last
-            if stop.is_set():
-                break
-        return at if stop.is_set() else max(at, end)
-
-    def _split_frame(self, frame: pa.Table) -> Iterator[tuple[pa.Table, int]]:
-        """The frame in slices of about `batch_bytes`, each with its size."""
+        try:
+            frame = piece.read_records()
+        except FileNotFoundError:
+            raise Retryable(f"{piece.path} was removed while it was read") from None
+        frame = frame.filter(pc.and_(pc.greater_equal(frame["offset"], at), pc.less(frame["offset"], end)))
         sizes = pc.add(_byte_lengths(frame["key"]), _byte_lengths(frame["value"]))
         total = pc.sum(sizes).as_py() or 0
         rows = max(1, frame.num_rows * self._batch_bytes // max(1, total))
         for first in range(0, frame.num_rows, rows):
-            yield frame.slice(first, rows), pc.sum(sizes.slice(first, rows)).as_py()
-
-
-def _read_records(piece: JournalFile, within: tuple[int, int]) -> pa.Table:
-    try:
-        frame = piece.read_records()
-    except FileNotFoundError:
-        raise Retryable(f"{piece.path} was removed while it was read") from None
-    first, end = within
-    return frame.filter(pc.and_(pc.greater_equal(frame["offset"], first), pc.less(frame["offset"], end)))
-
-
-def _read_micros(piece: JournalFile) -> int:
-    """The time at which its rows were read; 0 for a file that was removed meanwhile, as a newer snapshot exists."""
-    try:
-        return int(piece.read_notes().get("micros", 0))
-    except FileNotFoundError:
-        return 0
+            records, size = frame.slice(first, rows), pc.sum(sizes.slice(first, rows)).as_py()
+            last = records["offset"][-1].as_py() + 1
+            span = Span(Position({partition: at}), Position({partition: last}))
+            apply_batch(Batch(self._scan.to_frame(records), span, records.num_rows, size))
+            at = last
+            if stop.is_set():
+                break
+        return at if stop.is_set() else max(at, end)
 
 
 def _byte_lengths(values: pa.ChunkedArray) -> pa.ChunkedArray:

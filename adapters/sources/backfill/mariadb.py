@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -115,23 +115,20 @@ class MariaDbDatabase:
         values = [[column.to_raw(value) for value in keys[column.name].to_pylist()] for column in columns]
         rows = list(zip(*values, strict=True))
         writer = _JsonWriter(table, columns)
-        numbers = self._find_numbers(table, rows, last_keys) if last_keys else [0] * len(rows)
-        for row, number in zip(rows, numbers, strict=True):
-            yield writer.to_json(row), number
-
-    def _find_numbers(
-        self, table: BackfillTable[MariaDbColumn], rows: Sequence[Sequence[Raw]], last_keys: Sequence[Sequence[str]]
-    ) -> Iterator[int]:
+        if not last_keys:
+            yield from ((writer.to_json(row), 0) for row in rows)
+            return
         with translate_errors(f"reading {table.schema}.{table.name}"), closing(connect(self._dsn)) as connection:
             last = [_key_expressions(connection, table, key) for key in last_keys]
             for first in range(0, len(rows), COMPARED):
+                group = rows[first : first + COMPARED]
                 cases = []
-                for row in rows[first : first + COMPARED]:
+                for row in group:
                     key = _key_expressions(connection, table, list(map(_to_typed_text, row)))
                     which = (f"WHEN {_compare_keys(key, one, '<=')} THEN {i}" for i, one in enumerate(last))
                     cases.append(f"CASE {' '.join(which)} ELSE {len(last)} END")
                 [numbers] = fetch_rows(connection, f"SELECT {', '.join(cases)}")
-                yield from map(int, numbers)
+                yield from zip(map(writer.to_json, group), map(int, numbers), strict=True)
 
 
 class MariaDbBackfill(TableBackfill):
@@ -186,10 +183,15 @@ class _MariaDbSnapshot:
         columns = [self._to_summed(column.source) for column in split.columns]
         keys = [self._to_summed(name) for name in split.keys]
         totals: Counter[tuple[int, str]] = Counter()
-        conditions = self._render_groups(_list_within(split.without, split.within))
+        without, within = split.without, split.within
+        if within is not None and without.num_rows and within.above is not None:
+            without = without.filter(pc.greater(without[within.column], within.above))
+        if within is not None and without.num_rows and within.upto is not None:
+            without = without.filter(pc.less_equal(without[within.column], within.upto))
+        conditions = self._render_groups(without)
         for sign, condition in [(1, "1 = 1"), *((-1, condition) for condition in conditions)]:
             table_rows = f"(SELECT * FROM {self._relation} AS t WHERE {condition})"
-            query = render_sums(MARIADB, table_rows, columns, keys, within=split.within)
+            query = render_sums(MARIADB, table_rows, columns, keys, within=within)
             for bucket, *sums in fetch_rows(self.connection, query):
                 for name, value in zip(CHECKSUMS.names[1:], sums, strict=True):
                     totals[int(bucket), name] += sign * int(value)
@@ -222,8 +224,14 @@ class _MariaDbSnapshot:
         values = [[_to_typed_text(c.to_raw(value)) for value in keys[c.name].to_pylist()] for c in columns if keys.num_rows]
         group: list[str] = []
         for texts in zip(*values, strict=True):
-            expressions = _key_expressions(self.connection, self.table, texts)
-            group.append(" AND ".join(_render_equal(*pair) for pair in zip(columns, expressions, strict=True)))
+            equal = []
+            for column, expression in zip(columns, _key_expressions(self.connection, self.table, texts), strict=True):
+                # An index needs the comparison by the collation, for which other texts may be equal.
+                name = f"t.{quote_name(column.name)}"
+                is_text = column.type in ("char", "varchar")
+                exact = f" AND CAST({name} AS BINARY) = CAST({expression} AS BINARY)" if is_text else ""
+                equal.append(f"{name} = {expression}{exact}")
+            group.append(" AND ".join(equal))
             if len(group) == COMPARED or sum(map(len, group)) > COMPARED_CHARACTERS:
                 yield f"({' OR '.join(group)})"
                 group = []
@@ -244,9 +252,16 @@ class _MariaDbSnapshot:
         table = self.table
         of_key = [table.columns.index(column) for column in table.key_columns]
         row_of, key_of = _JsonWriter(table, table.columns), _JsonWriter(table, table.key_columns)
+        names = [quote_name(column.name) for column in table.key_columns]
+        selected = (c.required_form.select_template.replace("{c}", quote_name(c.name)) for c in table.columns)
+        query, order = f"SELECT {', '.join(selected)} FROM {self._relation} AS t", ", ".join(names)
         fetch, last = FIRST_FETCH, after
         while True:
-            rows = fetch_rows(self.connection, self._query(last, fetch, condition))
+            where = condition
+            if last is not None:
+                expressions = _key_expressions(self.connection, table, last)
+                where = f"{condition} AND {_compare_keys(names, expressions, '>')}"
+            rows = fetch_rows(self.connection, f"{query} WHERE {where} ORDER BY {order} LIMIT {fetch}")
             size = 0
             for values in rows:
                 key = [values[i] for i in of_key]
@@ -256,15 +271,6 @@ class _MariaDbSnapshot:
             if len(rows) < fetch:
                 return
             fetch = max(1, min(MOST_FETCHED, 2 * fetch, FETCHED_BYTES * fetch // size))
-
-    def _query(self, after: Sequence[str] | None, count: int, condition: str) -> str:
-        names = [quote_name(column.name) for column in self.table.key_columns]
-        columns = ", ".join(
-            column.required_form.select_template.replace("{c}", quote_name(column.name)) for column in self.table.columns
-        )
-        expressions = None if after is None else _key_expressions(self.connection, self.table, after)
-        where = condition if expressions is None else f"{condition} AND {_compare_keys(names, expressions, '>')}"
-        return f"SELECT {columns} FROM {self._relation} AS t WHERE {where} ORDER BY {', '.join(names)} LIMIT {count}"
 
 
 class _JsonWriter:
@@ -302,23 +308,6 @@ def _key_expressions(
             cursor.mogrify(column.required_form.typed or "", (text,))
             for column, text in zip(table.key_columns, texts, strict=True)
         ]
-
-
-def _render_equal(column: MariaDbColumn, expression: str) -> str:
-    """A condition for rows with exactly this value. An index needs the comparison by the collation, for which other texts
-    may be equal."""
-    name = f"t.{quote_name(column.name)}"
-    exact = f" AND CAST({name} AS BINARY) = CAST({expression} AS BINARY)" if column.type in ("char", "varchar") else ""
-    return f"{name} = {expression}{exact}"
-
-
-def _list_within(keys: pa.Table, within: KeyRange | None) -> pa.Table:
-    """The keys in a range."""
-    if within is not None and keys.num_rows and within.above is not None:
-        keys = keys.filter(pc.greater(keys[within.column], within.above))
-    if within is not None and keys.num_rows and within.upto is not None:
-        keys = keys.filter(pc.less_equal(keys[within.column], within.upto))
-    return keys
 
 
 def _compare_keys(left: Sequence[str], right: Sequence[str], operator: str) -> str:
@@ -359,8 +348,22 @@ def describe_readable_table(
     schema, name = split_name(table)
     refuse_server(connection)
     refuse_unread(connection)
-    _refuse_filtered(connection, schema)
-    _refuse_kind(connection, schema, name)
+    for _, _, only, without, *_ in fetch_rows(connection, "SHOW MASTER STATUS"):
+        if (only and schema not in only.split(",")) or schema in (without or "").split(","):
+            raise EnvironmentProblem(
+                f"The server leaves the database {schema} out of its binlog (binlog_do_db, binlog_ignore_db).",
+                next_step="Take the filter out of the server's options.",
+            )
+    rows = [row for row in fetch_rows(connection, SELECT_TABLE, (schema, name)) if row[:2] == (schema, name)]
+    if not rows:
+        raise ConfigProblem(
+            f"The database has no table {schema}.{name} that this user may see.",
+            next_step="Correct the name, letter by letter, or GRANT SELECT.",
+        )
+    [(_, _, kind, engine)] = rows
+    if kind != "BASE TABLE" or (engine or "").lower() != "innodb":
+        noun = f"a table of the engine {engine}" if kind == "BASE TABLE" else f"a {kind.lower()}"
+        raise ConfigProblem(f"{schema}.{name} is {noun}, for which a snapshot is not consistent.", next_step=INSTEAD)
     return describe_table(connection, schema, name, keys, precise=precise)
 
 
@@ -392,28 +395,6 @@ def refuse_unread(connection: pymysql.Connection[Any]) -> None:
         )
 
 
-def _refuse_filtered(connection: pymysql.Connection[Any], schema: str) -> None:
-    for _, _, only, without, *_ in fetch_rows(connection, "SHOW MASTER STATUS"):
-        if (only and schema not in only.split(",")) or schema in (without or "").split(","):
-            raise EnvironmentProblem(
-                f"The server leaves the database {schema} out of its binlog (binlog_do_db, binlog_ignore_db).",
-                next_step="Take the filter out of the server's options.",
-            )
-
-
-def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) -> None:
-    rows = [row for row in fetch_rows(connection, SELECT_TABLE, (schema, name)) if row[:2] == (schema, name)]
-    if not rows:
-        raise ConfigProblem(
-            f"The database has no table {schema}.{name} that this user may see.",
-            next_step="Correct the name, letter by letter, or GRANT SELECT.",
-        )
-    [(_, _, kind, engine)] = rows
-    if kind != "BASE TABLE" or (engine or "").lower() != "innodb":
-        noun = f"a table of the engine {engine}" if kind == "BASE TABLE" else f"a {kind.lower()}"
-        raise ConfigProblem(f"{schema}.{name} is {noun}, for which a snapshot is not consistent.", next_step=INSTEAD)
-
-
 def describe_table(
     connection: pymysql.Connection[Any], schema: str, name: str, keys: Sequence[str] | None, *, precise: bool
 ) -> ComparableTable:
@@ -430,31 +411,22 @@ def describe_table(
         indexes.setdefault(index, []).append(column)
     own = refuse_keyless(qualified, columns, tuple(keys or indexes.get("PRIMARY") or ()))
     refuse_unread_columns(qualified, {column: sql for column, sql in unread.items() if column in own})
-    read = tuple(column for column in columns if column.name not in unread)
-    table = BackfillTable(schema, schema, name, read, _order_by_index(qualified, own, indexes.values()))
-    _refuse_unordered(table)
-    return table, unread
-
-
-def _order_by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -> tuple[str, ...]:
-    """The keys in the order of a unique index over exactly these columns, which is used to read rows in batches."""
-    index_columns = next((index for index in indexes if set(index) == set(keys)), None)
-    if index_columns is None:
+    # Rows are read in batches, in the order of a unique index over exactly the key.
+    ordered = next((tuple(index) for index in indexes.values() if set(index) == set(own)), None)
+    if ordered is None:
         raise ConfigProblem(
-            f"Table {table} has no unique index over {', '.join(keys)}, by which its rows could be read.",
+            f"Table {qualified} has no unique index over {', '.join(own)}, by which its rows could be read.",
             next_step=f"Add one, or correct `keys` of the table. {INSTEAD}",
         )
-    return tuple(index_columns)
-
-
-def _refuse_unordered(table: BackfillTable[MariaDbColumn]) -> None:
-    for column in table.key_columns:
-        if not column.required or column.required_form.typed is None:
-            reason = f"is of the type {column.sql}" if column.required else "may be NULL"
+    read = tuple(column for column in columns if column.name not in unread)
+    table = BackfillTable(schema, schema, name, read, ordered)
+    for key in table.key_columns:
+        if not key.required or key.required_form.typed is None:
+            reason = f"is of the type {key.sql}" if key.required else "may be NULL"
             raise ConfigProblem(
-                f"{column.name} of the key of {table.schema}.{table.name} {reason}, so rows cannot be read in its order.",
-                next_step=INSTEAD,
+                f"{key.name} of the key of {qualified} {reason}, so rows cannot be read in its order.", next_step=INSTEAD
             )
+    return table, unread
 
 
 # A MariaDB snapshot with an exactly known binlog position.

@@ -168,11 +168,7 @@ def _decimal_form(column: MariaDbColumn) -> MariaDbValueFormat | None:
 
 
 def _parse_micros(value: str) -> int:
-    return _to_micros(datetime.fromisoformat(value))
-
-
-def _to_micros(value: datetime) -> int:
-    since = value - EPOCH
+    since = datetime.fromisoformat(value) - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
@@ -206,10 +202,6 @@ def _to_clock(value: str) -> str:
 def _string_form(column: MariaDbColumn) -> MariaDbValueFormat:
     ordered = f"CONVERT(%s USING {column.charset}) COLLATE {column.collation}"
     return MariaDbValueFormat({"type": "string"}, _to_text, ordered if column.type in ("char", "varchar") else None)
-
-
-def _bytes_form(column: MariaDbColumn) -> MariaDbValueFormat:
-    return MariaDbValueFormat({"type": "bytes"}, _to_base64, "UNHEX(%s)" if column.type in ("binary", "varbinary") else None)
 
 
 def _enum_form(column: MariaDbColumn) -> MariaDbValueFormat | None:
@@ -262,5 +254,8 @@ FORMS: Mapping[str, Callable[[MariaDbColumn], MariaDbValueFormat | None]] = {
     "set": lambda column: MariaDbValueFormat(_labels_schema("EnumSet", _list_labels(column)), _to_text),
     "uuid": lambda _: MariaDbValueFormat(_named_schema("string", "io.debezium.data.Uuid"), _to_text, "CAST(%s AS UUID)"),
     "bit": _bits_form,
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _bytes_form),
+    **dict.fromkeys(("binary", "varbinary"), lambda _: MariaDbValueFormat({"type": "bytes"}, _to_base64, "UNHEX(%s)")),
+    **dict.fromkeys(
+        ("tinyblob", "blob", "mediumblob", "longblob"), lambda _: MariaDbValueFormat({"type": "bytes"}, _to_base64)
+    ),
 }

@@ -239,11 +239,16 @@ class _PostgresSnapshot:
         return row[0] if row and row[0] > 0 else None
 
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
+        query = _select_rows(self.table, self.relation)
+        order = ", ".join(f"t.{quote_name(column.name)}" for column in self.table.key_columns)
+        if after is None:
+            query = f"{query} ORDER BY {order}"
+        else:
+            where = _compare_keys(self.table, ">")
+            query = f"{_escape_literal(query)} WHERE {where} ORDER BY {_escape_literal(order)}"
         with self.connection.cursor("backfill") as cursor:
             cursor.itersize = FETCH
-            cursor.execute(
-                _rows_query(self.table, self.relation, after).encode(), list(after) if after is not None else None
-            )
+            cursor.execute(query.encode(), None if after is None else list(after))
             for key, row, *last in cursor:
                 yield key, row, last
 
@@ -308,14 +313,6 @@ def _lock_table(connection: psycopg.Connection[Any], table: BackfillTable[Postgr
     [(is_same, kind)] = connection.execute(LOCKED, (table.schema, table.name, name)).fetchall()
     # A partitioned table has its rows in others. The connector sends rows of other child tables as those of the child.
     return (name if kind == "p" else f"ONLY {name}") if is_same else None
-
-
-def _rows_query(table: BackfillTable[PostgresColumn], relation: str, after: Sequence[str] | None) -> str:
-    """The query for rows in key order: JSON of the key, JSON of the row, and the key's values as text."""
-    where = f" WHERE {_compare_keys(table, '>')}" if after is not None else ""
-    ordered = ", ".join(f"t.{quote_name(column.name)}" for column in table.key_columns)
-    parts = _select_rows(table, relation), where, f" ORDER BY {ordered}"
-    return parts[0] + parts[2] if after is None else _escape_literal(parts[0]) + parts[1] + _escape_literal(parts[2])
 
 
 def _select_rows(table: BackfillTable[PostgresColumn], relation: str) -> str:
@@ -392,8 +389,18 @@ def describe_readable_table(
             f"Publication {publication} has no table {table}, so its changes would not follow the rows that are read.",
             next_step=f"ALTER PUBLICATION {publication} ADD TABLE {table}; and see `replicator doctor`.",
         )
-    columns = _read_columns(connection, schema, name, published[0])
-    primary_key = tuple(row[0] for row in connection.execute(KEY, (_read_oid(connection, schema, name),)).fetchall())
+    if published[0].get("rowfilter"):
+        raise ConfigProblem(
+            f"The publication sends only some rows of {table}, and a backfill reads all.",
+            next_step="Take the WHERE out of the publication, and say `where` in the config.",
+        )
+    oid = _read_oid(connection, schema, name)
+    rows = connection.execute(COLUMNS, (oid,)).fetchall()
+    sent = published[0].get("attnames")
+    if sent is None:
+        sent = [column for column, _, is_generated, *_ in rows if not is_generated]
+    columns = tuple(PostgresColumn(column, required, *more) for column, required, _, *more in rows if column in sent)
+    primary_key = tuple(row[0] for row in connection.execute(KEY, (oid,)).fetchall())
     own = refuse_keyless(table, columns, tuple(keys or primary_key))
     return BackfillTable(connection.info.dbname, schema, name, columns, own)
 
@@ -418,21 +425,6 @@ def _read_oid(connection: psycopg.Connection[Any], schema: str, name: str) -> in
         (schema, name),
     ).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def _read_columns(
-    connection: psycopg.Connection[Any], schema: str, name: str, published: Mapping[str, Any]
-) -> tuple[PostgresColumn, ...]:
-    if published.get("rowfilter"):
-        raise ConfigProblem(
-            f"The publication sends only some rows of {schema}.{name}, and a backfill reads all.",
-            next_step="Take the WHERE out of the publication, and say `where` in the config.",
-        )
-    rows = connection.execute(COLUMNS, (_read_oid(connection, schema, name),)).fetchall()
-    sent = published.get("attnames")
-    if sent is None:
-        sent = [name for name, _, is_generated, *_ in rows if not is_generated]
-    return tuple(PostgresColumn(name, required, *more) for name, required, _, *more in rows if name in sent)
 
 
 # A PostgreSQL snapshot with an exactly known position among the connector's changes.
@@ -484,7 +476,7 @@ def open_snapshot(
             _, point, name, _ = _fetch_answer(sender, EXPORT.format(f"{slot}_x"))
             [micros] = reader.execute(NOW).fetchone() or (0,)
             reader.execute(BEGIN.format(name).encode(), prepare=False)
-        [lsn] = follower.execute(COMMITS, (slot, point, _to_option(publication), point)).fetchone() or (None,)
+        [lsn] = follower.execute(COMMITS, (slot, point, quote_name(publication), point)).fetchone() or (None,)
         follower.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
         if lsn is None:
             raise EnvironmentProblem(
@@ -531,8 +523,3 @@ def _fetch_answer(sender: psycopg.Connection[Any], command: str) -> list[str]:
     """The single row that a replication command returns, as text."""
     row = sender.execute(command.encode()).fetchone() or ()
     return [value.decode() if isinstance(value, bytes) else str(value) for value in row]
-
-
-def _to_option(name: str) -> str:
-    """A publication's name as the plugin's option."""
-    return '"' + name.replace('"', '""') + '"'

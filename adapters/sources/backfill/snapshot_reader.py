@@ -63,7 +63,12 @@ class TableBackfill:
         if self._plain_names:
             refuse_names(table)
         this = self._database.identity()
-        state = None if from_scratch else self._find_unfinished(this, table)
+        state = None if from_scratch else self._kept.read_state()
+        # A run cannot be resumed if it read another database, or a table of another form.
+        if state is not None and (state.stage == "done" or (state.system, state.form) != (this, self._describe_form(table))):
+            state = None
+        if state is not None and state.stage == "rows" and self._has_masked_key(table):
+            state = None
         resumed = state is not None and bool(self._kept.list_run_files(state.run))
         if state is None or state.stage == "rows":
             state = self._read_rows(table, this, state, report)
@@ -76,14 +81,27 @@ class TableBackfill:
         state = self._read_state()
         table = self._database.describe_table(self._name, self._keys)
         table = table.to_masked(self._masked.intersection(table.keys))
-        points = self._read_points(state)
+        # The snapshots of this run, each with the last key that was read in it. The last applies to all keys above.
+        by_place: dict[tuple[int, ...], SnapshotProgress] = {}
+        for _, notes in self._kept.list_run_files(state.run):
+            if notes["stage"] == "rows":
+                point = SnapshotPoint(tuple(notes["place"]), notes["micros"])
+                by_place[point.place] = notes["last"], point
+        if not by_place:
+            begun_micros = int(datetime.fromisoformat(state.begun).timestamp() * 1_000_000)
+            by_place[state.below] = (), SnapshotPoint(state.below, begun_micros)
+        points = list(by_place.values())
         last_keys = [last for last, _ in points[:-1]]
         rows = [(key, points[number][1]) for key, number in self._database.locate_rows(table, keys, last_keys)]
         events = DebeziumEvents(table, self._database.log)
         records = self._kept.build_records(
             [events.encode_key(k) for k, _ in rows], [events.encode_delete(k, m) for k, m in rows]
         )
-        is_gone = pc.invert(self._mask_known(state, records["key"]))
+        record_keys = records["key"].combine_chunks()
+        is_stored = pa.array([False] * len(record_keys), pa.bool_())
+        for piece, _ in self._kept.list_run_files(state.run):
+            is_stored = pc.or_(is_stored, pc.is_in(record_keys, value_set=piece.read_keys().combine_chunks()))
+        is_gone = pc.invert(is_stored)
         delete_records = records.filter(is_gone)
         if delete_records.num_rows:
             micros = max(point.micros for (_, point), one in zip(rows, is_gone.to_pylist(), strict=True) if one)
@@ -109,13 +127,6 @@ class TableBackfill:
             raise Fatal(f"No rows of {self._name} were written down.", next_step="Repeat the command.")
         return state
 
-    def _find_unfinished(self, this: str, table: BackfillTable[Any]) -> BackfillState | None:
-        """The run to resume. A run is useless if it read another database, or a table of another form."""
-        state = self._kept.read_state()
-        if state is None or state.stage == "done" or (state.system, state.form) != (this, self._describe_form(table)):
-            return None
-        return None if state.stage == "rows" and self._has_masked_key(table) else state
-
     def _describe_form(self, table: BackfillTable[Any]) -> str:
         return table.form + self._masks
 
@@ -129,21 +140,19 @@ class TableBackfill:
             if state is None:
                 begun_at = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
                 state = self._kept.begin_run(point.place, begun_at, this, self._describe_form(table))
-            count = sum(
-                piece.end - piece.first for piece, notes in self._kept.list_run_files(state.run) if notes["stage"] == "rows"
-            )
+            read = [(piece, notes) for piece, notes in self._kept.list_run_files(state.run) if notes["stage"] == "rows"]
+            count = sum(piece.end - piece.first for piece, _ in read)
+            last_key: Sequence[str] | None = read[-1][1]["last"] if read else None
             total = snapshot.count()
-            for keys, values, last in self._batch_rows(snapshot.rows(self._last_key(state)), table, point):
+            for keys, values, last in self._batch_rows(snapshot.rows(last_key), table, point):
                 notes = {"run": state.run, "stage": "rows", "place": point.place, "micros": point.micros}
                 notes |= {"last": [] if self._has_masked_key(table) else last}
                 self._kept.append(self._kept.build_records(keys, values), notes)
                 count += len(keys)
-                tell(f"{self._name}: {count:,} {_describe_count(count, total)}rows read")
+                # The total is an estimate.
+                progress = f"({100 * count // total} %) of about {total:,} " if total and count <= total else ""
+                tell(f"{self._name}: {count:,} {progress}rows read")
         return self._kept.write_state(replace(state, stage="deletes"))
-
-    def _last_key(self, state: BackfillState) -> Sequence[str] | None:
-        read = [notes for _, notes in self._kept.list_run_files(state.run) if notes["stage"] == "rows"]
-        return read[-1]["last"] if read else None
 
     def _batch_rows(
         self, rows: Iterator[Row], table: BackfillTable[Any], point: SnapshotPoint
@@ -162,31 +171,6 @@ class TableBackfill:
                 keys, values, size = [], [], 0
         if keys:
             yield keys, values, last
-
-    def _read_points(self, state: BackfillState) -> list[SnapshotProgress]:
-        """The snapshots of this run, each with the last key that was read in it. The last applies to all keys above."""
-        points: dict[tuple[int, ...], SnapshotProgress] = {}
-        for _, notes in self._kept.list_run_files(state.run):
-            if notes["stage"] == "rows":
-                point = SnapshotPoint(tuple(notes["place"]), notes["micros"])
-                points[point.place] = notes["last"], point
-        if not points:
-            micros = int(datetime.fromisoformat(state.begun).timestamp() * 1_000_000)
-            return [((), SnapshotPoint(state.below, micros))]
-        return list(points.values())
-
-    def _mask_known(self, state: BackfillState, keys: pa.ChunkedArray) -> pa.Array:
-        """True for keys that were stored in this run."""
-        array = keys.combine_chunks()
-        is_stored = pa.array([False] * len(array), pa.bool_())
-        for piece, _ in self._kept.list_run_files(state.run):
-            is_stored = pc.or_(is_stored, pc.is_in(array, value_set=piece.read_keys().combine_chunks()))
-        return is_stored
-
-
-def _describe_count(count: int, total: int | None) -> str:
-    """The progress in percent; empty if the count exceeds the estimate."""
-    return f"({100 * count // total} %) of about {total:,} " if total and count <= total else ""
 
 
 # Snapshots of a source's table for comparisons: its rows as read events, as a backfill would store them.
@@ -225,26 +209,22 @@ class DatabaseComparison:
                 )
             table = self._database.describe_table(self._name, self._keys)
             with self._database.open_snapshot(table, report) as snapshot:
-                return self._store(table, snapshot, keys)
+                events, point = DebeziumEvents(table, self._database.log, REPAIR), snapshot.point
+                rows = list(snapshot.rows_with_keys(keys))
+                present = {key for key, _, _ in rows}
+                absent = [key for key, _ in self._database.locate_rows(table, keys, ()) if key not in present]
+                reads = [events.encode_read(row, point) for _, row, _ in rows]
+                deletes = [events.encode_delete(key, point) for key in absent]
+                record_keys = [events.encode_key(key) for key in [*(key for key, _, _ in rows), *absent]]
+                records = self._kept.build_records(record_keys, [*reads, *deletes])
+                begun_at = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
+                run = self._kept.begin_run(point.place, begun_at, self._database.identity(), REPAIR)
+                notes = {"run": run.run, "stage": "rows", "place": point.place, "micros": point.micros, "last": []}
+                self._kept.append(records, notes)
+                self._kept.write_state(replace(run, stage="done"))
+                return Repair(len(rows), len(absent), Position({self._kept.topic: self._kept.list_files()[-1].end}))
         finally:
             self._kept.unlock()
-
-    def _store(self, table: BackfillTable[Any], snapshot: TableSnapshot, keys: pa.Table) -> Repair:
-        events, point = DebeziumEvents(table, self._database.log, REPAIR), snapshot.point
-        rows = list(snapshot.rows_with_keys(keys))
-        present = {key for key, _, _ in rows}
-        absent = [key for key, _ in self._database.locate_rows(table, keys, ()) if key not in present]
-        records = self._kept.build_records(
-            [events.encode_key(key) for key in [*(key for key, _, _ in rows), *absent]],
-            [*(events.encode_read(row, point) for _, row, _ in rows), *(events.encode_delete(key, point) for key in absent)],
-        )
-        begun_at = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
-        run = self._kept.begin_run(point.place, begun_at, self._database.identity(), REPAIR)
-        self._kept.append(
-            records, {"run": run.run, "stage": "rows", "place": point.place, "micros": point.micros, "last": []}
-        )
-        self._kept.write_state(replace(run, stage="done"))
-        return Repair(len(rows), len(absent), Position({self._kept.topic: self._kept.list_files()[-1].end}))
 
 
 class DatabaseSnapshot:
