@@ -94,7 +94,9 @@ class TableReaders:
 def check_compaction(subject: str, settings: Settings, readers: Mapping[str, TableReaders]) -> Iterator[Diagnosis]:
     """Warnings for compacted topics that lack changes for some reader. `readers`: by table name or glob."""
     for topic in sorted(topic for topic, config in settings.items() if "compact" in config.get("cleanup.policy", "")):
-        mine = _find_readers(topic, readers)
+        parts = topic.split(".")  # `<prefix>.<schema>.<table>`, or only the table.
+        entries = (find_table_entry(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
+        mine = next(filter(None, entries), TableReaders())
         if mine.every:
             text = (
                 f"Topic {topic} is compacted, so it keeps the last change of a key, and "
@@ -108,13 +110,6 @@ def check_compaction(subject: str, settings: Settings, readers: Mapping[str, Tab
                 f"These messages are ignored by {', '.join(mine.ignores_tombstones)}."
             )
             yield Diagnosis("warning", subject, text, "Write `tombstones: delete` for its table.")
-
-
-def _find_readers(topic: str, readers: Mapping[str, TableReaders]) -> TableReaders:
-    """The readers of the table in the topic's name: `<prefix>.<schema>.<table>`, or only the table."""
-    parts = topic.split(".")
-    entries = (find_table_entry(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
-    return next(filter(None, entries), TableReaders())
 
 
 # Check that the broker keeps records until every lane has read them.

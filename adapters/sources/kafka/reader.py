@@ -208,7 +208,8 @@ class PartitionReader:
         return sum(max(0, end[1] - self.next[p]) for p, end in ends if end is not None)
 
     def _take_messages(self, messages: list[Message], buffer: RecordBuffer) -> Iterable[TopicPartition]:
-        """Add the records among `messages` to `got`, advance `next`, handle events. Returns advanced partitions."""
+        """Add the records among `messages` to `buffer`, advance `next`, handle events. Returns advanced partitions. Raises
+        DataLoss if offsets go back."""
         events = [m for m in messages if m.error()] if any(map(Message.error, messages)) else []
         if events:
             messages = [m for m in messages if not m.error()]
@@ -216,25 +217,6 @@ class PartitionReader:
         if self._bounded:
             past = {p for m in messages if offset_of(m) >= self._until[p := to_partition(m)]}
             messages = [m for m in messages if offset_of(m) < self._until[to_partition(m)]]
-        moved = self._move(messages) if messages else ()
-        if messages:
-            buffer.add(record_batch(messages))
-        for partition in past.union(p for p in moved if self._is_finished(p)):
-            self._release(partition)
-        # After the records: an end is reported when the records before it were read.
-        for event in events:
-            self._handle_event(event, cast(KafkaError, event.error()))
-        return moved
-
-    def _release(self, partition: TopicPartition) -> None:
-        """Set the partition to its `until` and stop fetching it."""
-        self.next[partition] = self._until[partition]
-        if partition in self._assigned:
-            self._assigned.remove(partition)
-            self._consumer.incremental_unassign([KafkaPartition(*partition)])
-
-    def _move(self, messages: Sequence[Message]) -> Iterable[TopicPartition]:
-        """Advance `next`. Raises DataLoss if offsets go back."""
         keys = list(zip(map(topic_of, messages), map(partition_of, messages), strict=True))
         offsets = list(map(offset_of, messages))
         firsts = dict(zip(reversed(keys), reversed(offsets), strict=True))
@@ -246,7 +228,21 @@ class PartitionReader:
                     f"Offsets of {partition} went back from {expected} to {first}.", next_step=describe_reload_or_skip()
                 )
             self.next[partition] = last + 1
+        if messages:
+            buffer.add(record_batch(messages))
+        for partition in past.union(p for p in lasts if self._is_finished(p)):
+            self._release(partition)
+        # After the records: an end is reported when the records before it were read.
+        for event in events:
+            self._handle_event(event, cast(KafkaError, event.error()))
         return lasts
+
+    def _release(self, partition: TopicPartition) -> None:
+        """Set the partition to its `until` and stop fetching it."""
+        self.next[partition] = self._until[partition]
+        if partition in self._assigned:
+            self._assigned.remove(partition)
+            self._consumer.incremental_unassign([KafkaPartition(*partition)])
 
     def _handle_event(self, event: Message, error: KafkaError) -> None:
         partition = to_partition(event)
@@ -298,12 +294,13 @@ HEADERS = RAW.field("headers").type
 
 def record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
     """`messages`, without errors, as one batch of `domain.change.RAW` in the same order."""
+    times = [None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in map(Message.timestamp, messages)]
     return pa.record_batch(
         [
             pa.array(list(map(topic_of, messages)), pa.string()),
             pa.array(list(map(partition_of, messages)), pa.int32()),
             pa.array(list(map(offset_of, messages)), pa.int64()),
-            _build_timestamps(messages),
+            null_out_of_range(pa.array(times, RAW.field("timestamp").type)),
             _build_headers(messages),
             pa.array(list(map(Message.key, messages)), pa.binary()),
             pa.array(list(map(Message.value, messages)), pa.binary()),
@@ -312,36 +309,27 @@ def record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
     )
 
 
-def _build_timestamps(messages: Sequence[Message]) -> pa.Array:
-    pairs = map(Message.timestamp, messages)
-    times = [None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in pairs]
-    return null_out_of_range(pa.array(times, RAW.field("timestamp").type))
-
-
 def _build_headers(messages: Sequence[Message]) -> pa.Array:
     """A connector sends the same few lists of headers with all messages: each is built once and repeated."""
     distinct: dict[HeaderList, int] = {}
     codes: list[int] = []
     last: list[tuple[str, bytes | None]] | None = None
     code = -1
-    for headers in map(_headers_of, messages):
-        if code < 0 or headers != last:  # comparing with the previous one is cheaper than hashing all texts
-            code = distinct.setdefault(headers if headers is None else tuple(headers), len(distinct))
-            last = headers
+    for header_list in map(_headers_of, messages):
+        if code < 0 or header_list != last:  # comparing with the previous one is cheaper than hashing all texts
+            code = distinct.setdefault(header_list if header_list is None else tuple(header_list), len(distinct))
+            last = header_list
         codes.append(code)
     if len(distinct) == 1 and None in distinct:
         return pa.nulls(len(messages), HEADERS)
-    return _build_lists(list(distinct)).take(pa.array(codes, pa.int32()))
-
-
-def _build_lists(lists: Sequence[HeaderList]) -> pa.Array:
-    pairs = [pair for headers in lists for pair in headers or ()]
+    pairs = [pair for headers in distinct for pair in headers or ()]
     offsets: list[int | None] = []
     end = 0
-    for headers in lists:
+    for headers in distinct:
         # A null offset makes the list at that index null.
         offsets.append(None if headers is None else end)
         end += len(headers or ())
     names, values = pa.array([n for n, _ in pairs], pa.string()), pa.array([v for _, v in pairs], pa.binary())
     flat = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
-    return pa.ListArray.from_arrays(pa.array([*offsets, end], pa.int32()), flat, type=HEADERS)
+    lists = pa.ListArray.from_arrays(pa.array([*offsets, end], pa.int32()), flat, type=HEADERS)
+    return lists.take(pa.array(codes, pa.int32()))

@@ -151,7 +151,12 @@ class StreamLoop:
             for partition, message in self._reader.take_refused().items():
                 self._watch.confirm_loss(partition, self._reader.next[partition], message)
                 self._reader.resume(partition)
-            self._refresh_topics()  # Before delivery, because records may belong to a topic that was created again.
+            # Topics are checked before delivery, because records may belong to a topic that was created again.
+            moved, has_doubt = {p.topic for p in self._reader.take_skipped_offsets()}, self._reader.take_doubt()
+            if has_doubt:
+                moved |= {p.topic for p in self._reader.next}
+            if has_doubt or self._watch.is_due(moved):
+                self._fresh.update(self._watch.refresh({*self._reader.next, *self._fresh}, moved))
             for partition, error in self._reader.take_failed().items():
                 self._failures.add(partition, self._reader.next[partition], error)
             self._failures.clear(self._reader.next)
@@ -165,14 +170,6 @@ class StreamLoop:
             self._watch.note_answer()
         apply_batch(self._reader.to_batch(buffer, self._watch.identity))
         self._handed = time.monotonic()
-
-    def _refresh_topics(self) -> None:
-        moved = {p.topic for p in self._reader.take_skipped_offsets()}
-        if self._reader.take_doubt():
-            moved |= {p.topic for p in self._reader.next}
-        elif not self._watch.is_due(moved):
-            return
-        self._fresh.update(self._watch.refresh({*self._reader.next, *self._fresh}, moved))
 
     def _begin_topic(self) -> bool:
         """Start with the topic that appeared first, if it is time."""
@@ -211,7 +208,11 @@ class GroupOffsets:
         if not changed:
             return
         try:
-            self._connect().commit(offsets=changed, asynchronous=True)
+            if self._consumer is None:
+                noted = partial(self._note_answer, self._generation)
+                settings: dict[str, Any] = {**self._options.consumer(), "on_commit": noted, "error_cb": self._ignore}
+                self._consumer = Consumer(settings, logger=client_log(self._options.hide_secrets))
+            self._consumer.commit(offsets=changed, asynchronous=True)
         except KafkaException as error:
             self._log_failure(error)
             return
@@ -219,13 +220,6 @@ class GroupOffsets:
             self._answered = time.monotonic()
         self._waiting += 1
         self._sent.update({(p.topic, p.partition): p.offset for p in changed})
-
-    def _connect(self) -> Consumer:
-        if self._consumer is None:
-            noted = partial(self._note_answer, self._generation)
-            settings: dict[str, Any] = {**self._options.consumer(), "on_commit": noted, "error_cb": self._ignore}
-            self._consumer = Consumer(settings, logger=client_log(self._options.hide_secrets))
-        return self._consumer
 
     def _note_answer(self, generation: int, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
         if generation != self._generation:

@@ -26,14 +26,13 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
-    SourceProgress,
     StreamingQueryListener,
     StreamingQueryProgress,
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
 from replicator.domain.change import RAW
-from replicator.domain.errors import DataLoss, Fatal, ReplicatorError, Retryable, describe_reload_or_skip
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, ReplicatorError, Retryable, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.source import Pace, SourceFeatures
@@ -44,7 +43,6 @@ from ...spark.errors import translate_error
 from ...spark.frames import column, to_session
 from ...spark.session import split_options
 from ...spark.types import spark_schema
-from .java_client import allow_endpoint, java_client
 from .options import KafkaSettings
 from .source import KafkaSource
 from .topic_poller import EMPTY_BATCH_SECONDS, STOP_CHECK_SECONDS, TopicPoller, retry_patiently
@@ -157,14 +155,10 @@ class _SparkRun:
             if self.position:
                 self.stream(stop, once=once)
             else:
-                self.wait(stop)
+                stop.wait(STOP_CHECK_SECONDS)  # There is no partition yet.
+                self._pause()
             if once:
                 return
-
-    def wait(self, stop: Stop) -> None:
-        """Wait while there is no partition."""
-        stop.wait(STOP_CHECK_SECONDS)
-        self._pause()
 
     def stream(self, stop: Stop, *, once: bool) -> None:
         """Run one query until `stop`, until its end with `once`, or until new partitions appear."""
@@ -172,12 +166,21 @@ class _SparkRun:
         with closing(self._streaming(self.position, once=once)) as query:
             while not stop.is_set() and len(self.position) == count:
                 batch = query.next(STOP_CHECK_SECONDS)
-                if batch is not None:
-                    self._apply(batch)
-                elif query.has_ended():
-                    return
-                else:
+                if batch is None:
+                    if query.has_ended():
+                        return
                     self._pause()
+                    continue
+                if self._watch.is_due(()):
+                    self._watch.refresh(self.position, {p.topic for p in self.position})
+                self._watch.note_answer()
+                moved = [p for p, end in batch.end.items() if end > self.position[p]]
+                span = Span(self.position.only(moved), batch.end.only(moved))
+                frame, records, size = cache_with_size(to_session(batch.frame, self._spark))
+                self._apply_batch(Batch(frame, span, records, size, self._watch.identity))
+                self.position = self.position.advanced_to(batch.end)
+                self._handed = time.monotonic()
+                batch.applied.set()
 
     def _pause(self) -> None:
         if self._watch.is_due(()):
@@ -186,18 +189,6 @@ class _SparkRun:
                 self.announce(Position(fresh))
         if time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
             self.announce(Position())
-
-    def _apply(self, batch: MicroBatch) -> None:
-        if self._watch.is_due(()):
-            self._watch.refresh(self.position, {p.topic for p in self.position})
-        self._watch.note_answer()
-        moved = [p for p, end in batch.end.items() if end > self.position[p]]
-        span = Span(self.position.only(moved), batch.end.only(moved))
-        frame, records, size = cache_with_size(to_session(batch.frame, self._spark))
-        self._apply_batch(Batch(frame, span, records, size, self._watch.identity))
-        self.position = self.position.advanced_to(batch.end)
-        self._handed = time.monotonic()
-        batch.applied.set()
 
 
 # Spark's Kafka records as raw frames.
@@ -257,6 +248,9 @@ def partitions_to_json(position: Mapping[TopicPartition, int]) -> str:
 
 # A streaming query.
 
+Offsets: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Offsets by topic and partition, as Spark has them in JSON."""
+
 
 @dataclass
 class MicroBatch:
@@ -287,25 +281,28 @@ class StreamingRecords:
 
     def _hand_over(self, frame: DataFrame, number: int) -> None:
         """Wait in Spark's thread until the batch is applied."""
-        batch = MicroBatch(frame, self._read_end(number))
+        # Spark wrote the end of the batch before the batch started.
+        lines = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+        offsets: Offsets = json.loads(lines[2])
+        end = Position({TopicPartition(t, int(p)): o for t, parts in offsets.items() for p, o in parts.items()})
+        batch = MicroBatch(frame, end)
         self._handed.put(batch)
         while not batch.applied.wait(STOP_CHECK_SECONDS) and not self._closed.is_set():
             pass
-
-    def _read_end(self, number: int) -> Position:
-        """The end of a micro-batch, which Spark wrote before the batch started."""
-        lines = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
-        offsets: Mapping[str, Mapping[str, int]] = json.loads(lines[2])
-        return Position({TopicPartition(t, int(p)): o for t, parts in offsets.items() for p, o in parts.items()})
 
     def next(self, seconds: float) -> MicroBatch | None:
         """The next batch; None if there is none within `seconds`. Raises the error that ended the query."""
         try:
             return self._handed.get(timeout=seconds)
         except Empty:
-            if not self._query.isActive:
-                self._raise()
+            error = None if self._query.isActive else self._query.exception()
+        if error is None:
             return None
+        is_whole = all((self._checkpoint / name).is_dir() for name in BEGUN)
+        missing = rf"{self._checkpoint.name}/\S+ does not exist|No such file or directory: '\S*{self._checkpoint.name}"
+        if not is_whole or re.search(missing, str(error)):
+            raise Retryable("The checkpoint of the query over Kafka was deleted; another query goes on.") from error
+        raise translate_query_error(error) from error
 
     def has_ended(self) -> bool:
         """True if no batch will follow."""
@@ -321,23 +318,8 @@ class StreamingRecords:
             log.warning("The query over Kafka does not end yet: %s", str(error).partition("\n")[0])
         shutil.rmtree(self._checkpoint, ignore_errors=True)
 
-    def _raise(self) -> None:
-        error = self._query.exception()
-        if error is None:
-            return
-        if self._is_gone(str(error)):
-            raise Retryable("The checkpoint of the query over Kafka was deleted; another query goes on.") from error
-        raise translate_query_error(error) from error
-
-    def _is_gone(self, message: str) -> bool:
-        """True if the checkpoint or a part of it was deleted."""
-        missing = rf"{self._checkpoint.name}/\S+ does not exist|No such file or directory: '\S*{self._checkpoint.name}"
-        return not all((self._checkpoint / name).is_dir() for name in BEGUN) or re.search(missing, message) is not None
-
 
 # Progress of a streaming query, from Spark's listener events.
-
-Offsets: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 class ProgressListener(StreamingQueryListener):
@@ -366,7 +348,13 @@ class ProgressListener(StreamingQueryListener):
 
 def to_pace(progress: StreamingQueryProgress) -> Pace:
     """The pace of a batch. Spark gives no finite rate after a division by zero."""
-    lags = [lag for source in progress.sources if (lag := _read_lag(source)) is not None]
+    lags = []
+    for source in progress.sources:
+        if source.endOffset and source.latestOffset:
+            end: Offsets = json.loads(source.endOffset)
+            latest: Offsets = json.loads(source.latestOffset)
+            ends = [(offset, end.get(t, {}).get(p, offset)) for t, parts in latest.items() for p, offset in parts.items()]
+            lags.append(sum(max(0, newest - read) for newest, read in ends))
     return Pace(
         batch_seconds=progress.batchDuration / 1000,
         input_rows_per_second=_to_finite(progress.inputRowsPerSecond),
@@ -377,19 +365,6 @@ def to_pace(progress: StreamingQueryProgress) -> Pace:
 
 def _to_finite(rate: float) -> float:
     return round(rate, 1) if math.isfinite(rate) else 0.0
-
-
-def _read_lag(source: SourceProgress) -> int | None:
-    """The number of records between the end of a batch and the topics' ends when it was planned."""
-    if not source.endOffset or not source.latestOffset:
-        return None
-    end: Offsets = json.loads(source.endOffset)
-    latest: Offsets = json.loads(source.latestOffset)
-    return sum(
-        max(0, offset - end.get(topic, {}).get(partition, offset))
-        for topic, partitions in latest.items()
-        for partition, offset in partitions.items()
-    )
 
 
 # Errors of a query over Kafka as the program's own errors.
@@ -416,3 +391,106 @@ def translate_query_errors() -> Iterator[None]:
         yield
     except (Py4JError, PySparkException) as error:
         raise translate_query_error(error) from error
+
+
+# librdkafka's settings as settings of the Java client, which Spark's executors use.
+
+LOGIN = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+BEARER = "org.apache.kafka.common.security.oauthbearer"
+ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+SAME = frozenset({"security.protocol", "ssl.key.password", "ssl.cipher.suites"})
+CONTENTS = {
+    "ssl.ca.location": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keystore.key",
+}
+TEXTS = {
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+}
+TOKENS = "sasl.oauthbearer."
+METHOD, ENDPOINT = f"{TOKENS}method", f"{TOKENS}token.endpoint.url"
+CLIENT = {f"{TOKENS}client.id": "clientId", f"{TOKENS}client.secret": "clientSecret", f"{TOKENS}scope": "scope"}
+"""Names of options in the Java client's JAAS line (KIP-768)."""
+OAUTH = (METHOD, ENDPOINT, *CLIENT)
+MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
+CREDENTIALS = ("sasl.username", "sasl.password")
+HOST_CHECK = "ssl.endpoint.identification.algorithm"
+
+
+def java_client(security: Mapping[str, str]) -> dict[str, str]:
+    """The Java client's settings for librdkafka's `security.*`, `sasl.*` and `ssl.*`. Contains secrets: never log it.
+
+    Raises ConfigProblem that names an unsupported setting, or an unreadable file.
+    """
+    out: dict[str, str] = {}
+    for name, value in security.items():
+        if name in SAME:
+            out[name] = value
+        elif name in CONTENTS:
+            # The driver sends the content: its paths do not exist on other machines.
+            try:
+                out[CONTENTS[name]] = Path(value).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigProblem(
+                    f"the file of {name} cannot be read as PEM: {type(error).__name__}",
+                    next_step="Name a readable PEM file.",
+                ) from error
+        elif name in TEXTS:
+            out[TEXTS[name]] = value
+        elif name == HOST_CHECK:
+            out[HOST_CHECK] = "" if value == "none" else value
+        elif name not in (*MECHANISM, *CREDENTIALS, *OAUTH):
+            raise _unsupported_error(name)
+    for kind in ("truststore", "keystore"):
+        if any(name.startswith(f"ssl.{kind}.") for name in out):
+            out[f"ssl.{kind}.type"] = "PEM"
+    return out | _login(security)
+
+
+def _login(security: Mapping[str, str]) -> dict[str, str]:
+    mechanism = next((security[name] for name in MECHANISM if name in security), None)
+    if mechanism is None:
+        return {}
+    if mechanism == "OAUTHBEARER":
+        # With a token from an OAuth server for a client id and secret (RFC 6749, section 4.4).
+        if security.get(METHOD) != "oidc" or ENDPOINT not in security:
+            raise _unsupported_error(f"sasl.mechanism OAUTHBEARER without {METHOD} oidc and {ENDPOINT}")
+        pairs = " ".join(f"{own}={_quote(security[name])}" for name, own in CLIENT.items() if name in security)
+        return {
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f"{BEARER}.OAuthBearerLoginModule required {pairs};",
+            "sasl.login.callback.handler.class": f"{BEARER}.OAuthBearerLoginCallbackHandler",
+            ENDPOINT: security[ENDPOINT],
+        }
+    if mechanism not in LOGIN:
+        raise _unsupported_error(f"sasl.mechanism {mechanism}")
+    user, password = (_quote(security.get(name, "")) for name in CREDENTIALS)
+    return {
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f"{LOGIN[mechanism]} required username={user} password={password};",
+    }
+
+
+def allow_endpoint(jvm: Any, client: Mapping[str, str]) -> None:
+    """Allow requests to the OAuth server in `client` in this JVM (required since Kafka 3.9.1). Executors of a cluster
+    need `spark.executor.extraJavaOptions`."""
+    if ENDPOINT in client:
+        jvm.java.lang.System.setProperty(ALLOWED, client[ENDPOINT])
+
+
+def _quote(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _unsupported_error(name: str) -> ConfigProblem:
+    names = ", ".join(sorted([*SAME, *CONTENTS, *TEXTS, *MECHANISM, *CREDENTIALS, HOST_CHECK, *OAUTH]))
+    return ConfigProblem(
+        f"the security setting {name} has no counterpart in the Kafka client that Spark uses",
+        next_step=f"On Spark these work: {names}; with {', '.join(LOGIN)}, OAUTHBEARER.",
+    )

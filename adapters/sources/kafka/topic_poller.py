@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -36,6 +36,8 @@ REMOVED_AFTER_SECONDS = 3.0
 """Seconds for which a topic must be missing before it counts as removed: a starting broker may not know all topics."""
 MAX_REFUSALS = 5
 """Consecutive refusals of one offset after which the refusal is final, although the broker lists the offset."""
+MOST_NAMED = 20
+"""New partitions that are named in the log."""
 STOP_CHECK_SECONDS = 0.2
 """Seconds after which a call that waits for records checks for a stop."""
 
@@ -107,7 +109,13 @@ class TopicPoller:
         self._looked = {p.topic: 0.0 for p in partitions if p.topic not in self._looked} | self._looked
         topics = {*moved, *self._missed, *islice(self._looked, TOPICS_PER_CHECK)}
         try:
-            self._refuse_changed(topics)
+            now, at = self._cluster.describe_topics(topics, timeout=EMPTY_BATCH_SECONDS), time.monotonic()
+            self._missed = {name: self._missed.get(name, at) for name in topics - now.keys()}
+            removed = [name for name, since in self._missed.items() if at - since >= REMOVED_AFTER_SECONDS]
+            refuse_losses({TopicPartition(name, 0): describe_missing(TopicPartition(name, 0), now) for name in removed})
+            before = self.identity
+            recreated = {name: describe_recreated(name, now[name].id, before) for name in topics if name in now}
+            refuse_losses({TopicPartition(name, 0): loss for name, loss in recreated.items() if loss})
             self.note_answer()
             if self._grow:
                 fresh = self._take_new(partitions)
@@ -135,17 +143,6 @@ class TopicPoller:
             raise DataLoss(sentence, next_step=describe_reload_or_skip())
         log.warning("The broker refused offset %d of %s (%s), but has it; it is requested again.", offset, partition, answer)
 
-    def _refuse_changed(self, names: Set[str]) -> None:
-        now, at = self._cluster.describe_topics(names, timeout=EMPTY_BATCH_SECONDS), time.monotonic()
-        self._missed = {name: self._missed.get(name, at) for name in names - now.keys()}
-        removed = [name for name, since in self._missed.items() if at - since >= REMOVED_AFTER_SECONDS]
-        before = self.identity
-        changed = [
-            (name, loss) for name in names if name in now and (loss := describe_recreated(name, now[name].id, before))
-        ]
-        refuse_losses({TopicPartition(name, 0): describe_missing(TopicPartition(name, 0), now) for name in removed})
-        refuse_losses({TopicPartition(name, 0): loss for name, loss in changed})
-
     def _take_new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The result of the last search if it is done; otherwise start a search if it is time."""
         if self._search is None:
@@ -160,7 +157,9 @@ class TopicPoller:
         if fresh.firsts:
             # Known ids stay: a topic that was created again just now must still be detected.
             self._topics = {**fresh.topics, **self._topics}
-            log.info("Reading %s from the beginning.", _list_some(fresh.firsts))
+            names = list(map(str, fresh.firsts))
+            more = f" and {format_count(len(names) - MOST_NAMED, 'more partition')}" if len(names) > MOST_NAMED else ""
+            log.info("Reading %s from the beginning.", ", ".join(names[:MOST_NAMED]) + more)
         return fresh.firsts
 
     def _find_new(self, partitions: Collection[TopicPartition]) -> NewPartitions:
@@ -170,11 +169,6 @@ class TopicPoller:
         # For a partition that was just created the broker may have no offset yet: the next search finds it
         # again.
         return NewPartitions(now, {p: first for p, first in firsts.items() if first >= 0})
-
-
-def _list_some(partitions: Collection[TopicPartition], most: int = 20) -> str:
-    more = f" and {format_count(len(partitions) - most, 'more partition')}" if len(partitions) > most else ""
-    return ", ".join(map(str, list(partitions)[:most])) + more
 
 
 # Transient fetch errors, by partition: how often and how long in a row.

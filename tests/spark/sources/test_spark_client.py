@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.sources.kafka.java_client import java_client
+from adapters.sources.kafka.spark import java_client
 from replicator.domain.errors import ConfigProblem
 
 
