@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -110,3 +111,15 @@ class FilesSettings(FileSourceOptions):
             return section
         defaults = {"inserts_only": "operation_column" not in section, "text_values": self.files == "csv", "in_files": True}
         return {"sequence_columns": (), **defaults, **{key: value for key, value in section.items() if key != "csv"}}
+
+
+# Versions in file names: the digits at their end.
+
+DIGITS = re.compile(r"(\d(?:[\d_:T.-]*\d)?)Z?\Z")
+
+
+def find_version_digits(name: str, suffixes: Iterable[str]) -> list[str]:
+    """The digit groups before the longest of `suffixes` in `name`; empty if there are none."""
+    suffix = next((one for one in sorted(suffixes, key=len, reverse=True) if name.endswith(one)), "")
+    match = DIGITS.search(name.removesuffix(suffix))
+    return re.findall(r"\d+", match[1]) if match else []

@@ -4,7 +4,7 @@
 
 - `recorded`: archives of Replicator (`source`).
 - `connect`: files of Kafka Connect's object store sinks (`connect`).
-- `lines`: the growing file of Kafka Connect's file sink (`line_file`).
+- `lines`: the growing file of Kafka Connect's file sink (also `connect`).
 
 `transport: files` reads folders of files that never change (`immutable`), by the option `format`:
 
@@ -22,9 +22,8 @@ from typing import Any
 from replicator.ports.adapter_options import ROWS
 
 from ..file_options import CONNECT, LINES, RECORDED, ArchiveSettings, FilesSettings
-from .connect import ConnectFilesCheck, ConnectFilesSource
+from .connect import ConnectFilesCheck, ConnectFilesSource, LineFileCheck, LineFileSource
 from .dms import DmsFilesCheck, DmsFilesSource
-from .line_file import LineFileCheck, LineFileSource
 from .rows import RowsFilesCheck, RowsFilesSource
 from .source import ArchiveCheck, ArchiveSource
 

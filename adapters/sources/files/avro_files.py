@@ -39,6 +39,8 @@ HEADER = {
     ],
 }
 MAGIC = b"Obj\x01"
+PLAIN_MESSAGES: dict[str, Callable[[Any], bytes]] = {"string": str.encode, "bytes": bytes}
+"""Types outside a struct whose values are messages as they are."""
 STEP = "Let the connector write `format.class` JsonFormat, in another folder."
 
 
@@ -49,10 +51,17 @@ def read_messages(file: ArchiveFile, longest: int) -> Iterator[bytes]:
     with file.path.open("rb") as stream:
         try:
             meta, sync = _read_header(stream)
-            schema, unpack = _find_schema(file, meta), _find_codec(file, meta)
-            to_message = _message_encoder(schema)
+            schema = _find_schema(file, meta)
+            codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
+            if codec not in CODECS:
+                raise ConfigProblem(
+                    f"{file.path} is packed with codec {codec[:20]!r}, which is not read",
+                    next_step=f"Let the connector write `avro.codec` {', '.join(CODECS)}, in another folder.",
+                )
+            plain = "" if "name" in schema.connect else schema.connect["type"]
+            to_message = PLAIN_MESSAGES.get(plain, schema.to_text)
             while stream.tell() < file.size:
-                count, block = _read_block(stream, sync, most, unpack)
+                count, block = _read_block(stream, sync, most, CODECS[codec])
                 for value in read_data(block, count, schema.avro, schema.columns):
                     yield NULL if value is None else to_message(value)
         except _FileTruncated:
@@ -120,22 +129,6 @@ def _find_schema(file: ArchiveFile, meta: dict[str, bytes]) -> ValueSchema:
         raise ConfigProblem(f"{file.path} cannot be read: {describe_reason(error)}", next_step=STEP) from None
 
 
-def _message_encoder(schema: ValueSchema) -> Callable[[Any], bytes]:
-    if "name" not in schema.connect and schema.connect["type"] == "string":
-        return str.encode
-    return bytes if "name" not in schema.connect and schema.connect["type"] == "bytes" else schema.to_text
-
-
-def _find_codec(file: ArchiveFile, meta: dict[str, bytes]) -> Callable[[bytes, int], bytes]:
-    codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
-    if codec not in CODECS:
-        raise ConfigProblem(
-            f"{file.path} is packed with codec {codec[:20]!r}, which is not read",
-            next_step=f"Let the connector write `avro.codec` {', '.join(CODECS)}, in another folder.",
-        )
-    return CODECS[codec]
-
-
 def _read_block(stream: BinaryIO, sync: bytes, most: int, unpack: Callable[[bytes, int], bytes]) -> tuple[int, bytes]:
     """The number of values in the next block, and their bytes."""
     try:
@@ -160,23 +153,6 @@ def _read_block(stream: BinaryIO, sync: bytes, most: int, unpack: Callable[[byte
     return count, block
 
 
-def _unpack_deflate(packed: bytes, most: int) -> bytes:
-    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most + 1)
-
-
-def _unpack_bzip2(packed: bytes, most: int) -> bytes:
-    return bz2.BZ2Decompressor().decompress(packed, most + 1)
-
-
-def _unpack_xz(packed: bytes, most: int) -> bytes:
-    return lzma.LZMADecompressor(memlimit=XZ_MEMORY).decompress(packed, most + 1)
-
-
-def _unpack_zstandard(packed: bytes, most: int) -> bytes:
-    block: bytes = pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read(most + 1)
-    return block
-
-
 def _unpack_snappy(packed: bytes, most: int) -> bytes:
     """Snappy data begins with the unpacked size, 7 bits per byte. A checksum of the unpacked data is at the end."""
     size = 0
@@ -194,11 +170,11 @@ def _unpack_snappy(packed: bytes, most: int) -> bytes:
 
 CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "null": lambda packed, _: packed,
-    "deflate": _unpack_deflate,
+    "deflate": lambda packed, most: zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most + 1),
     "snappy": _unpack_snappy,
-    "bzip2": _unpack_bzip2,
-    "xz": _unpack_xz,
-    "zstandard": _unpack_zstandard,
+    "bzip2": lambda packed, most: bz2.BZ2Decompressor().decompress(packed, most + 1),
+    "xz": lambda packed, most: lzma.LZMADecompressor(memlimit=XZ_MEMORY).decompress(packed, most + 1),
+    "zstandard": lambda packed, most: pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read(most + 1),
 }
 """Functions that unpack blocks, to at most `most` + 1 bytes."""
 

@@ -1,4 +1,5 @@
-"""Files of Kafka Connect's object store sinks (S3, OSS and others with the same names), read as the original topics.
+"""Files of Kafka Connect's sinks, read as the original topics. First the files of object store sinks (S3, OSS and others
+with the same names), then the growing file of the file sink.
 
 **Names.** `TOPIC+PARTITION+OFFSET.json`, optionally `.gz`, in any folders: `topics/orders/partition=0/` by default. The
 offset belongs to the first record; each line is the next record. A file with more records than fit before the next one is
@@ -20,26 +21,31 @@ position among the values is unknown.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.plain_values import format_count
-from replicator.domain.position import TopicPartition
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Batch, Stop
 
 from ..file_options import FileSourceOptions
 from .file_list import NULL, SETTLED_SECONDS, ArchiveFile, FilePath, FilesLocation, find_files, seconds_until_complete
 from .file_reader import (
     AVRO,
     LONGEST,
+    PACKED,
     ArchiveRecord,
     FileFormat,
     LineTooLong,
@@ -47,9 +53,10 @@ from .file_reader import (
     Number,
     RecordColumns,
     unreadable_record,
+    unusable_error,
 )
 from .immutable import ImmutableFilesSource, Naming, read_lines
-from .source import ArchiveCheck
+from .source import RELOAD, ArchiveCheck, ArchiveSource
 
 # File names of Connect's sinks.
 
@@ -162,8 +169,15 @@ def list_sink_files(path: FilesLocation, settle: float) -> list[ArchiveFile]:
     part_files = {(_record_key(file), part): file for file in files if (part := parse_name(file.path).part) is not None}
     values = [file for file in files if parse_name(file.path).part is None]
     values.sort(key=lambda file: (parse_name(file.path).topic_partition, parse_name(file.path).first, file.label))
-    lonely = part_files.keys() - {(_record_key(f), part) for f in values for part in PARTS}
-    _refuse_unmatched((part_files[which] for which in lonely), settle)
+    for lonely in part_files.keys() - {(_record_key(f), part) for f in values for part in PARTS}:
+        # Recent files are allowed, because listing and copying take time.
+        if seconds_until_complete(part_files[lonely], max(settle, SETTLED_SECONDS), since_copied=True) <= 0:
+            raise ConfigProblem(
+                f"{part_files[lonely].path} has keys or headers of records without values, whose position among other "
+                "records is unknown",
+                next_step="If there is a file of their values, copy it there too. Otherwise let the connector ignore such "
+                "records (`behavior.on.null.values: ignore`), and remove its files.",
+            )
     for one, other in pairwise(values):
         if parse_name(one.path)[:2] == parse_name(other.path)[:2]:
             raise ConfigProblem(
@@ -194,17 +208,6 @@ def _add_parts(values: list[ArchiveFile], part_files: dict[tuple[str, str], Arch
 def _record_key(file: ArchiveFile) -> str:
     """Identifies the records of a file: its folder, and its name without the kind of content."""
     return file.label.removesuffix(file.name) + parse_name(file.path).stem
-
-
-def _refuse_unmatched(files: Iterable[ArchiveFile], settle: float) -> None:
-    """Raise ConfigProblem for files without values. Recent files are allowed, because listing and copying take time."""
-    for file in files:
-        if seconds_until_complete(file, max(settle, SETTLED_SECONDS), since_copied=True) <= 0:
-            raise ConfigProblem(
-                f"{file.path} has keys or headers of records without values, whose position among other records is unknown",
-                next_step="If there is a file of their values, copy it there too. Otherwise let the connector ignore such "
-                "records (`behavior.on.null.values: ignore`), and remove its files.",
-            )
 
 
 # Files of sinks as lines, and their records.
@@ -274,8 +277,12 @@ class SinkFileFormat:
             )
         try:
             key = self._read_part(file, "keys", at)
-            headers = self._read_part(file, "headers", at)
-            pairs = None if headers is None else [(one.key, _to_bytes(one.value)) for one in _read_headers(file, headers)]
+            text, pairs = self._read_part(file, "headers", at), None
+            if text is not None:
+                # JSON has a struct around the array, Avro has the array itself.
+                is_typed = file.headers is not None and file.headers.name.endswith(AVRO)
+                headers = _typed_headers(text).payload if is_typed else _headers(text).headers
+                pairs = [(one.key, None if one.value is None else one.value.encode()) for one in headers]
         except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
             return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
         time = file.stamp[1] // 1_000_000
@@ -335,12 +342,6 @@ class _SideLines:
         return line
 
 
-def _read_headers(file: SinkFile, line: bytes) -> list[_Header]:
-    """The headers in a line: JSON has a struct around the array, Avro has the array itself."""
-    is_typed = file.headers is not None and file.headers.name.endswith(AVRO)
-    return _typed_headers(line).payload if is_typed else _headers(line).headers
-
-
 def _to_message(file: ArchiveFile, line: bytes) -> bytes | None:
     """The message of a line. Invalid JSON stays as it is: the decoder reports it."""
     if file.name.endswith(AVRO):
@@ -354,10 +355,6 @@ def _to_message(file: ArchiveFile, line: bytes) -> bytes | None:
         return _text(text).encode() if text.startswith(b'"') else text
     except (msgspec.MsgspecError, UnicodeError):
         return text
-
-
-def _to_bytes(value: str | None) -> bytes | None:
-    return None if value is None else value.encode()
 
 
 # The source for files of Kafka Connect's sinks.
@@ -395,3 +392,126 @@ class ConnectFilesCheck(ArchiveCheck):
     """`ports.runtime.Check`, with the options of `ConnectFilesSource`."""
 
     source = ConnectFilesSource
+
+
+# The growing file of the file sink (FileStreamSink), read as one partition of a topic.
+#
+# A line is the value of a record, as text; a line `null` is a null value. The file has no keys, partitions, offsets or
+# topics. The topic is an option, the partition is 0, and the offset is the line number from 0. Blank lines are skipped. A
+# line without a line end is still being written. The first line identifies the file. A file with another first line, or
+# one that shrank, is refused, because its lines have the offsets of lines that were read.
+
+TOPIC = "topic"
+FIRST_LINE = 64 * 1024
+"""Bytes of the first line that identify a file."""
+ANOTHER = "is not the file that was read: it begins with another line"
+
+
+class LineFileFormat:
+    """`FileFormat` of such a file."""
+
+    suffixes: tuple[str, ...] = ("",)
+    divisible = growing = True
+    deep = False
+    longest = LONGEST
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def files(self, path: FilesLocation) -> list[ArchiveFile]:
+        """See `FileFormat.files`: the single file."""
+        is_file = isinstance(path, str) and not Path(path).is_dir() and not path.endswith(PACKED)
+        files = list(find_files(path, self.suffixes)) if is_file else []
+        if len(files) != 1:
+            raise ConfigProblem(
+                f"{path} is not one file of lines on this machine",
+                next_step="Let `path` be the connector's `file`; each file is a source of its own.",
+            )
+        return files
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        return iter(stream)
+
+    def record(self, _: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
+        if not line.endswith(b"\n"):
+            return ValueError("it has no end")
+        value = line.strip()
+        return (
+            ArchiveRecord(self.topic, 0, number() - 1, None, None, None, None if value == NULL else value) if value else None
+        )
+
+    def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
+        """See `FileFormat.frame`: not used for text."""
+        raise Fatal(f"{file.path} holds text")
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `FileFormat.refuse`: no file of this format is Parquet."""
+
+
+class LineFileSource(ArchiveSource):
+    """A `Source` over such a file. Options of `ArchiveSource`, and `topic`."""
+
+    def __init__(self, options: FileSourceOptions | Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self._topic = str(getattr(self._options, TOPIC))
+        self._read: tuple[ArchiveFile, str] | None = None
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def make_format(options: FileSourceOptions) -> FileFormat:
+        topic = getattr(options, TOPIC)
+        if not topic:
+            raise ConfigProblem(f"The options of a source of files are not valid: {TOPIC}: must be a name.")
+        return LineFileFormat(topic)
+
+    def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
+        """See the port. With `once`, up to the end of the file at the start."""
+        super().run(start, partial(self._apply_batch, apply_batch), stop, once=once)
+
+    def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
+        super().read(start, until, partial(self._apply_batch, apply_batch), stop)
+
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
+        """See the port. The identity of the topic is the first line of the file."""
+        losses = dict(super().losses(position, identity))
+        [file] = self._list_files()
+        before, now = identity.get(self._topic), digest_first_line(file)
+        if before and now and before != now:
+            losses |= {partition: f"{file.path} {ANOTHER}." for partition in position if partition.topic == self._topic}
+        return losses
+
+    def _files(self, start: Position) -> list[ArchiveFile]:
+        """The file. Raises DataLoss if it was replaced or shrank."""
+        with self._lock:
+            files = super()._files(start)
+            [file], now = files, digest_first_line(files[0])
+            before, digest = self._read or (file, now)
+            if file.size < before.size:
+                raise DataLoss(
+                    f"{file.path} became shorter: it had {format_count(before.size, 'byte')}, and has {file.size}",
+                    next_step=RELOAD,
+                )
+            if digest and now != digest:
+                raise DataLoss(f"{file.path} {ANOTHER}", next_step=RELOAD)
+            self._read = file, now
+        return files
+
+    def _apply_batch(self, apply_batch: Any, batch: Batch[Any]) -> None:
+        digest = self._read[1] if self._read else ""
+        apply_batch(replace(batch, identity={self._topic: digest}) if digest else batch)
+
+
+def digest_first_line(file: ArchiveFile) -> str:
+    """The digest of the file's first line, which identifies the file; empty while the line is being written."""
+    try:
+        with file.path.open("rb") as stream:
+            line = stream.readline(FIRST_LINE)
+    except OSError as error:
+        raise unusable_error(file, error) from error
+    return hashlib.sha256(line).hexdigest() if line.endswith(b"\n") or len(line) == FIRST_LINE else ""
+
+
+class LineFileCheck(ArchiveCheck):
+    """`ports.runtime.Check`, with the options of `LineFileSource`."""
+
+    source = LineFileSource

@@ -146,7 +146,11 @@ def list_files(path: FilesLocation, endings: tuple[str, ...]) -> list[ArchiveFil
     seen: dict[tuple[str, int], ArchiveFile] = {}
     for file in files:
         refuse_name(file, find_table)
-        _refuse_ending(file, endings)
+        if not file.name.endswith(endings):
+            raise ConfigProblem(
+                f"{file.path} is not in the source's format, whose files end with {', '.join(endings)}",
+                next_step="Correct `format` of the source: dms_csv or dms_parquet; or move the file to another place.",
+            )
         first = parse_name(file.path).first
         other = seen.setdefault((find_table(file.path), first), file)
         if other is not file:
@@ -155,15 +159,6 @@ def list_files(path: FilesLocation, endings: tuple[str, ...]) -> list[ArchiveFil
                 next_step="Rename one of them, or remove it where it is the same file.",
             )
     return files
-
-
-def _refuse_ending(file: ArchiveFile, endings: tuple[str, ...]) -> None:
-    """Raise ConfigProblem for a file in another format."""
-    if not file.name.endswith(endings):
-        raise ConfigProblem(
-            f"{file.path} is not in the source's format, whose files end with {', '.join(endings)}",
-            next_step="Correct `format` of the source: dms_csv or dms_parquet; or move the file to another place.",
-        )
 
 
 # CSV files as lines. A row may span several lines; its number in the file defines its order.
@@ -193,7 +188,13 @@ class DmsCsvFormat:
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
         """Raises Fatal for a file with more rows than its offsets allow."""
         at = number()
-        topic, name, headers = self._common_fields(file)
+        if self._known is None or self._known[0] != file:
+            name = parse_name(file.path)
+            headers: Headers = [(KIND, name.kind.encode())]
+            if self._header and not name.of_transactions:
+                headers.append((COLUMNS, self._rows.check_header(read_first_row(self, file), file)))
+            self._known = (file, find_table(file.path), name, headers)
+        _, topic, name, headers = self._known
         if at == 1 and len(headers) > 1:
             return None
         refuse_full(file, name, at)
@@ -211,16 +212,6 @@ class DmsCsvFormat:
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
         """See `FileFormat.refuse`: no file of this format is Parquet."""
-
-    def _common_fields(self, file: ArchiveFile) -> tuple[str, DmsFileName, Headers]:
-        """The common fields of all records of a file."""
-        if self._known is None or self._known[0] != file:
-            name = parse_name(file.path)
-            headers: Headers = [(KIND, name.kind.encode())]
-            if self._header and not name.of_transactions:
-                headers.append((COLUMNS, self._rows.check_header(read_first_row(self, file), file)))
-            self._known = (file, find_table(file.path), name, headers)
-        return self._known[1:]
 
 
 def refuse_full(file: ArchiveFile, name: DmsFileName, rows: int) -> None:
@@ -301,6 +292,14 @@ class DmsParquetFormat:
         name, count = parse_name(file.path), batch.num_rows
         refuse_full(file, name, first + count - 1)
         offsets = [name.first + first + row for row in range(count)]
+        prefix, values = slice_to_json(batch)
+        if name.kind == LOAD:
+            ops = values.get(self._operation, [None] * count)
+            values[self._operation] = [OF_LOAD if one in (None, "") else one for one in ops]
+        records = [dict(zip(PARQUET_SEQUENCE, to_sequence(offset), strict=True)) for offset in offsets]
+        for record, row in zip(records, zip(*values.values(), strict=True), strict=True):
+            record.update(zip(values, row, strict=True))
+        encode = msgspec.json.Encoder().encode
         columns = {
             "topic": pa.repeat(pa.scalar(find_table(file.path)), count),
             "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
@@ -308,7 +307,7 @@ class DmsParquetFormat:
             "timestamp": pa.array([name.time] * count, pa.int64()).cast(RAW.field("timestamp").type),
             "headers": pa.array([[{"name": KIND, "value": name.kind.encode()}]] * count, RAW.field("headers").type),
             "key": pa.nulls(count, pa.binary()),
-            "value": pa.array(self._encode_rows(batch, offsets, name.kind), pa.binary()),
+            "value": pa.array([prefix + encode(record) + b"}" for record in records], pa.binary()),
         }
         return pa.record_batch([columns[n] for n in RAW.names], schema=RAW)
 
@@ -317,17 +316,6 @@ class DmsParquetFormat:
         refuse_columns(file, schema, "Leave the column out in the mappings of the DMS task, or convert it there.")
         if set(PARQUET_SEQUENCE) & set(schema.names):
             raise ConfigProblem(f"{file.path} has a column {' or '.join(PARQUET_SEQUENCE)}, which are not free")
-
-    def _encode_rows(self, batch: pa.RecordBatch, offsets: list[int], kind: str) -> list[bytes]:
-        prefix, columns = slice_to_json(batch)
-        if kind == LOAD:
-            ops = columns.get(self._operation, [None] * len(offsets))
-            columns[self._operation] = [OF_LOAD if one in (None, "") else one for one in ops]
-        encode, names = msgspec.json.Encoder().encode, list(columns)
-        own = [dict(zip(PARQUET_SEQUENCE, to_sequence(offset), strict=True)) for offset in offsets]
-        for record, cells in zip(own, zip(*columns.values(), strict=True), strict=True):
-            record.update(zip(names, cells, strict=True))
-        return [prefix + encode(record) + b"}" for record in own]
 
 
 # The source for folders of DMS.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import has_magic, iglob
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from typing import BinaryIO, NoReturn, TypeAlias
 
 import obstore
 
@@ -44,19 +45,14 @@ class ObjectFolder:
         with translate_errors(str(self)):
             objects = [one for page in obstore.list(store, prefix) for one in page]
             if not objects and self.key:
-                objects = self._find_object(store)
+                with suppress(FileNotFoundError):
+                    objects = [obstore.head(store, self.key)]
         for one in objects:
             key = str(one["path"])
             label = key.removeprefix(f"{self.key}/" if self.key else "") if key != self.key else key.rpartition("/")[2]
             if deep or "/" not in label:
                 stamp = to_stamp(one)
                 yield StoredPath(self.bucket, key, self.storage, stamp.etag, one["size"]), label, one["size"], stamp
-
-    def _find_object(self, store: Any) -> list[Any]:
-        try:
-            return [obstore.head(store, self.key)]
-        except FileNotFoundError:
-            return []
 
 
 def is_object_url(path: str) -> bool:
@@ -140,8 +136,16 @@ def _find_local_files(path: str, suffixes: tuple[str, ...], *, deep: bool) -> It
         raise EnvironmentProblem(f"{path} is not there.", next_step="Check 'path' of the source.")
     folder = root.parent if root.is_file() else root
     for p in _walk(paths) if deep else paths:
-        if p.name.endswith(suffixes) and (listed := _to_file(p, folder)) is not None:
-            yield listed
+        if not p.name.endswith(suffixes):
+            continue
+        try:
+            size, stamp, changed = _read_stat(p)
+        except FileNotFoundError:
+            continue  # Removed since the listing.
+        except OSError as error:
+            _refuse_unreadable(error)
+        label = p.relative_to(folder).as_posix() if p.is_relative_to(folder) else p.as_posix()
+        yield ArchiveFile(p.name, p, label, size, stamp, changed)
 
 
 def _walk(paths: Iterable[Path]) -> Iterator[Path]:
@@ -169,18 +173,6 @@ def _refuse_unreadable(error: OSError) -> NoReturn:
 def fixed_part(pattern: Path) -> Path:
     """The folder above the first variable part of a glob."""
     return Path(*takewhile(lambda part: not has_magic(part), pattern.parts))
-
-
-def _to_file(path: Path, folder: Path) -> ArchiveFile | None:
-    try:
-        size, stamp, changed = _read_stat(path)
-    except FileNotFoundError:
-        # Removed since the listing.
-        return None
-    except OSError as error:
-        _refuse_unreadable(error)
-    label = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
-    return ArchiveFile(path.name, path, label, size, stamp, changed)
 
 
 def _read_stat(path: FilePath) -> tuple[int, tuple[int, int] | ObjectStamp, int]:

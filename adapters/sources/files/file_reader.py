@@ -105,11 +105,16 @@ def parse_line(line: bytes) -> ArchiveRecord:
     try:
         read = _decoder.decode(line)
         headers = None if read.headers is None else [(name, _to_bytes(value)) for name, value in read.headers]
+        time = read.timestamp
+        if isinstance(time, tuple):
+            time = time[1] if time[0] else None  # A Kafka timestamp of type 0 means that there is no timestamp.
+        if time is not None and not FIRST_MS <= time <= LAST_MS:
+            time = None
         return ArchiveRecord(
             read.topic,
             read.partition,
             read.offset,
-            _to_time(read.timestamp),
+            time,
             headers,
             _to_bytes(read.key),
             _to_bytes(read.value),
@@ -122,13 +127,6 @@ def _to_bytes(value: Value) -> bytes | None:
     if isinstance(value, str):
         return value.encode()
     return None if value is None else b64decode(value.base64, validate=True)
-
-
-def _to_time(timestamp: int | tuple[int, int] | None) -> int | None:
-    # A Kafka timestamp of type 0 means that there is no timestamp.
-    if isinstance(timestamp, tuple):
-        timestamp = timestamp[1] if timestamp[0] else None
-    return timestamp if timestamp is not None and FIRST_MS <= timestamp <= LAST_MS else None
 
 
 class LineTooLong(ValueError):
@@ -303,17 +301,14 @@ class FileProgress:
         before, at, lines = self._left.get(file.label, (None, 0, 0))
         if before == file:
             return None
-        if before is None or not self._growing or _is_replaced(before, file, at):
+        if before is None or not self._growing:
             return 0, 0
-        return at, lines
+        is_replaced = before.stamp[0] != file.stamp[0] or file.size < at or file.name.endswith(PACKED)
+        return (0, 0) if is_replaced else (at, lines)
 
     def end(self, file: ArchiveFile, at: int, lines: int) -> None:
         """Store that `file`, with the size from its listing, was read up to this position."""
         self._left[file.label] = (file, at, lines)
-
-
-def _is_replaced(before: ArchiveFile, file: ArchiveFile, at: int) -> bool:
-    return before.stamp[0] != file.stamp[0] or file.size < at or file.name.endswith(PACKED)
 
 
 class ArchiveReader:
@@ -339,7 +334,11 @@ class ArchiveReader:
 
     def _read_from(self, file: ArchiveFile, at: int, lines: int) -> tuple[int, int]:
         if file.name.endswith(".parquet"):
-            self._read_parquet(file)
+            reader = open_parquet(file, self._form)
+            for frame in read_frames(file, reader, self._form, PARQUET_ROWS) if reader else ():
+                if self._stop.is_set():
+                    break
+                self._put_frame(frame, file.label)
             return 0, 0
         if file.name.endswith(AVRO):
             from .avro_files import read_messages  # noqa: PLC0415 - an optional package
@@ -372,13 +371,6 @@ class ArchiveReader:
                 self._put(record, file.label)
             at, lines = at + line_size(line), lines + 1
         return at, lines
-
-    def _read_parquet(self, file: ArchiveFile) -> None:
-        reader = open_parquet(file, self._form)
-        for frame in read_frames(file, reader, self._form, PARQUET_ROWS) if reader else ():
-            if self._stop.is_set():
-                return
-            self._put_frame(frame, file.label)
 
 
 def read_record(form: FileFormat, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
@@ -443,14 +435,11 @@ def read_frames(
     slices = ParquetSlices(reader, file.open_parquet, budget, most, groups=groups)
     for rows, size in slices.read(form.longest):
         if size > form.longest:
-            yield _reject_row(file, first, size, form.longest)
+            limit = f"{form.longest}, which is {LONGER} times limits.message_bytes"
+            why = LineTooLong(f"the row has {size} bytes of text, more than {limit}")
+            columns = RecordColumns()
+            columns.add(unreadable_record(file.label, first, b"", why))
+            yield columns.to_batch()
         else:
             yield form.frame(file, slices.unpack(rows), first)
         first += rows.num_rows
-
-
-def _reject_row(file: ArchiveFile, number: int, size: int, longest: int) -> pa.RecordBatch:
-    why = f"the row has {size} bytes of text, more than {longest}, which is {LONGER} times limits.message_bytes"
-    columns = RecordColumns()
-    columns.add(unreadable_record(file.label, number, b"", LineTooLong(why)))
-    return columns.to_batch()

@@ -57,9 +57,11 @@ class ImmutableFilesSource(ArchiveSource):
         if once:
             labels = {file.label for file in self._list_requested()}
             waiting = self._scan.begin_delivery(DeliveryProgress(start), apply_batch, stop)
-            while (
-                wait := max((self._seconds_until_stable(f) for f in self._list_files() if f.label in labels), default=0.0)
-            ) > 0:
+            while True:
+                seconds = [self._seconds_until_stable(f) for f in self._list_files() if f.label in labels]
+                wait = max(seconds, default=0.0)
+                if wait <= 0:
+                    break
                 if stop.wait(min(wait, 1.0)):
                     return
                 waiting.flush(even_empty=True)  # An empty batch shows the caller that the source is alive.
@@ -67,11 +69,11 @@ class ImmutableFilesSource(ArchiveSource):
 
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
         """See the port. Waits until the files are complete: a missing file would count as a hole."""
-        while (
-            wait := max(
-                (self._seconds_until_stable(f) for f in self._list_requested() if self._is_below(f, until)), default=0.0
-            )
-        ) > 0:
+        while True:
+            seconds = [self._seconds_until_stable(f) for f in self._list_requested() if self._is_below(f, until)]
+            wait = max(seconds, default=0.0)
+            if wait <= 0:
+                break
             if stop.wait(min(wait, 1.0)):
                 return
         super().read(start, until, apply_batch, stop)
@@ -89,7 +91,13 @@ class ImmutableFilesSource(ArchiveSource):
         for file in files:
             self._newest[self.naming.place_of(file.path)] = self.naming.first_of(file.path)
             before = self._given.setdefault(file.label, file)
-            if (change := _describe_change(before, file)) is not None:
+            change = ""
+            if before.size != file.size:
+                change = f"had {format_count(before.size, 'byte')} when it was read, and has {file.size} now"
+            elif isinstance(file.path, StoredPath) and before.stamp[0] != file.stamp[0]:
+                # A local copy of the same size is equal.
+                change = "was replaced after it was read"
+            if change:
                 raise DataLoss(
                     f"{file.path} {change}: files are written once",
                     next_step="If the table was loaded again, load it here too, with `replicator lanes resync LANE`.",
@@ -134,15 +142,6 @@ class ImmutableFilesSource(ArchiveSource):
                     next_step="Load the table again with `replicator lanes resync LANE` before the next start. After a "
                     "restart it is not known any more that the file was not read.",
                 )
-
-
-def _describe_change(before: ArchiveFile, now: ArchiveFile) -> str | None:
-    """The difference between `now` and the file that was read; None if none. A local copy of the same size is equal."""
-    if before.size != now.size:
-        return f"had {format_count(before.size, 'byte')} when it was read, and has {now.size} now"
-    if isinstance(now.path, StoredPath) and before.stamp[0] != now.stamp[0]:
-        return "was replaced after it was read"
-    return None
 
 
 # Selection of files to read, for files whose names define their order.

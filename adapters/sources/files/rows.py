@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -33,8 +34,7 @@ from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.plain_values import format_count
 
 from ...decoders.common.row_files import ROW_BITS, CsvDialect, escape_sign
-from ..file_options import FileSourceOptions, FilesSettings
-from ..file_versions import find_version_digits
+from ..file_options import FileSourceOptions, FilesSettings, find_version_digits
 from .file_list import ArchiveFile, FilePath, FilesLocation, find_files, refuse_name
 from .file_reader import LONGEST, ArchiveRecord, FileFormat, Number, RecordColumns
 from .immutable import (
@@ -73,20 +73,18 @@ def parse_number(path: FilePath) -> FileNumber:
     digits, widths = "".join(parts), tuple(map(len, parts))
     if not digits:
         return FileNumber(0, None)
-    number = _to_seconds(digits) if len(digits) in TIMES else int(digits) if len(digits) <= MOST_DIGITS else None
+    number: int | None = None
+    if len(digits) in TIMES:
+        with suppress(ValueError):
+            number = int(datetime.strptime(digits, TIMES[len(digits)]).replace(tzinfo=UTC).timestamp())
+    elif len(digits) <= MOST_DIGITS:
+        number = int(digits)
     if number is None or not 0 <= number < MOST:
         raise ConfigProblem(
             f"The name of {path} ends in digits that are no number below {MOST:,} and no time",
             next_step="Name files like 000012.csv, 2024-01-05.csv or 20240105T103000.csv.",
         )
     return FileNumber(number, widths if len(parts) > 1 or len(digits) in TIMES else ())
-
-
-def _to_seconds(digits: str) -> int | None:
-    try:
-        return int(datetime.strptime(digits, TIMES[len(digits)]).replace(tzinfo=UTC).timestamp())
-    except ValueError:
-        return None
 
 
 def first_offset(path: FilePath) -> int:

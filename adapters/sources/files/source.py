@@ -261,7 +261,13 @@ class FilePoller:
     def __init__(self, location: FilesLocation, *, deep: bool, every: float) -> None:
         self._every = every
         self._due = time.monotonic() + self._every
-        self._folder = _find_folder(location) if isinstance(location, str) else None
+        self._folder: Path | None = None
+        if isinstance(location, str):
+            path = Path(location)
+            if path.exists():
+                self._folder = path if path.is_dir() else path.parent
+            else:
+                self._folder = fixed_part(path) if has_magic(location) else path
         self._deep = deep or (isinstance(location, str) and has_magic(location))
         self._watched: tuple[RustNotify, int] | None = None
         self._renew()
@@ -314,9 +320,3 @@ class FilePoller:
             # Listing reports errors of the folder; here they only prevent notifications.
             self.close()
             log.warning("%s is not watched (%s): it is looked through every %g s.", self._folder, error, self._every)
-
-
-def _find_folder(path: str) -> Path:
-    if Path(path).exists():
-        return Path(path) if Path(path).is_dir() else Path(path).parent
-    return fixed_part(Path(path)) if has_magic(path) else Path(path)

@@ -123,7 +123,11 @@ class SliceBatch:
     def add(self, scanned: ScannedSlice, delivered: DeliveryProgress) -> None:
         """Add the undelivered records of the slice."""
         for number, stretch in enumerate(scanned.facts.stretches):
-            first, end, records = _select_range(stretch, scanned.piece.file.label, delivered)
+            partition, label = TopicPartition(stretch.topic, stretch.partition), scanned.piece.file.label
+            ranges = [delivered.accept_range(partition, a, b, label) for a, b in _split_runs(stretch)]
+            due_ranges = [(a, b) for a, b in ranges if a < b]
+            first, end = (due_ranges[0][0], due_ranges[-1][1]) if due_ranges else (0, 0)
+            records = sum(b - a for a, b in due_ranges)
             is_whole = (first, end) == (stretch.bounds[0], stretch.bounds[-1])
             self.is_whole = self.is_whole and is_whole
             if records:
@@ -142,14 +146,6 @@ class SliceBatch:
 
 def _split_runs(stretch: OffsetRuns) -> Iterator[tuple[int, int]]:
     return zip(stretch.bounds[::2], stretch.bounds[1::2], strict=True)
-
-
-def _select_range(stretch: OffsetRuns, label: str, delivered: DeliveryProgress) -> tuple[int, int, int]:
-    """The first offset, the end and the number of records of a run that must be delivered."""
-    partition = TopicPartition(stretch.topic, stretch.partition)
-    ranges = [delivered.accept_range(partition, first, end, label) for first, end in _split_runs(stretch)]
-    due_ranges = [(first, end) for first, end in ranges if first < end]
-    return (due_ranges[0][0], due_ranges[-1][1], sum(b - a for a, b in due_ranges)) if due_ranges else (0, 0, 0)
 
 
 class SparkDelivery:
@@ -210,7 +206,15 @@ class SparkDelivery:
         if not batch.records:
             return
         span = self._delivered.next_span()
-        part = keep_parents(_to_frame(self._spark, frame, batch).select([column(name) for name in RAW.names]), frame)
+        within = column(CHUNK).between(batch.parts[0].chunk, batch.parts[-1].chunk)
+        rows = filter_rows(frame, within & column(FACTS).isNull())
+        if not batch.is_whole:
+            listed = [dict(zip(PART.names, part, strict=True)) for part in batch.parts]
+            parts = from_arrow(self._spark, pa.Table.from_pylist(listed, PART))
+            # Broadcast, so that no record moves between executors.
+            rows = rows.join(sf.broadcast(parts), [CHUNK, STRETCH])
+            rows = rows.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))
+        part = keep_parents(rows.select([column(name) for name in RAW.names]), frame)
         if not batch.is_cut:
             self._apply(Batch(part, span, batch.records, batch.size))
             return
@@ -235,18 +239,6 @@ def split_size(spark: SparkSession, options: FileSourceOptions) -> int:
 def get_slice_limits(options: FileSourceOptions) -> SliceLimits:
     """The limits of a slice: the driver divides batches between slices."""
     return SliceLimits(min(SLICE_RECORDS, options.batch_records), min(SLICE_BYTES, options.batch_bytes))
-
-
-def _to_frame(spark: SparkSession, frame: DataFrame, batch: SliceBatch) -> DataFrame:
-    """The collected records, in the order of the frame."""
-    within = column(CHUNK).between(batch.parts[0].chunk, batch.parts[-1].chunk)
-    records = filter_rows(frame, within & column(FACTS).isNull())
-    if batch.is_whole:
-        return records
-    parts = from_arrow(spark, pa.Table.from_pylist([dict(zip(PART.names, part, strict=True)) for part in batch.parts], PART))
-    # Broadcast, so that no record moves between executors.
-    records = records.join(sf.broadcast(parts), [CHUNK, STRETCH])
-    return records.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))
 
 
 # Splits that executors read, and their facts on the driver.
@@ -301,20 +293,20 @@ class SplitPlan:
     def plan_splits(self, files: Iterable[ArchiveFile]) -> list[FileSplit]:
         """The splits of every file that is new or has grown, in order."""
         self._files = {}
-        return [piece for file in files for piece in self._plan_file(file)]
-
-    def _plan_file(self, file: ArchiveFile) -> list[FileSplit]:
-        progress = self._progress.begin(file)
-        if progress is None:
-            return []
-        try:
-            splits = list(split_file(self._form, file, *progress, self._size))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise unusable_error(file, error) from error
-        self._files[file.label] = (file, *progress)
-        return splits
+        planned: list[FileSplit] = []
+        for file in files:
+            progress = self._progress.begin(file)
+            if progress is None:
+                continue
+            try:
+                splits = list(split_file(self._form, file, *progress, self._size))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise unusable_error(file, error) from error
+            self._files[file.label] = (file, *progress)
+            planned += splits
+        return planned
 
     def record_slices(self, slices: Iterable[ScannedSlice]) -> None:
         """Store the read positions from ordered slices, which must include all slices of their splits."""

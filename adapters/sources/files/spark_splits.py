@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import socket
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -152,14 +151,23 @@ class SplitScan:
 
     def read_slices(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, SliceFacts]]:
         """The records in slices, with run numbers and facts. The last slice may be empty."""
-        with _translate_errors(self._piece.file):
-            for batch in self._read_groups() if self._piece.groups else self._gather_records():
+        file, groups = self._piece.file, self._piece.groups
+        try:
+            if groups:
+                reader = pq.ParquetFile(file.open_parquet())
+                batches = read_frames(file, reader, self._form, self._limits.records, groups)
+            else:
+                batches = self._gather_records()
+            for batch in batches:
                 numbers, stretches = find_runs(batch)
                 yield batch, numbers, SliceFacts(stretches, self._at, self._lines, self._unfinished)
-
-    def _read_groups(self) -> Iterator[pa.RecordBatch]:
-        reader = pq.ParquetFile(self._piece.file.open_parquet())
-        return read_frames(self._piece.file, reader, self._form, self._limits.records, self._piece.groups)
+        except FileNotFoundError as error:
+            sentence = f"The file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
+            raise EnvironmentProblem(sentence, next_step=SHARE) from error
+        except OSError as error:
+            raise unusable_error(file, error) from error
+        except pa.ArrowInvalid as error:
+            raise EnvironmentProblem(f"The file {file.path} is damaged: it is no Parquet file any more.") from error
 
     def _gather_records(self) -> Iterator[pa.RecordBatch]:
         columns, size = RecordColumns(), 0
@@ -172,7 +180,7 @@ class SplitScan:
         yield columns.to_batch()
 
     def _read_records(self) -> Iterator[ArchiveRecord]:
-        for line in self._form.lines(self._read_lines(self._piece.file)):
+        for line in self._form.lines(self._read_lines()):
             record = read_record(self._form, self._piece.file, line, self._next_line_number)
             if isinstance(record, ValueError):
                 if self._form.growing and not line.endswith(b"\n"):
@@ -184,18 +192,17 @@ class SplitScan:
             if record is not None:
                 yield record
 
-    def _read_lines(self, file: ArchiveFile) -> Iterator[bytes]:
+    def _read_lines(self) -> Iterator[bytes]:
+        file, form = self._piece.file, self._form
         if file.name.endswith(AVRO):
             from .avro_files import read_messages  # noqa: PLC0415 - an optional package
 
-            return read_messages(file, self._form.longest)
-        return self._read_compressed() if file.name.endswith(".gz") else self._read_plain()
-
-    def _read_compressed(self) -> Iterator[bytes]:
-        with self._piece.file.path.open("rb") as packed, gzip.open(packed) as stream:
-            yield from read_compressed(
-                read_bounded(stream, self._form.longest), self._piece.file, growing=self._form.growing
-            )
+            yield from read_messages(file, form.longest)
+        elif file.name.endswith(".gz"):
+            with file.path.open("rb") as packed, gzip.open(packed) as stream:
+                yield from read_compressed(read_bounded(stream, form.longest), file, growing=form.growing)
+        else:
+            yield from self._read_plain()
 
     def _read_plain(self) -> Iterator[bytes]:
         """The lines that begin in the split; the last one of the file may lack its line end."""
@@ -234,19 +241,6 @@ def _count_ends(file: ArchiveFile, start: int, end: int) -> int:
     return count + (last != b"\n")
 
 
-@contextmanager
-def _translate_errors(file: ArchiveFile) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        sentence = f"The file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
-        raise EnvironmentProblem(sentence, next_step=SHARE) from error
-    except OSError as error:
-        raise unusable_error(file, error) from error
-    except pa.ArrowInvalid as error:
-        raise EnvironmentProblem(f"The file {file.path} is damaged: it is no Parquet file any more.") from error
-
-
 def find_runs(batch: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
     """The run number of each record, and the runs."""
     if not batch.num_rows:
@@ -255,7 +249,8 @@ def find_runs(batch: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
     partitions = topics.indices.to_numpy().astype(np.int64) * 2**32 + batch.column("partition").to_numpy()
     order = np.argsort(partitions, kind="stable")
     partitions, offsets = partitions[order], batch.column("offset").to_numpy()[order]
-    sizes = np.concatenate(([0], np.cumsum(_record_sizes(batch)[order])))
+    lengths: list[Any] = [pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy() for name in ("key", "value")]
+    sizes = np.concatenate(([0], np.cumsum((lengths[0].astype(np.int64) + lengths[1])[order])))
     other, steps = np.diff(partitions) != 0, np.diff(offsets)
     begins = np.concatenate(([True], other | (steps <= 0)))
     # Ranges of offsets without a hole, of which runs consist.
@@ -276,11 +271,6 @@ def find_runs(batch: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
         for n, (a, b) in enumerate(pairwise(starts))
     ]
     return pa.array(numbers), stretches
-
-
-def _record_sizes(batch: pa.RecordBatch) -> Any:
-    lengths: list[Any] = [pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy() for name in ("key", "value")]
-    return lengths[0].astype(np.int64) + lengths[1]
 
 
 def scan_rows(form: FileFormat, limits: SliceLimits, number: int, piece: FileSplit) -> Iterator[pa.Table]:

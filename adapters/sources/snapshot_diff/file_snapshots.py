@@ -33,7 +33,7 @@ from ...arrow.value_readers import UNSET, ValueReader, choose_objects
 from ...decoders.common.row_files import CsvDialect
 from ...decoders.json.type_names import find_type_reader
 from ...object_store.files import seconds_until_stable
-from ..file_versions import find_version_digits
+from ..file_options import find_version_digits
 from .options import SnapshotsSettings
 from .snapshots import ProcessedVersions, ReadSnapshot, to_storable
 
@@ -85,7 +85,13 @@ class ParquetFormat:
         except pa.ArrowException:
             if not _has_footer(file):
                 return None  # Replaced in the meantime.
-            raise DataLoss(f"{file} {_describe_fault(file)}.", next_step="Write the snapshot again, or remove it.") from None
+        try:
+            names = pq.read_schema(file).names
+        except (pa.ArrowException, OSError):
+            names = []
+        twice = sorted({name for name in names if names.count(name) > 1})
+        fault = f"has two columns {twice[0]!r}" if twice else "is a whole file and cannot be read as Parquet"
+        raise DataLoss(f"{file} {fault}.", next_step="Write the snapshot again, or remove it.")
 
 
 def _read_rows(file: Path, reader: pq.ParquetFile, room: int) -> pa.Table:
@@ -99,17 +105,14 @@ def _read_rows(file: Path, reader: pq.ParquetFile, room: int) -> pa.Table:
     for rows, size in slices.read():
         if size > room:
             raise SnapshotTooLarge
-        batches.append(_decode_dictionaries(slices.unpack(rows)))
+        batch = slices.unpack(rows)
+        # Dictionary columns of the file's own schema are decoded.
+        kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in batch.schema]
+        batches.append(batch.cast(pa.schema([f.with_type(kind) for f, kind in zip(batch.schema, kinds, strict=True)])))
         room -= batches[-1].nbytes
         if room < 0:
             raise SnapshotTooLarge
     return pa.Table.from_batches(batches, batches[0].schema if batches else schema)
-
-
-def _decode_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with dictionary columns of the file's own schema decoded."""
-    kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in rows.schema]
-    return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, kinds, strict=True)]))
 
 
 def _has_footer(file: Path) -> bool:
@@ -117,15 +120,6 @@ def _has_footer(file: Path) -> bool:
         size = stream.seek(0, SEEK_END)
         stream.seek(max(0, size - MAGIC))
         return size > 2 * MAGIC and stream.read() in (b"PAR1", b"PARE")
-
-
-def _describe_fault(file: Path) -> str:
-    try:
-        names = pq.read_schema(file).names
-    except (pa.ArrowException, OSError):
-        names = []
-    twice = sorted({name for name in names if names.count(name) > 1})
-    return f"has two columns {twice[0]!r}" if twice else "is a whole file and cannot be read as Parquet"
 
 
 PARQUET: SnapshotFormat = ParquetFormat()
@@ -216,11 +210,20 @@ class CsvFormat(TextFormat):
             raise broken_file_error(file, "holds bytes that are not UTF-8") from None
         text = text.lstrip(b"\r\n")  # Blank lines do not count, also before a header.
         names, count = self._read_outline(text, file)
-        self._refuse_names(names, file)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise broken_file_error(file, f"has two columns {twice[0]!r}")
+        lacking = [name for name in self._types if name not in names]
+        if lacking:
+            raise broken_file_error(file, f"lacks the column {lacking[0]!r}")
         cells = self._read_cells(text, names, file)
         if cells.num_rows != count:
             raise broken_file_error(file, "has quotes that do not stand around whole values")
-        columns = [self._read_column(cells[name].combine_chunks(), name, file) for name in self._types]
+        columns = []
+        for name, kind in self._types.items():
+            values, bad = read_texts(cells[name].combine_chunks(), kind, f"column {name!r}")
+            refuse_misfits(bad, 0, file)
+            columns.append(values)
         return pa.table(columns, names=list(self._types))
 
     def _read_outline(self, text: bytes, file: Path) -> tuple[list[str], int]:
@@ -254,14 +257,6 @@ class CsvFormat(TextFormat):
         signs = {"delimiter": dialect.delimiter, "quotechar": dialect.quote, "escapechar": dialect.escape}
         return {**signs, "quoting": quoting, "doublequote": dialect.quote is not None, "strict": True}
 
-    def _refuse_names(self, names: Sequence[str], file: Path) -> None:
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise broken_file_error(file, f"has two columns {twice[0]!r}")
-        lacking = [name for name in self._types if name not in names]
-        if lacking:
-            raise broken_file_error(file, f"lacks the column {lacking[0]!r}")
-
     def _read_cells(self, text: bytes, names: list[str], file: Path) -> pa.Table:
         # The reader treats an empty last field as quoted if the last line has no end.
         whole = text if text.endswith((b"\n", b"\r")) else text + b"\n"
@@ -283,11 +278,6 @@ class CsvFormat(TextFormat):
         except pa.ArrowException:
             # The original message contains the row.
             raise broken_file_error(file, "cannot be read as rows of one width") from None
-
-    def _read_column(self, texts: pa.Array, name: str, file: Path) -> pa.Array:
-        values, bad = read_texts(texts, self._types[name], f"column {name!r}")
-        refuse_misfits(bad, 0, file)
-        return values
 
 
 class JsonLinesFormat(TextFormat):
@@ -404,17 +394,15 @@ class FileSnapshot:
     def seconds_until_stable(self, form: SnapshotFormat) -> float:
         """Seconds until it is complete by its age; 0 or less if it is, or if its content shows it."""
         try:
-            if self.path.is_dir():
-                return self._folder_seconds_until_stable()
-            stat = self.path.stat()
+            if not self.path.is_dir():
+                stat = self.path.stat()
+                if not form.settles:
+                    return 0.0
+                return seconds_until_stable(self.path, stat.st_mtime, stat.st_size, SETTLED_SECONDS)
+            # A copy may write `_SUCCESS` before other files and preserve modification times, but it cannot preserve ctime.
+            times = {file.name: file.stat().st_ctime for file in self.path.iterdir()}
         except FileNotFoundError:
             return 0.0  # Removed since it was listed: nothing to wait for.
-        return seconds_until_stable(self.path, stat.st_mtime, stat.st_size, SETTLED_SECONDS) if form.settles else 0.0
-
-    def _folder_seconds_until_stable(self) -> float:
-        """The same for a folder. A copy may write `_SUCCESS` before other files and preserve modification times, but it
-        cannot preserve ctime."""
-        times = {file.name: file.stat().st_ctime for file in self.path.iterdir()}
         marker_time = times.pop(DONE, None)
         if marker_time is None or (times and marker_time > max(times.values())):
             return 0.0
@@ -459,7 +447,12 @@ class SnapshotFolder:
         """The next complete snapshot. Raises DataLoss for a processed one that changed, and for one below these."""
         for snapshot in list_snapshots(self._path, self._form):
             if snapshot.version in versions:
-                _refuse_other_size(snapshot, snapshot.read_remaining_size(self._form), versions[snapshot.version])
+                size, now = versions[snapshot.version], snapshot.read_remaining_size(self._form)
+                if None not in (size, now) and size != now:
+                    raise DataLoss(
+                        f"{snapshot.path} differs from the version {snapshot.version} that was read before.",
+                        next_step="Give it a later version, or restore the old file, or remove it.",
+                    )
                 continue
             if versions and snapshot.version < max(versions):
                 raise DataLoss(
@@ -467,14 +460,11 @@ class SnapshotFolder:
                     next_step="Remove it if it is not needed. Otherwise: " + self._anew,
                 )
             rows = snapshot.read_rows(self._form)
-            size = (
-                None
-                if rows is None
-                else snapshot.read_remaining_size(self._form)
-                if snapshot.path.is_file()
-                else snapshot.read_size(self._form)
-            )
-            return None if rows is None or size is None else ReadSnapshot(str(snapshot.path), snapshot.version, rows, size)
+            if rows is None:
+                return None
+            is_file = snapshot.path.is_file()
+            size = snapshot.read_remaining_size(self._form) if is_file else snapshot.read_size(self._form)
+            return None if size is None else ReadSnapshot(str(snapshot.path), snapshot.version, rows, size)
         return None
 
     def seconds_until_stable(self, versions: ProcessedVersions) -> float:
@@ -483,19 +473,19 @@ class SnapshotFolder:
         return max((snapshot.seconds_until_stable(self._form) for snapshot in new), default=0.0)
 
 
-def _refuse_other_size(snapshot: FileSnapshot, now: int | None, size: int | None) -> None:
-    if None not in (size, now) and size != now:
-        raise DataLoss(
-            f"{snapshot.path} differs from the version {snapshot.version} that was read before.",
-            next_step="Give it a later version, or restore the old file, or remove it.",
-        )
-
-
 def list_snapshots(path: str, form: SnapshotFormat = PARQUET) -> list[FileSnapshot]:
     """The snapshots in the folder `path`, by version. Raises EnvironmentProblem for an inaccessible folder, ConfigProblem
     for a name without a version, for duplicate versions, and for versions that are not comparable."""
     by_version: dict[int, FileSnapshot] = {}
-    for snapshot in (_to_snapshot(entry, form) for entry in _list_paths(path, form)):
+    for entry in _list_paths(path, form):
+        digits = "".join(_version_digits(entry, form))
+        if not digits or len(digits) > MOST_DIGITS:
+            raise ConfigProblem(
+                f"The name of {entry} does not end in a version of 1 to {MOST_DIGITS} digits.",
+                next_step=f"Name snapshots like 2024-01-05{form.suffixes[0]} or 000012{form.suffixes[0]}, or keep other "
+                "files elsewhere.",
+            )
+        snapshot = FileSnapshot(int(digits), entry)
         other = by_version.setdefault(snapshot.version, snapshot)
         if other is not snapshot:
             raise ConfigProblem(
@@ -530,17 +520,6 @@ def _list_paths(path: str, form: SnapshotFormat) -> Iterator[Path]:
         raise EnvironmentProblem(
             f"{path} cannot be looked at: {error.strerror}.", next_step=f"Let user {os.geteuid()} read it."
         ) from error
-
-
-def _to_snapshot(path: Path, form: SnapshotFormat) -> FileSnapshot:
-    digits = "".join(_version_digits(path, form))
-    if not digits or len(digits) > MOST_DIGITS:
-        raise ConfigProblem(
-            f"The name of {path} does not end in a version of 1 to {MOST_DIGITS} digits.",
-            next_step=f"Name snapshots like 2024-01-05{form.suffixes[0]} or 000012{form.suffixes[0]}, or keep other files "
-            "elsewhere.",
-        )
-    return FileSnapshot(int(digits), path)
 
 
 def _version_digits(path: Path, form: SnapshotFormat) -> list[str]:

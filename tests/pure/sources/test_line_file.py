@@ -14,7 +14,7 @@ from paths import GOLDEN
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.sources.files import archive_check, archive_source
-from adapters.sources.files.line_file import LineFileFormat, LineFileSource
+from adapters.sources.files.connect import LineFileFormat, LineFileSource
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject
 from replicator.domain.position import Position, TopicPartition
