@@ -1,14 +1,15 @@
-"""Options of the sources over a Delta table."""
+"""Options of the sources over a Delta table, and of those that write rows to a journal, a Delta table of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from replicator.domain.transform.columns import Mask
 from replicator.ports.adapter_options import ROWS, CatalogTable, Mode, SourceOptions, given
-from replicator.ports.options import LakePath, StorageSettings, Topic, ZonedTime, refuse_idle_storage, unset
+from replicator.ports.options import IS_INSTANCE, LakePath, StorageSettings, Topic, ZonedTime, refuse_idle_storage, unset
 
 APPENDED = "appended"
 
@@ -81,3 +82,43 @@ class DeltaSourceSettings(SourceOptions):
     @property
     def lake(self) -> str | None:
         return self.path
+
+
+# Sources that write rows to a journal, and read that.
+
+CHANGE, VERSION = "_change", "_snapshot"
+"""Columns of the journal: the operation, and the version of the read."""
+
+
+class JournalOptions(SourceOptions):
+    """Base of the options of these sources."""
+
+    state: str = given("")
+    """The folder for state between runs."""
+    keys: tuple[str, ...] = given(())
+    """The key columns."""
+    columns: dict[str, str] = given({}, alias="schema")
+    """The declared columns, with their types."""
+    private: dict[str, Annotated[Mask, IS_INSTANCE]] = given({})
+    """The masks of columns."""
+
+    @classmethod
+    def read(cls, options: Self | Mapping[str, Any]) -> Self:
+        """See `AdapterOptions.read`. Also ConfigProblem without a folder for the journal."""
+        settings = super().read(options)
+        if not settings.state:
+            raise cls.refuse("state is missing")
+        return settings
+
+    @property
+    def name(self) -> str:
+        """The name of the table and of the stream."""
+        raise NotImplementedError
+
+    @property
+    def stateful_table(self) -> str | None:
+        return self.name
+
+    def for_decoder(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `SourceOptions.for_decoder`: the source makes the records."""
+        return {**section, "operation_column": CHANGE, "sequence_columns": (VERSION,)}

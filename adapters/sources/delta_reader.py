@@ -38,8 +38,16 @@ class SourceDeltaTable:
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
         """Raises EnvironmentProblem for errors in the table's log."""
-        with translate_errors(self.root.name), _translate_damage(self.root):
-            yield
+        with translate_errors(self.root.name):
+            try:
+                yield
+            except DeltaError as error:
+                if not is_damage(error):
+                    raise
+                raise EnvironmentProblem(
+                    f"The log of the Delta table {self.root} is damaged: {first_line(error)}",
+                    next_step="Restore its folder _delta_log from a copy.",
+                ) from error
 
     def newest(self) -> DeltaTable:
         """The newest version. Raises EnvironmentProblem if there is no table."""
@@ -53,19 +61,6 @@ class SourceDeltaTable:
         if not has_table(self.root):
             raise EnvironmentProblem(f"There is no Delta table in {self.root}.", next_step=self._missing)
         return open_table(self.root)
-
-
-@contextmanager
-def _translate_damage(root: Folder) -> Iterator[None]:
-    try:
-        yield
-    except DeltaError as error:
-        if not is_damage(error):
-            raise
-        raise EnvironmentProblem(
-            f"The log of the Delta table {root} is damaged: {first_line(error)}",
-            next_step="Restore its folder _delta_log from a copy.",
-        ) from error
 
 
 # Access to the data files of a Delta table.

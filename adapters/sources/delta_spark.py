@@ -9,11 +9,11 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import RAW, RAW_RECORD_POSITION
-from replicator.domain.position import Span, TopicPartition
+from replicator.domain.position import Span
 from replicator.ports.adapter_options import ROWS
 from replicator.ports.frames import Batch
 
@@ -26,7 +26,7 @@ from .delta_options import DeltaSourceSettings
 from .delta_reader import FileRewritten, WindowSize
 from .delta_table.source import RowsSource
 from .event_log.delta_log import LogSnapshot, ReadWindow
-from .event_log.delta_source import TIME, EventLogSource, Period
+from .event_log.delta_source import TIME, EventLogSource
 
 
 def delta_spark_source(options: DeltaSourceSettings | Mapping[str, Any]) -> DeltaSparkSource | RowsSource:
@@ -69,24 +69,18 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
 
     def _read_records(self, snapshot: LogSnapshot, window: ReadWindow) -> DataFrame:
         reader = self._spark.read.format("delta").option("versionAsOf", snapshot.version)
-        condition = reduce(or_, (_is_between(p, window.span.start[p], end) for p, end in window.span.end.items()))
-        rows = reader.load(to_spark_path(self._log.table.root.uri)).filter(condition)
-        if TIME.name in self._period.stored_schema.names:
-            rows = rows.filter(_is_in_period(self._period))
+        topic, partition, offset = (column(name) for name in RAW_RECORD_POSITION)
+        start, end = window.span.start, window.span.end
+        ranges = [(topic == p.topic) & (partition == p.partition) & (offset >= start[p]) & (offset < end[p]) for p in end]
+        rows = reader.load(to_spark_path(self._log.table.root.uri)).filter(reduce(or_, ranges))
+        period = self._period
+        if TIME.name in period.stored_schema.names:
+            time = column(TIME.name)
+            since = sf.lit(True) if period.since is None else time >= sf.lit(period.since)
+            until = sf.lit(True) if period.until is None else time <= sf.lit(period.until)
+            rows = rows.filter(time.isNull() | (since & until))
         rows = rows.select([column(name) for name in RAW.names])
         # A record may occur twice, in overlapping files or in a file that was compacted from such files.
         rows = rows.dropDuplicates(list(RAW_RECORD_POSITION))
         # Spark reads files in any order, and rows may have any order in them.
         return map_frame(rows.orderBy(*RAW_RECORD_POSITION), to_raw, RAW)
-
-
-def _is_between(where: TopicPartition, start: int, end: int) -> Column:
-    topic, partition, offset = (column(name) for name in RAW_RECORD_POSITION)
-    return (topic == where.topic) & (partition == where.partition) & (offset >= start) & (offset < end)
-
-
-def _is_in_period(period: Period) -> Column:
-    time = column(TIME.name)
-    since = sf.lit(True) if period.since is None else time >= sf.lit(period.since)
-    until = sf.lit(True) if period.until is None else time <= sf.lit(period.until)
-    return time.isNull() | (since & until)

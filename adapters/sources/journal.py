@@ -31,9 +31,8 @@ from ..delta.errors import translate_errors
 from ..delta.folders import sync_commit, write_json
 from ..delta.lake import encode_name, local_folder
 from ..delta.tables import has_table
-from .delta_options import DeltaSourceSettings
+from .delta_options import CHANGE, VERSION, DeltaSourceSettings, JournalOptions
 from .delta_table.source import TableRows
-from .journal_options import CHANGE, VERSION, JournalOptions
 
 # The journal of a source: it stores the rows that it read, and lanes read them from there. A commit or file is complete or
 # absent, and on the disk when the call returns.
@@ -205,7 +204,12 @@ class RowMasker:
     @property
     def mask_notes(self) -> MaskNotes:
         """The notes to store with the rows."""
-        return {name: _to_note(name, mask) for name, mask in sorted(self._masks.items())}
+        notes = {}
+        for name, mask in sorted(self._masks.items()):
+            # An HMAC of the column name distinguishes keys.
+            key = hmac.new(mask.key, name.encode(), "sha256").hexdigest() if mask.key else ""
+            notes[name] = [mask.kind, mask.length, mask.text, key]
+        return notes
 
     def mask_rows(self, rows: pa.Table) -> pa.Table:
         """The masked rows. Raises ConfigProblem for a mask that does not fit its column."""
@@ -229,12 +233,6 @@ class RowMasker:
                 "configuration has now.",
                 next_step=f"{restart_step} Event logs and dead letters stay as they are. Or restore the earlier masks.",
             )
-
-
-def _to_note(name: str, mask: Mask) -> list[Any]:
-    """The note includes an HMAC of the column name, which distinguishes keys."""
-    key = mask.key and hmac.new(mask.key, name.encode(), "sha256").hexdigest()
-    return [mask.kind, mask.length, mask.text, key or ""]
 
 
 # The source over a journal, and the schedule of the polls that fill it.

@@ -227,43 +227,36 @@ class RowVersionReader:
                     raise
                 break
             row, after = parse_offset(at).row, first_change_offset(version.content.version + 1)
-            last = self._count_rows_below(self._end, version)
+            end, total = parse_offset(self._end), sum(file.rows for file in version.files)
+            is_last = (end.version, end.whole) == (version.content.version, version.content.whole)
+            last = min(end.row, total) if is_last else total
             for file in version.files:
-                start, end = max(row - file.first, 0), min(file.rows, last - file.first, row + rest - file.first)
-                if start < end:
-                    pieces.append(RowSplit(version.content, file, start, end))
-            total = min(last, sum(file.rows for file in version.files))
-            count = max(0, min(rest, total - row))
+                begin, stop = max(row - file.first, 0), min(file.rows, last - file.first, row + rest - file.first)
+                if begin < stop:
+                    pieces.append(RowSplit(version.content, file, begin, stop))
+            count = max(0, min(rest, last - row))
             rest -= count
-            at = at + count if row + count < total else min(after, self._end)
+            at = at + count if row + count < last else min(after, self._end)
         return RowWindow(self._next, at, tuple(pieces))
-
-    def _count_rows_below(self, end: int, version: RowVersion) -> int:
-        """The number of rows in the version below an offset."""
-        last = parse_offset(end)
-        number, whole = version.content.version, version.content.whole
-        if (last.version, last.whole) == (number, whole):
-            return last.row
-        return sum(file.rows for file in version.files)
 
     def _read_version(self, at: int) -> RowVersion:
         number, whole, _ = parse_offset(at)
-        if self._version is None or self._version[:2] != (number, whole):
-            version = self._table.read_whole(number) if whole else self._read_changes(number)
-            self._version = (number, whole, version)
-        return self._version[2]
-
-    def _read_changes(self, number: int) -> RowVersion:
-        commit = self._table.read_commit(number)
-        if self._state is None or self._state[0] != number - 1:
-            state = self._table.read_state(number)
+        if self._version is not None and self._version[:2] == (number, whole):
+            return self._version[2]
+        if whole:
+            version = self._table.read_whole(number)
         else:
-            state = self._state[1].apply_commit(commit, self._table.root)
-        if state.table != self._id:
-            raise other_table_error(self._table.name)
-        changes = self._table.read_changes(commit, state)
-        self._state = (number, state)
-        return changes
+            commit = self._table.read_commit(number)
+            if self._state is None or self._state[0] != number - 1:
+                state = self._table.read_state(number)
+            else:
+                state = self._state[1].apply_commit(commit, self._table.root)
+            if state.table != self._id:
+                raise other_table_error(self._table.name)
+            version = self._table.read_changes(commit, state)
+            self._state = (number, state)
+        self._version = (number, whole, version)
+        return version
 
 
 def describe_loss(table: RowsTable, offset: int) -> str:

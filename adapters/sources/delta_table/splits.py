@@ -255,7 +255,10 @@ class _RowCursor:
 def _read_some(piece: RowSplit, reader: pq.ParquetFile, more: Sequence[str] = ()) -> Iterator[tuple[int, pa.Table]]:
     """The rows of the split with the table's columns and `more`, in small slices, each with the file's row number of its
     first row. Row groups outside the split are not read."""
-    names, at, groups, skipped = [*_list_file_columns(piece, reader), *more], 0, [], 0
+    partition = {name for name, _ in piece.file.partition}
+    stored = set(reader.schema_arrow.names) - partition - piece.content.left_out
+    names = [*(field.name for field in piece.content.schema if field.name in stored), *more]
+    at, groups, skipped = 0, [], 0
     for i in range(reader.metadata.num_row_groups):
         rows = reader.metadata.row_group(i).num_rows
         if at < piece.end and at + rows > piece.start:
@@ -271,12 +274,6 @@ def _read_some(piece: RowSplit, reader: pq.ParquetFile, more: Sequence[str] = ()
         at += batch.num_rows
 
 
-def _list_file_columns(piece: RowSplit, reader: pq.ParquetFile) -> list[str]:
-    file_columns, partition = set(reader.schema_arrow.names), {name for name, _ in piece.file.partition}
-    names = (field.name for field in piece.content.schema if field.name not in piece.content.left_out)
-    return [name for name in names if name in file_columns and name not in partition]
-
-
 def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
     """The rows with the table's columns under their source names, and the kind of change if there is one. A column that
     was added after the file was written is null."""
@@ -286,23 +283,20 @@ def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
         if field.name in piece.content.left_out:
             continue
         column = rows[field.name] if field.name in rows.column_names else partition.get(field.name)
-        columns[source_name(field.name)] = (
-            _cast_column(column, field, piece) if column is not None else pa.nulls(rows.num_rows, field.type)
-        )
+        if column is None:
+            columns[source_name(field.name)] = pa.nulls(rows.num_rows, field.type)
+            continue
+        try:
+            columns[source_name(field.name)] = pc.cast(column, field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise EnvironmentProblem(
+                f"Column {field.name!r} in the file {piece.file.path} is {column.type}; the table says {field.type}.",
+                next_step="Rewrite the table with one of the engines that write Delta Lake.",
+            ) from error
     if CHANGE in rows.column_names:
         columns[CHANGE] = rows[CHANGE]
     # A table without columns would have no number of rows; there is always a column.
     return pa.table(columns)
-
-
-def _cast_column(column: Any, field: pa.Field, piece: RowSplit) -> Any:
-    try:
-        return pc.cast(column, field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise EnvironmentProblem(
-            f"Column {field.name!r} in the file {piece.file.path} is {column.type}; the table says {field.type}.",
-            next_step="Rewrite the table with one of the engines that write Delta Lake.",
-        ) from error
 
 
 def _row_numbers(piece: RowSplit, start: int, indexes: Sequence[int]) -> list[int]:

@@ -39,14 +39,6 @@ class FileStatistics(msgspec.Struct):
 _stats = msgspec.json.Decoder(FileStatistics).decode
 
 
-def _read_row_count(stats: str | None) -> int | None:
-    """The number of rows, if the statistics are readable and contain it."""
-    try:
-        return _stats(stats).records if stats else None
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-
-
 @dataclass(frozen=True)
 class RowVersion:
     """The rows that a version changed, or all its rows: the files in the order in which rows are numbered."""
@@ -185,7 +177,10 @@ class RowsTable:
         return RowVersion(content, tuple(numbered))
 
     def _count_rows(self, version: int, path: FileLocation, file: CommitFile) -> int:
-        count = _read_row_count(file.stats)
+        try:
+            count = _stats(file.stats).records if file.stats else None
+        except (msgspec.DecodeError, UnicodeError):
+            count = None
         if count is not None:
             return count
         try:

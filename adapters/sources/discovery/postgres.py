@@ -142,6 +142,7 @@ def _describe_database(address: Mapping[str, str], connection: psycopg.Connectio
     name = re.sub(r"[^A-Za-z0-9_]", "_", database)[:40]
     name = name if name[:1].isalpha() else f"db_{name}"
     slot, schemas = _name_slot(name), list(dict.fromkeys(table.schema for table in tables))
+    topic_parts = [re.sub(r"[^A-Za-z0-9._-]", "_", schema) for schema in schemas]  # As Debezium does.
     publication, published = _choose_publication(slot, tables, fetch_rows(connection, PUBLICATIONS))
     lists = {"schema.include.list": schemas, "table.exclude.list": [row[0] for row in fetch_rows(connection, PARTITIONS)]}
     file, info = f"connectors/{name}.json", connection.info
@@ -153,7 +154,7 @@ def _describe_database(address: Mapping[str, str], connection: psycopg.Connectio
             "format": "debezium_json",
             "transport": "kafka",
             "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}",
-            "topics": [f"{name}.{_to_topic(schema)}.*" for schema in schemas],
+            "topics": [f"{name}.{part}.*" for part in topic_parts],
             "database": {"dsn": "${SOURCE_DSN}", "publication": publication, "slot": slot},
             "connect": {"url": f"${{CONNECT_URL:-{WORKER}}}", "connector": name},
         },
@@ -256,8 +257,3 @@ def _has_socket(info: psycopg.ConnectionInfo) -> bool:
 def _name_slot(name: str) -> str:
     """The slot of the connector, and its publication unless there is another one."""
     return f"replicator_{name.lower()}"
-
-
-def _to_topic(name: str) -> str:
-    """The part of a topic's name that Debezium makes of a schema."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)

@@ -140,7 +140,12 @@ def _decode_tables(decoder: Decoder, raw: pa.Table) -> Iterator[DiscoveredTable]
 def _guess_table(name: str, raw: pa.Table, objects: Iterable[Mapping[str, Any]]) -> DiscoveredTable:
     """A table whose columns have to be declared, from some of its rows."""
     schema = guess_schema(objects)
-    keys = tuple(key for key in (*_read_keys(raw), *([DOCUMENT_KEY] if DOCUMENT_KEY in schema else [])) if key in schema)
+    # A message lists the columns of the key, or has a key of its own, with or without Connect's schema.
+    key, value = (_read_object(next(iter(raw[part].drop_null().to_pylist()), b"")) for part in ("key", "value"))
+    fields = key.get("payload") if key.keys() == {"schema", "payload"} else key
+    listed = next((value[part] for part in KEY_LISTS if isinstance(value.get(part), list)), fields)
+    columns = [str(column).removeprefix(MAXWELL_KEY) for column in listed] if isinstance(listed, dict | list) else []
+    keys = tuple(column for column in (*columns, DOCUMENT_KEY) if column in schema)
     settings = {**({"keys": list(keys)} if keys else {}), "schema": schema}
     return DiscoveredTable(name, keys, settings=settings, note=GUESSED)
 
@@ -152,15 +157,6 @@ def guess_schema(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         for column, value in fields.items():
             kinds.setdefault(column, set()).update([] if value is None else [type(value)])
     return {column: next((name for group, name in TYPES if own and own <= group), "string") for column, own in kinds.items()}
-
-
-def _read_keys(raw: pa.Table) -> list[str]:
-    """The names of the key's columns, as a message lists them, or as its own key has them, with or without Connect's
-    schema."""
-    key, value = (_read_object(next(iter(raw[name].drop_null().to_pylist()), b"")) for name in ("key", "value"))
-    fields = key.get("payload") if key.keys() == {"schema", "payload"} else key
-    listed = next((value[name] for name in KEY_LISTS if isinstance(value.get(name), list)), fields)
-    return [str(name).removeprefix(MAXWELL_KEY) for name in listed or ()] if isinstance(listed, dict | list) else []
 
 
 def _read_object(data: bytes) -> dict[str, Any]:

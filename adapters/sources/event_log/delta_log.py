@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -70,11 +70,20 @@ class EventLogTable:
         ConfigProblem if it is unsupported."""
         with self._opened.translate_errors():
             table = self._opened.newest()
-            if self._snapshot is None or table is not self._table or self._snapshot.version != table.version():
-                refuse_others(table, self.root)
-                files = tuple(file for file in _list_files(table, self.root) if self._wanted(file.topic))
-                self._snapshot = LogSnapshot(str(table.metadata().id), table.version(), files, self._read_covered(table))
-                self._table = table
+            if self._snapshot is not None and table is self._table and self._snapshot.version == table.version():
+                return self._snapshot
+            refuse_others(table, self.root)
+            actions = pa.table(table.get_add_actions(flatten=True))
+            names = [n for n in ("path", "size_bytes", "partition.topic", *STATISTICS) if n in actions.column_names]
+            files = []
+            for row in actions.select(names).to_pylist():
+                if self._wanted(row["partition.topic"]):
+                    path = self.root.locate(row["path"], row["size_bytes"])
+                    offsets, partitions = _read_range(row, "offset"), _read_range(row, "partition")
+                    files.append(LogFile(path, row["partition.topic"], offsets, partitions))
+            covered = self._read_covered(table)
+            self._snapshot = LogSnapshot(str(table.metadata().id), table.version(), tuple(files), covered)
+            self._table = table
             return self._snapshot
 
     def read_removed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -116,14 +125,6 @@ def refuse_others(table: DeltaTable, root: Folder) -> None:
         )
 
 
-def _list_files(table: DeltaTable, root: Folder) -> Iterator[LogFile]:
-    actions = pa.table(table.get_add_actions(flatten=True))
-    names = [n for n in ("path", "size_bytes", "partition.topic", *STATISTICS) if n in actions.column_names]
-    for row in actions.select(names).to_pylist():
-        offsets, partitions = _read_range(row, "offset"), _read_range(row, "partition")
-        yield LogFile(root.locate(row["path"], row["size_bytes"]), row["partition.topic"], offsets, partitions)
-
-
 def _read_range(row: dict[str, Any], column: str) -> tuple[int, int] | None:
     first, last = row.get(f"min.{column}"), row.get(f"max.{column}")
     return None if first is None or last is None else (first, last)
@@ -146,9 +147,21 @@ class OffsetRanges:
 
     def read_ranges(self, file: LogFile) -> Mapping[int, Range]:
         """The ranges of `file` by partition. Raises FileRewritten if it does not exist any more."""
-        ranges = self._known.get(file.path)
-        if ranges is None:
-            ranges = self._known[file.path] = _read_ranges(file)
+        cached = self._known.get(file.path)
+        if cached is not None:
+            return cached
+        ranges: dict[int, Range] = {}
+        if file.offsets is not None and file.partitions is not None and file.partitions[0] == file.partitions[1]:
+            ranges[file.partitions[0]] = file.offsets
+            self._known[file.path] = ranges
+            return ranges
+        with open_parquet(file.path) as reader:
+            for batch in reader.iter_batches(SLICE_ROWS, columns=["partition", "offset"]):
+                per = pa.table(batch).group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
+                for row in per.to_pylist():
+                    first, last = ranges.get(row["partition"], (row["offset_min"], row["offset_max"]))
+                    ranges[row["partition"]] = (min(first, row["offset_min"]), max(last, row["offset_max"]))
+        self._known[file.path] = ranges
         return ranges
 
     def keep_only(self, files: Iterable[LogFile]) -> None:
@@ -187,22 +200,6 @@ def _can_skip(file: LogFile, side: int, sign: int, extremes: Mapping[TopicPartit
         (partition := TopicPartition(file.topic, number)) in extremes and sign * extremes[partition] <= best
         for number in range(low, high + 1)
     )
-
-
-def _read_ranges(file: LogFile) -> Mapping[int, Range]:
-    if file.offsets is not None and file.partitions is not None and file.partitions[0] == file.partitions[1]:
-        return {file.partitions[0]: file.offsets}
-    ranges: dict[int, Range] = {}
-    with open_parquet(file.path) as reader:
-        for batch in reader.iter_batches(SLICE_ROWS, columns=["partition", "offset"]):
-            per = pa.table(batch).group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
-            for row in per.to_pylist():
-                first, last = ranges.get(row["partition"], (row["offset_min"], row["offset_max"]))
-                ranges[row["partition"]] = (min(first, row["offset_min"]), max(last, row["offset_max"]))
-    return ranges
-
-
-# Reading of an event log, version after version, in windows.
 
 
 # The unread part of an event log, in windows that are read at once.
@@ -244,7 +241,16 @@ class Backlog:
         if not self._files:
             return None
         limits = self._gather_ends(reach)
-        pairs = [(file, self._ranges.read_ranges(file)) for file in self._list_files_below(limits)]
+        highest: dict[str, int] = {}
+        for partition, end in limits.items():
+            highest[partition.topic] = max(end, highest.get(partition.topic, end))
+        pairs = []
+        for file in self._files:
+            is_below = file.topic in highest and (file.offsets is None or file.offsets[0] < highest[file.topic])
+            if is_below and not self._is_outside(file):
+                ranges = self._ranges.read_ranges(file)
+                if _has_overlap(file, ranges, self.next, limits):
+                    pairs.append((file, ranges))
         # Holes before the first record do not count.
         firsts = {p: min(r[p.partition][0] for f, r in pairs if f.topic == p.topic and p.partition in r) for p in limits}
         ends = _share_reach({p: max(self.next[p], first) for p, first in firsts.items()}, limits, reach)
@@ -289,14 +295,6 @@ class Backlog:
             if sum(ends.values()) - sum(begins.values()) >= reach:
                 break
         return ends
-
-    def _list_files_below(self, ends: Mapping[TopicPartition, int]) -> list[LogFile]:
-        highest: dict[str, int] = {}
-        for partition, end in ends.items():
-            highest[partition.topic] = max(end, highest.get(partition.topic, end))
-        below = [f for f in self._files if f.topic in highest and (f.offsets is None or f.offsets[0] < highest[f.topic])]
-        starts = {partition: self.next[partition] for partition in ends}
-        return [f for f in below if not self._is_outside(f) and _has_overlap(f, self._ranges.read_ranges(f), starts, ends)]
 
 
 def _has_overlap(
@@ -402,7 +400,11 @@ class DeltaLogReader(Generic[F]):
         appended = self._snapshot is not NOTHING and before <= set(snapshot.files)
         if appended:
             self._refuse_late(fresh)
-        self._refuse_gaps({p: at for p, at in bounds.firsts.items() if not appended or p in self._emptied})
+        # Records that were appended to existing ones cannot be missing. A log that was emptied and loaded again may begin
+        # later.
+        firsts = {p: first for p, first in bounds.firsts.items() if not appended or p in self._emptied}
+        starts = {p: self._backlog.next.get(p, first) for p, first in firsts.items()}
+        refuse_losses({p: s for p, first in firsts.items() if (s := describe_removed(p, starts[p], first))}, ACCEPT)
         self._emptied = (self._emptied | set(self._bounds.firsts)) - set(bounds.firsts)
         for partition, first in bounds.firsts.items():
             if self._until is None or partition in self._until:
@@ -410,12 +412,6 @@ class DeltaLogReader(Generic[F]):
         self._backlog.add(fresh)
         self._snapshot, self._bounds = snapshot, bounds
         self._log.ranges.keep_only(snapshot.files)
-
-    def _refuse_gaps(self, firsts: Mapping[TopicPartition, int]) -> None:
-        """Raise DataLoss for removed records. Records that were appended to existing ones cannot be missing. A log that
-        was emptied and loaded again may begin later."""
-        at = {partition: self._backlog.next.get(partition, first) for partition, first in firsts.items()}
-        refuse_losses({p: s for p, first in firsts.items() if (s := describe_removed(p, at[p], first))}, ACCEPT)
 
     def _refuse_late(self, fresh: Iterable[LogFile]) -> None:
         """Raise DataLoss for appended records below the log's end. Only rewritten files may have them."""
@@ -438,7 +434,11 @@ class DeltaLogReader(Generic[F]):
                 try:
                     batch = next(batches, None)
                 except FileRewritten as error:
-                    self._restart(error)
+                    self._log.refuse_missing(error)
+                    # A newer version has other files.
+                    self._backlog.clear()
+                    self._snapshot = NOTHING
+                    self.refresh()
                     batches = self._read_batches()
                     continue
                 if batch is None:
@@ -457,30 +457,20 @@ class DeltaLogReader(Generic[F]):
         while True:
             try:
                 window = self._backlog.next_window(self._pace.reach)
-                return self._final_batch() if window is None else self._read_window(window)
+                if window is None:
+                    break
+                batch = self._load(self._snapshot, window, self._pace)
+                self._pace.grow(batch.records, batch.size)
+                self._backlog.mark_done(window)
+                return batch
             except WindowTooLarge:
                 continue
-
-    def _read_window(self, window: ReadWindow) -> Batch[F]:
-        batch = self._load(self._snapshot, window, self._pace)
-        self._pace.grow(batch.records, batch.size)
-        self._backlog.mark_done(window)
-        return batch
-
-    def _final_batch(self) -> Batch[F] | None:
-        """A batch for trailing offsets without records, which the writing lanes have passed or which were requested."""
+        # Trailing offsets without records, which the writing lanes have passed or which were requested.
         ends = self._until or self._bounds.ends
         final_ends = {partition: end for partition, end in ends.items() if self._backlog.next.get(partition, end) < end}
         if not final_ends:
             return None
         starts = {partition: self._backlog.next[partition] for partition in final_ends}
         self._backlog.next.update(final_ends)
-        window = ReadWindow(Span(Position(starts), Position(final_ends)), ())
-        return self._load(self._snapshot, window, self._pace)
-
-    def _restart(self, error: FileRewritten) -> None:
-        """Continue with the files of a newer version."""
-        self._log.refuse_missing(error)
-        self._backlog.clear()
-        self._snapshot = NOTHING
-        self.refresh()
+        rest = ReadWindow(Span(Position(starts), Position(final_ends)), ())
+        return self._load(self._snapshot, rest, self._pace)

@@ -201,7 +201,8 @@ class OpenLogFile:
         ends = {partition: offset for partition, offset in window.span.end.items() if partition.topic == topic}
         for piece in self._held:
             yield _select_window(piece, starts, ends)
-        last = _last_true(_is_inside(self._places, starts, ends))
+        wanted = pc.indices_nonzero(_is_inside(self._places, starts, ends))
+        last = wanted[-1].as_py() if len(wanted) else -1
         while self._read <= last:
             with translate_damage(self._file.path):
                 piece = next(self._batches)
@@ -286,12 +287,6 @@ def _is_below(rows: pa.Table, bounds: Bounds) -> pa.ChunkedArray:
 
 def _is_inside(rows: pa.Table, starts: Bounds, ends: Bounds) -> pa.ChunkedArray:
     return pc.and_(_is_below(rows, ends), pc.invert(_is_below(rows, starts)))
-
-
-def _last_true(mask: pa.ChunkedArray) -> int:
-    """The index of the last true value, -1 without one."""
-    indexes = pc.indices_nonzero(mask)
-    return int(indexes[-1].as_py()) if len(indexes) else -1
 
 
 def _select_window(piece: pa.Table, starts: Bounds, ends: Bounds) -> pa.Table:

@@ -169,16 +169,13 @@ class PostgresLogReader:
             stretches = [(partition, self._next[partition], end) for partition, end in self._find_left().items()]
             rows = read_records(cursor, self._log.location, stretches, self._said.since, self._said.until)
             for frame in split_batches(rows, self._said.batch_records, self._said.batch_bytes):
-                yield self._to_batch(frame)
+                lasts = frame.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
+                ends = {TopicPartition(row["topic"], row["partition"]): row["offset_max"] + 1 for row in lasts}
+                yield Batch(frame, self._span_to(ends), frame.num_rows, payload_bytes(frame))
         if ends := self._find_left():
             # Trailing offsets without records, which the lanes that wrote the log have passed, or which were
             # requested.
             yield Batch(RAW.empty_table(), self._span_to(ends), 0, 0)
-
-    def _to_batch(self, frame: pa.Table) -> Batch[pa.Table]:
-        lasts = frame.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
-        ends = {TopicPartition(row["topic"], row["partition"]): row["offset_max"] + 1 for row in lasts}
-        return Batch(frame, self._span_to(ends), frame.num_rows, payload_bytes(frame))
 
     def _span_to(self, ends: Mapping[TopicPartition, int]) -> Span:
         starts = {partition: self._next[partition] for partition in ends}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -61,27 +61,25 @@ def declared_type(name: str, type_name: str, where: str) -> tuple[pa.DataType, A
 
 def to_array(values: Sequence[Any], column: SelectedColumn, doing: str) -> pa.Array:
     """The values of a column. Raises Fatal, without the value, for a value that the type cannot hold exactly."""
+    kind = column.kind
     try:
-        return pa.array(_to_plain(values, column.kind), column.kind)
+        # Arrow accepts some values in other forms only, and misreads some.
+        if t.is_time(kind):
+            values = [_to_time(value) for value in values]
+        elif t.is_timestamp(kind) and kind.tz is None:
+            if any(isinstance(value, datetime) and value.tzinfo is not None for value in values):
+                raise ValueError("has a zone")
+        elif t.is_boolean(kind):
+            values = [bool(value) if value in (0, 1) else value for value in values]
+        elif t.is_decimal(kind) and any(isinstance(value, float) for value in values):
+            values = [None if value is None else str(value) for value in values]
+        return pa.array(values, kind)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         # Arrow's own message contains the value.
         raise Fatal(
-            f"While {doing}: column {column.name!r} has a value that {column.kind} does not hold.",
+            f"While {doing}: column {column.name!r} has a value that {kind} does not hold.",
             next_step="Correct the row; or write a `query` that casts the column, to text for example, or leaves it out.",
         ) from None
-
-
-def _to_plain(values: Sequence[Any], kind: pa.DataType) -> Iterable[Any]:
-    """Values in the form that Arrow accepts. Raises ValueError for values that Arrow would misread."""
-    if t.is_time(kind):
-        return [_to_time(value) for value in values]
-    if t.is_timestamp(kind) and kind.tz is None:
-        return [_to_local(value) for value in values]
-    if t.is_boolean(kind):
-        return [bool(value) if value in (0, 1) else value for value in values]
-    if t.is_decimal(kind) and any(isinstance(value, float) for value in values):
-        return [None if value is None else str(value) for value in values]
-    return values
 
 
 def _to_time(value: Any) -> Any:
@@ -91,12 +89,6 @@ def _to_time(value: Any) -> Any:
             raise ValueError("no time of day")
         return (datetime.min + value).time()
     return time.fromisoformat(value) if isinstance(value, str) else value
-
-
-def _to_local(value: Any) -> Any:
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        raise ValueError("has a zone")
-    return value
 
 
 def _select_as_is(column: Any) -> sa.ColumnElement[Any]:
@@ -141,17 +133,9 @@ def _numeric_type(kind: Any) -> tuple[pa.DataType, Choose]:
     )
 
 
-def _double_type(_: Any) -> tuple[pa.DataType, Choose]:
-    return pa.float64(), _cast_as(sa.Double())
-
-
 def _timestamp_type(kind: Any) -> tuple[pa.DataType, Choose]:
     """MySQL sessions return TIMESTAMP in their time zone, which is UTC here (see `database`)."""
     return pa.timestamp("us", "UTC" if kind.timezone or isinstance(kind, mysql.TIMESTAMP) else None), _select_as_is
-
-
-def _bits_type(kind: Any) -> tuple[pa.DataType, Choose]:
-    return (pa.int64() if (kind.length or 1) < 64 else pa.decimal128(20, 0)), _select_as_is
 
 
 def _fixed_type(kind: pa.DataType, choose: Choose = _select_as_is) -> Callable[[Any], tuple[pa.DataType, Choose]]:
@@ -165,7 +149,7 @@ def _time_type(kind: Any) -> tuple[pa.DataType, Choose]:
 
 LONGEST = pa.decimal128(20, 0)
 KINDS: tuple[tuple[Any, Callable[[Any], tuple[pa.DataType, Choose]]], ...] = (
-    (mysql.BIT, _bits_type),
+    (mysql.BIT, lambda kind: (pa.int64() if (kind.length or 1) < 64 else LONGEST, _select_as_is)),
     (mysql.YEAR, _fixed_type(pa.int16())),
     (mysql.TINYINT, _fixed_type(pa.int16())),
     (mysql.SMALLINT, _integer_type(pa.int16(), pa.int32())),
@@ -177,7 +161,7 @@ KINDS: tuple[tuple[Any, Callable[[Any], tuple[pa.DataType, Choose]]], ...] = (
     (sa.BigInteger, _fixed_type(pa.int64())),
     (sa.Integer, _fixed_type(pa.int32())),
     (sa.REAL, _fixed_type(pa.float32(), _cast_as(sa.Double()))),
-    (sa.Float, _double_type),
+    (sa.Float, _fixed_type(pa.float64(), _cast_as(sa.Double()))),
     (sa.Numeric, _numeric_type),
     (sa.Boolean, _fixed_type(pa.bool_())),
     (sa.DateTime, _timestamp_type),
@@ -227,7 +211,15 @@ class CursorValues:
                 f"Column {self._name!r} of {options.name} is {kind}: it cannot show which rows are new.",
                 next_step="Name a column of times, dates or whole numbers in `cursor_column`.",
             )
-        self._overlap = self._check(to_timedelta(options.overlap) if isinstance(options.overlap, str) else options.overlap)
+        overlap: Any = to_timedelta(options.overlap) if isinstance(options.overlap, str) else options.overlap
+        if overlap is None:
+            overlap = LATE if self.is_time else NUMBERS
+        if isinstance(overlap, timedelta) != self.is_time:
+            form = "a time such as `5 minutes`" if self.is_time else "a number such as `1000`"
+            raise ConfigProblem(
+                f"'overlap' does not go with column {self._name!r}, which is {kind}.", next_step=f"Write {form}."
+            )
+        self._overlap = overlap
         self.first = None if options.start_after is None else self._parse_option(options.start_after)
 
     def lower_bound(self, last: Value | None) -> Value | None:
@@ -271,19 +263,14 @@ class CursorValues:
             return value.date() if isinstance(value, datetime) else value
         return Decimal(value) if t.is_decimal(self.kind) else int(value)
 
-    def _check(self, overlap: int | timedelta | None) -> Any:
-        if overlap is None:
-            return LATE if self.is_time else NUMBERS
-        if isinstance(overlap, timedelta) != self.is_time:
-            form = "a time such as `5 minutes`" if self.is_time else "a number such as `1000`"
-            raise ConfigProblem(
-                f"'overlap' does not go with column {self._name!r}, which is {self.kind}.", next_step=f"Write {form}."
-            )
-        return overlap
-
     def _parse_option(self, option: int | str) -> Value:
         try:
-            value = self._parse(option)
+            if t.is_timestamp(self.kind):
+                value: Value = datetime.fromisoformat(str(option))
+            elif t.is_date(self.kind):
+                value = date.fromisoformat(str(option).removesuffix(" 00:00:00"))
+            else:
+                value = int(str(option))
         except (TypeError, ValueError, ArithmeticError):
             form = "a time such as 2019-11-20 00:00:00" if self.is_time else "a whole number"
             raise ConfigProblem(
@@ -295,10 +282,3 @@ class CursorValues:
                 f"Column {self._name!r} {does} time zone, unlike 'start_after'.", next_step=f"Write it as {form}."
             )
         return self.normalize(value)
-
-    def _parse(self, option: int | str) -> Value:
-        if t.is_timestamp(self.kind):
-            return datetime.fromisoformat(str(option))
-        if t.is_date(self.kind):
-            return date.fromisoformat(str(option).removesuffix(" 00:00:00"))
-        return int(str(option))

@@ -216,7 +216,11 @@ class QueryConnection:
         result = streamed.execute(statement.order_by(self._cursor_column))
         batches: list[pa.RecordBatch] = []
         fetch, row_count, size = min(FIRST_FETCH, self._options.chunk_records), 0, 0
-        while rows := self._fetch_some(result, fetch):
+        while True:
+            self._turn()
+            rows = result.fetchmany(fetch)
+            if not rows:
+                break
             batch = pa.record_batch(
                 [to_array(v, c, self._doing) for v, c in zip(zip(*rows, strict=True), self.columns, strict=True)],
                 schema=self.schema,
@@ -231,10 +235,6 @@ class QueryConnection:
             fetch = min(fetch, max(1, self._options.chunk_records - row_count))
         if batches:
             yield pa.Table.from_batches(batches)
-
-    def _fetch_some(self, result: Any, count: int) -> Any:
-        self._turn()
-        return result.fetchmany(count)
 
     @property
     def _cursor_column(self) -> sa.ColumnElement[Any]:

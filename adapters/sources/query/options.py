@@ -11,7 +11,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.adapter_options import ROWS, ColumnName, given
 from replicator.ports.options import DatabaseUrl, Duration, Into, PositiveDuration, unset
 
-from ..journal_options import JournalOptions
+from ..delta_options import JournalOptions
 
 EVERY = "1 minute"
 

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
 from queue import Empty, Full, Queue
@@ -21,6 +20,7 @@ from replicator.ports.options import to_timedelta
 
 from ...delta.types import storage_type
 from ...duckdb.session import open_session
+from ..delta_options import CHANGE, VERSION
 from ..journal import (
     FIRST_WITHIN,
     MASKS,
@@ -32,7 +32,6 @@ from ..journal import (
     make_row_masker,
     make_rows_options,
 )
-from ..journal_options import CHANGE, VERSION
 from ..scan import open_scan
 from ..snapshot_diff.snapshots import ReadSnapshot, align_rows, refuse_unsupported, refuse_unusable, to_storable
 from .columns import CursorValues, Value
@@ -139,7 +138,8 @@ class QueryPolls:
         if oldest is not None:
             # Rows of these keys that were read later may be below the floor.
             for rows, versions in self.journal.read_rows(pc.field(VERSION) >= oldest):
-                recent.add(_cast_rows(rows, schema), versions)
+                columns = [rows[f.name] if f.name in rows.schema.names else pa.nulls(rows.num_rows, f.type) for f in schema]
+                recent.add(pa.table(columns, schema=schema), versions)
         self._drop_recent(recent, floor)
         return recent
 
@@ -149,11 +149,6 @@ class QueryPolls:
 
     def _to_snapshot(self, rows: pa.Table) -> ReadSnapshot:
         return ReadSnapshot(f"The result for {self._options.name}", 0, rows, remedy=REMEDY)
-
-
-def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [rows[f.name] if f.name in rows.schema.names else pa.nulls(rows.num_rows, f.type) for f in schema]
-    return pa.table(columns, schema=schema)
 
 
 class QueryPoller(PacedPoller):
@@ -191,16 +186,12 @@ def split_range(reading: QueryConnection, count: int) -> tuple[CursorRange, ...]
     low, high = reading.read_lowest(), reading.read_highest()
     if low is None or high is None or low == high:
         return ()
-    points = sorted({_value_between(low, high, i, count) for i in range(count)} | {high})
+    width: Any = high - low
+    if isinstance(low, Decimal):
+        width = int(width)
+    points = sorted({low + width * i // count for i in range(count)} | {high})
     texts = [reading.borders.to_text(point) for point in points]
     return tuple(CursorRange(lower, upper) for lower, upper in pairwise(texts))
-
-
-def _value_between(low: Value, high: Value, number: int, count: int) -> Value:
-    width: Any = high - low
-    if isinstance(width, timedelta):
-        return low + width * number // count
-    return low + type(low)(int(width) * number // count) if isinstance(low, Decimal) else low + width * number // count
 
 
 class ParallelReader:
@@ -222,20 +213,17 @@ class ParallelReader:
         open_parts = len(threads)
         try:
             while open_parts:
-                part_rows = self._next_rows()
+                try:
+                    part_rows = self._queue.get(timeout=TURN)
+                except Empty:
+                    self._database.refuse_cancelled()
+                    continue
                 if isinstance(part_rows, BaseException):
                     raise part_rows
                 open_parts -= part_rows[1] is None
                 yield part_rows
         finally:
             self._ended.set()
-
-    def _next_rows(self) -> PartRows | BaseException:
-        while True:
-            try:
-                return self._queue.get(timeout=TURN)
-            except Empty:
-                self._database.refuse_cancelled()
 
     def _read_range(self, number: int) -> None:
         part = self._parts[number]
@@ -292,9 +280,10 @@ class RecentRows:
         if not self._known.num_rows:
             return rows
         same = " AND ".join(f"o.k{i} = n.k{i}" for i in self._keys)
+        numbers = pa.array(range(rows.num_rows), pa.int64())
         with open_session() as duck:
             duck.register("o", self._known)
-            duck.register("r", _number_rows(rows))
+            duck.register("r", pa.table([*rows.columns, numbers], names=[*_number_columns(rows), "i"]))
             news = duck.sql(
                 f"WITH n AS (SELECT i, {self._digest_columns} FROM r) SELECT n.i FROM n LEFT JOIN o ON {same} "
                 f"WHERE o.{DIGEST} IS NULL OR o.{DIGEST} <> n.{DIGEST} ORDER BY n.i"
@@ -324,10 +313,6 @@ class RecentRows:
         keys = [f"c{i} AS k{i}" for i in self._keys]
         every = ", ".join(f"c{i}" for i in range(len(self._schema)))
         return ", ".join([*keys, f"c{self._cursor} AS {AT}", f"hash({every}) AS {DIGEST}"])
-
-
-def _number_rows(rows: pa.Table) -> pa.Table:
-    return pa.table([*rows.columns, pa.array(range(rows.num_rows), pa.int64())], names=[*_number_columns(rows), "i"])
 
 
 def _number_columns(rows: pa.Table) -> list[str]:
@@ -417,7 +402,10 @@ class QueryJournal(RowJournal):
         if not self.has_rows:
             if (self._read_rules() or {}).get("made"):
                 raise self.gone_error("the rows that were read")
-            self._create(schema)
+            columns = pa.schema([pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), *schema])
+            self._write_rules(has_table=False)
+            self.commit(columns.empty_table(), QueryProgress().to_text())
+            self._write_rules(has_table=True)
         if self._schema is None:
             own = (CHANGE, VERSION)
             self._schema = pa.schema(
@@ -441,12 +429,6 @@ class QueryJournal(RowJournal):
         # As one chunk: delta-rs may write each chunk to a file of its own.
         self.commit(pa.table([*own, *rows.columns], names=names).combine_chunks(), progress.to_text())
         self._schema = rows.schema
-
-    def _create(self, schema: pa.Schema) -> None:
-        names = pa.schema([pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), *schema])
-        self._write_rules(has_table=False)
-        self.commit(names.empty_table(), QueryProgress().to_text())
-        self._write_rules(has_table=True)
 
     def _write_rules(self, *, has_table: bool) -> None:
         self.state.write(RULES, {**self._current_rules(), MASKS: self.privacy.mask_notes, "made": has_table})

@@ -11,7 +11,7 @@ from pydantic import Field
 from replicator.ports.adapter_options import ROWS, given
 from replicator.ports.options import ConfigPath, Dsn, Into, PositiveDuration, unset
 
-from ..journal_options import JournalOptions
+from ..delta_options import JournalOptions
 
 EVERY = "5 minutes"
 

@@ -17,8 +17,8 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.table import Column, TableSpec
 
 from ...delta.types import storage_type, to_storage
+from ..delta_options import CHANGE, VERSION
 from ..delta_table.splits import OWN
-from ..journal_options import CHANGE, VERSION
 
 # Interfaces between the journal and the origin of snapshots.
 
@@ -141,30 +141,29 @@ DAYS = (-96_465_292, 95_026_236)
 def refuse_unsupported(snapshot: ReadSnapshot, table: str) -> None:
     """Raise for a snapshot of `table` that cannot be stored, before any of it is: ConfigProblem for a column's name,
     DataLoss for its values."""
+    schema = snapshot.rows.schema
     try:
-        _refuse_names(snapshot.rows.schema)
-        columns = tuple(Column(field.name, field.type) for field in snapshot.rows.schema)
+        for name in schema.names:
+            if not name or "\0" in name:
+                sentence = f"column {name!r} has a NUL character in its name" if name else "it has a column without a name"
+                raise Fatal(sentence, next_step="Give it another name." if name else "Give it one.")
+            if name in OWN or name.casefold() in (CHANGE, VERSION):
+                raise Fatal(f"it has a column {name!r}, which is reserved", next_step="Give it another name.")
+        _refuse_alike(schema.names, "")
+        for field in schema:
+            _refuse_alike_within(field.type, field.name)
+        columns = tuple(Column(field.name, field.type) for field in schema)
         refuse_frame_names(TableSpec(table, columns))
     except Fatal as problem:
         raise ConfigProblem(f"{snapshot.name}: {problem.sentence}", next_step=problem.next_step) from None
-    for field, column in zip(snapshot.rows.schema, snapshot.rows.columns, strict=True):
-        if any(_has_days_beyond(days) for days in _list_days(column)):
-            raise DataLoss(
-                f"Column {field.name!r} of {snapshot.name} contains infinity, or a day that Delta tables cannot store.",
-                next_step=f"{snapshot.remedy}: with NULL or another day in its place, or with the column as text.",
-            )
-
-
-def _refuse_names(schema: pa.Schema) -> None:
-    for name in schema.names:
-        if not name or "\0" in name:
-            problem = f"column {name!r} has a NUL character in its name" if name else "it has a column without a name"
-            raise Fatal(problem, next_step="Give it another name." if name else "Give it one.")
-        if name in OWN or name.casefold() in (CHANGE, VERSION):
-            raise Fatal(f"it has a column {name!r}, which is reserved", next_step="Give it another name.")
-    _refuse_alike(schema.names, "")
-    for field in schema:
-        _refuse_alike_within(field.type, field.name)
+    for field, column in zip(schema, snapshot.rows.columns, strict=True):
+        for days in _list_days(column):
+            bounds = pc.min_max(days.cast(pa.int32())).as_py()
+            if bounds["min"] is not None and not DAYS[0] <= bounds["min"] <= bounds["max"] <= DAYS[1]:
+                raise DataLoss(
+                    f"Column {field.name!r} of {snapshot.name} contains infinity, or a day that Delta tables cannot store.",
+                    next_step=f"{snapshot.remedy}: with NULL or another day in its place, or with the column as text.",
+                )
 
 
 def _refuse_alike(names: Sequence[str], within: str) -> None:
@@ -199,8 +198,3 @@ def _list_days(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
         for array in column.chunks:
             yield from _list_days(pa.chunked_array([array.keys]))
             yield from _list_days(pa.chunked_array([array.items]))
-
-
-def _has_days_beyond(days: pa.ChunkedArray) -> bool:
-    bounds = pc.min_max(days.cast(pa.int32())).as_py()
-    return bounds["min"] is not None and not DAYS[0] <= bounds["min"] <= bounds["max"] <= DAYS[1]

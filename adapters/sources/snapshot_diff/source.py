@@ -251,7 +251,8 @@ class SnapshotJournal(RowJournal):
 
     def _read_versions(self) -> dict[int, int | None]:
         """The processed versions, with known sizes. Stores a version that was committed but not stored."""
-        versions = self.state.read(VERSIONS, _parse_versions) or {}
+        stored = self.state.read(VERSIONS, lambda record: {int(version): size for version, size in record["taken"].items()})
+        versions: dict[int, int | None] = stored or {}
         if not self.has_rows:
             if versions:
                 raise self.gone_error("the stored snapshots")
@@ -273,7 +274,7 @@ class SnapshotJournal(RowJournal):
         self._remove_others(max(versions))
 
     def _read_rules(self) -> tuple[set[str], MaskNotes]:
-        rules = self.state.read(RULES, _parse_rules)
+        rules = self.state.read(RULES, lambda record: ({str(key) for key in record["keys"]}, dict(record.get(MASKS, {}))))
         if rules is None:
             self._write_rules({})
             return set(self._options.keys), {}
@@ -305,14 +306,6 @@ class SnapshotJournal(RowJournal):
             pq.write_table(rows, draft)
 
 
-def _parse_versions(record: Mapping[str, Any]) -> dict[int, int | None]:
-    return {int(version): size for version, size in record["taken"].items()}
-
-
-def _parse_rules(record: Mapping[str, Any]) -> tuple[set[str], MaskNotes]:
-    return {str(key) for key in record["keys"]}, dict(record.get(MASKS, {}))
-
-
 # Check of snapshots for `doctor`: they exist, have versions in their names, and are readable; or the database accepts
 # the query. Processes none.
 
@@ -332,15 +325,13 @@ class SnapshotsCheck:
 
     def diagnose(self) -> Sequence[Diagnosis]:
         try:
-            return [self._check_database() if "dsn" in self._place else self._check_folder(str(self._place["path"]))]
+            if "dsn" not in self._place:
+                return [self._check_folder(str(self._place["path"]))]
+            options = SnapshotsSettings.read({**self._place, "state": ".", "keys": ()})
+            count = format_count(len(snapshot_query(options).read_columns()), "column")
+            return [Diagnosis("ok", self._name, f"The database can be queried for {options.name}: {count}.")]
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
-
-    def _check_database(self) -> Diagnosis:
-        options = SnapshotsSettings.read({**self._place, "state": ".", "keys": ()})
-        columns = snapshot_query(options).read_columns()
-        count = format_count(len(columns), "column")
-        return Diagnosis("ok", self._name, f"The database can be queried for {options.name}: {count}.")
 
     def _check_folder(self, path: str) -> Diagnosis:
         kind = self._place.get("files", "parquet")

@@ -1,1 +1,0 @@
-"""An event log in a Delta table as a source."""
