@@ -119,24 +119,20 @@ class LazyGroup(click.Group):
         try:
             sys.exit(super().main(arguments, **more, standalone_mode=False))
         except click.ClickException as wrong:
-            _show_usage_error(wrong, as_json="--json" in arguments)
+            if "--json" in arguments:
+                context = getattr(wrong, "ctx", None)
+                command = context.command_path.partition(" ")[2] if context is not None else ""
+                step = f"See `{context.command_path} --help`." if context is not None else ""
+                error = {"code": wrong.exit_code, "sentence": wrong.format_message(), "next_step": step}
+                body = {"command": command, "ok": False, "summary": error["sentence"], "result": None, "error": error}
+                click.echo(json.dumps(body, separators=(",", ":"), ensure_ascii=False))
+            else:
+                wrong.show()
             sys.exit(wrong.exit_code)
         except click.Abort as aborted:
             interrupted = isinstance(aborted.__cause__ or aborted.__context__, KeyboardInterrupt)
             click.echo("interrupted" if interrupted else "Aborted!", err=True)
             sys.exit(INTERRUPTED if interrupted else 1)
-
-
-def _show_usage_error(wrong: click.ClickException, *, as_json: bool) -> None:
-    context = getattr(wrong, "ctx", None)
-    if not as_json:
-        wrong.show()
-        return
-    command = context.command_path.partition(" ")[2] if context is not None else ""
-    step = f"See `{context.command_path} --help`." if context is not None else ""
-    error = {"code": wrong.exit_code, "sentence": wrong.format_message(), "next_step": step}
-    body = {"command": command, "ok": False, "summary": error["sentence"], "result": None, "error": error}
-    click.echo(json.dumps(body, separators=(",", ":"), ensure_ascii=False))
 
 
 @click.command(

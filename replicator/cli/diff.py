@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -92,7 +92,12 @@ def diff(
     from replicator.application.operations.lanes import find_source_table
     from replicator.domain.patterns import is_exact
 
-    _refuse_combinations(session, options["against"], options["where"], repair=repair, watch=watch)
+    if watch is not None and (session.as_json or repair):
+        raise click.UsageError(f"--watch cannot be combined with {'--json' if session.as_json else '--repair'}.")
+    if options["where"] and options["against"] == "log":
+        raise click.UsageError("--where cannot be combined with --against log.")
+    if repair and options["against"] == "log":
+        raise click.UsageError("--repair writes rows of the source: leave out --against log.")
     pause = None if watch is None else parse_duration(watch)
     if pause is not None and not pause:
         raise click.UsageError("--watch needs a pause of at least one second.")
@@ -111,17 +116,6 @@ def diff(
     return run.repair(diffs, ask=not yes) if repair else run.finish(diffs)
 
 
-def _refuse_combinations(
-    session: CommandSession, against: str | None, where: str, *, repair: bool, watch: str | None
-) -> None:
-    if watch is not None and (session.as_json or repair):
-        raise click.UsageError(f"--watch cannot be combined with {'--json' if session.as_json else '--repair'}.")
-    if where and against == "log":
-        raise click.UsageError("--where cannot be combined with --against log.")
-    if repair and against == "log":
-        raise click.UsageError("--repair writes rows of the source: leave out --against log.")
-
-
 @dataclass(frozen=True)
 class DiffRun:
     """One run of the command. `options`: those that `diff_tables` has, by the names of the command line."""
@@ -135,12 +129,32 @@ class DiffRun:
 
     def compare(self) -> list[LaneDiff]:
         """Compare once, print each lane when it is compared, and write the report."""
+        from replicator.wiring.backfill import diff_tables
+
+        from .diff_report import format_lane, format_outcome, format_time
+
+        options = self.options
         diffs: list[LaneDiff] = []
         try:
-            for one in self._open_comparison():
+            for one in diff_tables(
+                self.session.loaded,
+                self.tables,
+                self._print_progress,
+                sink=options["sink"],
+                against=options["against"],
+                where=options["where"],
+                show=options["show"],
+                rows_per_second=options["rate"],
+                timeout=options["timeout"],
+                from_scratch=self.from_scratch,
+            ):
                 diffs.append(one)
                 self._keep(one)
-                self._print_lane(one)
+                if self.is_watching:
+                    echo(f"{format_time(one.begun)} {format_outcome(one)}")
+                elif not self.session.as_json:
+                    width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
+                    echo("\n".join(format_lane(one, width)))
         except ReplicatorError as problem:
             if not diffs or self.is_watching:
                 raise
@@ -204,23 +218,6 @@ class DiffRun:
                 raise
             return get_exit_code(last)
 
-    def _open_comparison(self) -> Iterator[LaneDiff]:
-        from replicator.wiring.backfill import diff_tables
-
-        options = self.options
-        return diff_tables(
-            self.session.loaded,
-            self.tables,
-            self._print_progress,
-            sink=options["sink"],
-            against=options["against"],
-            where=options["where"],
-            show=options["show"],
-            rows_per_second=options["rate"],
-            timeout=options["timeout"],
-            from_scratch=self.from_scratch,
-        )
-
     def _keep(self, one: LaneDiff) -> None:
         """Store the result without values, for `replicator status`. A part of a table proves too little for that."""
         from replicator.application.operations.diff_runs import keep_run
@@ -237,33 +234,13 @@ class DiffRun:
         if not self.is_watching or self.session.verbosity > 0:
             self.session.print_note(sentence)
 
-    def _print_lane(self, one: LaneDiff) -> None:
-        from .diff_report import format_lane, format_outcome, format_time
-
-        if self.is_watching:
-            echo(f"{format_time(one.begun)} {format_outcome(one)}")
-        elif not self.session.as_json:
-            width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
-            echo("\n".join(format_lane(one, width)))
-
     def _write_report(self, diffs: Sequence[LaneDiff]) -> None:
         if self.report is None:
             return
         from .diff_report import render_report
 
-        try:
-            self.report.write_text(render_report(diffs, self._describe()), encoding="utf-8")
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"The report {self.report} cannot be written: {error.strerror}.",
-                next_step="Name another file with `--report`, and repeat the command.",
-            ) from error
-        self._print_progress(f"The report is in {self.report}.")
-
-    def _describe(self) -> dict[str, str]:
-        """The run, for the report: no value that may be a secret."""
         rate, session = self.options["rate"], self.session
-        return {
+        run = {  # No value that may be a secret.
             "pipeline": session.loaded.settings.pipeline,
             "tables": ", ".join(self.tables),
             "sink": self.options["sink"] or "all",
@@ -273,6 +250,14 @@ class DiffRun:
             "environment": session.env or "",
             "version of Replicator": __version__,
         }
+        try:
+            self.report.write_text(render_report(diffs, run), encoding="utf-8")
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"The report {self.report} cannot be written: {error.strerror}.",
+                next_step="Name another file with `--report`, and repeat the command.",
+            ) from error
+        self._print_progress(f"The report is in {self.report}.")
 
 
 def get_exit_code(diffs: Sequence[LaneDiff]) -> ExitCode:

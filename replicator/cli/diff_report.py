@@ -13,6 +13,8 @@ from unicodedata import normalize
 
 from replicator.domain.plain_values import format_count, to_json_value, to_printable
 
+from .session import to_cell
+
 if TYPE_CHECKING:
     from replicator.domain.differences import LaneDiff, RowDifference
 
@@ -28,13 +30,11 @@ REJECTED = ("reject", "dead letter")
 """Words of a reason that names a rejected record."""
 LIST_DEAD_LETTERS = "replicator dlq list --state open"
 
-Cells = tuple[str, str, str, str, str, str]
-
 
 def format_outcome(diff: LaneDiff) -> str:
     """One line: if the lane is equal, how many rows were compared, where, and how long it took."""
     compared = f"{format_count(diff.rows, 'row')} {format_log_points(diff)}, {format_seconds(diff.seconds)}"
-    return f"{escape_text(diff.lane)}: {format_verdict(diff)}{',' if diff.equal else ' of'} {compared}"
+    return f"{to_cell(diff.lane)}: {format_verdict(diff)}{',' if diff.equal else ' of'} {compared}"
 
 
 def format_verdict(diff: LaneDiff) -> str:
@@ -53,9 +53,9 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 def format_log_points(diff: LaneDiff) -> str:
     """The point or points of the source's log, and the commit of the target."""
-    first, last = map(escape_text, diff.position)
+    first, last = map(to_cell, diff.position)
     points = f"at {first}" if first == last else f"at {first} to {last}"
-    return f"{points} ({escape_text(diff.commit)})" if diff.commit else points
+    return f"{points} ({to_cell(diff.commit)})" if diff.commit else points
 
 
 def format_time(text: str) -> str:
@@ -63,7 +63,7 @@ def format_time(text: str) -> str:
     try:
         return datetime.fromisoformat(text).isoformat(sep=" ", timespec="seconds")
     except ValueError:
-        return escape_text(text)
+        return to_cell(text)
 
 
 def format_seconds(seconds: float) -> str:
@@ -107,7 +107,7 @@ def format_lane(diff: LaneDiff, width: int) -> list[str]:
         lines.append(f"  {format_count(hidden, f'{more}row')} {'differs' if hidden == 1 else 'differ'}: --show N prints N.")
     sentences = [*diff.not_compared, *list_next_steps(diff)]
     lines += [""] if diff.differences and sentences else []
-    lines += [f"  {escape_text(sentence)}" for sentence in sentences]
+    lines += [f"  {to_cell(sentence)}" for sentence in sentences]
     return lines
 
 
@@ -136,64 +136,48 @@ def names_rejected_record(difference: RowDifference) -> bool:
 
 def format_differences(differences: Sequence[RowDifference], width: int) -> list[str]:
     """Differences as a table; if it is wider than `width`, a block for each row."""
-    rows = [cells for one in differences for cells in _list_cells(one)]
+    rows = [HEADINGS]
+    for one in differences:
+        first, *others = _list_columns(one)
+        rows.append((format_key(one.key, VALUE_WIDTH), one.kind, *first, to_cell(one.reason)))
+        rows += [("", "", *cells, "") for cells in others]
     # Without a reason for any row, the column would be empty.
-    used = [at for at in range(len(HEADINGS)) if HEADINGS[at] != "reason" or any(row[at] for row in rows)]
-    table = _format_table([[row[at] for at in used] for row in (HEADINGS, *rows)])
-    if max(map(_count_cells, table)) <= width:
-        return table
-    return [line for one in differences for line in _format_block(one)]
+    columns = [cells for cells in zip(*rows, strict=True) if cells[0] != "reason" or any(cells[1:])]
+    widths = [max(map(_count_cells, cells)) for cells in columns]
+    lines = []
+    for row in zip(*columns, strict=True):
+        padded = (cell + " " * (width - _count_cells(cell)) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join(padded).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    if max(map(_count_cells, lines)) <= width:
+        return lines
+    return [line for one in differences for line in _list_block_lines(one)]
 
 
-def _list_cells(one: RowDifference) -> Iterator[Cells]:
-    """The lines of a row. Key, kind and reason are in the first one only."""
-    key = format_key(one.key, VALUE_WIDTH)
-    for at, (column, expected, actual) in enumerate(_list_columns(one)):
-        if at:
-            yield "", "", column, expected, actual, ""
-        else:
-            yield key, one.kind, column, expected, actual, escape_text(one.reason)
-
-
-def _list_columns(one: RowDifference) -> Iterator[tuple[str, str, str]]:
-    """Column, expected and actual value. A row that one side does not have is one entry."""
-    if one.kind != "different":
-        at = 0 if one.kind == "missing" else 1
-        row = _format_row({name: pair[at] for name, pair in one.columns.items() if name not in one.key})
-        yield ("", row, NO_ROW) if one.kind == "missing" else ("", NO_ROW, row)
-        return
-    for name, (expected, actual) in islice(one.columns.items(), MAX_COLUMNS):
-        left, right = format_pair(expected, actual, VALUE_WIDTH)
-        yield escape_text(name), str(left), str(right)
-    if len(one.columns) > MAX_COLUMNS:
-        yield f"and {len(one.columns) - MAX_COLUMNS:,} more", "", ""
-    elif not one.columns:
-        yield "", "", ""
-
-
-def _format_row(row: dict[str, object]) -> str:
-    """The first values of a row, in the width of one value."""
-    text = ", ".join(f"{escape_text(name)}={format_value(value, VALUE_WIDTH)}" for name, value in row.items())
-    return text if len(text) <= VALUE_WIDTH else f"{text[: VALUE_WIDTH - 2]} …"
-
-
-def _format_block(one: RowDifference) -> Iterator[str]:
+def _list_block_lines(one: RowDifference) -> Iterator[str]:
     yield f"{format_key(one.key, VALUE_WIDTH)}  {one.kind}"
     for column, expected, actual in _list_columns(one):
         yield f"  {column}" if column else "  row"
         yield from (f"    {side} {text}" for side, text in (("expected", expected), ("actual  ", actual)) if text)
     if one.reason:
-        yield f"  reason: {escape_text(one.reason)}"
+        yield f"  reason: {to_cell(one.reason)}"
 
 
-def _format_table(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(_count_cells, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
-
-
-def _pad(text: str, width: int) -> str:
-    return text + " " * (width - _count_cells(text))
+def _list_columns(one: RowDifference) -> Iterator[tuple[str, str, str]]:
+    """Column, expected and actual value. A row that one side does not have is one entry, in the width of one value."""
+    if one.kind != "different":
+        at = 0 if one.kind == "missing" else 1
+        row = format_key({name: pair[at] for name, pair in one.columns.items() if name not in one.key}, VALUE_WIDTH)
+        row = row if len(row) <= VALUE_WIDTH else f"{row[: VALUE_WIDTH - 2]} …"
+        yield ("", row, NO_ROW) if one.kind == "missing" else ("", NO_ROW, row)
+        return
+    for name, (expected, actual) in islice(one.columns.items(), MAX_COLUMNS):
+        left, right = format_pair(expected, actual, VALUE_WIDTH)
+        yield to_cell(name), str(left), str(right)
+    if len(one.columns) > MAX_COLUMNS:
+        yield f"and {len(one.columns) - MAX_COLUMNS:,} more", "", ""
+    elif not one.columns:
+        yield "", "", ""
 
 
 def _count_cells(text: str) -> int:
@@ -268,7 +252,10 @@ def format_pair(expected: Any, actual: Any, width: int) -> tuple[ShownValue, Sho
         # A number and its digits as text differ as a whole, and so do true and false.
         first = last = 0
     else:
-        first, last = _count_common(left, right)
+        # The common beginning, and the common end of the rest.
+        most = min(len(left), len(right))
+        first = next((at for at in range(most) if left[at] != right[at]), most)
+        last = next((at for at in range(most - first) if left[-1 - at] != right[-1 - at]), most - first)
     # Both begin at the same character: otherwise two ends of other lengths could look alike.
     begin = max(0, min(first - CONTEXT, max(len(left), len(right)) - width))
     is_look_alike = left != right and normalize("NFKC", left) == normalize("NFKC", right)
@@ -278,12 +265,7 @@ def format_pair(expected: Any, actual: Any, width: int) -> tuple[ShownValue, Sho
 
 def format_key(key: Mapping[str, Any], width: int) -> str:
     """The key of a row, such as `id=1, tenant='north'`."""
-    return ", ".join(f"{escape_text(name)}={format_value(value, width)}" for name, value in key.items())
-
-
-def escape_text(text: str) -> str:
-    """`text` in one line, without control characters."""
-    return to_printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    return ", ".join(f"{to_cell(name)}={format_value(value, width)}" for name, value in key.items())
 
 
 def _is_text(value: Any) -> bool:
@@ -299,18 +281,10 @@ def _to_text(value: Any) -> str:
     return str(value)
 
 
-def _count_common(left: str, right: str) -> tuple[int, int]:
-    """The lengths of the common beginning, and of the common end of the rest."""
-    most = min(len(left), len(right))
-    first = next((at for at in range(most) if left[at] != right[at]), most)
-    last = next((at for at in range(most - first) if left[-1 - at] != right[-1 - at]), most - first)
-    return first, last
-
-
 def _escape(part: str, *, quoted: bool, escaped: bool) -> str:
     if escaped:
         return part.encode("unicode_escape").decode()
-    return escape_text(part.replace("\\", "\\\\") if quoted else part)
+    return to_cell(part.replace("\\", "\\\\") if quoted else part)
 
 
 # A comparison as one self-contained HTML document: no script, all values escaped, readable at any width.
@@ -319,6 +293,7 @@ DOCUMENT_VALUE_WIDTH = 400
 """Characters of a value that the document shows."""
 DOCUMENT_COLUMNS = 100
 """Columns of one row that the document shows."""
+COUNTS = ("rows", "missing", "extra", "different")
 STYLE = """
 :root{color-scheme:light dark;font:15px/1.45 system-ui,sans-serif;--good:#087f3a;--bad:#c22;--line:#8884;--soft:#8881;
 --old:#f5b5b5;--new:#b4e5c0;--faint:#666}
@@ -363,33 +338,29 @@ def render_report(diffs: Sequence[LaneDiff], run: Mapping[str, str]) -> str:
     """The document about these lanes. `run`: how the comparison was run, by names for people."""
     title = f"Comparison of {run['pipeline']}" if run.get("pipeline") else "Comparison"
     verdict = "equal" if all(diff.equal for diff in diffs) else "differs"
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{_to_html(title)}</title><style>{STYLE}</style>"
-        f"<h1>{_to_html(title)}</h1><p class='verdict {verdict}'>{_to_html(summarize(diffs))}</p>"
-        f"{_render_overview(diffs)}{''.join(_render_lane(at, diff) for at, diff in enumerate(diffs, 1))}"
-        f"<section><h2>How it was run</h2>{_render_facts(run)}"
-        "<p>Texts are in single quotes. NULL without quotes is no value. Values are masked as the config says.</p>"
-        "</section></html>\n"
-    )
-
-
-def _render_overview(diffs: Sequence[LaneDiff]) -> str:
     heads = "".join(f"<th{' class=n' if at else ''}>{name}" for at, name in enumerate(("lane", *COUNTS)))
     rows = "".join(
         f"<tr><td><a class={_get_class(diff)} href='#lane-{at}'>{_to_html(diff.lane)}</a>"
         + "".join(f"<td class=n data-side={name}>{getattr(diff, name):,}" for name in COUNTS)
         for at, diff in enumerate(diffs, 1)
     )
-    return f"<table class=overview><thead><tr>{heads}<tbody>{rows}</table>"
-
-
-COUNTS = ("rows", "missing", "extra", "different")
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{_to_html(title)}</title><style>{STYLE}</style>"
+        f"<h1>{_to_html(title)}</h1><p class='verdict {verdict}'>{_to_html(summarize(diffs))}</p>"
+        f"<table class=overview><thead><tr>{heads}<tbody>{rows}</table>"
+        f"{''.join(_render_lane(at, diff) for at, diff in enumerate(diffs, 1))}"
+        f"<section><h2>How it was run</h2>{_render_facts(run)}"
+        "<p>Texts are in single quotes. NULL without quotes is no value. Values are masked as the config says.</p>"
+        "</section></html>\n"
+    )
 
 
 def _render_lane(number: int, diff: LaneDiff) -> str:
     """A section about one lane."""
     first, last = diff.position
+    hidden = diff.missing + diff.extra + diff.different - len(diff.differences)
+    rest = f"<p>{format_count(hidden, 'more row')} {'differs' if hidden == 1 else 'differ'}.</p>" if hidden > 0 else ""
     facts = {
         "source table": diff.table,
         "compared with": "the event log" if diff.against == "log" else "the source",
@@ -401,7 +372,7 @@ def _render_lane(number: int, diff: LaneDiff) -> str:
     return (
         f"<section id=lane-{number}><h2>{_to_html(diff.lane)}</h2>"
         f"<p class='verdict {_get_class(diff)}'>{format_verdict(diff)}</p>{_render_facts(facts)}"
-        f"{''.join(map(_render_difference, diff.differences))}{_render_hidden(diff)}"
+        f"{''.join(map(_render_difference, diff.differences))}{rest}"
         f"{_render_list('Not compared', diff.not_compared)}{_render_list('Next step', list_next_steps(diff))}</section>"
     )
 
@@ -426,25 +397,13 @@ def _render_sentence(sentence: str) -> str:
     return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
 
 
-def _render_hidden(diff: LaneDiff) -> str:
-    hidden = diff.missing + diff.extra + diff.different - len(diff.differences)
-    return f"<p>{format_count(hidden, 'more row')} {'differs' if hidden == 1 else 'differ'}.</p>" if hidden > 0 else ""
-
-
 def _render_difference(one: RowDifference) -> str:
     """One row: its columns with both values side by side."""
     reason = f"<p>{_render_sentence(one.reason)}</p>" if one.reason else ""
     more = len(one.columns) - DOCUMENT_COLUMNS
     rest = f"<p>and {format_count(more, 'more column')}</p>" if more > 0 else ""
     key = _to_html(format_key(one.key, DOCUMENT_VALUE_WIDTH))
-    return (
-        f"<article><h3><code>{key}</code><small>{one.kind}</small></h3>{reason}"
-        f"<table class=values><thead><tr><th>column<th>expected<th>actual<tbody>{''.join(_render_columns(one))}</table>"
-        f"{rest}</article>"
-    )
-
-
-def _render_columns(one: RowDifference) -> Iterator[str]:
+    rows = []
     for name, (expected, actual) in islice(one.columns.items(), DOCUMENT_COLUMNS):
         if one.kind == "different":
             left, right = map(_render_value, format_pair(expected, actual, DOCUMENT_VALUE_WIDTH))
@@ -452,10 +411,15 @@ def _render_columns(one: RowDifference) -> Iterator[str]:
             left, right = _to_html(format_value(expected, DOCUMENT_VALUE_WIDTH)), f"<i>{NO_ROW}</i>"
         else:
             left, right = f"<i>{NO_ROW}</i>", _to_html(format_value(actual, DOCUMENT_VALUE_WIDTH))
-        yield (
-            f"<tr><td class=column>{_to_html(escape_text(name))}"
+        rows.append(
+            f"<tr><td class=column>{_to_html(to_cell(name))}"
             f"<td class=expected data-side=expected>{left}<td class=actual data-side=actual>{right}"
         )
+    return (
+        f"<article><h3><code>{key}</code><small>{one.kind}</small></h3>{reason}"
+        f"<table class=values><thead><tr><th>column<th>expected<th>actual<tbody>{''.join(rows)}</table>"
+        f"{rest}</article>"
+    )
 
 
 def _render_value(value: ShownValue) -> str:

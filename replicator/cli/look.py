@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -99,7 +100,12 @@ def query(
     then: dict[str, Any] = {"version": version, "as_of": as_of, "from_log": from_log}
     rows = read_target(session.components, table, **then, where=where, limit=most, tell=session.print_note)
     if columns is not None:
-        rows = _select_columns(rows, [name.strip() for name in columns.split(",")])
+        names = [name.strip() for name in columns.split(",")]
+        missing = [name for name in names if name not in rows.column_names]
+        if missing:
+            available = ", ".join(rows.column_names)
+            raise ConfigProblem(f"the table has no column {missing[0]!r}", next_step=f"Available: {available}.")
+        rows = rows.select(names)
     elif for_people and not all_columns:
         rows = rows.select([name for name in rows.column_names if not name.startswith(BOOKKEEPING)])
     if as_csv:
@@ -110,15 +116,6 @@ def query(
     session.emit(result, format_count(rows.num_rows, "row"), text=lambda: print_table(table, rows, max_rows))
 
 
-def _select_columns(rows: pa.Table, names: list[str]) -> pa.Table:
-    missing = [name for name in names if name not in rows.column_names]
-    if missing:
-        raise ConfigProblem(
-            f"the table has no column {missing[0]!r}", next_step=f"Available: {', '.join(rows.column_names)}."
-        )
-    return rows.select(names)
-
-
 def to_json_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows as `--json` has them."""
     return [{k: to_json_value(v) for k, v in row.items()} for row in plain_rows(rows)]
@@ -127,38 +124,30 @@ def to_json_rows(rows: pa.Table) -> list[dict[str, Any]]:
 def write_csv(rows: pa.Table) -> None:
     """CSV on stdout. Bytes and decimals are as in `--json`; lists and structures are JSON text."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import csv
 
+    types = pa.types
+    as_text = (types.is_nested, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
     for at, field in enumerate(rows.schema):
-        if pa.types.is_nested(field.type) or _is_bytes(field.type) or _has_exponent(rows.column(at)):
-            texts = [None if v is None else _to_csv_text(v) for v in to_values(rows.column(at))]
+        column = rows.column(at)
+        # Arrow would write some decimals with an exponent.
+        has_exponent = types.is_decimal(field.type) and pc.any(pc.match_substring(column.cast(pa.string()), "E")).as_py()
+        if has_exponent or any(is_kind(field.type) for is_kind in as_text):
+            values = [to_json_value(value) for value in to_values(column)]
+            texts = [
+                value if value is None or isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+                for value in values
+            ]
             rows = rows.set_column(at, field.name, pa.array(texts, pa.string()))
     csv.write_csv(rows, sys.stdout.buffer)
-
-
-def _is_bytes(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return any(is_kind(kind) for is_kind in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
-
-
-def _has_exponent(column: Any) -> bool:
-    """True if Arrow's CSV would write a decimal of the column with an exponent."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    has_exponent = pa.types.is_decimal(column.type) and pc.any(pc.match_substring(column.cast(pa.string()), "E")).as_py()
-    return bool(has_exponent)
-
-
-def _to_csv_text(value: Any) -> str:
-    json_value = to_json_value(value)
-    return json_value if isinstance(json_value, str) else json.dumps(json_value, default=str, ensure_ascii=False)
 
 
 def print_table(name: str, rows: pa.Table, max_rows: int | None = None) -> None:
     """Rows for people: the first `max_rows` of them, or all."""
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     cut = max_rows is not None and rows.num_rows > max_rows
     rows = rows.slice(0, max_rows)
@@ -172,34 +161,21 @@ def print_table(name: str, rows: pa.Table, max_rows: int | None = None) -> None:
     names = [to_printable(name) for name in rows.column_names]
     widths = [max([len(name), *(len(row[name]) for row in texts)]) for name in names]
     if sum(widths) + 3 * len(widths) + 1 > console.width and len(widths) > 1:
-        _print_blocks(console, title, texts)
+        # A line for each value, where a row does not fit into one.
+        lines = [title]
+        for number, row in enumerate(texts, 1):
+            width = max(map(len, row))
+            lines += ["", f"row {number}", *(f"  {name:<{width}}  {text}".rstrip() for name, text in row.items())]
+        console.print(Text("\n".join(lines)), soft_wrap=True)
     else:
-        _print_grid(console, title, names, texts)
+        table = Table(title=Text(title), title_justify="left")
+        for column in names:
+            table.add_column(Text(column), overflow="fold")
+        for row in texts:
+            table.add_row(*map(Text, row.values()))
+        console.print(table)
     if cut:
         console.print("There are more rows. --limit 0 prints all, --where and --limit select, --csv and --json write all.")
-
-
-def _print_blocks(console: Any, title: str, rows: list[dict[str, str]]) -> None:
-    """A line for each value, where a row does not fit into one."""
-    from rich.text import Text
-
-    lines = [title]
-    for number, row in enumerate(rows, 1):
-        width = max(map(len, row))
-        lines += ["", f"row {number}", *(f"  {name:<{width}}  {text}".rstrip() for name, text in row.items())]
-    console.print(Text("\n".join(lines)), soft_wrap=True)
-
-
-def _print_grid(console: Any, title: str, names: list[str], rows: list[dict[str, str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title), title_justify="left")
-    for column in names:
-        table.add_column(Text(column), overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row.values()))
-    console.print(table)
 
 
 # `replicator history`: the changes of one row.
@@ -240,25 +216,20 @@ def _print_entries(title: str, entries: list[HistoryEntry]) -> None:
     echo(title)
     for entry in entries:
         at = "(no time)" if entry.at is None else str(entry.at)
-        words = [at, _describe_change(entry), *([f"transaction {entry.transaction}"] if entry.transaction else [])]
+        if entry.moved_away:
+            change = "got another key"
+        else:
+            change = f"had the key {_to_text(entry.moved_from)}" if entry.moved_from else OPERATION_WORDS[entry.operation]
+        words = [at, change, *([f"transaction {entry.transaction}"] if entry.transaction else [])]
         echo("  ".join(["", *words, f"{entry.topic}:{entry.partition}:{entry.offset}"]).lstrip())
-        for line in _list_values(entry):
+        if entry.after is None:
+            continue
+        if entry.before is None:
+            lines = [f"{name} = {_to_text(value)}" for name, value in entry.after.items()]
+        else:
+            lines = [f"{name}: {_to_text(entry.before.get(name))} → {_to_text(entry.after[name])}" for name in entry.changed]
+        for line in lines:
             echo(f"    {line}")
-
-
-def _describe_change(entry: HistoryEntry) -> str:
-    if entry.moved_away:
-        return "got another key"
-    return f"had the key {_to_text(entry.moved_from)}" if entry.moved_from else OPERATION_WORDS[entry.operation]
-
-
-def _list_values(entry: HistoryEntry) -> list[str]:
-    """The changed values, or all values of a new row."""
-    if entry.after is None:
-        return []
-    if entry.before is None:
-        return [f"{name} = {_to_text(value)}" for name, value in entry.after.items()]
-    return [f"{name}: {_to_text(entry.before.get(name))} → {_to_text(entry.after[name])}" for name in entry.changed]
 
 
 def _to_text(value: Any) -> str:
@@ -349,9 +320,18 @@ def inspect(session: CommandSession, source: str, form: str | None, zone: str, l
     SOURCE is a source of the config, or an archive: a file or folder, which needs --format. Writes nothing, and moves no
     position.
     """
+    from zoneinfo import ZoneInfo
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from replicator.wiring.diagnosis import inspect_archive, inspect_source
 
-    zone = _check_zone(zone)
+    try:
+        zone = ZoneInfo(zone).key
+    except (KeyError, OSError, ValueError):  # Unknown, a folder of zones, or no name of one.
+        sentence = f"there is no time zone {zone!r}"
+        raise ConfigProblem(sentence, next_step="Name one such as UTC or Asia/Shanghai.") from None
     path = Path(source)
     if path.exists():
         if form is None:
@@ -359,32 +339,13 @@ def inspect(session: CommandSession, source: str, form: str | None, zone: str, l
         records = inspect_archive(path, form, limit)
     else:
         records = inspect_source(session.loaded, source, form, limit)
-    records = _convert_zone(records, zone)
+    for at, field in enumerate(records.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz:
+            local = pc.local_timestamp(records[field.name].cast(pa.timestamp("us", zone)))
+            text = pc.replace_substring_regex(local.cast(pa.string()), r"\.0+$", "")  # Whole seconds have no fraction.
+            records = records.set_column(at, field.name, text)
     result = to_json_rows(records) if session.as_json else None
     session.emit(result, format_count(records.num_rows, "record"), text=lambda: print_table(source, records))
-
-
-def _check_zone(name: str) -> str:
-    from zoneinfo import ZoneInfo
-
-    try:
-        return ZoneInfo(name).key
-    except (KeyError, OSError, ValueError):  # Unknown, a folder of zones, or no name of one.
-        sentence = f"there is no time zone {name!r}"
-        raise ConfigProblem(sentence, next_step="Name one such as UTC or Asia/Shanghai.") from None
-
-
-def _convert_zone(table: pa.Table, zone: str) -> pa.Table:
-    """Times as text in local time of the zone; whole seconds without a fraction."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for at, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type) and field.type.tz:
-            local = pc.local_timestamp(table[field.name].cast(pa.timestamp("us", zone)))
-            text = pc.replace_substring_regex(local.cast(pa.string()), r"\.0+$", "")
-            table = table.set_column(at, field.name, text)
-    return table
 
 
 # `replicator record`: writes topics to an archive file.
@@ -435,18 +396,13 @@ def events(
     session.emit([event_to_json(e) for e in events], summary, text=lambda: _print_events(summary, events))
 
 
-def _print_events(title: str, events: Any) -> None:
+def _print_events(title: str, events: Iterable[Event]) -> None:
     echo(title)
     for event in events:
         echo(f"{event.created_at}  {event.aggregate_id}  version {event.event_version}  {event.event_type}")
-        for line in _list_event_values(event):
-            echo(f"    {line}")
-
-
-def _list_event_values(event: Event) -> list[str]:
-    pairs = [(name, value) for name, value in event.event_data.items()]
-    pairs += [(f"metadata {name}", value) for name, value in event.metadata.items()]
-    return [f"{name} = {'NULL' if value is None else value}" for name, value in pairs]
+        metadata = ((f"metadata {name}", value) for name, value in event.metadata.items())
+        for name, value in (*event.event_data.items(), *metadata):
+            echo(f"    {name} = {'NULL' if value is None else value}")
 
 
 # `replicator serve`: serves targets and events over HTTP.

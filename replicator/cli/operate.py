@@ -22,7 +22,7 @@ from .parameters import (
     complete_target_lanes,
     parse_duration,
 )
-from .session import CommandSession, command, echo, format_examples, to_cell
+from .session import CommandSession, command, echo, format_examples, format_position, to_cell
 
 if TYPE_CHECKING:
     from replicator.application.operations.backfill import BackfillOutcome
@@ -65,14 +65,11 @@ def list_lanes(session: CommandSession) -> None:
         for x in lanes
     ]
     width = max((len(to_cell(x.id)) for x in lanes), default=0)
-    lines = [
-        f"{to_cell(lane['id']):<{width}}  {lane['status']}{_describe_dead_letters(lane['dead_letters'])}" for lane in result
-    ]
+    lines = []
+    for lane in result:
+        rejected = f"  {format_count(lane['dead_letters'], 'open dead letter')}" if lane["dead_letters"] else ""
+        lines.append(f"{to_cell(lane['id']):<{width}}  {lane['status']}{rejected}")
     session.emit(result, format_count(len(lanes), "lane"), text=lambda: echo("\n".join(lines)))
-
-
-def _describe_dead_letters(count: int | None) -> str:
-    return f"  {format_count(count, 'open dead letter')}" if count else ""
 
 
 @command("pause", "replicator lanes pause lake.customers")
@@ -318,7 +315,15 @@ def _run_maintenance(session: CommandSession, outcomes: Iterable[MaintenanceResu
     for one in outcomes:
         done.append(one)
         session.print_note(f"{to_cell(one.target)}: {_describe_outcome(one, verb)}")
-    result = [_to_json(one) for one in done]
+    result = [
+        {
+            "target": one.target,
+            "done": None if one.result is None else asdict(one.result),
+            "skipped": one.skipped or None,
+            "error": None if one.error is None else one.error.sentence,
+        }
+        for one in done
+    ]
     failed = [one.error for one in done if one.error is not None]
     if failed:
         code = ExitCode.ENVIRONMENT if isinstance(failed[0], Retryable) else failed[0].exit_code
@@ -336,12 +341,6 @@ def _describe_outcome(one: MaintenanceResult, verb: str) -> str:
     if "before" in numbers:
         return f"{format_count(numbers['before'], 'file')} before, {numbers['after']:,} now"
     return verb if numbers["files"] is None else f"{verb}, {format_count(numbers['files'], 'file')}"
-
-
-def _to_json(one: MaintenanceResult) -> dict[str, Any]:
-    error = None if one.error is None else one.error.sentence
-    result = None if one.result is None else asdict(one.result)
-    return {"target": one.target, "done": result, "skipped": one.skipped or None, "error": error}
 
 
 # `replicator snapshot`: stores checkpoints of the lanes of a table, from which replays start.
@@ -380,9 +379,8 @@ def describe_checkpoint(one: Checkpoint) -> str:
 
 def format_checkpoint(one: dict[str, Any]) -> str:
     """A checkpoint as `Checkpoint.to_json` returns it, as a line of text."""
-    at = ",".join(f"{topic}:{p}:{o}" for topic, offsets in one["position"].items() for p, o in offsets.items())
     figures = f"{format_count(one['rows'], 'row')}, {format_count(one['bytes'], 'byte')}"
-    return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {at}"
+    return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {format_position(one['position'])}"
 
 
 # `replicator emit`: adds one event to the event store.

@@ -188,12 +188,17 @@ def _read_names(context: click.Context) -> dict[str, Collection[str]]:
     options = context.params
     document, _, root = load_layers(options["config"], options["env"], options["overrides"])
     data: Mapping[str, Any] = document.data
-    entries = data["tables"]
     logs = {name for name, sink in data["sinks"].items() if _is_event_log(sink["kind"])}
     register_entries = list(_read_register(data, root))
-    lanes = {lane for entry in entries for lane in _list_lanes(entry, data.get("defaults") or {}, logs)}
+    lanes = set()
+    for table in data["tables"]:
+        # A lane of a glob has a glob in its name, unless `into` names the target.
+        for entry in table["to"]:
+            into = next((x["into"] for x in (entry, table, data.get("defaults") or {}) if x.get("into")), None)
+            into = table["source"] if entry["sink"] in logs else into or table["match"].rpartition(".")[2]
+            lanes.add(f"{entry['sink']}.{into}")
     lanes |= {lane for source in register_entries for lane in source.beginnings}
-    tables = {entry["match"] for entry in entries}.union(*(source.topics for source in register_entries))
+    tables = {table["match"] for table in data["tables"]}.union(*(source.topics for source in register_entries))
     log_lanes = {lane for lane in lanes if lane.partition(".")[0] in logs}
     return {
         "environments": {file.stem for file in Path(options["config"]).parent.glob("environments/*.yaml")},
@@ -213,14 +218,6 @@ def _is_event_log(kind: str) -> bool:
     takes long, so those of built-in kinds are not read."""
     points = () if kind == EVENT_LOG else entry_points(group="replicator.sink_options", name=kind)
     return kind == EVENT_LOG or any(point.load().is_event_log for point in points if not point.value.startswith("adapters."))
-
-
-def _list_lanes(table: Mapping[str, Any], defaults: Mapping[str, Any], logs: Collection[str]) -> Iterator[str]:
-    """The lanes of an entry of `tables`. A lane of a glob has a glob in its name, unless `into` names the target."""
-    for entry in table["to"]:
-        into = next((level["into"] for level in (entry, table, defaults) if level.get("into")), None)
-        into = table["source"] if entry["sink"] in logs else into or table["match"].rpartition(".")[2]
-        yield f"{entry['sink']}.{into}"
 
 
 def _read_register(data: Mapping[str, Any], root: Path) -> Iterator[RegisterEntry]:

@@ -39,39 +39,35 @@ def log_progress(status: Reporting, every: float = EVERY_SECONDS) -> Iterator[No
     """While the block runs, log after each `every` seconds, and at the end, what each source has read since the last line.
     Logs nothing for a source without new or unread records."""
     ended = threading.Event()
-    thread = threading.Thread(target=_log_every, args=(status, every, ended), name="progress", daemon=True)
+
+    def log_sources() -> None:
+        before: dict[str, int] = {}
+        at = time.monotonic()
+        while not ended.wait(every):
+            report, now = status.report(), time.monotonic()
+            behind = {lane.id: lane.status for lane in report.lanes if lane.status != "running"}
+            for source in report.sources:
+                new = source.records - before.get(source.name, 0)
+                before[source.name] = source.records
+                if not new and not source.unread:
+                    continue
+                log.info(
+                    "progress",
+                    source=source.name,
+                    records=source.records,
+                    records_per_second=round(new / (now - at)),
+                    lag_records=source.lag_records,
+                    **({"behind": behind} if behind else {}),
+                )
+            at = now
+
+    thread = threading.Thread(target=log_sources, name="progress", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-
-
-def _log_every(status: Reporting, every: float, ended: threading.Event) -> None:
-    before: dict[str, int] = {}
-    at = time.monotonic()
-    while not ended.wait(every):
-        report, now = status.report(), time.monotonic()
-        for source in report.sources:
-            new = source.records - before.get(source.name, 0)
-            if new or source.unread:
-                _log_line(source, new / (now - at), report.lanes)
-            before[source.name] = source.records
-        at = now
-
-
-def _log_line(source: Any, rate: float, lanes: Any) -> None:
-    """One line. `behind` names the lanes that do not keep up, with their states."""
-    behind = {lane.id: lane.status for lane in lanes if lane.status != "running"}
-    log.info(
-        "progress",
-        source=source.name,
-        records=source.records,
-        records_per_second=round(rate),
-        lag_records=source.lag_records,
-        **({"behind": behind} if behind else {}),
-    )
 
 
 # Progress of a command that reads a stream from its first record to its end: a bar on a terminal.
@@ -139,8 +135,12 @@ def _count_done(status: Reporting, first: Mapping[Any, int], end: Mapping[Any, i
     report = status.report()
     read = Position.from_json(report.sources[0].position)
     lanes = [Position.from_json(lane.position) for lane in report.lanes] or [Position()]
-    return min(sum(_clamp_offset(lane.get(p, read.get(p, 0)), first.get(p, 0), o) for p, o in end.items()) for lane in lanes)
-
-
-def _clamp_offset(offset: int, first: int, end: int) -> int:
-    return min(max(0, offset - first), max(0, end - first))
+    done = []
+    for lane in lanes:
+        total = 0
+        for partition, last in end.items():
+            begin = first.get(partition, 0)
+            offset = lane.get(partition, read.get(partition, 0))
+            total += min(max(0, offset - begin), max(0, last - begin))
+        done.append(total)
+    return min(done)

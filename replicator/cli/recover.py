@@ -31,7 +31,7 @@ from .session import CommandSession, command, echo, format_examples
 
 if TYPE_CHECKING:
     from replicator.ports.components import Components
-    from replicator.ports.stores import DeadLetter, DeadLetterFilter, DeadLetters
+    from replicator.ports.stores import DeadLetterFilter, DeadLetters
     from replicator.wiring.components import ConfiguredComponents
 
 # `replicator dlq`: rejected records.
@@ -122,12 +122,14 @@ def _open_store(session: CommandSession) -> closing[DeadLetters]:
 def list_dead_letters(session: CommandSession, limit: int, **chosen: Any) -> None:
     """List rejected records, newest first."""
     from replicator.application.operations import dead_letters
+    from replicator.domain.patterns import is_exact
 
     with _open_store(session) as store:
         letters, total = dead_letters.read_newest(store, build_filter(**chosen), limit)
     count = format_count(total, "rejected record")
     count = count if total == len(letters) else f"{len(letters)} of {count} (`--limit`)"
-    if not letters and (table := chosen["table"]) and not _is_configured(session, table):
+    table = chosen["table"]
+    if not letters and table and is_exact(table) and session.loaded.settings.find_table(table) is None:
         session.print_note(f"No entry of `tables` matches {table}.")
     session.emit([dead_letters.to_json(each) for each in letters], count, text=lambda: _print_dead_letters(letters, count))
 
@@ -144,7 +146,10 @@ def explain(session: CommandSession, event: str, lane: str | None) -> None:
 
     with _open_store(session) as store:
         letters = dead_letters.read_named(store, event, lane)
-    remedies = [dead_letters.describe_remedy(each, _get_on_reject(session, each)) for each in letters]
+    settings, remedies = session.loaded.settings, []
+    for each in letters:
+        on_reject = settings.on_reject if each.stage == "route" else settings.get_on_reject(each.table, each.source)
+        remedies.append(dead_letters.describe_remedy(each, on_reject))
     result = [{**dead_letters.to_json(each), "what_to_do": remedy} for each, remedy in zip(letters, remedies, strict=True)]
     session.emit(result, format_count(len(letters), "rejected record"), text=lambda: _print_explanation(letters, remedies))
 
@@ -196,18 +201,6 @@ def retry(session: CommandSession, **chosen: Any) -> int:
     return int(ExitCode.OK if good else ExitCode.RUNTIME)
 
 
-def _is_configured(session: CommandSession, table: str) -> bool:
-    """True if an entry of the config covers a table, or if `table` is a glob."""
-    from replicator.domain.patterns import is_exact
-
-    return not is_exact(table) or session.loaded.settings.find_table(table) is not None
-
-
-def _get_on_reject(session: CommandSession, letter: DeadLetter) -> str:
-    settings = session.loaded.settings
-    return settings.on_reject if letter.stage == "route" else settings.get_on_reject(letter.table, letter.source)
-
-
 @command("purge", "replicator dlq purge --state replayed --older-than '30 days'")
 @add_filters("all")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -232,7 +225,18 @@ def purge(session: CommandSession, yes: bool, **chosen: Any) -> None:
 
 def _print_dead_letters(letters: Any, summary: str) -> None:
     if sys.stdout.isatty():
-        _print_table(letters)
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table("record", "table", "rejected by", "reason", "last seen", "times", "state")
+        for each in letters:
+            by = escape(each.lane or each.stage)
+            reason = f"[bold]{escape(each.code)}[/bold] {escape(each.sentence)}"
+            last_seen = each.last_seen.strftime("%Y-%m-%d %H:%M:%S")
+            names = escape(each.event_id), escape(each.table or "?"), by
+            table.add_row(*names, reason, last_seen, str(each.attempts), each.state)
+        Console().print(table)
     else:
         if letters:
             echo("record  table  rejected by  reason")
@@ -240,22 +244,6 @@ def _print_dead_letters(letters: Any, summary: str) -> None:
             where, state = each.lane or each.stage, "" if each.is_open else f" ({each.state})"
             echo(f"{each.event_id}  {each.table or '?'}  {where}  {each.code}: {each.sentence}{state}")
     echo(summary)
-
-
-def _print_table(letters: Any) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("record", "table", "rejected by", "reason", "last seen", "times", "state")
-    for each in letters:
-        by = each.lane or each.stage
-        reason = f"[bold]{escape(each.code)}[/bold] {escape(each.sentence)}"
-        last_seen = each.last_seen.strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(
-            escape(each.event_id), escape(each.table or "?"), escape(by), reason, last_seen, str(each.attempts), each.state
-        )
-    Console().print(table)
 
 
 def _print_explanation(letters: Any, remedies: Sequence[str]) -> None:
@@ -346,10 +334,14 @@ def replay(
     target_lane = rebuild.find_rebuildable_lane(session.components, table, lane)
     period = {"since": since, "until": until}
     times: dict[str, Any] = {name: time.isoformat() for name, time in period.items() if time is not None}
+    run_rebuild = partial(_run_rebuild, session, target_lane.into)
     if dry_run:
         if into is not None:
             raise ConfigProblem("--dry-run and --into exclude each other", next_step="Use either --dry-run or --into.")
-        _dry_run(session, target_lane, {"policy": policy, **times})
+        result = table_swap.compare_target(
+            session.components, target_lane, run_rebuild, session.print_note, policy=policy, **times
+        )
+        session.emit(result, "", text=lambda: echo("\n".join(table_swap.to_lines(result))))
         return
     if into is None:
         if policy is not None or times:
@@ -357,9 +349,7 @@ def replay(
                 "a partial replay or a different policy cannot replace the target of the lane",
                 next_step="Write a second target with `--into NAME`, or compare with `--dry-run`.",
             )
-        result = table_swap.swap_target(
-            session.components, target_lane, partial(_run_rebuild, session, target_lane.into), session.print_note
-        )
+        result = table_swap.swap_target(session.components, target_lane, run_rebuild, session.print_note)
         session.emit(result, _summarize(result) + "; the target is replaced")
         return
     request = RebuildRequest(target_lane, into, policy, **times)
@@ -368,15 +358,6 @@ def replay(
         **_run_rebuild(session, request.into, prepare_restored_rebuild(session.components, request, session.print_note)),
     }
     session.emit(result, _summarize(result))
-
-
-def _dry_run(session: CommandSession, lane: Any, options: dict[str, Any]) -> None:
-    from replicator.application.operations import table_swap
-
-    result = table_swap.compare_target(
-        session.components, lane, partial(_run_rebuild, session, lane.into), session.print_note, **options
-    )
-    session.emit(result, "", text=lambda: echo("\n".join(table_swap.to_lines(result))))
 
 
 def _run_rebuild(session: CommandSession, title: str, rebuild: Components) -> dict[str, Any]:

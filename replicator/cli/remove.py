@@ -33,27 +33,19 @@ def drop(session: CommandSession, table: str, yes: bool) -> None:
     from replicator.application.operations import drop
 
     scope = drop.find_lane_to_drop(session.components, table)
-    lane, lines = scope.lane.id, list(_list_drop_lines(scope))
-    if not yes:
-        session.confirm(f"Delete all of this of {lane}?", f"{lane} was not dropped", lines, _drop_to_json(scope))
-    drop.drop_lane(session.components, scope.lane)
-    output = [*(lines if yes else ()), f"{lane}: {_describe_outcome(scope)}"]
-    session.emit(_drop_to_json(scope), output[-1], text=lambda: echo("\n".join(output)))
-
-
-def _list_drop_lines(scope: DropScope) -> list[str]:
-    width = max(len(one.what) for one in scope.artifacts)
-    lines = [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in scope.artifacts]
+    lane, width = scope.lane.id, max(len(one.what) for one in scope.artifacts)
+    lines = [lane]
+    lines += [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in scope.artifacts]
     if scope.config_line:
         again = "the next start creates the target again, and loads it from `start_from`."
         lines.append(f"The config contains the lane ({scope.config_line}): {again}")
-    return [scope.lane.id, *lines]
-
-
-def _describe_outcome(scope: DropScope) -> str:
-    """The outcome. It names a table that stays."""
+    if not yes:
+        session.confirm(f"Delete all of this of {lane}?", f"{lane} was not dropped", lines, _drop_to_json(scope))
+    drop.drop_lane(session.components, scope.lane)
     stays = next((one for one in scope.artifacts if one.what == "table" and one.stays), None)
-    return f"dropped, but table {stays.where} stays: {stays.stays}" if stays else "dropped"
+    summary = f"{lane}: dropped" + (f", but table {stays.where} stays: {stays.stays}" if stays else "")
+    output = [*(lines if yes else ()), summary]
+    session.emit(_drop_to_json(scope), summary, text=lambda: echo("\n".join(output)))
 
 
 def _drop_to_json(scope: DropScope) -> dict[str, Any]:
@@ -92,7 +84,14 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
 
     table = find_source_table(session.components, table)
     scope = erase.find_row(session.components, partial(build_projections, session.loaded), table, key, source)
-    lines = list(_list_erasure_lines(scope, vacuum))
+    lines = [
+        f"{scope.table} of source {scope.source}, one key ({', '.join(scope.columns)})",
+        *(f"  target        {lane.id}" for lane in scope.targets),
+        *(f"  event log     {lane.sink}" for lane in scope.logs),
+        f"  dead letters  {scope.dead_letters}",
+        *(f"  projection    {one.label}" for one in scope.projections),
+        *(["  older versions of these tables"] if vacuum else []),
+    ]
     if not yes:
         session.confirm("Erase this row, for good?", f"no row of {scope.table} was erased", lines, _erasure_to_json(scope))
     refresher = partial(open_refresher, session.loaded)
@@ -112,18 +111,6 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
         "linked": sorted(map(list, outcome.linked)),
     }
     session.emit(result, summary, text=lambda: echo("\n".join([*(lines if yes else ()), summary, *notes])))
-
-
-def _list_erasure_lines(scope: ErasureScope, vacuum: bool) -> list[str]:
-    key = ", ".join(scope.columns)
-    return [
-        f"{scope.table} of source {scope.source}, one key ({key})",
-        *(f"  target        {lane.id}" for lane in scope.targets),
-        *(f"  event log     {lane.sink}" for lane in scope.logs),
-        f"  dead letters  {scope.dead_letters}",
-        *(f"  projection    {one.label}" for one in scope.projections),
-        *(["  older versions of these tables"] if vacuum else []),
-    ]
 
 
 def _erasure_to_json(scope: ErasureScope) -> dict[str, Any]:

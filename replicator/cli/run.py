@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -98,6 +97,12 @@ def handle_signals(stop: threading.Event) -> None:
     Under `nohup` a SIGHUP ends nothing. It logs a warning, because it does not reload the config.
     """
 
+    def warn(_number: int, _frame: object) -> None:
+        import structlog
+
+        log = structlog.get_logger(__name__)
+        log.warning("SIGHUP does not reload the config", next_step="Restart the daemon to use a changed config.")
+
     def ask(number: int, _frame: object) -> None:
         if stop.is_set():
             os._exit(128 + number)
@@ -106,14 +111,7 @@ def handle_signals(stop: threading.Event) -> None:
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)
     under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    signal.signal(signal.SIGHUP, _log_sighup if under_nohup else ask)
-
-
-def _log_sighup(_number: int, _frame: object) -> None:
-    import structlog
-
-    log = structlog.get_logger(__name__)
-    log.warning("SIGHUP does not reload the config", next_step="Restart the daemon to use a changed config.")
+    signal.signal(signal.SIGHUP, warn if under_nohup else ask)
 
 
 def _start_page(session: CommandSession, daemon: Any) -> Any:
@@ -142,18 +140,11 @@ def _report_end(session: CommandSession, daemon: Any, problem: Any, code: ExitCo
     elif session.as_json:
         session.emit(report, "stopped", ok=code is ExitCode.OK)
     else:
-        session.print_note(_describe_figures(report, daemon.supervisor().rejected_count))
-
-
-def _describe_figures(report: dict[str, Any], rejected: int) -> str:
-    applied = sum(lane["counts"]["applied"] for lane in report["lanes"])
-    records = sum(source["records"] for source in report["sources"])
-    figures = (
-        f"{format_count(records, 'record')} read, {format_count(applied, 'change')} applied in "
-        f"{format_count(len(report['lanes']), 'lane')}"
-    )
-    text = f"stopped cleanly: {figures}"
-    return f"{text}, {rejected:,} rejected (`replicator dlq list` shows them)" if rejected else text
+        read = format_count(sum(source["records"] for source in report["sources"]), "record")
+        applied = format_count(sum(lane["counts"]["applied"] for lane in report["lanes"]), "change")
+        lanes, rejected = format_count(len(report["lanes"]), "lane"), daemon.supervisor().rejected_count
+        more = f", {rejected:,} rejected (`replicator dlq list` shows them)" if rejected else ""
+        session.print_note(f"stopped cleanly: {read} read, {applied} applied in {lanes}{more}")
 
 
 # `replicator check`: the config, offline, all findings at once.
@@ -217,31 +208,25 @@ def plan(session: CommandSession, table: str | None, sql: bool) -> None:
     session.emit(plans, summary, text=lambda: _print_plans(plans, last, in_full=table is not None, sql=sql))
 
 
-def _describe_policy(lane: dict[str, Any]) -> str:
+def _print_plans(plans: list[dict[str, Any]], last: list[str], *, in_full: bool, sql: bool) -> None:
     from replicator.domain.transform.rows import SOFT_DELETE_TEXT
 
-    late = [f"late after {lane['watermark']}"] if lane["watermark"] else []
-    soft_delete = f"{SOFT_DELETE_TEXT}, for {lane['retention'] or 'ever'}"
-    return ", ".join([lane["policy"], *late, *(soft_delete if text == SOFT_DELETE_TEXT else text for text in lane["shape"])])
-
-
-def _list_schema_lines(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
-    """A line for each schema of the lane. Without `in_full` only the schema that waits for acceptance."""
     from .start import list_schema_lines
 
-    return list_schema_lines([one for one in schemas if in_full or one["state"] == "pending"])
-
-
-def _print_plans(plans: list[dict[str, Any]], last: list[str], *, in_full: bool, sql: bool) -> None:
     for lane in plans:
-        echo(f"{lane['table']} -> {lane['lane']}  policy {_describe_policy(lane)}  key ({', '.join(lane['keys'])})")
+        policy = [lane["policy"], *([f"late after {lane['watermark']}"] if lane["watermark"] else [])]
+        soft_delete = f"{SOFT_DELETE_TEXT}, for {lane['retention'] or 'ever'}"
+        policy += [soft_delete if text == SOFT_DELETE_TEXT else text for text in lane["shape"]]
+        echo(f"{lane['table']} -> {lane['lane']}  policy {', '.join(policy)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
             echo(f"    will be suspended: {lane['problem']}")
         if lane["dead_letters"]:
             echo(f"    {format_count(lane['dead_letters'], 'open dead letter')}")
         if lane["schema_changes"] != "evolve":
             echo(f"    schema changes: {lane['schema_changes']}")
-        for line in _list_schema_lines(lane["schemas"] or [], in_full=in_full):
+        # By default only the schema that waits for acceptance.
+        schemas = [one for one in lane["schemas"] or [] if in_full or one["state"] == "pending"]
+        for line in list_schema_lines(schemas):
             echo(f"    schema {line}")
         for stage, text in lane["stages"].items() if sql else ():
             echo(f"  -- {stage}\n{text}\n")
@@ -400,17 +385,15 @@ def _list_rows(embedded: Any) -> list[dict[str, Any]]:
 
 
 def _print_services(services: list[dict[str, Any]]) -> None:
-    rows = [("service", "state", "pid", "listens on", "log"), *map(_list_cells, services)]
+    rows = [("service", "state", "pid", "listens on", "log")]
+    for one in services:
+        listens = " ".join(f"127.0.0.1:{port}" for port in one["ports"].values())
+        rows.append((one["name"], str(one["state"]), str(one["pid"] or ""), listens, str(one["log"])))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for detail in (one["detail"] for one in services if one["detail"]):
         echo(detail)
-
-
-def _list_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    listens = " ".join(f"127.0.0.1:{port}" for port in row["ports"].values())
-    return row["name"], str(row["state"]), str(row["pid"] or ""), listens, str(row["log"])
 
 
 for _command in (up, down, status, logs):

@@ -6,7 +6,7 @@ import functools
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,13 @@ MAX_FRAMES = 6
 
 
 def to_cell(text: str) -> str:
-    """`text` in one line of a table."""
+    """`text` in one line, without control characters."""
     return to_printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def format_position(position: Mapping[str, Mapping[str, int]]) -> str:
+    """A position in the form of `lanes skip --until`."""
+    return ",".join(f"{topic}:{p}:{offset}" for topic, offsets in position.items() for p, offset in offsets.items())
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -114,6 +119,29 @@ class CommandSession:
             echo("\n".join(lines))
         click.confirm(question, abort=True)
 
+    def run(self, call: Callable[[], Any]) -> None:
+        """Run the command, and end the program with its exit code."""
+        try:
+            with explain_missing_modules(f"`replicator {self.command}`"):
+                code = call()
+        except ReplicatorError as problem:
+            findings = [finding.as_dict() for finding in getattr(problem, "findings", ())]
+            # A command does not retry: the operator has to look at what is not available.
+            code = ExitCode.ENVIRONMENT if isinstance(problem, Retryable) else problem.exit_code
+            self.fail(problem, code, findings or None)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+            raise
+        except Exception as bug:
+            # The message of the exception may hold secrets, so only its place is printed.
+            frames = traceback.extract_tb(bug.__traceback__)[-MAX_FRAMES:]
+            locations = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
+            unexpected = Fatal(
+                f"An unexpected {type(bug).__name__} was raised.", next_step=f"Please report it: {locations}."
+            )
+            self.fail(unexpected, ExitCode.RUNTIME)
+        else:
+            sys.exit(int(code or 0))
+
     @staticmethod
     def _print(body: dict[str, Any]) -> None:
         click.echo(msgspec.json.encode(body, enc_hook=str).decode())
@@ -151,12 +179,14 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
 
             context = click.get_current_context()
             if context.invoked_subcommand is not None:
-                _refuse_options(context)
+                # Options in front of a subcommand would not reach it.
+                if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in context.params):
+                    raise click.UsageError(f"Put the options behind {context.invoked_subcommand!r}.", context)
                 return
             path = context.command_path.split(" ", 1)[-1]
             session = CommandSession(path, Path(config), env, tuple(overrides), as_json, -1 if quiet else verbose)
             configure_logs(session.verbosity, logging.WARNING)
-            _run_guarded(session, functools.partial(function, session, *args, **options))
+            session.run(functools.partial(function, session, *args, **options))
 
         make: Callable[[Callable[..., Any]], click.Command] = click.command(
             name, epilog=format_examples(*examples), **settings
@@ -198,33 +228,3 @@ COMMON_OPTIONS = (
     click.Option(["-v", "--verbose"], count=True, help="Print details and debug logs; -vv prints more."),
 )
 """Options of every command, behind its own."""
-
-
-def _refuse_options(group: click.Context) -> None:
-    """UsageError for options in front of a subcommand, which would not reach it."""
-    if any(group.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in group.params):
-        raise click.UsageError(f"Put the options behind {group.invoked_subcommand!r}.", group)
-
-
-def _run_guarded(session: CommandSession, call: Callable[[], Any]) -> None:
-    try:
-        with explain_missing_modules(f"`replicator {session.command}`"):
-            code = call()
-    except ReplicatorError as problem:
-        findings = [finding.as_dict() for finding in getattr(problem, "findings", ())]
-        # A command does not retry: the operator has to look at what is not available.
-        code = ExitCode.ENVIRONMENT if isinstance(problem, Retryable) else problem.exit_code
-        session.fail(problem, code, findings or None)
-    except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
-        raise
-    except Exception as bug:
-        session.fail(_make_unexpected_error(bug), ExitCode.RUNTIME)
-    else:
-        sys.exit(int(code or 0))
-
-
-def _make_unexpected_error(bug: Exception) -> Fatal:
-    """An error that names the place of a bug. The message of the exception may hold secrets, so it is left out."""
-    frames = traceback.extract_tb(bug.__traceback__)[-MAX_FRAMES:]
-    locations = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
-    return Fatal(f"An unexpected {type(bug).__name__} was raised.", next_step=f"Please report it: {locations}.")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
@@ -23,10 +23,10 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.plain_values import format_count
 
 from .parameters import complete_targets
-from .session import DEFAULT_CONFIG, CommandSession, command, echo, is_on_terminal, to_cell
+from .session import DEFAULT_CONFIG, CommandSession, command, echo, format_position, is_on_terminal, to_cell
 
 if TYPE_CHECKING:
-    from replicator.ports.source import DiscoveredSource, PasswordNeeded
+    from replicator.ports.source import PasswordNeeded
 
 # `replicator init`: writes a config from the tables of a source.
 
@@ -61,31 +61,43 @@ def init(session: CommandSession, folder: Path, source: str | None, targets: tup
     TOPICS are names and globs, separated by commas; by default all topics. If the URL has no password, it is read from
     PGPASSWORD, ~/.pgpass or a prompt.
     """
+    from replicator.settings.starting_config import choose_policy
     from replicator.wiring.starting_project import find_sources, make_project, write_project
 
     may_ask = is_on_terminal() and not session.as_json
-    if not source:
-        source = str(click.prompt(SOURCE, err=True)) if may_ask else _refuse_missing()
+    if not source and not may_ask:
+        problem = "--from is missing, and there is no terminal for a prompt"
+        raise ConfigProblem(problem, next_step=f"Add --from {SOURCE_KINDS}.")
+    source = source or str(click.prompt(SOURCE, err=True))
     ask_password = _ask_password if may_ask else _refuse
     sources = find_sources(folder, source, ask_password)
     if not targets:
         targets = tuple(click.prompt(TARGETS, default=LAKE, err=True).split()) if may_ask else (LAKE,)
     written = write_project(folder, make_project(folder, sources, targets, ask_password))
-    next_steps = [*([_to_cd(folder)] if folder != Path() else []), *(s for one in sources for s in one.steps), *NEXT]
+    path = f"./{folder}" if str(folder).startswith("-") else str(folder)
+    steps = [step for one in sources for step in one.steps]
+    next_steps = [*([f"cd {shlex.quote(path)}"] if folder != Path() else []), *steps, *NEXT]
     sql = [statement for one in sources for statement in one.sql]
-    tables = _list_tables(sources)
+    tables = [
+        {
+            "source": one.name,
+            "table": table.name,
+            "rows": table.rows,
+            "key": list(table.keys),
+            "replica_identity": table.identity,
+            "policy": choose_policy(table),
+        }
+        for one in sources
+        for table in one.tables
+    ]
     result = {"tables": tables, "files": written, "sql": sql, "next": next_steps}
     summary = f"{format_count(len(tables), 'table')}, {format_count(len(written), 'file')} written"
-    titles = [one.title for one in sources]
-    session.emit(result, summary, text=lambda: _print_project([*titles, "", *_format_tables(tables)], result))
-
-
-def _to_cd(folder: Path) -> str:
-    return f"cd {shlex.quote(f'./{folder}' if str(folder).startswith('-') else str(folder))}"
-
-
-def _refuse_missing() -> str:
-    raise ConfigProblem("--from is missing, and there is no terminal for a prompt", next_step=f"Add --from {SOURCE_KINDS}.")
+    lines = [*(one.title for one in sources), "", *_format_tables(tables)]
+    lines += ["", f"Written: {', '.join(written) or 'nothing, all files exist already'}"]
+    if sql:
+        lines += ["", "The source still needs, as an administrator:", *(f"  {statement}" for statement in sql)]
+    lines += ["", "Next:", *(f"  {step}" for step in next_steps)]
+    session.emit(result, summary, text=lambda: echo("\n".join(lines)))
 
 
 def _ask_password(needed: PasswordNeeded) -> str:
@@ -94,23 +106,6 @@ def _ask_password(needed: PasswordNeeded) -> str:
 
 def _refuse(needed: PasswordNeeded) -> str:
     raise needed
-
-
-def _list_tables(sources: Sequence[DiscoveredSource]) -> list[dict[str, Any]]:
-    from replicator.settings.starting_config import choose_policy
-
-    return [
-        {
-            "source": source.name,
-            "table": table.name,
-            "rows": table.rows,
-            "key": list(table.keys),
-            "replica_identity": table.identity,
-            "policy": choose_policy(table),
-        }
-        for source in sources
-        for table in source.tables
-    ]
 
 
 def _format_tables(tables: list[dict[str, Any]]) -> list[str]:
@@ -123,13 +118,6 @@ def _format_tables(tables: list[dict[str, Any]]) -> list[str]:
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*columns, strict=True)]
-
-
-def _print_project(lines: list[str], result: dict[str, Any]) -> None:
-    lines += ["", f"Written: {', '.join(result['files']) or 'nothing, all files exist already'}"]
-    if result["sql"]:
-        lines += ["", "The source still needs, as an administrator:", *(f"  {sql}" for sql in result["sql"])]
-    echo("\n".join([*lines, "", "Next:", *(f"  {step}" for step in result["next"])]))
 
 
 # `replicator import`: makes a config from connectors of Kafka Connect.
@@ -157,7 +145,12 @@ def import_(session: CommandSession, files: tuple[str, ...], out: Path | None) -
 
     config = import_connectors([(name, _read_file(name)) for name in files])
     if out is not None:
-        _write_file(out, config.text)
+        try:
+            with out.open("x", encoding="utf-8") as file:
+                file.write(config.text)
+        except OSError as error:
+            step = "Name a new file in an existing folder."
+            raise ConfigProblem(f"{out} cannot be written: {error.strerror}", next_step=step) from None
     if not session.as_json:
         for left in config.left_out:
             session.print_note(f"not carried over: {left.setting}{f'={left.value}' * bool(left.value)}: {left.reason}")
@@ -168,24 +161,11 @@ def import_(session: CommandSession, files: tuple[str, ...], out: Path | None) -
 
 
 def _read_file(name: str) -> str:
-    from replicator.domain.errors import ConfigProblem
-
     try:
         return sys.stdin.buffer.read().decode() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigProblem(f"{name} cannot be read: {why}", next_step="Name a JSON file with a connector.") from None
-
-
-def _write_file(out: Path, text: str) -> None:
-    from replicator.domain.errors import ConfigProblem
-
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        step = "Name a new file in an existing folder."
-        raise ConfigProblem(f"{out} cannot be written: {error.strerror}", next_step=step) from None
 
 
 # `replicator schema`: the JSON Schema of the config, and the schema versions of lanes.
@@ -202,11 +182,11 @@ def history(session: CommandSession, table: str) -> None:
     from replicator.application.operations.lanes import read_schema_history
 
     lanes = read_schema_history(session.components, table)
-    session.emit(
-        lanes,
-        format_count(sum(len(lane["schemas"]) for lane in lanes), "schema version"),
-        text=lambda: echo(_to_text(lanes)),
-    )
+    lines = []
+    for lane in lanes:
+        lines += [lane["lane"], *(f"  {line}" for line in list_schema_lines(lane["schemas"]))]
+    versions = format_count(sum(len(lane["schemas"]) for lane in lanes), "schema version")
+    session.emit(lanes, versions, text=lambda: echo("\n".join(lines)))
 
 
 @command(
@@ -235,19 +215,13 @@ def list_schema_lines(schemas: list[dict[str, Any]]) -> list[str]:
             str(one["number"]),
             datetime.fromisoformat(one["at"]).astimezone().isoformat(sep=" ", timespec="seconds"),
             one["state"],
-            ",".join(f"{topic}:{p}:{o}" for topic, parts in one["position"].items() for p, o in parts.items()),
+            format_position(one["position"]),
             "; ".join(one["changes"]) or "the first",
         )
         for one in schemas
     ]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
     return ["  ".join((*(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True)), row[4])) for row in rows]
-
-
-def _to_text(lanes: list[dict[str, Any]]) -> str:
-    return "\n".join(
-        line for lane in lanes for line in (lane["lane"], *(f"  {line}" for line in list_schema_lines(lane["schemas"])))
-    )
 
 
 # `replicator demo`: starts a whole system in a temporary folder.
@@ -299,7 +273,16 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
         if keep:
             addresses = render_env_file(system.environment, "The servers of this demo.")
             (folder / ENV_FILE).write_text(addresses, encoding="utf-8")
-            _print_step(session, "\n  ".join(("The servers still run. In another terminal:", *_list_next_commands(folder))))
+            program = "replicator" if shutil.which("replicator") else str(Path(sys.executable).with_name("replicator"))
+            next_commands = (
+                "The servers still run. In another terminal:",
+                f"cd {folder}; set -a; . ./{ENV_FILE}; set +a",  # Reads the addresses of the servers.
+                f"{program} run",
+                f"{program} query customers",
+                'psql "$SOURCE_DSN"    # also $DATALAKE_DSN, $TARGET_DSN; the administrator is postgres, password postgres',
+                f"{program} stack down --clean; rm -r {folder}",
+            )
+            _print_step(session, "\n  ".join(next_commands))
             cleanup.pop_all()
     _print_step(session, f"Done in {time.monotonic() - began:.0f} s")
 
@@ -377,20 +360,6 @@ def _print_tables(result: dict[str, Any]) -> None:
     for table in (counts, newest):
         table.title_justify = "left"
         console.print(table)
-
-
-def _list_next_commands(folder: Path) -> Sequence[str]:
-    """Commands for a shell that reads the addresses of the servers first."""
-    from replicator.settings.environment import ENV_FILE
-
-    program = "replicator" if shutil.which("replicator") else str(Path(sys.executable).with_name("replicator"))
-    return (
-        f"cd {folder}; set -a; . ./{ENV_FILE}; set +a",
-        f"{program} run",
-        f"{program} query customers",
-        'psql "$SOURCE_DSN"    # also $DATALAKE_DSN, $TARGET_DSN; the administrator is postgres, password postgres',
-        f"{program} stack down --clean; rm -r {folder}",
-    )
 
 
 def _ignore_signals() -> None:

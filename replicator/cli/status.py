@@ -11,7 +11,7 @@ import click
 
 from replicator.domain.plain_values import format_count, to_printable
 
-from .session import CommandSession, command, to_cell
+from .session import CommandSession, command, format_position, to_cell
 
 HEADINGS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected", "dlq")
 FIRST_FIGURE = 4
@@ -95,75 +95,29 @@ def _print_report(report: dict[str, Any], *, positions: bool = False) -> None:
     # No line breaks of ours: a name with a line break cannot be copied.
     console.print(_make_view(report, width), soft_wrap=True)
     if positions:
-        console.print(
-            to_printable(
-                "\n".join(
-                    (
-                        "",
-                        "positions: the offset to read next",
-                        *_list_positions(report),
-                        *_list_retention(report),
-                        *_list_schemas(report),
-                    )
-                )
-            ),
-            soft_wrap=True,
-            markup=False,
-        )
+        console.print(to_printable("\n".join(_list_details(report))), soft_wrap=True, markup=False)
 
 
-def _list_positions(report: dict[str, Any]) -> list[str]:
-    """Positions in the form of `lanes skip --until`."""
-    lines = []
+def _list_details(report: dict[str, Any]) -> list[str]:
+    """Positions, the tombstones of each lane, and all its schema versions."""
+    from .start import list_schema_lines
+
+    lines = ["", "positions: the offset to read next"]
     for one in (*report["sources"], *report["lanes"]):
-        at = (f"{topic}:{p}:{offset}" for topic, parts in one["position"].items() for p, offset in parts.items())
-        lines.append(f"{one.get('id') or 'source ' + one['name']}  {','.join(at) or 'none yet'}")
-    return lines
-
-
-def _list_retention(report: dict[str, Any]) -> list[str]:
-    """The tombstone retention of each lane, and the tombstones that it has removed."""
-    lines = ["", "tombstones: how long deletes are kept"]
+        position = format_position(one["position"]) or "none yet"
+        lines.append(f"{one.get('id') or 'source ' + one['name']}  {position}")
+    retention = []
     for lane in report["lanes"]:
         if tombstones := lane.get("tombstones"):
             purge = tombstones["forgotten"]
             floor = ", ".join(map(str, purge["up_to"])) if purge else ""
             since = f"; removed up to ({floor}), before {purge['before']}" if purge else ""
-            lines.append(f"{lane['id']}  {tombstones['retention'] or 'for ever'}{since}")
-    return lines if len(lines) > 2 else []
-
-
-def _list_schemas(report: dict[str, Any]) -> list[str]:
-    """All schema versions of each lane."""
-    from .start import list_schema_lines
-
-    versions = [(lane["id"], line) for lane in report["lanes"] for line in list_schema_lines(lane.get("schemas", []))]
-    return (
-        ["", "schemas: number, time, state, position, changes", *(f"{lane}  {line}" for lane, line in versions)]
-        if versions
-        else []
-    )
-
-
-def _list_waiting(report: dict[str, Any]) -> list[str]:
-    """Lanes that wait until a schema is accepted, and have no error that says so."""
-    lines = []
-    for lane in report["lanes"]:
-        for one in lane.get("schemas", ()):
-            if one["state"] == "pending" and not lane["error"]:
-                lines += ["", f"{lane['id']} waits for schema {one['number']}: {'; '.join(one['changes'])}"]
-    return lines
-
-
-def _list_calls(report: dict[str, Any]) -> list[str]:
-    """Long calls of sources, sinks and the dead-letter store. Without them, a server that does not answer looks busy."""
-    source_calls = {source["name"]: source["call"] for source in report["sources"] if source.get("call")}
-    calls = {lane["sink"]: lane["call"] for lane in report["lanes"] if lane.get("call")}
-    rows = [("source", *one) for one in source_calls.items()] + [("sink", *one) for one in calls.items()]
-    lines = [line for kind, name, call in rows for line in ("", f"{kind} {name}: {call['doing']}, since {call['since']}")]
-    if call := report.get("dead_letter_call"):
-        answer = call["error"] or "no answer yet"
-        lines += ["", f"dead-letter store: {call['doing']}, since {call['since']}: {answer}"]
+            retention.append(f"{lane['id']}  {tombstones['retention'] or 'for ever'}{since}")
+    if retention:
+        lines += ["", "tombstones: how long deletes are kept", *retention]
+    versions = [f"{lane['id']}  {line}" for lane in report["lanes"] for line in list_schema_lines(lane.get("schemas", []))]
+    if versions:
+        lines += ["", "schemas: number, time, state, position, changes", *versions]
     return lines
 
 
@@ -171,65 +125,43 @@ def _make_view(report: dict[str, Any], width: int) -> Any:
     """A table if it fits, otherwise a block per lane; then the problems and next steps."""
     from rich.text import Text
 
-    table = _list_table(report)
-    lines = table if max(map(len, table), default=0) <= width else _list_blocks(report)
+    rows = [HEADINGS, *(_list_cells(lane) for lane in report["lanes"])]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
+    pads = [str.rjust if i >= FIRST_FIGURE else str.ljust for i in range(len(HEADINGS))]
+    table = ["  ".join(p(c, w) for p, c, w in zip(pads, row, widths, strict=True)).rstrip() for row in rows]
+    table.insert(1, "  ".join("-" * w for w in widths))
+    if max(map(len, table)) > width:
+        table = []
+        for name, _, _, state, *figures in rows[1:]:
+            table += [name, f"    {state}"]
+            table += [f"    {head} {one}" for head, one in zip(HEADINGS[FIRST_FIGURE:], figures, strict=True) if one]
     more = (
-        *_list_changed_files(report),
-        *_list_paces(report),
-        *_list_transactions(report),
-        *_list_row_losses(report),
-        *_list_projections(report),
-        *_list_checkpoints(report),
-        *_list_comparisons(report),
+        *_list_sources(report),
+        *_list_schedules(report),
         *_list_dead_letters(report),
         *_list_calls(report),
-        *_list_troubles(report),
-        *_list_waiting(report),
+        *_list_problems(report),
     )
-    text = Text(to_printable("\n".join((_summarize(report), "", *lines, *more))), no_wrap=True)
+    text = Text(to_printable("\n".join((_summarize(report), "", *table, *more))), no_wrap=True)
     for pattern, colour in COLOURS.items():
         text.highlight_regex(pattern, colour)
     return text
 
 
-def _list_changed_files(report: dict[str, Any]) -> list[str]:
-    """Files of the config that were changed since the daemon started."""
-    changed = (report.get("config") or {}).get("changed", ())
+def _list_sources(report: dict[str, Any]) -> list[str]:
+    """Changed files of the config. Then of the sources: their pace in an engine, the last transaction, and connectors that
+    may lose rows."""
+    lines = []
     advice = "The daemon still uses the old config: run `replicator check` and `replicator plan`, then restart it."
-    return [line for file in changed for line in ("", f"{file} has changed since the daemon started. {advice}")]
+    for file in (report.get("config") or {}).get("changed", ()):
+        lines += ["", f"{file} has changed since the daemon started. {advice}"]
+    sources = report.get("sources", ())
+    for source in sources:
+        if source.get("pace"):
+            from replicator.ports.source import Pace  # Imports Arrow, which a status seldom needs.
 
-
-def _list_table(report: dict[str, Any]) -> list[str]:
-    rows = [HEADINGS, *(_list_cells(lane) for lane in report["lanes"])]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
-    pads = [str.rjust if i >= FIRST_FIGURE else str.ljust for i in range(len(HEADINGS))]
-    lines = ["  ".join(p(c, w) for p, c, w in zip(pads, row, widths, strict=True)).rstrip() for row in rows]
-    return [lines[0], "  ".join("-" * w for w in widths), *lines[1:]]
-
-
-def _list_blocks(report: dict[str, Any]) -> list[str]:
-    lines = []
-    for lane in report["lanes"]:
-        name, _, _, status, *figures = _list_cells(lane)
-        lines += [name, f"    {status}"]
-        lines += [f"    {head} {figure}" for head, figure in zip(HEADINGS[FIRST_FIGURE:], figures, strict=True) if figure]
-    return lines
-
-
-def _list_paces(report: dict[str, Any]) -> list[str]:
-    """The pace of each source whose stream runs in an engine."""
-    paced = [source for source in report.get("sources", ()) if source.get("pace")]
-    if not paced:
-        return []
-    from replicator.ports.source import Pace
-
-    return [line for source in paced for line in ("", Pace(**source["pace"]).to_text(source["name"]))]
-
-
-def _list_transactions(report: dict[str, Any]) -> list[str]:
-    """The last transaction of each source with `transactions`."""
-    lines = []
-    for source in report.get("sources", ()):
+            lines += ["", Pace(**source["pace"]).to_text(source["name"])]
+    for source in sources:
         if state := source.get("transactions"):
             name, ended_at = state["last"], state["ended_at"]
             last = f"transaction {name} of {ended_at}" if name else "no transaction since the start"
@@ -237,44 +169,29 @@ def _list_transactions(report: dict[str, Any]) -> list[str]:
             waiting = f"; waiting: {format_count(state['held_bytes'], 'byte')}" if state["held_bytes"] else ""
             lines += ["", f"source {source['name']} is handed over up to {last}{more}{waiting}"]
             lines += [f"  {state['waits_for']}"] if state.get("waits_for") else []
+    for source in sources:
+        if loss := source.get("row_loss"):
+            lines += ["", f"source {source['name']}: {loss['sentence']}", f"  {loss['next_step']}"]
     return lines
 
 
-def _list_row_losses(report: dict[str, Any]) -> list[str]:
-    """Sources whose connectors may lose rows."""
-    losses = [(source["name"], source["row_loss"]) for source in report.get("sources", ()) if source.get("row_loss")]
-    return [line for name, loss in losses for line in ("", f"source {name}: {loss['sentence']}", f"  {loss['next_step']}")]
+def _list_schedules(report: dict[str, Any]) -> list[str]:
+    """The state of each projection, and of each lane the last checkpoint and the last comparison with its source."""
+    from .diff_report import format_age, format_counts
+    from .operate import format_checkpoint
 
-
-def _list_projections(report: dict[str, Any]) -> list[str]:
-    """The state of each projection."""
     lines = []
     for one in report.get("projections", ()):
         version = "" if one["version"] is None else f", version {one['version']}"
         lines += ["", f"projection {one['name']} -> {one['target']} is {one['status']}{version}"]
         lines += [f"  {text}" for text in (one["error"], one["next_step"]) if text]
-    return lines
-
-
-def _list_checkpoints(report: dict[str, Any]) -> list[str]:
-    """The last checkpoint of each lane that has checkpoints, or should have some."""
-    from .operate import format_checkpoint
-
-    lines = []
     for one in report.get("snapshots", ()):
         if one["number"] is not None:
             lines += ["", format_checkpoint(one) + ("" if one["usable"] else ", made with another config")]
         elif one["lane"]:
             lines += ["", f"{one['lane']}: no snapshot yet"]
         lines += [f"  {one['error']}"] if one["error"] else []
-    return lines
-
-
-def _list_comparisons(report: dict[str, Any]) -> list[str]:
-    """The last comparison of each lane with its source."""
-    from .diff_report import format_age, format_counts
-
-    lines = [""] if report.get("comparisons") else []
+    lines += [""] if report.get("comparisons") else []
     for one in report.get("comparisons", ()):
         age = format_age(one["begun"])
         if one["error"]:
@@ -304,7 +221,21 @@ def _list_dead_letters(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _list_troubles(report: dict[str, Any]) -> list[str]:
+def _list_calls(report: dict[str, Any]) -> list[str]:
+    """Long calls of sources, sinks and the dead-letter store. Without them, a server that does not answer looks busy."""
+    calls = {("source", source["name"]): source["call"] for source in report["sources"] if source.get("call")}
+    calls |= {("sink", lane["sink"]): lane["call"] for lane in report["lanes"] if lane.get("call")}
+    lines = []
+    for (kind, name), call in calls.items():
+        lines += ["", f"{kind} {name}: {call['doing']}, since {call['since']}"]
+    if call := report.get("dead_letter_call"):
+        answer = call["error"] or "no answer yet"
+        lines += ["", f"dead-letter store: {call['doing']}, since {call['since']}: {answer}"]
+    return lines
+
+
+def _list_problems(report: dict[str, Any]) -> list[str]:
+    """Sources that do not answer, errors of lanes, and lanes that wait until a schema is accepted."""
     lines = []
     for source in report.get("sources", ()):
         if source.get("away_since"):
@@ -314,6 +245,11 @@ def _list_troubles(report: dict[str, Any]) -> list[str]:
         if lane["error"]:
             lines += ["", f"{lane['id']} is {lane['status']}: {lane['error']}"]
             lines += [f"  {lane['next_step']}"] if lane["next_step"] else []
+    for lane in report["lanes"]:
+        # The error of a lane says so itself.
+        for one in () if lane["error"] else lane.get("schemas", ()):
+            if one["state"] == "pending":
+                lines += ["", f"{lane['id']} waits for schema {one['number']}: {'; '.join(one['changes'])}"]
     return lines
 
 
