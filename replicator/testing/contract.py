@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -65,7 +65,7 @@ class Contract:
         super().__init_subclass__(**kwargs)
         if cls.__module__.startswith(f"{__package__}."):
             return
-        for name, _ in _list_tests(*cls.__mro__[1:]):
+        for name in [name for base in cls.__mro__[1:] for name in vars(base) if name.startswith("test_")]:
             own = vars(cls).get(name)
             if own is not None and not hasattr(own, OVERRIDE_REASON):
                 raise TypeError(f"{cls.__name__}.{name} replaces a test of a contract; mark it with overrides_contract")
@@ -81,11 +81,6 @@ class Contract:
     def for_all(self, share: int = 1, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:
         """Like the function `for_all`, with as many inputs as `one_in` allows, divided by `share`."""
         return for_all(max(1, EXAMPLES // self.one_in // share), **strategies)
-
-
-def _list_tests(*classes: type) -> Iterator[tuple[str, Any]]:
-    for cls in classes:
-        yield from ((name, value) for name, value in vars(cls).items() if name.startswith("test_"))
 
 
 def for_all(examples: int = EXAMPLES, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:

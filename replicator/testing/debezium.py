@@ -42,7 +42,26 @@ BLOCK_FIELDS = (("id", "string", False), ("total_order", "int64", False), ("data
 def make_raw_frame(history: History, start: int = 0, end: int | None = None, *, schemas: bool = True) -> pa.Table:
     """The events [start, end) as records."""
     kinds = list_column_types(history)
-    rows = [_make_record(history, event, kinds, schemas=schemas) for event in history.events[start:end]]
+    rows = []
+    for event in history.events[start:end]:
+        change, table = event.change, history.source.versions[event.version]
+        key = value = None
+        if event.key is not None:
+            key_columns = [_make_field(name, kinds[name], optional=False) for name in table.keys]
+            key_schema = _make_struct(key_columns, "cdc.public.items.Key")
+            key = _make_document(key_schema, _make_key(event.key, table, kinds), schemas)
+        if change is not None:
+            envelope = _make_envelope(history, event, change, kinds)
+            value = _make_document(_make_envelope_schema(table, kinds), envelope, schemas)
+        keys = {"__debezium.newkey": event.moved_to, "__debezium.oldkey": change.moved_from if change else None}
+        headers = [
+            {"name": name, "value": json.dumps(_make_key(other, table, kinds), ensure_ascii=False).encode()}
+            for name, other in keys.items()
+            if other
+        ]
+        position = {"topic": history.source.topic, "partition": event.partition, "offset": event.offset}
+        timestamp = change.ts if change else None
+        rows.append({**position, "timestamp": timestamp, "headers": headers, "key": key, "value": value})
     return pa.Table.from_pylist(rows, RAW)
 
 
@@ -52,98 +71,50 @@ def list_column_types(history: History) -> Kinds:
     return keys | history.source.kinds
 
 
-def _make_record(history: History, event: SourceEvent, kinds: Kinds, *, schemas: bool) -> dict[str, Any]:
-    table = history.source.versions[event.version]
-    return {
-        "topic": history.source.topic,
-        "partition": event.partition,
-        "offset": event.offset,
-        "timestamp": event.change.ts if event.change else None,
-        "headers": _make_headers(event, table, kinds),
-        "key": None
-        if event.key is None
-        else _make_document(_make_key_schema(table, kinds), _make_key(event.key, table, kinds), schemas),
-        "value": None
-        if event.change is None
-        else _make_value(event.change, table, kinds, _get_order(history, event), schemas),
-    }
-
-
 def _make_document(schema: Mapping[str, Any], payload: Mapping[str, Any], schemas: bool) -> bytes:
     whole = {"schema": schema, "payload": payload} if schemas else payload
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _make_headers(event: SourceEvent, table: TableSpec, kinds: Kinds) -> list[dict[str, Any]]:
-    moved_from = event.change.moved_from if event.change else None
-    headers = {"__debezium.newkey": event.moved_to, "__debezium.oldkey": moved_from}
-    return [
-        {"name": name, "value": json.dumps(_make_key(key, table, kinds), ensure_ascii=False).encode()}
-        for name, key in headers.items()
-        if key
-    ]
 
 
 def _make_key(key: Key, table: TableSpec, kinds: Kinds) -> dict[str, Any]:
     return {name: VALUE_TYPES[kinds[name]].encode(value) for name, value in zip(table.keys, key, strict=True)}
 
 
-def _make_value(change: Change, table: TableSpec, kinds: Kinds, order: int, schemas: bool) -> bytes:
-    image = {name: _encode_value(change, name, kinds) for name in table.column_names}
-    payload = {
+def _make_envelope(history: History, event: SourceEvent, change: Change, kinds: Kinds) -> dict[str, Any]:
+    image = {}
+    for name in history.source.versions[event.version].column_names:
+        value = change.image.get(name)
+        encoded = None if value is None else VALUE_TYPES[kinds[name]].encode(value)
+        image[name] = TOAST[kinds[name]] if name in change.unsent else encoded
+    at = 0 if change.ts is None else to_micros(change.ts)
+    transaction, lsn, number, *_ = change.sequence
+    # The position in the transaction; 0 without transactions. If nothing depends on it, it differs each time the event is
+    # sent, like from a connector that resumes in a transaction.
+    order = int(number) or (1 + event.offset % 5 if history.shape.blocks else 0)
+    block = {"id": f"{transaction}", "total_order": order, "data_collection_order": order}
+    return {
         "before": image if change.op == "d" else None,
         "after": None if change.op in "dt" else image,
-        "source": _make_source(change),
-        "transaction": _make_block(change, order),
+        "source": {
+            "version": "3.7.0.Final",
+            "connector": "postgresql",
+            "name": "cdc",
+            "ts_ms": at // 1000,
+            "snapshot": "true" if change.op == "r" else "false",
+            "db": "shop",
+            "sequence": json.dumps([str(transaction), str(lsn)]),
+            "ts_us": at,
+            "ts_ns": at * 1000,
+            "schema": "public",
+            "table": "items",
+            "txId": transaction,
+            "lsn": lsn,
+            "xmin": None,
+        },
+        "transaction": block if order else None,
         "op": change.op,
-        "ts_ms": _get_micros(change) // 1000,
-    }
-    return _make_document(_make_envelope_schema(table, kinds), payload, schemas)
-
-
-def _encode_value(change: Change, name: str, kinds: Kinds) -> Any:
-    if name in change.unsent:
-        return TOAST[kinds[name]]
-    value = change.image.get(name)
-    return None if value is None else VALUE_TYPES[kinds[name]].encode(value)
-
-
-def _get_micros(change: Change) -> int:
-    return 0 if change.ts is None else to_micros(change.ts)
-
-
-def _make_source(change: Change) -> dict[str, Any]:
-    at = _get_micros(change)
-    return {
-        "version": "3.7.0.Final",
-        "connector": "postgresql",
-        "name": "cdc",
         "ts_ms": at // 1000,
-        "snapshot": "true" if change.op == "r" else "false",
-        "db": "shop",
-        "sequence": json.dumps([str(change.sequence[0]), str(change.sequence[1])]),
-        "ts_us": at,
-        "ts_ns": at * 1000,
-        "schema": "public",
-        "table": "items",
-        "txId": change.sequence[0],
-        "lsn": change.sequence[1],
-        "xmin": None,
     }
-
-
-def _get_order(history: History, event: SourceEvent) -> int:
-    """The position of the event in its transaction; 0 if it has none.
-
-    If nothing depends on it, it differs each time the event is sent, like from a connector that resumes in a
-    transaction.
-    """
-    order = event.change.sequence[2] if event.change else 0
-    return int(order) or (1 + event.offset % 5 if history.shape.blocks else 0)
-
-
-def _make_block(change: Change, order: int) -> dict[str, Any] | None:
-    return {"id": f"{change.sequence[0]}", "total_order": order, "data_collection_order": order} if order else None
 
 
 def _make_field(name: str, kind: str, *, optional: bool) -> dict[str, Any]:
@@ -156,10 +127,6 @@ def _make_struct(fields: Sequence[Mapping[str, Any]], name: str, *, optional: bo
 
 def _make_plain_struct(fields: Sequence[tuple[str, str, bool]], name: str, *, optional: bool) -> dict[str, Any]:
     return _make_struct([{"type": t, "optional": o, "field": n} for n, t, o in fields], name, optional=optional)
-
-
-def _make_key_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:
-    return _make_struct([_make_field(name, kinds[name], optional=False) for name in table.keys], "cdc.public.items.Key")
 
 
 def _make_envelope_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -77,17 +78,15 @@ class DecoderFuzz:
             try:
                 self._check_records(table, records)
             except Exception as error:
-                raise AssertionError(self._describe_failure(table, records, error)) from error
+                few = find_smallest(records, partial(self._is_failing, table, error))
+                lines = "\n".join(repr({name: record[name] for name in ("key", "value", "headers")}) for record in few)
+                failure = f"table {table.name}, seed {self.seed}: {error!r}\nfewest records:\n{lines}"
+                raise AssertionError(failure) from error
             finally:
                 if PROGRESS:
                     faulthandler.cancel_dump_traceback_later()
 
-    def _describe_failure(self, table: TableSpec, records: Sequence[Record], error: Exception) -> str:
-        few = find_smallest(records, lambda candidates: self._is_failing(table, candidates, error))
-        lines = "\n".join(repr({name: record[name] for name in ("key", "value", "headers")}) for record in few)
-        return f"table {table.name}, seed {self.seed}: {error!r}\nfewest records:\n{lines}"
-
-    def _is_failing(self, table: TableSpec, records: Sequence[Record], as_did: Exception) -> bool:
+    def _is_failing(self, table: TableSpec, as_did: Exception, records: Sequence[Record]) -> bool:
         try:
             DecoderFuzz(self.decoder, self.seeds, self.mutate, 0)._check_records(table, records, alone=1)
         except Exception as error:
@@ -95,17 +94,16 @@ class DecoderFuzz:
         return False
 
     def _make_batch(self, which: int, count: int) -> list[Record]:
-        good, rng = self._records[which], self._rng
-        return [self._make_record(rng.choice(good), offset) for offset in range(1000, 1000 + count)]
-
-    def _make_record(self, good: Record, offset: int) -> Record:
-        rng = self._rng
-        record = {**good, "partition": 0, "offset": offset, "value": good["value"] and self.mutate(good["value"], rng)}
-        if good["key"] and rng.random() < 0.2:
-            record["key"] = self.mutate(good["key"], rng)
-        if good["headers"] and rng.random() < 0.02:
-            record["headers"] = [{**h, "value": h["value"] and alter_bytes(h["value"], rng)} for h in good["headers"]]
-        return record
+        rng, records = self._rng, list[Record]()
+        for offset in range(1000, 1000 + count):
+            good = rng.choice(self._records[which])
+            record = {**good, "partition": 0, "offset": offset, "value": good["value"] and self.mutate(good["value"], rng)}
+            if good["key"] and rng.random() < 0.2:
+                record["key"] = self.mutate(good["key"], rng)
+            if good["headers"] and rng.random() < 0.02:
+                record["headers"] = [{**h, "value": h["value"] and alter_bytes(h["value"], rng)} for h in good["headers"]]
+            records.append(record)
+        return records
 
     def _check_records(self, table: TableSpec, records: Sequence[Record], *, alone: int = ALONE_RECORDS) -> None:
         raw = pa.Table.from_pylist(list(records), RAW)
@@ -119,15 +117,22 @@ class DecoderFuzz:
         others = pa.concat_tables([part for _, part in parts]).sort_by(OFFSET)
         assert is_same(changes, others), f"decoded differently among other records: {find_difference(changes, others)}"
         for number in range(self._rng.randrange(alone), raw.num_rows, alone):
-            self._check_alone(raw.slice(number, 1), routes.slice(number, 1), changes, table)
+            one = raw.slice(number, 1)
+            routed, decoded = self._decode_all(self._other, one, table)
+            expected = changes.filter(pc.equal(changes[OFFSET], one["offset"][0]))
+            check_routes(routes.slice(number, 1), routed, one, decoded)
+            assert is_same(decoded, expected), f"decoded differently alone: {find_difference(decoded, expected)}"
         self._learn_layouts(raw, routes)
-        self._count_results(routes, changes)
-
-    def _check_alone(self, raw: pa.Table, route: pa.Table, changes: pa.Table, table: TableSpec) -> None:
-        routed, decoded = self._decode_all(self._other, raw, table)
-        expected = changes.filter(pc.equal(changes[OFFSET], raw["offset"][0]))
-        check_routes(route, routed, raw, decoded)
-        assert is_same(decoded, expected), f"decoded differently alone: {find_difference(decoded, expected)}"
+        failed = set(changes.filter(changes[ERROR].is_valid())[OFFSET].to_pylist())
+        results: Counter[str] = Counter()
+        for offset, row in zip(dict.fromkeys(changes[OFFSET].to_pylist()), routes.to_pylist(), strict=True):
+            if row["fingerprint"] is None:
+                results["ignored" if row["ignored"] else "refused"] += 1
+            else:
+                results["rejected" if offset in failed else "changed"] += 1
+        assert results.total() == routes.num_rows
+        self.counts += results
+        self.counts["inputs"] += routes.num_rows
 
     def _decode_all(self, decoder: Decoder, raw: pa.Table, table: TableSpec) -> tuple[pa.Table, pa.Table]:
         """The routes and the changes of the records. Both contain every record."""
@@ -157,18 +162,6 @@ class DecoderFuzz:
                 continue
             check_changes(self.decoder.decode(run, table), table, run)
             self.counts["layouts learnt"] += 1
-
-    def _count_results(self, routes: pa.Table, changes: pa.Table) -> None:
-        failed = set(changes.filter(changes[ERROR].is_valid())[OFFSET].to_pylist())
-        fates: Counter[str] = Counter()
-        for offset, row in zip(dict.fromkeys(changes[OFFSET].to_pylist()), routes.to_pylist(), strict=True):
-            if row["fingerprint"] is None:
-                fates["ignored" if row["ignored"] else "refused"] += 1
-            else:
-                fates["rejected" if offset in failed else "changed"] += 1
-        assert fates.total() == routes.num_rows
-        self.counts += fates
-        self.counts["inputs"] += routes.num_rows
 
 
 def check_errors(errors: pa.ChunkedArray) -> None:
@@ -365,19 +358,15 @@ def alter_json(value: bytes, rng: Random) -> bytes:
     raw: list[bytes] = []
     holder = [document]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        _alter_somewhere(holder, rng, raw)
+        at: Any = holder
+        key: Any = 0
+        while isinstance(at[key], dict | list) and at[key] and rng.random() < 0.9:
+            at, key = at[key], _choose_key(at[key], rng)
+        _alter_value(at, key, rng, raw)
     out = msgspec.json.encode(holder[0])
     for number, token in enumerate(raw):
         out = out.replace(b'"' + RAW_MARK.format(number).encode() + b'"', token)
     return out
-
-
-def _alter_somewhere(holder: list[Any], rng: Random, raw: list[bytes]) -> None:
-    at: Any = holder
-    key: Any = 0
-    while isinstance(at[key], dict | list) and at[key] and rng.random() < 0.9:
-        at, key = at[key], _choose_key(at[key], rng)
-    _alter_value(at, key, rng, raw)
 
 
 def _choose_key(container: Any, rng: Random) -> Any:

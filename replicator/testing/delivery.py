@@ -129,9 +129,15 @@ class DeliveryRun:
         """
         start, end = min(delivery.start, self.reached), max(delivery.end, self.reached)
         changes = self._read_changes(start, end)
-        end = self._cut_open_key_change(changes, start, end)
-        changes = self._read_changes(start, end)
-        self._count_delivery(start, end)
+        keeps_order = self.history.shape.keeps_order
+        open_positions = self.engine.frames.find_open_key_changes(changes) if keeps_order else Position()
+        if open_positions:
+            # The end, without the delete half of a key change whose create half is in the next batch.
+            positions = {(p.partition, offset) for p, offset in open_positions.items()}
+            end = next(i for i in range(start, end) if self._get_position(i) in positions)
+            changes = self._read_changes(start, end)
+        self.delivered += len(self.history.changes(start, end))
+        self.repeated += len(self.history.changes(start, min(self.reached, end)))
         if (end - start) % 2 or (self.times and self.wanted is not None and self.wanted.soft_deletes):
             repeated, changes = self.engine.frames.split(changes, Span.below(self.history.position(self.reached)))
             self.counts += Counts(duplicate=self.engine.frames.count(repeated))
@@ -143,10 +149,6 @@ class DeliveryRun:
         for write in writes:
             self._apply_write(write)
         self.reached = max(self.reached, end)
-
-    def _count_delivery(self, start: int, end: int) -> None:
-        self.delivered += len(self.history.changes(start, end))
-        self.repeated += len(self.history.changes(start, min(self.reached, end)))
 
     def _read_changes(self, start: int, end: int) -> Any:
         """The changes of the events [start, end), under the widest schema so far."""
@@ -160,21 +162,18 @@ class DeliveryRun:
         parts = [self.to_frame(frame) for _, frame in runs] or [self.to_frame(self.history.frame((), table))]
         return self.engine.frames.concat(parts, table)
 
-    def _cut_open_key_change(self, changes: Any, start: int, end: int) -> int:
-        """The end without the delete half of a key change whose create half is in the next batch."""
-        open_positions = self.engine.frames.find_open_key_changes(changes) if self.history.shape.keeps_order else Position()
-        if not open_positions:
-            return end
-        positions = {(p.partition, offset) for p, offset in open_positions.items()}
-        return next(i for i in range(start, end) if self._get_position(i) in positions)
-
     def _get_position(self, number: int) -> tuple[int, int]:
         event = self.history.events[number]
         return event.partition, event.offset
 
     def _make_writes(self, changes: Any, span: Span) -> Sequence[Write[Any]]:
         """One write per segment. Together their spans are the span of the batch."""
-        segments = list(self.engine.frames.segments(self._transform_rows(changes), self.plan.table))
+        if self.plan.row_transforms:
+            shaped = self.engine.transform_rows(changes, self.plan)
+            self.counts += shaped.counts
+            self.rejects += self.to_arrow(shaped.rejects).to_pylist()
+            changes = shaped.frame
+        segments = list(self.engine.frames.segments(changes, self.plan.table))
         writes, at = [], span.start
         for segment in segments[:-1]:
             end = at.advanced_to(self.engine.frames.ends(segment))
@@ -188,14 +187,6 @@ class DeliveryRun:
         ends = ({p.partition: end for p, end in write.span.end.items()} for write in writes)
         own = next(write for write, end in zip(writes, ends, strict=True) if end.get(partition, 0) > offset)
         return own.folded.facts.truncated_at or ()
-
-    def _transform_rows(self, changes: Any) -> Any:
-        if not self.plan.row_transforms:
-            return changes
-        shaped = self.engine.transform_rows(changes, self.plan)
-        self.counts += shaped.counts
-        self.rejects += self.to_arrow(shaped.rejects).to_pylist()
-        return shaped.frame
 
     def _make_write(self, segment: Any, span: Span) -> Write[Any]:
         folded = self.engine.fold(segment, self.plan)

@@ -222,7 +222,14 @@ class EngineDrops(EngineBase):
 
     def test_route_finds_where_a_table_was_dropped(self) -> None:
         """Such records are ignored, and returned by table, in order. Also without other records."""
-        engine, records = self.new_engine(), _make_drop_records()
+        rows: list[dict[str, Any]] = []
+        for topic, text in VALUES:
+            offset = sum(row["topic"] == topic for row in rows)
+            change = [{"_op": "c", "_seq_1": offset, "id": offset}]
+            value = encode_change(pa.Table.from_pylist(change), ITEMS) if text == "items" else text.encode()
+            assert text == "items" or value.startswith(DROP)
+            rows.append({"topic": topic, "partition": 0, "offset": offset, "value": value})
+        engine, records = self.new_engine(), pa.Table.from_pylist(rows, RAW)
         routed = engine.route(self.to_frame(records), FakeDecoder())
         assert dict(routed.ignored) == {TABLE_DROPPED: 4}
         assert [engine.frames.count(run.frame) for run in routed.slices] == [3]
@@ -232,17 +239,6 @@ class EngineDrops(EngineBase):
         assert not alone.slices
         assert _to_plain(alone.drops) == {"public.other": [_make_position("a", 3)], "public.items": [_make_position("a", 4)]}
         assert not engine.route(self.to_frame(records.slice(0, 1)), FakeDecoder()).drops
-
-
-def _make_drop_records() -> pa.Table:
-    rows: list[dict[str, Any]] = []
-    for topic, text in VALUES:
-        offset = sum(row["topic"] == topic for row in rows)
-        change = [{"_op": "c", "_seq_1": offset, "id": offset}]
-        value = encode_change(pa.Table.from_pylist(change), ITEMS) if text == "items" else text.encode()
-        assert text == "items" or value.startswith(DROP)
-        rows.append({"topic": topic, "partition": 0, "offset": offset, "value": value})
-    return pa.Table.from_pylist(rows, RAW)
 
 
 def _make_position(topic: str, offset: int) -> Position:
@@ -655,7 +651,9 @@ class EnginePrefetchContract(EngineBase):
         plain = [_make_item_records(ITEMS, number) for number in range(3)]
         half = BATCH_ROWS // 2
         mixed = pa.concat_tables([plain[0].slice(0, half), _make_item_records(OTHERS, 3).slice(0, half)])
-        batches = [*plain, mixed, _spoil_records(plain[2]), RAW.empty_table(), *plain[:2]]
+        rows = plain[2].to_pylist()
+        rows[3]["value"], rows[700]["value"], rows[900]["key"] = b"nothing", None, None
+        batches = [*plain, mixed, pa.Table.from_pylist(rows, RAW), RAW.empty_table(), *plain[:2]]
         expected = [self._describe_batch(self.new_engine(), self.to_frame(raw), FakeDecoder()) for raw in batches]
         assert self._decode_in_turn(engine, prefetch, [self.to_frame(raw) for raw in batches]) == expected
         prefetch.rest()
@@ -673,13 +671,12 @@ class EnginePrefetchContract(EngineBase):
 
     def _describe_batch(self, engine: Engine[Any], frame: Any, decoder: FakeDecoder) -> Any:
         routed = engine.route(frame, decoder)
-        runs = [(run.table, run.fingerprint, *self._decode_slice(engine, run, decoder)) for run in routed.slices]
+        runs = []
+        for run in routed.slices:
+            frames = engine.decode(run, decoder, _learn(engine, run, decoder))
+            runs.append((run.table, run.fingerprint, *(self.to_arrow(frame).to_pylist() for frame in frames)))
         rejects = self.to_arrow(routed.rejects).to_pylist()
         return runs, dict(routed.ignored), rejects, routed.reject_count, dict(routed.topics), dict(routed.drops)
-
-    def _decode_slice(self, engine: Engine[Any], run: Any, decoder: FakeDecoder) -> list[Any]:
-        frames = engine.decode(run, decoder, _learn(engine, run, decoder))
-        return [self.to_arrow(frame).to_pylist() for frame in frames]
 
 
 def _make_item_records(table: TableSpec, number: int) -> pa.Table:
@@ -688,10 +685,4 @@ def _make_item_records(table: TableSpec, number: int) -> pa.Table:
         change = pa.Table.from_pylist([{"_op": "c", "_seq_1": offset, "id": offset}])
         position = {"topic": table.name, "partition": 0, "offset": offset}
         rows.append({**position, "key": b"k", "value": encode_change(change, table)})
-    return pa.Table.from_pylist(rows, RAW)
-
-
-def _spoil_records(records: pa.Table) -> pa.Table:
-    rows = records.to_pylist()
-    rows[3]["value"], rows[700]["value"], rows[900]["key"] = b"nothing", None, None
     return pa.Table.from_pylist(rows, RAW)

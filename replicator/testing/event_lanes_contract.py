@@ -305,7 +305,8 @@ class EventLanesHistories(EventLanesBase):
                 events = fixture.store().read("order")
                 refuse_gaps(events)
                 wanted = [(e, f"A{n}") for n in range(3) for e in run.expected if run.of[e] == f"A{n}"]
-                assert _list_versions(events) == wanted
+                by_version = sorted(events, key=lambda e: (e.aggregate_id, e.event_version))
+                assert [(e.event_id, e.aggregate_id) for e in by_version] == wanted
 
 
 @dataclass
@@ -334,24 +335,17 @@ class _HistoryRun:
             self.sink.close()
             self.sink = Faulty(self.place.sink())
         else:
-            self._apply_batch(number, back, length)
-
-    def _apply_batch(self, number: int, back: int, length: int) -> None:
-        start, end = max(0, self.reached[number] - back), min(8, self.reached[number] + length)
-        write = self.outbox.make_write(self.engine, {number: start}, {number: max(start, end)})
-        retry_until_done(lambda: self.place.apply_write(self.sink, write))
-        for one in self.outbox.records[number][self.reached[number] : end]:
-            self._add_expected(one.id, str(one.of))
-        self.reached[number] = max(end, self.reached[number])
+            start, end = max(0, self.reached[number] - back), min(8, self.reached[number] + length)
+            write = self.outbox.make_write(self.engine, {number: start}, {number: max(start, end)})
+            retry_until_done(lambda: self.place.apply_write(self.sink, write))
+            for one in self.outbox.records[number][self.reached[number] : end]:
+                self._add_expected(one.id, str(one.of))
+            self.reached[number] = max(end, self.reached[number])
 
     def _add_expected(self, event_id: str, of: str) -> None:
         if event_id not in self.of:
             self.of[event_id] = of
             self.expected.append(event_id)
-
-
-def _list_versions(events: Sequence[Event]) -> list[tuple[str, str]]:
-    return [(e.event_id, e.aggregate_id) for e in sorted(events, key=lambda e: (e.aggregate_id, e.event_version))]
 
 
 def _start_thread(failures: list[BaseException], act: Callable[..., None], *arguments: Any) -> threading.Thread:

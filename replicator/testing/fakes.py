@@ -7,7 +7,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -414,18 +413,19 @@ class FakeDecoder:
         return DecoderFeatures()
 
     def route(self, raw: pa.Table) -> pa.Table:
-        return pa.Table.from_pylist([self._route_value(value) for value in raw["value"].to_pylist()], ROUTE)
-
-    def _route_value(self, value: bytes | None) -> dict[str, str]:
-        if value is None:
-            return {"ignored": "tombstone"}
-        if _read_dropped_table(value):
-            return {"ignored": TABLE_DROPPED}
-        frame = decode_value(value)
-        if frame is None:
-            return {"error": UNREADABLE}
-        about = frame.schema.metadata
-        return {"table": about[b"table"].decode(), "fingerprint": about[b"fingerprint"].decode()}
+        rows: list[dict[str, Any]] = []
+        for value in raw["value"].to_pylist():
+            frame = decode_value(value)
+            if value is None:
+                rows.append({"ignored": "tombstone"})
+            elif _read_dropped_table(value):
+                rows.append({"ignored": TABLE_DROPPED})
+            elif frame is None:
+                rows.append({"error": UNREADABLE})
+            else:
+                about = frame.schema.metadata
+                rows.append({"table": about[b"table"].decode(), "fingerprint": about[b"fingerprint"].decode()})
+        return pa.Table.from_pylist(rows, ROUTE)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         for value in sample["value"].to_pylist():
@@ -440,26 +440,26 @@ class FakeDecoder:
         raise Fatal(f"no record of table {table} can be read")
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        rows = [self._decode_record(row, table) for row in raw.to_pylist()]
-        return reduce(lambda a, b: pa.concat_tables([a, b]), rows, changes_schema(table).empty_table())
-
-    def _decode_record(self, record: dict[str, Any], table: TableSpec) -> pa.Table:
-        frame = decode_value(record["value"])
-        schema = changes_schema(table)
-        readable = frame is not None and set(schema) <= set(frame.schema)
-        row = frame.select(schema.names).to_pylist()[0] if frame is not None and readable else {ERROR: UNREADABLE}
-        position = {TOPIC: record["topic"], PARTITION: record["partition"], OFFSET: record["offset"]}
-        return pa.Table.from_pylist([row | position], schema)
+        schema, rows = changes_schema(table), []
+        for record in raw.to_pylist():
+            frame = decode_value(record["value"])
+            readable = frame is not None and set(schema) <= set(frame.schema)
+            row = frame.select(schema.names).to_pylist()[0] if frame is not None and readable else {ERROR: UNREADABLE}
+            position = {TOPIC: record["topic"], PARTITION: record["partition"], OFFSET: record["offset"]}
+            rows.append(row | position)
+        return pa.Table.from_pylist(rows, schema)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        return pa.Table.from_pylist([self._read_envelope(value) for value in raw["value"].to_pylist()], ENVELOPE)
-
-    def _read_envelope(self, value: bytes | None) -> dict[str, Any]:
-        frame = decode_value(value)
-        if frame is None:
-            dropped = _read_dropped_table(value)
-            return {"table": dropped} if dropped else {"error": None if value is None else UNREADABLE}
-        return {"table": frame.schema.metadata[b"table"].decode(), "op": frame["_op"][0].as_py()}
+        rows: list[dict[str, Any]] = []
+        for value in raw["value"].to_pylist():
+            frame = decode_value(value)
+            if frame is not None:
+                rows.append({"table": frame.schema.metadata[b"table"].decode(), "op": frame["_op"][0].as_py()})
+            elif dropped := _read_dropped_table(value):
+                rows.append({"table": dropped})
+            else:
+                rows.append({"error": None if value is None else UNREADABLE})
+        return pa.Table.from_pylist(rows, ENVELOPE)
 
 
 # Scripted faults of a port: a call is refused, fails, or loses its answer.
@@ -510,16 +510,14 @@ class Faulty:
 
     def schedule(self, name: str, *actions: Action) -> None:
         """Add faults for the next calls of a method. Fails if the port has no such method."""
-        assert name in self._list_methods(), f"the port has no method {name}"
+        features = getattr(self._port, "features", None)
+        parts = {} if features is None else {f.name: value for f in fields(features) if (value := getattr(features, f.name))}
+        methods = {*dir(self._port), *parts, *(name for value in parts.values() for name in dir(value))}
+        assert name in methods, f"the port has no method {name}"
         self._script[name].extend(actions)
 
     def __getattr__(self, name: str) -> Any:
         return self.wrap(name, getattr(self._port, name))
-
-    def _list_methods(self) -> set[str]:
-        features = getattr(self._port, "features", None)
-        parts = {} if features is None else {f.name: value for f in fields(features) if (value := getattr(features, f.name))}
-        return {*dir(self._port), *parts, *(name for value in parts.values() for name in dir(value))}
 
     def wrap(self, name: str, value: Any) -> Any:
         """A method with the faults of its name. Features with such methods; any other value as it is."""

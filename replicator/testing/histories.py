@@ -114,26 +114,26 @@ class History:
 
 def changes_frame(changes: Iterable[tuple[SourceEvent, Change]], table: TableSpec, topic: str) -> pa.Table:
     """The changes frame of `changes`, in their order."""
-    schema = changes_schema(table)
-    return pa.Table.from_pylist([_to_frame_row(event, change, table, topic) for event, change in changes], schema)
-
-
-def _to_frame_row(event: SourceEvent, change: Change, table: TableSpec, topic: str) -> dict[str, Any]:
-    moved = dict(zip(table.keys, change.moved_from, strict=True)) if change.moved_from else None
-    return {
-        OP: change.op,
-        **dict(zip(sequence_columns(table.sequence), change.sequence, strict=True)),
-        TS: change.ts,
-        TOPIC: topic,
-        PARTITION: event.partition,
-        OFFSET: event.offset,
-        TX: change.tx,
-        ERROR: None,
-        UNCHANGED: sorted(change.unsent) or (sorted(change.image.keys() - {*table.keys}) if change.doubtful else None),
-        OLD_KEY: moved,
-        KEY_CHANGE_DELETE: True if change.moved_to else None,
-        **change.image,
-    }
+    rows: list[dict[str, Any]] = []
+    for event, change in changes:
+        doubtful = sorted(change.image.keys() - {*table.keys}) if change.doubtful else None
+        rows.append(
+            {
+                OP: change.op,
+                **dict(zip(sequence_columns(table.sequence), change.sequence, strict=True)),
+                TS: change.ts,
+                TOPIC: topic,
+                PARTITION: event.partition,
+                OFFSET: event.offset,
+                TX: change.tx,
+                ERROR: None,
+                UNCHANGED: sorted(change.unsent) or doubtful,
+                OLD_KEY: dict(zip(table.keys, change.moved_from, strict=True)) if change.moved_from else None,
+                KEY_CHANGE_DELETE: True if change.moved_to else None,
+                **change.image,
+            }
+        )
+    return pa.Table.from_pylist(rows, changes_schema(table))
 
 
 def make_random_history(
@@ -147,16 +147,8 @@ def make_random_history(
 ) -> History:
     """The history of that seed. A shorter `length` gives the first of the same statements. `first`: see `histories`."""
     random = Random(seed)
-    shape = _set_first_kind(_make_random_shape(random, toast, keys, disorder), first, seed)
-    weights = [12, 3, 2, 4, 1, 1, 1, 1, 1, 1]
-    statements = tuple(_make_random_statement(random, weights) for _ in range(length))
-    count = 1 + seed % 12
-    return History(shape, statements, tuple(_make_random_cuts(Random(seed + 1), 2 * length // count, count)))
-
-
-def _make_random_shape(random: Random, toast: bool, keys: Sequence[str], disorder: int) -> StreamShape:
     partitions = random.choice((1, 1, 1, 3))
-    return StreamShape(
+    shape = StreamShape(
         key=random.choice(keys),
         values=tuple(random.choice(sorted(VALUE_TYPES)) for _ in range(random.randint(1, 4))),
         partitions=partitions,
@@ -169,6 +161,19 @@ def _make_random_shape(random: Random, toast: bool, keys: Sequence[str], disorde
         snapshot=random.choice((0, 0, 3)),
         disorder=disorder,
     )
+    weights = [12, 3, 2, 4, 1, 1, 1, 1, 1, 1]
+    statements = []
+    for _ in range(length):
+        mask = random.choice((0, random.randrange(16)))
+        key_numbers = random.randrange(KEY_COUNT), random.randrange(KEY_COUNT)
+        statements.append(Statement(random.choices(ACTS, weights)[0], *key_numbers, random.randrange(64), mask))
+    random, count = Random(seed + 1), 1 + seed % 12
+    faults: tuple[Fault, ...] = ("", "", "", "", "before", "after")
+    cuts = []
+    for _ in range(count):
+        again = random.choice((0, 0, 0, random.randrange(1, 12)))
+        cuts.append((random.randint(0, max(1, 2 * length // count)), again, random.choice(faults)))
+    return History(_set_first_kind(shape, first, seed), tuple(statements), tuple(cuts))
 
 
 def _set_first_kind(shape: StreamShape, kinds: Sequence[str], number: int) -> StreamShape:
@@ -176,19 +181,6 @@ def _set_first_kind(shape: StreamShape, kinds: Sequence[str], number: int) -> St
     if not kinds:
         return shape
     return replace(shape, values=(kinds[number % len(kinds)], *shape.values), whole_moves=True)
-
-
-def _make_random_statement(random: Random, weights: list[int]) -> Statement:
-    mask = random.choice((0, random.randrange(16)))
-    keys = random.randrange(KEY_COUNT), random.randrange(KEY_COUNT)
-    return Statement(random.choices(ACTS, weights)[0], *keys, random.randrange(64), mask)
-
-
-def _make_random_cuts(random: Random, size: int, count: int) -> Iterable[tuple[int, int, Fault]]:
-    faults: tuple[Fault, ...] = ("", "", "", "", "before", "after")
-    for _ in range(count):
-        again = random.choice((0, 0, 0, random.randrange(1, 12)))
-        yield random.randint(0, max(1, size)), again, random.choice(faults)
 
 
 @st.composite

@@ -322,9 +322,15 @@ class Append:
         if self._is_late(change):
             return Outcome.REJECTED
         values = {c: None if c in change.unsent else change.image.get(c) for c in self.columns}
-        identity = (*(repr(values[c]) for c in self.identity), change.sequence)
+        identity: tuple[Any, ...] = (*(repr(values[c]) for c in self.identity), change.sequence)
         if change.counted:
-            identity = self._count_copy((*identity[:-1], change.sequence[:-1]), change.sequence)
+            # A sequence that does not rise starts a new reading of the log.
+            if change.sequence <= self.last:
+                self.copies.clear()
+            self.last = change.sequence
+            alike = (*identity[:-1], change.sequence[:-1])
+            self.copies[alike] += 1
+            identity = (*alike, self.copies[alike])
         if identity in self.rows:
             return Outcome.DUPLICATE
         self.rows[identity] = values | change.bookkeeping() | {"_cdc_unsent": sorted(change.unsent) or None}
@@ -336,14 +342,6 @@ class Append:
         newest = self.newest.get(change.partition, change.ts)
         self.newest[change.partition] = max(newest, change.ts)
         return newest - change.ts > self.grace
-
-    def _count_copy(self, alike: tuple[Any, ...], sequence: Sequence) -> tuple[Any, ...]:
-        """The identity of the change: `alike`, and its number among equal changes of this reading of the log."""
-        if sequence <= self.last:
-            self.copies.clear()
-        self.last = sequence
-        self.copies[alike] += 1
-        return (*alike, self.copies[alike])
 
     def table(self) -> list[Row]:
         """One row per change."""
@@ -387,7 +385,7 @@ class Scd2:
         if change.moved_to and is_other_row(change, *self._find_last(key, change.sequence), self.tracked):
             return another(change)
         if change.op not in ("d", "t") and change.unsent:
-            base = self._find_alive(change.moved_from or key, change.sequence)
+            _, base = self._find_last(change.moved_from or key, change.sequence)
             if base is None:
                 return Outcome.REJECTED
             image = {**change.image, **{c: base[c] for c in change.unsent}}
@@ -395,12 +393,8 @@ class Scd2:
         by_sequence[change.sequence] = change
         return Outcome.APPLIED
 
-    def _find_alive(self, key: Key, sequence: Sequence) -> Row | None:
-        """The row after the newest change of the key below `sequence`. None if there is none, or if it is a delete."""
-        return self._find_last(key, sequence)[1]
-
     def _find_last(self, key: Key, sequence: Sequence) -> tuple[Sequence, Row | None]:
-        """The sequence of the newest change of the key below `sequence`, and the row after it."""
+        """The sequence of the newest change of the key below `sequence`, and the row after it: None after a delete."""
         below = [(change.sequence, row) for change, row in self._list_images(key) if change.sequence < sequence]
         return below[-1] if below else ((), None)
 
@@ -577,10 +571,13 @@ class Scd1ColumnVersions:
 
     def table(self) -> list[Row]:
         """One row per living key."""
-        return [self._make_row(key) for key, change in self.highest.items() if change.sequence > self._find_end(key)]
-
-    def _make_row(self, key: Key) -> Row:
-        row: Row = dict.fromkeys(self.columns) | dict(zip(self.keys, key, strict=True))
-        sent = {c: value for c, (sequence, value) in self.values[key].items() if sequence > self._find_end(key)}
-        unchanged = sorted(c for c in self.columns if c not in self.keys and c not in sent)
-        return row | sent | self.highest[key].bookkeeping() | {"_cdc_unsent": unchanged or None}
+        rows = []
+        for key, change in self.highest.items():
+            end = self._find_end(key)
+            if change.sequence <= end:
+                continue
+            row: Row = dict.fromkeys(self.columns) | dict(zip(self.keys, key, strict=True))
+            sent = {c: value for c, (sequence, value) in self.values[key].items() if sequence > end}
+            unchanged = sorted(c for c in self.columns if c not in self.keys and c not in sent)
+            rows.append(row | sent | change.bookkeeping() | {"_cdc_unsent": unchanged or None})
+        return rows

@@ -324,19 +324,16 @@ def _make_arithmetic(op: str) -> Callable[[Any, Any], Any]:
             return _check_finite({"+": a + b, "-": a - b, "*": a * b}[op])
         if isinstance(left, int) and isinstance(right, int):
             return _check_whole(int(exact(Decimal(left), Decimal(right))))
-        return _check_decimal(exact(Decimal(left), Decimal(right)))
+        number = exact(Decimal(left), Decimal(right))
+        if len(number.as_tuple().digits) > 38:
+            raise UnrepresentableValue
+        return number
 
     return of
 
 
 def _check_whole(value: int) -> int:
     if not -(2**63) <= value < 2**63:
-        raise UnrepresentableValue
-    return value
-
-
-def _check_decimal(value: Decimal) -> Decimal:
-    if len(value.as_tuple().digits) > 38:
         raise UnrepresentableValue
     return value
 

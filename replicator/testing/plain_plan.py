@@ -33,7 +33,6 @@ from replicator.domain.policy.plan import (
     CDC_UNSENT,
     EVENT_ID,
     ApplyPlan,
-    Clause,
     DeleteHorizon,
     LaneState,
     cdc_sequence_columns,
@@ -283,22 +282,20 @@ def _find_base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget)
 
 def _write_row(plan: ApplyPlan, target: PlainTarget, row: Row) -> None:
     """Stage 4: run the first clause that matches."""
-    target_row = target.find(plan.merge_keys, tuple(row[k] for k in plan.merge_keys)) if plan.merge_keys else None
+    stored = target.find(plan.merge_keys, tuple(row[k] for k in plan.merge_keys)) if plan.merge_keys else None
+    target_row = {} if stored is None else stored
     for clause in plan.clauses:
-        if clause.matched == (target_row is not None) and evaluate(clause.when, row, target_row or {}):
-            _run_clause(clause, target, row, target_row or {})
-            return
-
-
-def _run_clause(clause: Clause, target: PlainTarget, row: Row, target_row: Row) -> None:
-    values = {name: evaluate(value, row, target_row) for name, value in clause.assign}
-    match clause.action:
-        case "insert":
-            target.rows.append(values)
-        case "update":
-            target_row.update(values)
-        case "delete":
-            target.rows = [other for other in target.rows if other is not target_row]
+        if clause.matched != (stored is not None) or not evaluate(clause.when, row, target_row):
+            continue
+        values = {name: evaluate(value, row, target_row) for name, value in clause.assign}
+        match clause.action:
+            case "insert":
+                target.rows.append(values)
+            case "update":
+                target_row.update(values)
+            case "delete":
+                target.rows = [other for other in target.rows if other is not target_row]
+        return
 
 
 # The watermark, change by change over dicts. `FakeSink` checks it before it applies a row.

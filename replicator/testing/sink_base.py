@@ -284,10 +284,11 @@ class SinkPositions(SinkBase):
         self._check_rejects_first("scd2")
 
     def _check_rejects_first(self, policy: str) -> None:
-        history, end = self._make_incomplete()
+        partial = Statement("write", 0, salt=3, mask=1)
+        history = make_history(partial, *make_writes(1, 2), shape=replace(SIMPLE, unseen=True))
         with self.target() as target:
             sink = target.open()
-            write = self.write(history, 0, end, make_lane(policy))
+            write = self.write(history, 0, len(history.events), make_lane(policy))
             sink.prepare(write.lane, write.plan)
             with pytest.raises(Fatal, match="disk full"):
                 sink.apply([write], fail_on_rejects)
@@ -302,8 +303,3 @@ class SinkPositions(SinkBase):
             assert Reject.parse(error).code == RejectCode.INCOMPLETE
             self.assert_holds(target, history, write)
             sink.close()
-
-    def _make_incomplete(self) -> tuple[History, int]:
-        partial = Statement("write", 0, salt=3, mask=1)
-        history = make_history(partial, *make_writes(1, 2), shape=replace(SIMPLE, unseen=True))
-        return history, len(history.events)

@@ -126,7 +126,7 @@ class SinkWatermarks(SinkPositions):
             rejects.sort(key=self._find_number)
             assert [self._find_number(row) for row in rejects] == LATE_EVENTS
             assert (counts.rejected, counts.applied) == (3, 11)
-            assert [self._get_code(row) for row in rejects] == [RejectCode.LATE] * 3
+            assert [Reject.parse(row[ERROR]).code for row in rejects] == [RejectCode.LATE] * 3
             assert "2024-10-04 00:01:29 UTC" in rejects[0][ERROR] and "2024-10-04 00:01:30 UTC" in rejects[0][ERROR]
             assert f"lanes resync {lane.id}" in rejects[0][ERROR]
             wanted, _ = fold_changes("append", ("k1", "v1"), ("k1",), (c for _, c in STREAM), lane.watermark)
@@ -169,9 +169,6 @@ class SinkWatermarks(SinkPositions):
     def _find_number(self, row: dict[str, Any]) -> int:
         positions = [(event.partition, event.offset) for event, _ in STREAM]
         return positions.index((row["_partition"], row[OFFSET]))
-
-    def _get_code(self, row: dict[str, Any]) -> str:
-        return Reject.parse(row[ERROR]).code
 
 
 # Retention of tombstones

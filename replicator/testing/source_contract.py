@@ -60,7 +60,10 @@ class BatchRecorder:
         assert batch.records == frame.num_rows
         assert batch.size == sum(len(v or b"") for name in ("key", "value") for v in frame[name].to_pylist())
         assert set(batch.span.start) == set(batch.span.end)
-        self._check_touching(batch.span)
+        for p, start in batch.span.start.items():
+            assert self.position.setdefault(p, start) == start, f"{p}: {start} after {self.position[p]}"
+        self.position.update(batch.span.end)
+        self.spans.append(batch.span)
         for row in frame.to_pylist():
             partition = TopicPartition(row["topic"], row["partition"])
             assert batch.span.start[partition] <= row["offset"] < batch.span.end[partition]
@@ -68,12 +71,6 @@ class BatchRecorder:
         self.rows += frame.to_pylist()
         self.identity.update(batch.identity)
         self.after_batch(self)
-
-    def _check_touching(self, span: Span) -> None:
-        for p, start in span.start.items():
-            assert self.position.setdefault(p, start) == start, f"{p}: {start} after {self.position[p]}"
-        self.position.update(span.end)
-        self.spans.append(span)
 
     def offsets(self) -> dict[int, list[int]]:
         """The offsets per partition in the order of arrival."""
