@@ -24,15 +24,13 @@ def explain_missing(missing: ModuleNotFoundError, user: str) -> EnvironmentProbl
     """The error that names the module, and the extra to install."""
     module = missing.name or ""
     sentence = f"{user} needs the module {module!r}, which is not installed"
-    return EnvironmentProblem(sentence, next_step=_describe_step(module, user))
-
-
-def _describe_step(module: str, user: str) -> str:
     if module.partition(".")[0] == "adapters":
         # Without its metadata: `settings.plugins` refuses a package that is installed.
-        return "A folder called 'adapters' hides replicator's own package: remove it from PYTHONPATH or the current folder."
+        folder = "A folder called 'adapters' hides replicator's own package"
+        return EnvironmentProblem(sentence, next_step=f"{folder}: remove it from PYTHONPATH or the current folder.")
     extra = find_extra(module, user)
-    return f"pip install 'replicator[{extra}]'" if extra else f"Install the package of {module!r} into this environment."
+    install = f"pip install 'replicator[{extra}]'" if extra else f"Install the package of {module!r} into this environment."
+    return EnvironmentProblem(sentence, next_step=install)
 
 
 def find_extra(module: str, user: str = "") -> str | None:
@@ -40,7 +38,11 @@ def find_extra(module: str, user: str = "") -> str | None:
     the smallest."""
     module = _normalize(module.partition(".")[0])
     words = re.findall("[a-z]+", user)
-    extras = {extra: packages for extra, packages in read_extras().items() if any(_provides(p, module) for p in packages)}
+    extras = {}
+    for extra, packages in read_extras().items():
+        # Packages have the names of their modules, except `delta` of `delta-spark`.
+        if any(package == module or package.startswith(f"{module}-") for package in packages):
+            extras[extra] = packages
     return min(extras, key=lambda e: (words.index(e) if e in words else len(words), len(extras[e])), default=None)
 
 
@@ -59,11 +61,6 @@ def read_extras() -> Mapping[str, frozenset[str]]:
         if package and extra:
             extras[extra[1]] = extras.get(extra[1], frozenset()) | {_normalize(package[0])}
     return extras
-
-
-def _provides(package: str, module: str) -> bool:
-    """True if the package has the module. Packages have the names of their modules, except `delta` of `delta-spark`."""
-    return package == module or package.startswith(f"{module}-")
 
 
 def _normalize(name: str) -> str:

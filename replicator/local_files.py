@@ -30,13 +30,21 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 @contextlib.contextmanager
 def write_whole(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """The path of a draft in the same folder. At the end of the block the draft replaces the file, atomically and durably.
-    After an error it is removed. OSError if that fails."""
-    with _open_draft(path, mode) as draft:
+    """The path of the only draft of a file, empty, in the same folder. Its writer locks it, others wait. At the end of the
+    block it replaces the file, atomically and durably. After an error it is removed. OSError if that fails."""
+    draft = _get_draft_path(path)
+    _remove_draft(draft)
+    handle = _open_locked(draft, mode, waits=True)
+    try:
+        os.ftruncate(handle, 0)
         yield draft
         sync_path(draft)
         draft.replace(path)
         sync_path(path.parent)
+    finally:
+        if _has_name(handle, draft):
+            draft.unlink()
+        os.close(handle)
 
 
 def create_file(path: Path, data: bytes, mode: int) -> None:
@@ -58,22 +66,6 @@ def remove_drafts(folder: Path) -> None:
     """Remove the drafts that killed processes have left in a folder. OSError if that fails."""
     for draft in folder.glob(f".*{DRAFT}"):
         _remove_draft(draft)
-
-
-@contextlib.contextmanager
-def _open_draft(path: Path, mode: int) -> Iterator[Path]:
-    """The path of the only draft of a file, empty. Its writer locks it, others wait. It is removed at the end, unless it
-    was renamed."""
-    draft = _get_draft_path(path)
-    _remove_draft(draft)
-    handle = _open_locked(draft, mode, waits=True)
-    try:
-        os.ftruncate(handle, 0)
-        yield draft
-    finally:
-        if _has_name(handle, draft):
-            draft.unlink()
-        os.close(handle)
 
 
 def _remove_draft(draft: Path) -> None:
