@@ -1,4 +1,4 @@
-"""Which columns a change changed, as records tell it."""
+"""The columns that a change changed, according to the record."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAXWELL = {
         (MaxwellJsonDecoder, json.dumps(MAXWELL), ["note"]),
     ],
 )
-def test_the_columns_that_a_record_says_have_changed(decoder, value, changed):
+def test_changed_columns_of_a_record(decoder, value, changed):
     texts = [text.encode() if isinstance(text, str) else text for text in (KEY, value)]
     record = {"topic": "cdc.public.t", "partition": 0, "offset": 0, "timestamp": None, "headers": None}
     raw = pa.Table.from_pylist([record | dict(zip(("key", "value"), texts, strict=True))], RAW)

@@ -61,8 +61,8 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_record_comes_once_whatever_the_starts(tmp_path, seed):
-    """Records are added to both while they are read, and the reader begins anew from where it was, again and again."""
+def test_every_record_is_read_once_across_restarts(tmp_path, seed):
+    """Both parts get records while they are read, and the reader restarts many times at its last position."""
     random = Random(seed)
     world = World(tmp_path, random.choice([1, 200, 1 << 20]))
     for table in ("public.a", "public.b/c"):
@@ -88,7 +88,7 @@ def test_every_record_comes_once_whatever_the_starts(tmp_path, seed):
     assert {topic for topic, _ in places} == {t if t == "t" else BACKFILL_TOPICS + t for t, rows in written.items() if rows}
 
 
-def test_what_is_written_down_meanwhile_is_read(tmp_path):
+def test_rows_stored_during_the_read_are_read(tmp_path):
     world, stop, found = World(tmp_path), threading.Event(), []
     BackfillFolder(tmp_path, "public.a").folder.mkdir(parents=True)
 
@@ -103,8 +103,8 @@ def test_what_is_written_down_meanwhile_is_read(tmp_path):
     assert found == ["_backfill.public.a"] * 3
 
 
-def test_each_part_is_asked_for_what_is_its_own(tmp_path):
-    """The stream knows nothing of topics that only backfills have, and a journal that was lost is nobody's loss."""
+def test_each_part_gets_requests_for_its_own_topics(tmp_path):
+    """The stream does not know topics of backfills, and a lost journal is no data loss."""
     world = World(tmp_path)
     world.main.add_records(stream(0, 3))
     source, gone = world.source(), TopicPartition("_backfill.public.gone", 0)
@@ -114,8 +114,8 @@ def test_each_part_is_asked_for_what_is_its_own(tmp_path):
     assert world.main.committed_positions == [Position({MAIN: 1})]
 
 
-def test_runs_before_the_last_are_removed_and_offsets_go_on(tmp_path):
-    """A lane that stands in what is gone reads on behind it; one that begins has the last snapshot."""
+def test_older_runs_are_removed_and_offsets_continue(tmp_path):
+    """A lane whose position is in a removed run reads on after it. A new lane reads the last snapshot."""
     kept, world, reader = BackfillFolder(tmp_path, "public.a"), World(tmp_path), BatchRecorder(lambda frame: frame)
     kept.lock()
     first = kept.begin_run((1,), "2024-01-01", "s", "f")
@@ -134,8 +134,8 @@ def test_runs_before_the_last_are_removed_and_offsets_go_on(tmp_path):
     kept.unlock()
 
 
-def test_the_newest_time_of_the_journal(tmp_path):
-    """By the source's clock, over all tables; what an earlier version wrote down may not say one."""
+def test_newest_time_of_the_journal(tmp_path):
+    """By the source's clock, over all tables. Journals of older versions may have no time."""
     journal = JournalSource({"state": str(tmp_path), "batch_bytes": 1})
     assert journal.get_newest_time() is None
     kept = {name: BackfillFolder(tmp_path, name) for name in ("public.a", "public.b")}
@@ -153,8 +153,8 @@ def test_the_newest_time_of_the_journal(tmp_path):
     )
 
 
-def test_a_decoder_of_avro_reads_what_was_written_down():
-    """And asks no registry for it; in any other topic it is no Avro, as before."""
+def test_avro_decoder_reads_stored_rows():
+    """Without a request to the registry. In any other topic such a value is no Avro."""
     columns = tuple(SimpleNamespace(name=n, required=n == "id", sql=t, schema={"type": t}) for n, t in COLUMNS.items())
     events = DebeziumEvents(BackfillTable("d", "public", "a", columns, ("id",)), PostgresLog())
     moment = SnapshotPoint((800,), 1_700_000_000_000_000)
@@ -209,8 +209,8 @@ class RecordedBackfill:
         self.asked.append("finish")
 
 
-def test_rows_are_applied_before_targets_are_asked(tmp_path):
-    """And deletes before the end; every key once, however many targets hold it. The stream's end is asked for after the
+def test_rows_are_applied_before_targets_are_searched(tmp_path):
+    """And deletes before the end; every key once, however many targets have it. The end of the stream is read after the
     snapshot."""
     told, waited, asked = RecordedBackfill(), [], []
 
@@ -238,7 +238,7 @@ def test_rows_are_applied_before_targets_are_asked(tmp_path):
     assert strangers.startswith("lake.two has 1 row that") and "(_cdc_last_seq_1 is NULL)" in strangers
 
 
-def test_lanes_are_looked_at_before_rows_are_read():
+def test_lanes_are_checked_before_rows_are_read():
     told = RecordedBackfill()
 
     def stop_lane():
@@ -262,16 +262,16 @@ def waiter(statuses=(), transactions: str | None = None, lanes=("one",)) -> Back
     return BackfillWaiter("s", [lane(name) for name in lanes], transactions, ask, list, lambda _: None)
 
 
-def test_what_waits_for_its_transaction_is_not_applied():
-    """Of the partitions that the lane has; how far ends of transactions were let go is no matter."""
+def test_changes_that_wait_for_their_transaction_are_not_applied():
+    """Only partitions of the lane count, not the transaction topic."""
     end = Position({TopicPartition("shop", 0): 5, TopicPartition("t", 0): 9, TopicPartition("other", 0): 3})
     for handed, let_go in (({"shop": {"0": 5}, "t": {"0": 1}}, True), ({"shop": {"0": 4}, "t": {"0": 9}}, False)):
         assert waiter(transactions="t").is_released({"handed": handed}, end) is let_go
     assert waiter().is_released({"handed": {"shop": {"0": 4}}}, end), "halves of key changes are let go by the clock"
 
 
-def test_a_daemon_has_applied_what_its_lanes_had_when_it_had_read_the_stream(monkeypatch):
-    """Not what they had before, nor what came since. Lanes of other tables do not count."""
+def test_wait_for_the_daemon_ends_when_its_lanes_applied_the_stream(monkeypatch):
+    """Neither earlier positions nor later changes count, nor lanes of other tables."""
     monkeypatch.setattr("replicator.application.operations.backfill.ASK_EVERY", 0.001)
     monkeypatch.setattr("replicator.application.operations.backfill.ANSWERS_WITHIN", 0.1)
     asked = []
@@ -299,7 +299,7 @@ def test_a_daemon_has_applied_what_its_lanes_had_when_it_had_read_the_stream(mon
 
 
 @pytest.mark.parametrize("below", [(1,), (1, 1), (1, 0, 2)])
-def test_a_row_is_older_as_tuples_are(below):
+def test_older_rows_are_compared_like_tuples(below):
     every = list(product(range(3), repeat=3))
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t (_cdc_seq_1 int, _cdc_seq_2 int, _cdc_seq_3 int)")
@@ -308,7 +308,7 @@ def test_a_row_is_older_as_tuples_are(below):
     assert sorted(found) == [one for one in every if one[: len(below)] < below]
 
 
-def test_which_targets_are_searched():
+def test_targets_that_are_searched_for_deletes():
     assert "IS NOT TRUE" in older_rows_condition(lane("soft", soft_deletes=True), (5,))
     wanted, why = find_deletable_lanes([lane("a"), lane("b", sequence_by=("at",))], ("id",))
     assert wanted == [] and "lake.b orders its changes by at" in why[0] and "c:1" in why[0]
@@ -316,8 +316,8 @@ def test_which_targets_are_searched():
     assert [one.into for one in wanted] == ["a"] and "lake.kept" in why[0]
 
 
-def test_targets_whose_key_has_other_values_are_not_searched():
-    """Under another name it has the same ones."""
+def test_targets_with_transformed_keys_are_not_searched():
+    """A renamed key has the same values."""
     rules = {
         "renamed": ColumnRule(rename="pk"),
         "cast": ColumnRule(cast=pa.string()),
@@ -338,8 +338,8 @@ def test_targets_whose_key_has_other_values_are_not_searched():
     assert found._delete_missing(wanted, snapshot) == (2, Position()) and asked == [{"id": [1, 2]}]
 
 
-def test_the_pace_is_that_of_the_stream(tmp_path):
-    """Which an engine tells, or nobody does."""
+def test_pace_is_that_of_the_stream(tmp_path):
+    """An engine reports it, or nothing does."""
     main, journal = FakeSource(), JournalSource({"state": str(tmp_path), "batch_bytes": 1})
     assert BackfilledSource(main, journal).features.pace is None
     main.features = SourceFeatures(engine="spark", pace=lambda: "fast")

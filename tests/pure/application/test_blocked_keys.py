@@ -1,4 +1,4 @@
-"""Rows that a target refuses for what other rows hold: their lane waits for other lanes, and these go on meanwhile."""
+"""Rows that a target refuses because of other rows: their lane waits and repeats them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def with_foreign_key(
 @pytest.mark.parametrize("cuts", [(1,), (3, 7), (1000,)])
 @pytest.mark.parametrize("bytes_", [1, 64 << 20], ids=["little memory", "much memory"])
 @pytest.mark.parametrize("parents", ["a.parents", "b.parents"], ids=["same sink", "other sink"])
-def test_children_before_their_parents(cuts: tuple[int, ...], bytes_: int, parents: str) -> None:
-    """Wherever batches are cut, and however little may wait in memory, nothing is given up."""
+def test_children_before_their_parents_are_applied_later(cuts: tuple[int, ...], bytes_: int, parents: str) -> None:
+    """However batches are split, and however small the queue is, no row is lost."""
     options = replace(QUICK, handover_bytes=bytes_, row_retry=0.01)
     world = World([*CHILDREN, *PARENTS], cuts=cuts, lanes=LANES, logs=(), options=options)
     rows: list[int] = []
@@ -61,7 +61,7 @@ def test_children_before_their_parents(cuts: tuple[int, ...], bytes_: int, paren
     assert bytes_ > 1 or max(rows) < 15 or max(cuts) > 15
 
 
-def test_rows_wait_for_so_long_and_their_lane_says_so() -> None:
+def test_rows_wait_up_to_their_patience_and_the_lane_reports_it() -> None:
     options = replace(QUICK, row_patience=0.3, row_retry=0.02)
     world = World([*CHILDREN[:2], *PARENTS[:1]], cuts=(1,), lanes=LANES, logs=(), options=options)
     running, impatient = with_foreign_key(world)
@@ -77,8 +77,8 @@ def test_rows_wait_for_so_long_and_their_lane_says_so() -> None:
     assert sorted(world.targets["a.items"].rows) == [0, 1] and running.lanes.find("a.items").waiting is None
 
 
-def test_rows_wait_as_long_as_new_tables_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row that they wait for may be one of theirs, however long that takes."""
+def test_rows_wait_while_new_tables_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row that they wait for may be in one of these tables."""
     monkeypatch.setattr(delivery, "NEW_LANE_SECONDS", 0.0)
     tables = [f"public.n{n}" for n in range(20)]
     others = [change(0, "c", 1, topic=table, table=table) for table in tables]
@@ -98,7 +98,7 @@ def test_rows_wait_as_long_as_new_tables_are_made(monkeypatch: pytest.MonkeyPatc
     assert not impatient and list(world.targets["a.items"].rows) == [0]
 
 
-def test_what_waits_is_read_again_after_a_stop() -> None:
+def test_waiting_rows_are_read_again_after_a_stop() -> None:
     world = World([*CHILDREN], cuts=(5,), lanes=LANES, logs=())
     running, impatient = with_foreign_key(world)
     running.in_background()
@@ -114,8 +114,8 @@ def test_what_waits_is_read_again_after_a_stop() -> None:
     assert len(world.targets["a.items"].rows) == 20 and not impatient
 
 
-def test_a_call_that_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the sink does, and since when, once it takes long."""
+def test_long_call_of_a_sink_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its kind and its start."""
     monkeypatch.setattr(status, "LONG_CALL", timedelta(seconds=0.05))
     running = World([*PARENTS], lanes={"public.parents": [("a", "scd1")]}, logs=()).start()
     released = threading.Event()

@@ -1,4 +1,4 @@
-"""Joining writes, and the slot in which they gather."""
+"""Writes that are joined, and the queue in which they wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_request(run, rows, start, end, *, size=10, plan=PLAN):
     return WriteRequest(run, Write(run.lane, plan, ENGINE.fold(tuple(rows), plan), span), 0, (tuple(rows),), size)
 
 
-def test_joined_writes_keep_what_the_parts_saw():
+def test_joined_writes_keep_the_counts_of_their_parts():
     run = run_of()
     parts = [
         make_request(run, [change(0, "c", 1), change(1, "c", 2), change(2, "u", 2)], 0, 3),
@@ -49,8 +49,8 @@ def test_joined_writes_keep_what_the_parts_saw():
     assert facts.has_deletes and one.size == 30 and len(one.raw) == 3
 
 
-def test_what_is_to_be_marked_is_written_before():
-    """Where deletes leave rows, a truncate begins a write of its own; so does a delete whose key may come in any order."""
+def test_truncate_with_soft_deletes_starts_a_new_write():
+    """If deletes keep rows, a truncate starts a new write. So does a delete whose key may arrive in any order."""
     run, table = run_of(), TupleDecoder().learn((), "public.items", "0")
     soft = plan_for("scd1", table, None, RowTransforms(soft_deletes=True))
     ordered = replace(soft, table=replace(soft.table, ordered_by=soft.table.columns[:1]))
@@ -60,8 +60,8 @@ def test_what_is_to_be_marked_is_written_before():
         assert [len(group) for (group,) in group_into_rounds(items)] == expected
 
 
-def test_a_delete_in_doubt_begins_a_write() -> None:
-    """What the changes before it made of its key stands in the target then, and tells, or has it rejected."""
+def test_ambiguous_delete_starts_a_new_write() -> None:
+    """The target then has the earlier changes of its key, and decides or rejects the delete."""
     items = [make_request(run_of(), [change(at, "c", 1)], at, at + 1) for at in range(4)]
     write = items[2].write
     doubted = replace(write, folded=replace(write.folded, facts=replace(write.folded.facts, has_doubtful_deletes=True)))
@@ -85,7 +85,7 @@ def test_rounds_keep_the_order_within_a_lane():
     assert found == [[[0, 2], [1]], [[3], [5]], [[4]]]
 
 
-def test_a_full_slot_waits_and_a_stop_ends_the_wait():
+def test_full_queue_waits_and_a_stop_ends_the_wait():
     slot, stop, run = BoundedQueue(lambda: 100), threading.Event(), run_of()
     slot.put([make_request(run, [], 0, 1, size=500)], stop)  # An empty slot takes anything.
     assert not slot.has_room()
@@ -110,8 +110,8 @@ def dequeue_in_thread(slot):
 
 
 @pytest.mark.parametrize("ripens", ["full", "closed", "asked"])
-def test_what_gathers_is_given_away_when_it_is_enough(ripens):
-    """Or when no more comes, or the sink is asked for something anyway."""
+def test_gathered_writes_are_released_at_the_size_limit(ripens):
+    """Or when the source has no more records, or the sink is called anyway."""
     slot, run = BoundedQueue(lambda: 100, gather=60.0), run_of()
     items = [make_request(run, [change(at, "c", at)], at, at + 1, size=50) for at in range(2)]
     slot.put(items[:1], threading.Event())
@@ -128,7 +128,7 @@ def test_what_gathers_is_given_away_when_it_is_enough(ripens):
     assert [len(one.items) for one in taken] == [2 if ripens == "full" else 1]
 
 
-def test_what_gathers_is_given_away_in_time():
+def test_gathered_writes_are_released_in_time():
     slot = BoundedQueue(lambda: 100, gather=0.2)
     slot.put([make_request(run_of(), [change(0, "c", 0)], 0, 1)], threading.Event())
     thread, taken = dequeue_in_thread(slot)
@@ -136,7 +136,7 @@ def test_what_gathers_is_given_away_in_time():
     assert len(taken[0].items) == 1
 
 
-def test_delays_grow_to_a_bound():
+def test_delays_grow_up_to_a_limit():
     backoff = Backoff(0.1, 5.0, jitter=lambda: 1.0)
     assert [round(backoff.next_delay(), 3) for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     backoff.reset()
@@ -145,8 +145,8 @@ def test_delays_grow_to_a_bound():
     assert backoff.next_delay() == 5.0
 
 
-def test_what_a_neutral_write_lies_between_is_not_joined_either():
-    """A partial change must not meet, two writes further back, the key change its row began with."""
+def test_writes_around_a_neutral_write_are_not_joined():
+    """A partial change must not meet, two writes later, the key change with which its row started."""
     a = run_of()
     moved = [r for r in move(0, 1, 9) if r.kind == "change"]
     items = [

@@ -1,4 +1,4 @@
-"""With which snapshots of a lane's state a replay may begin, and when one is due."""
+"""The checkpoints from which a replay may start, and when the next one is due."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TAKEN = Checkpoint(
 )
 
 
-def test_it_is_read_as_it_was_written() -> None:
+def test_checkpoint_is_read_back_unchanged() -> None:
     assert Checkpoint.from_json(TAKEN.to_json()) == TAKEN
     with pytest.raises(ValueError, match="another format"):
         Checkpoint.from_json(TAKEN.to_json() | {"format": 2})
 
 
-def test_offsets_of_a_recreated_topic_differ() -> None:
+def test_checkpoint_of_a_recreated_topic_does_not_match() -> None:
     assert (
         TAKEN.has_same_topics({"cdc.items": "first"})
         and TAKEN.has_same_topics({})
@@ -56,12 +56,12 @@ def test_offsets_of_a_recreated_topic_differ() -> None:
         ("others", LogCut(end=Position({PLACE: 10})), False),
     ],
 )
-def test_none_of_its_records_may_be_later(rules: str, until: datetime | LogCut | None, *, usable: bool) -> None:
+def test_checkpoint_with_later_records_is_not_usable(rules: str, until: datetime | LogCut | None, *, usable: bool) -> None:
     assert TAKEN.is_usable(rules, until) is usable
     assert find_newest_usable([TAKEN], rules, until) == (TAKEN if usable else None)
 
 
-def test_the_newest_of_those_counts() -> None:
+def test_newest_usable_checkpoint_is_chosen() -> None:
     later = replace(TAKEN, number=2, position=Position({PLACE: 20}), newest=NOON + HOUR)
     assert find_newest_usable([later, TAKEN], "r") == later
     assert find_newest_usable([later, TAKEN], "r", NOON) == TAKEN
@@ -79,10 +79,10 @@ def test_the_newest_of_those_counts() -> None:
         (3600, 5, {PLACE: 15}, timedelta(0), True),
     ],
 )
-def test_one_is_due(
+def test_checkpoint_is_due_by_time_or_by_records(
     every: float | None, after: int | None, position: dict[TopicPartition, int], waited: timedelta, *, due: bool
 ) -> None:
-    """Some time after the last one, where something has come since; or once so many records have, of all partitions."""
+    """Some time after the last one, if records have arrived since; or after a number of records over all partitions."""
     assert CheckpointSchedule(every, after, 2).is_due(TAKEN, Position(position), TAKEN.taken_at + waited) is due
     assert CheckpointSchedule(every, after, 2).is_due(None, Position(position), NOON), "the first one at once"
     assert not CheckpointSchedule(every, after, 2).is_due(None, Position({}), NOON), "of nothing there is none"

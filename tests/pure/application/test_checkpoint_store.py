@@ -1,4 +1,4 @@
-"""What a copy of a snapshot holds."""
+"""The checkpoints of a store and their copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_store(tmp_path: Path) -> CheckpointStore:
     return made
 
 
-def test_all_but_its_own_description_comes_along(make_store: CheckpointStore, tmp_path: Path) -> None:
+def test_copy_has_all_files_but_the_description(make_store: CheckpointStore, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     (copy / "left").mkdir(parents=True)
     (copy / "left" / "over").write_text("from before")
@@ -36,22 +36,22 @@ def test_all_but_its_own_description_comes_along(make_store: CheckpointStore, tm
     assert (make_store.get_folder(TAKEN) / MANIFEST).exists()
 
 
-def test_a_full_store_is_named_and_keeps_its_checkpoints(make_store: CheckpointStore) -> None:
+def test_full_disk_is_reported_and_keeps_earlier_checkpoints(make_store: CheckpointStore) -> None:
     draft = make_store.make_draft(TAKEN)
     with full_disk(), pytest.raises(EnvironmentProblem, match=rf"{make_store.folder} cannot be written \(File too large\)"):
         make_store.publish_draft(draft, replace(TAKEN, number=TAKEN.number + 1))
     assert make_store.list_usable() == [TAKEN]
 
 
-def test_of_one_that_is_gone_there_is_nothing(make_store: CheckpointStore, tmp_path: Path) -> None:
+def test_removed_checkpoint_cannot_be_copied(make_store: CheckpointStore, tmp_path: Path) -> None:
     make_store.remove_checkpoint(TAKEN)
     with pytest.raises(CheckpointRemoved):
         make_store.copy_checkpoint(TAKEN, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_damaged_checkpoint_is_reported_and_not_used(make_store: CheckpointStore) -> None:
-    """Whatever file it is, and where only its size is another."""
+def test_damaged_checkpoint_is_reported_and_not_used(make_store: CheckpointStore) -> None:
+    """Any of its files, also if only the size differs."""
     assert make_store.list_usable() == [TAKEN] and not make_store.describe_damaged()
     part = make_store.get_folder(TAKEN) / HELD[0]
     for harm in (lambda: part.write_text("cut"), part.unlink, (make_store.get_folder(TAKEN) / FILE_LIST).unlink):
@@ -61,8 +61,8 @@ def test_a_damaged_checkpoint_is_reported_and_not_used(make_store: CheckpointSto
         assert str(make_store.get_folder(TAKEN)) in said and "Remove the folder" in said
 
 
-def test_one_that_was_being_changed_is_whole_once_that_was_done_again(make_store: CheckpointStore) -> None:
-    """And never if it was damaged before."""
+def test_interrupted_change_of_a_checkpoint_is_repaired_by_a_repeat(make_store: CheckpointStore) -> None:
+    """A checkpoint that was damaged before stays damaged."""
     part, other = (make_store.get_folder(TAKEN) / name for name in HELD[:2])
     with pytest.raises(OSError, match="killed"), make_store.mark_changing(TAKEN):
         part.write_text("less")

@@ -1,4 +1,4 @@
-"""Which transactions are proven to be complete where nothing is held back: the bookkeeping alone."""
+"""Evidence that transactions are complete, if the lanes are not held together."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def stream():
     return Stream()
 
 
-def test_a_transaction_is_named_with_its_end_and_all_its_changes(stream):
+def test_transaction_is_complete_with_its_end_and_all_changes(stream):
     stream.begin("1")
     stream.changes("1", ORDERS)
     stream.end("1", orders=1, items=2, audit=5)
@@ -82,7 +82,7 @@ def test_a_transaction_is_named_with_its_end_and_all_its_changes(stream):
     assert stream.last == "1" and not stream.proofs.barrier
 
 
-def test_a_later_one_waits_for_an_earlier_one(stream):
+def test_later_transaction_waits_for_an_earlier_one(stream):
     stream.whole("1")
     stream.begin("2")
     stream.end("2", items=1)
@@ -92,15 +92,15 @@ def test_a_later_one_waits_for_an_earlier_one(stream):
     assert stream.last == "3"
 
 
-def test_a_change_that_is_sent_again_counts_once(stream):
-    """Within a batch, whatever the marks say by then: another change may not have been acknowledged."""
+def test_change_sent_twice_counts_once(stream):
+    """Within a batch, whatever the end says: another change may not have been acknowledged."""
     stream.begin("1")
     stream.end("1", items=2)
     stream.changes("1", ITEMS, 2, different=1)
     assert stream.last is None
 
 
-def test_a_change_that_is_sent_again_in_another_batch_proves_nothing(stream):
+def test_change_sent_twice_in_two_batches_proves_nothing(stream):
     stream.begin("1")
     stream.end("1", items=2)
     stream.changes("1", ITEMS, low=100)
@@ -110,15 +110,15 @@ def test_a_change_that_is_sent_again_in_another_batch_proves_nothing(stream):
     assert stream.last is None
 
 
-def test_changes_without_a_place_prove_nothing(stream):
+def test_changes_without_a_log_position_prove_nothing(stream):
     stream.begin("1")
     stream.end("1", items=1)
     stream.tell(parts=[TransactionPart("1", "items", ITEMS, 1, 0, 0, 1)])
     assert stream.last is None
 
 
-def test_a_restarted_connector_counts_from_zero(stream):
-    """The end tells fewer changes than there are."""
+def test_restarted_connector_counts_from_zero(stream):
+    """The end counts fewer changes than exist."""
     stream.begin("1")
     stream.changes("1", ITEMS)
     stream.begin("1")
@@ -126,7 +126,7 @@ def test_a_restarted_connector_counts_from_zero(stream):
     assert stream.last is None
 
 
-def test_what_is_not_proven_is_passed_after_patience_and_not_named(stream):
+def test_unproven_transaction_is_passed_after_the_patience(stream):
     stream.whole("1")
     stream.begin("2")
     stream.end("2", items=1)
@@ -144,7 +144,7 @@ def test_what_is_not_proven_is_passed_after_patience_and_not_named(stream):
     assert stream.last == "5" and not stream.proofs.barrier
 
 
-def test_the_end_of_the_stream_is_read_before_it_is_passed(stream):
+def test_end_of_the_stream_is_read_before_a_transaction_is_passed(stream):
     stream.begin("1")
     stream.end("1", items=1)
     stream.whole("2")
@@ -170,8 +170,8 @@ def test_patience_restarts_with_every_record(stream):
     assert stream.last is None
 
 
-def test_a_repeated_transaction_holds_later_ones(stream):
-    """The connector was killed, and something of it had not been acknowledged."""
+def test_repeated_transaction_holds_later_ones_back(stream):
+    """The connector was killed before everything was acknowledged."""
     stream.whole("1")
     stream.begin("2")
     stream.changes("2", ITEMS, low=200)
@@ -187,14 +187,14 @@ def test_a_repeated_transaction_holds_later_ones(stream):
     assert stream.last == "3"
 
 
-def test_a_proven_transaction_sent_again_holds_nothing(stream):
+def test_complete_transaction_sent_again_holds_nothing_back(stream):
     stream.whole("1")
     stream.whole("1")
     stream.whole("2")
     assert stream.last == "2" and not stream.proofs.barrier
 
 
-def test_after_a_start_what_lies_below_the_barrier_is_complete():
+def test_changes_below_the_barrier_are_complete_after_a_start():
     stream = Stream(passed={MARKS: 2})
     stream.proofs.doubt_until(Position({**stream.at, ORDERS: 1}))
     stream.begin("1")
@@ -208,7 +208,7 @@ def test_after_a_start_what_lies_below_the_barrier_is_complete():
     assert stream.last == "1"
 
 
-def test_lanes_that_had_run_before_begin_where_the_stream_ended():
+def test_lanes_of_an_earlier_run_begin_at_the_end_of_the_stream():
     stream = Stream()
     stream.proofs.begin_at(Position({MARKS: 2}), 0.0)
     stream.begin("1")

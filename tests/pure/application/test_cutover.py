@@ -1,4 +1,4 @@
-"""Whether a lane may go on with a target that was made anew, and from where."""
+"""The cutover of a lane to its rebuilt target, and the position where it continues."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def make_state(**offsets: int) -> LaneState:
     )
 
 
-def test_the_lane_goes_on_where_the_new_rows_end() -> None:
-    """With everything that belongs to them, and its own ids of topics."""
+def test_lane_resumes_at_the_end_of_the_rebuilt_rows() -> None:
+    """With their whole state and its own topic ids."""
     state = Cutover(LANE, Position())(LIVE, make_state(one=5, two=6))
     assert state.position == Position({ONE: 5, TWO: 6}) and (state.rule, state.max_sequence) == ("scd1 where", (7,))
     assert state.identity == LIVE.identity
     assert Cutover(LANE, Position())(None, make_state(one=5)).position == Position({ONE: 5})
 
 
-def test_a_partition_that_the_log_does_not_have() -> None:
-    """May be one of which nothing was applied; else rows would go."""
+def test_partition_missing_from_the_log_is_data_loss() -> None:
+    """Unless nothing of it was applied; otherwise rows would be lost."""
     assert Cutover(LANE, Position({TWO: 4}))(LIVE, make_state(one=9)).position == LIVE.position
     with pytest.raises(DataLoss, match=r"no records of orders\[1\]"):
         Cutover(LANE, Position({TWO: 3}))(LIVE, make_state(one=9))
 
 
-def test_none_may_be_ahead_where_lanes_are_together() -> None:
+def test_rebuild_ahead_of_the_lane_is_refused_with_transactions() -> None:
     assert Cutover(LANE, Position(), TransactionRules("marks"))(LIVE, make_state(one=9, two=3)).position[TWO] == 3
     with pytest.raises(Fatal, match="ahead") as refused:
         Cutover(LANE, Position(), TransactionRules("marks"))(LIVE, make_state(one=10, two=4))
@@ -64,7 +64,7 @@ class Source:
         return {p: "Its records are gone." for p, offset in position.items() if offset < self.first}
 
 
-def test_the_source_must_have_records_missing_from_the_log() -> None:
+def test_records_missing_from_the_log_must_be_in_the_source() -> None:
     assert find_gap(LIVE, make_state(one=5, two=4)) == Position({ONE: 5})
     far: Any = Source(6)
     with pytest.raises(DataLoss, match="orders:0:5") as refused:
@@ -76,8 +76,8 @@ def test_the_source_must_have_records_missing_from_the_log() -> None:
     assert not near.asked, "it may be away"
 
 
-def test_the_log_has_to_have_what_the_lane_began_with() -> None:
-    """As it began there, or as its first records say: offsets have holes."""
+def test_log_must_have_the_first_records_of_the_lane() -> None:
+    """By its first offset or by its first records, because offsets have gaps."""
     refuse_missing_records(LANE, "raw", {ONE: 3}, (Position({ONE: 3}), Position({ONE: 7})), "Wait")
     refuse_missing_records(LANE, "raw", {ONE: 3}, (Position(), Position({ONE: 2})), "Wait")
     for kept, missing in (((Position({ONE: 5}), Position({ONE: 6})), "from 3 to 4"), ((Position(),), "from 3 on")):
@@ -85,7 +85,7 @@ def test_the_log_has_to_have_what_the_lane_began_with() -> None:
             refuse_missing_records(LANE, "raw", {ONE: 3}, kept, "Wait")
 
 
-def test_a_sink_that_cannot() -> None:
+def test_sink_without_swap_is_refused() -> None:
     assert (make_rebuild_lane(LANE, "x").id, make_rebuild_lane(LANE, "x").config_line) == ("lake.x", "")
     sink = SimpleNamespace(features=SinkFeatures(policies=frozenset()))
     with pytest.raises(ConfigProblem, match="cannot swap"):

@@ -1,4 +1,4 @@
-"""The progress of a comparison, and the ranges that are left of it."""
+"""The progress of a comparison, and the ranges that remain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_progress_is_read_by_the_next_comparison(tmp_path: Path) -> None:
         assert file.read() is None
 
 
-def test_second_comparison_at_once_keeps_nothing(tmp_path: Path) -> None:
+def test_second_comparison_at_the_same_time_stores_no_progress(tmp_path: Path) -> None:
     with DiffProgressFile(tmp_path, LANE) as first, DiffProgressFile(tmp_path, LANE) as second:
         first.write(make_progress())
         assert second.read() is None
@@ -62,6 +62,6 @@ def test_second_comparison_at_once_keeps_nothing(tmp_path: Path) -> None:
         ([KeyRange("id", None, 4), KeyRange("id", 4, None)], 2, [KeyRange("id", 2, 4), KeyRange("id", 4, None)]),
     ],
 )
-def test_ranges_that_are_left(ranges: list[KeyRange], upto: int | None, left: list[KeyRange | None]) -> None:
-    """Also those of a run with another rate, which has other ranges or none."""
+def test_remaining_ranges(ranges: list[KeyRange], upto: int | None, left: list[KeyRange | None]) -> None:
+    """Also for a run with another rate, which has other ranges or none."""
     assert list(skip_ranges(ranges, "id", upto)) == left

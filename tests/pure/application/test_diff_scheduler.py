@@ -1,4 +1,4 @@
-"""Comparisons by schedule: when a lane is due, what is kept of a run, and what a failure does."""
+"""Comparisons by schedule: when a lane is due, and what is stored of a run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_each_lane_is_compared_in_its_interval(tmp_path):
     assert world.look(DAY) == ["lake.a", "lake.b"]
 
 
-def test_a_restart_repeats_no_comparison(tmp_path):
+def test_restart_repeats_no_comparison(tmp_path):
     world = World(tmp_path, {"lake.a": DAY})
     world.missing = 2
     world.look()
@@ -84,21 +84,21 @@ def test_a_restart_repeats_no_comparison(tmp_path):
     assert world.look(DAY / 2) == ["lake.a"]
 
 
-def test_a_run_of_the_command_counts(tmp_path):
+def test_run_of_the_command_counts(tmp_path):
     world = World(tmp_path, {"lake.a": DAY})
     world.look()
     keep_run(tmp_path, make_diff(lane="lake.a", begun=(BEGUN + DAY).isoformat()))
     assert world.look(DAY) == [] and world.look(DAY) == ["lake.a"]
 
 
-def test_a_run_of_the_future_delays_nothing(tmp_path):
+def test_run_with_a_future_time_delays_nothing(tmp_path):
     """The clock was wrong, and is right again."""
     world = World(tmp_path, {"lake.a": DAY})
     world.look()
     assert world.look(-2 * DAY) == ["lake.a"]
 
 
-def test_a_failure_is_kept_and_repeated_after_an_hour(tmp_path):
+def test_failure_is_stored_and_repeated_after_an_hour(tmp_path):
     world = World(tmp_path, {"lake.a": DAY, "lake.b": DAY})
     world.look()
     world.failing = EnvironmentProblem("The source does not answer.", next_step="Start it.")
@@ -113,7 +113,7 @@ def test_a_failure_is_kept_and_repeated_after_an_hour(tmp_path):
     assert world.look(timedelta(hours=1)) == ["lake.a", "lake.b"] and world.look(timedelta(hours=23)) == []
 
 
-def test_text_of_an_unexpected_exception_is_not_kept(tmp_path):
+def test_text_of_an_unexpected_exception_is_not_stored(tmp_path):
     world = World(tmp_path, {"lake.a": DAY})
     world.failing = KeyError("a value of a row")
     world.look()
@@ -121,7 +121,7 @@ def test_text_of_an_unexpected_exception_is_not_kept(tmp_path):
     assert "KeyError" in file.read_text() and "a value of a row" not in file.read_text()
 
 
-def test_a_full_disk_does_not_repeat_comparisons(tmp_path, monkeypatch):
+def test_full_disk_does_not_repeat_comparisons(tmp_path, monkeypatch):
     world = World(tmp_path, {"lake.a": DAY})
 
     def refuse(folder: Path, run: Any) -> None:
@@ -132,7 +132,7 @@ def test_a_full_disk_does_not_repeat_comparisons(tmp_path, monkeypatch):
 
 
 def test_end_interrupts_the_running_comparison(tmp_path, monkeypatch):
-    """It is not kept."""
+    """Its result is not stored."""
     monkeypatch.setattr("replicator.application.operations.diff_runs.LOOK_SECONDS", 0.001)
     world, is_comparing = World(tmp_path, {}), threading.Event()
 
@@ -149,7 +149,7 @@ def test_end_interrupts_the_running_comparison(tmp_path, monkeypatch):
     assert threading.active_count() == before and not list(tmp_path.rglob("*.json"))
 
 
-def test_thirty_runs_of_each_lane_are_kept_without_values(tmp_path):
+def test_thirty_runs_of_each_lane_are_stored_without_values(tmp_path):
     row = RowDifference("different", {"id": "private key"}, {"name": ("private name", None)}, "a reason")
     for number in range(KEPT_RUNS + 2):
         begun = (BEGUN + number * DAY).isoformat()
@@ -163,7 +163,7 @@ def test_thirty_runs_of_each_lane_are_kept_without_values(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"lane": "lake.a", "table": "t", "begun": "?", "seconds": 1}'])
-def test_an_unreadable_file_is_left_out(tmp_path, content):
+def test_unreadable_file_is_skipped(tmp_path, content):
     keep_run(tmp_path, StoredDiff("lake.a", "t", BEGUN.isoformat(), 1.0))
     [file] = tmp_path.rglob("*.json")
     file.with_name("20990101T000000.000000Z.json").write_text(content)

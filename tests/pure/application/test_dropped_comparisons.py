@@ -1,4 +1,4 @@
-"""A lane is compared, killed while it is compared again, and dropped: no file of a comparison stays."""
+"""A lane is compared, killed during the next comparison, and dropped."""
 
 from __future__ import annotations
 

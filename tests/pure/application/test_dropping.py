@@ -1,4 +1,4 @@
-"""Dropping a lane while the program does not run: what the register keeps, and in which order things go."""
+"""Drops of lanes while the program does not run: what the register keeps, and where a new lane starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def drop_after_stop(world, lane_id, machine=None):
     return kept
 
 
-def test_a_lane_that_was_dropped_is_loaded_from_the_beginning():
+def test_dropped_lane_is_loaded_from_the_start():
     world = World(list(MANY))
     world.start().once()
     assert [one.what for one in drop_after_stop(world, "a.items")] == ["table", "register entry"]
@@ -38,7 +38,7 @@ def test_a_lane_that_was_dropped_is_loaded_from_the_beginning():
     assert len(world.targets["b.items"].log) == 40 and others.items() <= world.register["s"].beginnings.items()
 
 
-def test_a_table_that_is_no_longer_configured_stays_away_and_comes_back_whole():
+def test_dropped_table_is_complete_when_configured_again():
     world = World(list(MANY))
     world.start().once()
     drop_after_stop(world, "a.items")
@@ -71,8 +71,8 @@ def half_applied():
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("call", range(1, 10))
-def test_a_drop_that_was_killed_passes_nothing_over(call, after):
-    """Either the lane has everything, or it is one that never was, which begins where `start_from` says."""
+def test_killed_drop_skips_no_record(call, after):
+    """The lane has everything, or it is new and starts at `start_from`."""
     world, machine = half_applied(), Machine(crash_at=call, after=after)
     try:
         drop_after_stop(world, "b.items", machine)
