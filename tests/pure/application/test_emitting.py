@@ -1,4 +1,4 @@
-"""Events as programs say them: what becomes of their values, what is refused, what is tried again."""
+"""Events as programs pass them: conversion of their values, refusals, limits and retries."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_values_become_texts():
 
 
 @given(value=st.dictionaries(TEXT, JSON, max_size=3))
-def test_both_ways_to_say_it_agree_and_nothing_is_lost(value):
+def test_values_and_json_text_give_the_same_event(value):
     texts = to_texts("event_data", value)
     assert read_json("event_data", msgspec.json.encode(value).decode()) == texts
     for name, one in value.items():
@@ -84,7 +84,7 @@ def test_both_ways_to_say_it_agree_and_nothing_is_lost(value):
         {"\ud800": "x"},
     ],
 )
-def test_what_json_has_not_is_refused(value):
+def test_value_without_json_form_is_refused(value):
     with pytest.raises(InvalidEvent, match="event_data"):
         to_texts("event_data", value)
 
@@ -100,12 +100,12 @@ def test_what_json_has_not_is_refused(value):
         ('{"a": {"b": "\\\\\\u0000"}}', "NUL"),
     ],
 )
-def test_json_that_is_refused(text, said):
+def test_invalid_json_is_refused(text, said):
     with pytest.raises(InvalidEvent, match=said):
         read_json("event_data", text)
 
 
-def test_json_is_kept_as_it_was_sent():
+def test_json_text_is_stored_unchanged():
     assert read_json("event_data", '{"a" : [1.10, 1e400], "b": "\\n", "c": null, "d": ["\\\\u0000"]}') == {
         "a": "[1.10,1e400]",
         "b": "\n",
@@ -114,7 +114,7 @@ def test_json_is_kept_as_it_was_sent():
     }
 
 
-def test_a_value_without_end_is_refused():
+def test_recursive_value_is_refused():
     endless: list[object] = []
     endless.append(endless)
     with pytest.raises(InvalidEvent, match="nested"):
@@ -123,15 +123,15 @@ def test_a_value_without_end_is_refused():
 
 @pytest.mark.parametrize("name", ["aggregate_id", "aggregate_type", "event_type", "event_id"])
 @pytest.mark.parametrize("value", [None, "", " \t", 7, b"x", "a\0", "\ud800", "x" * 501, "ü" * 251])
-def test_ids(name, value):
+def test_invalid_ids_are_refused(name, value):
     said = {"aggregate_id": "a", "aggregate_type": "t", "event_type": "e", "event_id": "i", "event_data": {}, name: value}
     with pytest.raises(InvalidEvent, match=name):
         NewEvent(**said)
 
 
 @pytest.mark.parametrize(("kind", "fits"), [("x" * 240, True), ("x" * 241, False), ("ü" * 40, True), ("ü" * 41, False)])
-def test_types_that_name_a_partition(kind, fits):
-    """In a folder's name each byte of other signs takes three."""
+def test_aggregate_type_must_fit_into_a_folder_name(kind, fits):
+    """A folder name needs three bytes for each byte of a special character."""
     if fits:
         assert make_event("a", kind, "e", {}).aggregate_type == kind
     else:
@@ -142,7 +142,7 @@ def test_types_that_name_a_partition(kind, fits):
 
 
 @pytest.mark.parametrize("version", [-1, 1.0, "1", True])
-def test_versions(version):
+def test_invalid_expected_versions_are_refused(version):
     with pytest.raises(InvalidEvent, match="expected_version"):
         make_event("a", "t", "e", {}, expected_version=version)
 
@@ -161,11 +161,11 @@ def test_limits_are_exact():
     assert emitting.emit([make_event("a", "t", "e", {"a": '["[[["]'}, event_id="j")])[0].is_new
 
 
-def test_depth_counts_brackets_outside_of_texts():
+def test_depth_counts_brackets_outside_of_strings():
     assert [measure_depth(t) for t in ("", "x[[", "[]", '{"a":[1]}', '["[[",[]]', r'["\"[[["]')] == [0, 0, 1, 2, 2, 1]
 
 
-def test_what_may_pass_is_tried_again_with_the_same_id():
+def test_retryable_append_is_repeated_with_the_same_id():
     store = Away(failures=2)
     (done,) = EventEmitter(store, LIMITS).emit([make_event("a", "t", "e", {}, expected_version=0)])
     assert (len(store.events), done.event.event_version) == (1, 1)
@@ -173,6 +173,6 @@ def test_what_may_pass_is_tried_again_with_the_same_id():
     assert [new.has_new_id for new in store.asked] == [True, False, False]
 
 
-def test_patience_ends():
+def test_append_fails_after_its_patience():
     with pytest.raises(Retryable):
         EventEmitter(Away(failures=99), LIMITS, patience=0.2).emit([make_event("a", "t", "e", {})])

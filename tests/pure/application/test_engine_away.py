@@ -1,4 +1,4 @@
-"""An engine that fails for a moment, at each of its calls: no record is lost, doubled or miscounted, and no lane stops."""
+"""An engine that fails once, at each of its calls: no record is lost or applied twice."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def assert_counted_once(world: World, flow: SourceProgress) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_the_stream_goes_on(monkeypatch: pytest.MonkeyPatch, method: str):
+def test_stream_continues_after_a_failing_call(monkeypatch: pytest.MonkeyPatch, method: str):
     for number in range(1, 1000):
         with monkeypatch.context() as patches:
             world, fails = made_world(), FailsOnce(patches, method, number)
@@ -96,7 +96,7 @@ def test_the_stream_goes_on(monkeypatch: pytest.MonkeyPatch, method: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_a_lane_that_is_behind_catches_up(monkeypatch: pytest.MonkeyPatch, method: str):
+def test_lane_catches_up_after_a_failing_call(monkeypatch: pytest.MonkeyPatch, method: str):
     for number in one_in(3, range(1, 30)):
         world = made_world()
         running = world.start().in_background()

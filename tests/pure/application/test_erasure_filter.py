@@ -1,4 +1,4 @@
-"""Records of an erased key are left out, wherever they name it."""
+"""The filter that drops records of erased keys, wherever a record has the key."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -56,7 +56,7 @@ def test_row_with_an_unknown_operation_is_found_by_its_text(erased):
 
 
 def test_erased_and_poison_records_are_not_printed():
-    """Printing would read the records that the filters hide."""
+    """Printing would decode the records that the filters hide."""
     printing = DtsAvroDecoder({})
     assert printing.features.print_records is not None
     for filtered in (filter_erased(printing, HASHES, [ERASED]), filter_poison_records(printing, [("t", 0, 1)])):

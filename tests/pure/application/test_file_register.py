@@ -19,7 +19,7 @@ SEEN = RegisterEntry(
 )
 
 
-def test_it_reads_what_it_wrote(tmp_path):
+def test_register_is_read_back_unchanged(tmp_path):
     register = FileRegister(tmp_path / "state")
     assert register.load("../shop") == RegisterEntry()
     register.save("../shop", SEEN)
@@ -29,13 +29,13 @@ def test_it_reads_what_it_wrote(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"topics": {}}', '{"topics": [], "beginnings": {}}'])
-def test_a_damaged_file_is_named(tmp_path, text):
+def test_damaged_file_is_reported(tmp_path, text):
     (tmp_path / "shop.json").write_text(text)
     with pytest.raises(EnvironmentProblem, match=r"shop\.json"):
         FileRegister(tmp_path).load("shop")
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "state").write_text("a file")
     with pytest.raises(EnvironmentProblem, match="state"):
         FileRegister(tmp_path / "state").save("shop", SEEN)

@@ -1,4 +1,4 @@
-"""The secret of private keys: one for all that ask at once, and no other in its place."""
+"""The secret for hashes of private keys: one for all concurrent callers, and never overwritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.errors import EnvironmentProblem
 
 
-def test_all_that_ask_have_the_same(tmp_path: Path) -> None:
+def test_concurrent_callers_get_the_same_secret(tmp_path: Path) -> None:
     path = tmp_path / "state" / "keys.secret"
     with ThreadPoolExecutor(8) as pool:
         found = {one.secret for one in pool.map(lambda _: KeyFile(path).load_hashes(), range(16))}
@@ -21,22 +21,22 @@ def test_all_that_ask_have_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ab", "xyz"])
-def test_a_secret_that_is_none(tmp_path: Path, text: str) -> None:
+def test_invalid_secret_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "keys.secret"
     path.write_text(text)
     with pytest.raises(EnvironmentProblem, match="cannot be read"):
         KeyFile(path).load_hashes()
 
 
-def test_no_secret_is_left_half_written(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_partial_secret(tmp_path: Path) -> None:
     path = tmp_path / "state" / "keys.secret"
     with full_disk(8), pytest.raises(EnvironmentProblem, match=rf"{path.parent} cannot be written \(File too large\)"):
         KeyFile(path).load_hashes()
     assert [*path.parent.iterdir()] == [] and KeyFile(path).load_hashes()
 
 
-def test_hashes_under_a_secret() -> None:
-    """Differ from plain ones, which become them; those under another secret are told apart."""
+def test_hashes_with_a_secret() -> None:
+    """They differ from plain hashes, which can be converted, and from hashes with another secret."""
     one, other = KeyHashes(b"1" * 32), KeyHashes(b"2" * 32)
     told = one.hash_key(b"key")
     assert len({told, other.hash_key(b"key"), UNKEYED_HASHES.hash_key(b"key"), one.hash_key(b"kez")}) == 4

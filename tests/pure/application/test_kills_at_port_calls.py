@@ -1,5 +1,4 @@
-"""The program is killed at every call of a port, before or after its effect, and started again: nothing is lost, nothing is
-doubled, whatever the cut."""
+"""The program is killed at every call of a port, before or after it."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ def run_until_killed(world: World, at: int, after: bool) -> bool:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("log", [LONG, TWO_TOPICS], ids=["long", "two_topics"])
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
-def test_killed_at_every_call(log, cuts, after):
+def test_kill_at_every_call(log, cuts, after):
     at = 1
     while True:
         world = world_of(log, cuts)
@@ -108,19 +107,19 @@ def kill_every_pair(log, cuts, after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_every_pair_of_calls(after):
+def test_kill_at_every_pair_of_calls(after):
     kill_every_pair(SHORT[:4], (2,), after)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("cuts", [(1,), (2, 3)], ids=str)
-def test_killed_at_every_pair_of_calls_of_a_longer_history(cuts, after):
+def test_kill_at_every_pair_of_calls_of_a_longer_history(cuts, after):
     kill_every_pair(SHORT, cuts, after)
 
 
 @pytest.mark.parametrize("cut", range(1, len(LONG) + 1))
-def test_a_log_that_grows_between_starts(cut):
+def test_log_that_grows_between_starts(cut):
     world = world_of(LONG[:cut], (2,))
     world.start().once()
     world.log.extend(LONG[cut:])

@@ -1,4 +1,4 @@
-"""What lanes make of changes, as the application sees it: who shares it, what is durable when, and that it all adds up."""
+"""Row transforms of lanes, as the application sees them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_lane_has_its_own_rejects_and_counts():
     assert counts["a.items"].total == len(LOG) and not counts["a.items"].filtered
 
 
-def test_lanes_of_one_shape_share_what_was_made(monkeypatch):
+def test_lanes_with_equal_transforms_share_the_transformed_rows(monkeypatch):
     made = []
     shape = TupleEngine.transform_rows
 
@@ -80,7 +80,7 @@ def test_dead_letters_are_durable_before_any_position_passes_them():
         assert len(some.letters) == 2
 
 
-def test_a_store_that_cannot_write_ends_the_program_before_any_position_changes():
+def test_failing_dead_letter_store_ends_the_program_before_any_commit():
     some = world(LOG[1:2])
     some.log[0] = replace(LOG[1], offset=0)
     running = some.start()
@@ -92,14 +92,14 @@ def test_a_store_that_cannot_write_ends_the_program_before_any_position_changes(
     assert len(some.letters) == 2
 
 
-def test_they_count_against_what_is_allowed():
+def test_rejects_of_transforms_count_for_max_rejects():
     some = world(options=replace(QUICK, max_rejects=1))
     assert some.start().once() is ExitCode.REJECTS
     some.options = replace(QUICK, max_rejects=2)
     assert world(options=some.options).start().once() is ExitCode.OK
 
 
-def test_a_batch_without_remaining_rows_advances_the_position():
+def test_batch_without_remaining_rows_advances_the_position():
     some = world([change(0, "d", 1), change(1, "c", 13)])
     running = some.start()
     assert running.once() is ExitCode.OK

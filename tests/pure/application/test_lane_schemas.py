@@ -1,5 +1,4 @@
-"""Where the schema of a lane's table stands: records that are behind, records that are read again, and what is asked
-once."""
+"""The schema of a lane's table: late records, schema changes, and the versions that are stored."""
 
 from __future__ import annotations
 
@@ -91,11 +90,11 @@ def find_transitions(schema, *tables):
     ],
     ids=str,
 )
-def test_what_changed(old, new, kinds):
+def test_kinds_of_schema_changes(old, new, kinds):
     assert [change.kind for change in list_changes(old, new)] == kinds
 
 
-def test_a_rename_is_one_only_where_it_is_declared_and_the_old_name_is_gone():
+def test_rename_needs_a_declaration_and_a_missing_old_name():
     renames = (("name", "note"),)
     assert [c.kind for c in list_changes(table(NAME), table(NOTE), renames)] == [SchemaChangeKind.RENAMED]
     assert [c.kind for c in list_changes(table(NAME), table(NAME, NOTE), renames)] == [SchemaChangeKind.ADDED]
@@ -127,12 +126,12 @@ def test_a_rename_is_one_only_where_it_is_declared_and_the_old_name_is_gone():
     ],
     ids=str,
 )
-def test_which_type_holds_both(known, newer, result):
+def test_type_that_holds_both_types(known, newer, result):
     found = widen_column(*(Column("c", kind, source_type=name) for kind, name in (known, newer)))
     assert (found and (found.type, found.source_type)) == result
 
 
-def test_a_partition_that_is_behind_changes_nothing_and_a_column_that_comes_back_is_one_of_the_table():
+def test_late_partition_and_returning_column_change_nothing():
     schema = LaneSchema(lane())
     first, second, third = find_transitions(schema, table(NAME, N), table(NAME, LONG, NOTE), table(NAME, N))
     assert (first.version.number, second.version.number, third) == (1, 2, None)
@@ -142,8 +141,9 @@ def test_a_partition_that_is_behind_changes_nothing_and_a_column_that_comes_back
     assert schema.current.columns == (ID, NAME, LONG, NOTE)
 
 
-def test_a_table_that_is_changed_back_is_asked_about_again():
-    """In one partition; of several each gets to a change in its own time. Of records that are read again nobody is asked."""
+def test_table_that_is_changed_back_is_decided_again():
+    """In one partition. In several partitions, each reaches a change at its own time. Records that are read again need
+    no decision."""
     rules = SchemaRules({SchemaChangeKind.ADDED: SchemaChangeMode.EVOLVE}, others=SchemaChangeMode.QUARANTINE)
     at = [Position({TopicPartition("t", 0): offset}) for offset in (7, 20, 30, 25)]
     schema = LaneSchema(lane(rules))
@@ -158,7 +158,7 @@ def test_a_table_that_is_changed_back_is_asked_about_again():
     assert schema.find_transition(table(NAME, NOTE), other, NOW) is None
 
 
-def test_a_column_that_comes_back_narrower_keeps_the_wider_type():
+def test_column_that_returns_narrower_keeps_the_wider_type():
     schema = LaneSchema(lane())
     find_transitions(schema, table(NAME, LONG), table(NAME), table(NAME, N, NOTE))
     assert schema.current.columns == (ID, NAME, LONG, NOTE)
@@ -175,7 +175,7 @@ def test_a_column_that_comes_back_narrower_keeps_the_wider_type():
         ((table(NAME), table(NAME, NOTE), table(NAME), table(NAME, N, NOTE)), ("note",)),
     ],
 )
-def test_a_column_that_is_added_again_is_emptied_but_not_for_records_that_are_sent_again(schemas, emptied):
+def test_column_added_again_is_emptied_except_for_repeated_records(schemas, emptied):
     schema = LaneSchema(lane())
     for offset, sent in enumerate(schemas):
         turn = schema.find_transition(sent, Position({TopicPartition("t", 0): offset}), NOW)
@@ -183,7 +183,7 @@ def test_a_column_that_is_added_again_is_emptied_but_not_for_records_that_are_se
     assert (turn.version.emptied, turn.decision.reshaping.emptied) == (emptied, emptied)
 
 
-def test_what_was_met_before_a_restart_is_not_asked_again():
+def test_known_schema_is_not_decided_again_after_a_restart():
     strict = lane(SchemaRules(others=SchemaChangeMode.QUARANTINE))
     schema = LaneSchema(strict)
     _, waits = find_transitions(schema, table(NAME), table(NAME, N))
@@ -197,7 +197,7 @@ def test_what_was_met_before_a_restart_is_not_asked_again():
     assert accepted.current.columns == (ID, NAME, N)
 
 
-def test_what_was_left_out_is_added_once_it_is_no_longer_to_be():
+def test_ignored_column_is_added_after_the_rule_changes():
     ignoring = LaneSchema(lane(SchemaRules(others=SchemaChangeMode.IGNORE)))
     find_transitions(ignoring, table(NAME), table(NAME, N))
     assert ignoring.current.columns == (ID, NAME)
@@ -219,14 +219,14 @@ def test_what_was_left_out_is_added_once_it_is_no_longer_to_be():
         (SchemaChangeMode.EVOLVE, table(replace(NAME, type=pa.binary())), "type_changed: try_evolve"),
     ],
 )
-def test_what_is_said_of_a_lane_that_stops(mode, new, words):
+def test_message_of_a_stopped_lane(mode, new, words):
     schema = LaneSchema(lane(SchemaRules(others=mode)))
     _, turn = find_transitions(schema, table(NAME), new)
     sentence, step = describe_stop(lane(SchemaRules(others=mode)), turn)
     assert sentence.startswith("The schema of table public.t changed: ") and words in step
 
 
-def test_versions_are_read_as_they_were_written():
+def test_versions_are_read_back_unchanged():
     types = [pa.decimal128(20, 4), pa.timestamp("us", "UTC"), pa.list_(pa.struct([("a", pa.int8())])), pa.duration("us")]
     spec = table(*(Column(f"c{i}", kind, source_type="x") for i, kind in enumerate(types)))
     schema = LaneSchema(lane())
@@ -234,8 +234,8 @@ def test_versions_are_read_as_they_were_written():
     assert from_json(to_json(turn.version)) == turn.version
 
 
-def test_a_reloaded_lane_may_have_another_key():
-    """And remembers it, for its next start; one with rows in its target does not take it."""
+def test_reloaded_lane_may_have_another_key():
+    """It stores the key for its next start. A lane with rows in its target does not accept another key."""
     schema = LaneSchema(lane())
     find_transitions(schema, table(NAME))
     kept = tuple(schema.versions.values())
@@ -255,7 +255,7 @@ def make_position(offset, partition=0):
 
 
 @pytest.mark.parametrize("mode", SchemaChangeMode)
-def test_a_drop_is_passed_or_stops_the_lane_and_changes_no_schema(mode):
+def test_table_drop_is_skipped_or_stops_the_lane(mode):
     schema = LaneSchema(lane(SchemaRules({SchemaChangeKind.TABLE_DROPPED: mode})))
     assert schema.find_drop_transition(make_position(1), NOW) is None, "there is nothing of the table"
     find_transitions(schema, table(NAME))
@@ -276,7 +276,7 @@ def test_a_drop_is_passed_or_stops_the_lane_and_changes_no_schema(mode):
         assert schema.select_columns(table(NAME)).versions == tuple(schema.versions.values())
 
 
-def test_a_drop_that_was_accepted_is_not_asked_about_again_and_another_one_is():
+def test_accepted_drop_is_not_decided_again():
     strict = lane(SchemaRules(others=SchemaChangeMode.QUARANTINE))
     schema = LaneSchema(strict)
     find_transitions(schema, table(NAME))
@@ -316,8 +316,8 @@ BORDER = LogCut(below=Position({TopicPartition("t", 0): 20}), end=Position({Topi
     ],
     ids=str,
 )
-def test_columns_from_schemas_behind_a_position(first, second, rules, altered):
-    """The border is the record at offset 20: of a schema that begins there it has nothing, of one at 19 it has."""
+def test_columns_of_schemas_after_a_position(first, second, rules, altered):
+    """The cut is the record at offset 20: it excludes a schema that starts there, and includes one that starts at 19."""
     for begins, found in ((20, altered), (19, {})):
         schema = LaneSchema(lane(rules))
         schema.apply_transition(schema.find_transition(first, START, NOW))
@@ -329,7 +329,7 @@ def test_columns_from_schemas_behind_a_position(first, second, rules, altered):
         assert {name: (one.old_type, *one.later_types) for name, one in told.items()} == found
 
 
-def test_what_a_table_gets_is_called_as_in_the_target_and_a_first_schema_is_of_all_times():
+def test_altered_columns_have_target_names():
     remade = ColumnTransforms((("note", ColumnRule(rename="remark")),))
     of = lane(row_transforms=RowTransforms(column_transforms=remade))
     schema = LaneSchema(of)
@@ -353,5 +353,5 @@ def test_what_a_table_gets_is_called_as_in_the_target_and_a_first_schema_is_of_a
     ],
     ids=str,
 )
-def test_a_column_is_as_it_was_or_as_it_became(altered, there, done):
+def test_altered_column_before_and_after_the_change(altered, there, done):
     assert altered.is_done(there) is done

@@ -1,4 +1,4 @@
-"""Lanes: they do not disturb each other, and come back without a gap."""
+"""Lanes: they do not affect each other, and resume without a gap."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def has_applied(world, lane, offset):
     return target is not None and target.state is not None and target.state.position.get(T0, 0) >= offset
 
 
-def test_a_slow_sink_does_not_hold_a_fast_one():
+def test_slow_sink_does_not_delay_a_fast_one():
     world = World(list(MANY), cuts=(1,))
     running = world.start()
     entered, release = threading.Event(), threading.Event()
@@ -61,7 +61,7 @@ def test_a_slow_sink_does_not_hold_a_fast_one():
     assert world.targets["a.items"].rows == model(MANY)
 
 
-def test_a_sink_that_is_away_with_a_full_slot_does_not_hold_the_others():
+def test_unreachable_sink_with_a_full_queue_does_not_delay_others():
     world = World(list(MANY), cuts=(1,))
     world.options = replace(world.options, handover_bytes=500)
     running = world.start()
@@ -83,8 +83,8 @@ def test_a_sink_that_is_away_with_a_full_slot_does_not_hold_the_others():
     assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in MANY]
 
 
-def test_a_catch_up_of_many_slices_into_an_unavailable_sink_blocks_nobody():
-    """One batch makes several writes, and their slot takes one of them."""
+def test_catch_up_into_an_unreachable_sink_does_not_block_others():
+    """One batch makes several writes, and the queue holds one of them."""
     log = [change(0, "c", 0)]
     for i in range(8):  # The new key was touched just before it moves on: each of these moves is a segment.
         log += move(len(log), i, i + 1)
@@ -113,7 +113,7 @@ def test_a_catch_up_of_many_slices_into_an_unavailable_sink_blocks_nobody():
     assert world.targets["a.items"].rows == model(world.log)
 
 
-def test_a_full_slot_holds_the_source_and_so_the_memory():
+def test_full_queue_stops_the_source():
     world = World(list(MANY), cuts=(1,))
     world.options = replace(world.options, handover_bytes=500)
     running = world.start()
@@ -132,7 +132,7 @@ def test_a_full_slot_holds_the_source_and_so_the_memory():
     assert world.targets["a.items"].rows == model(MANY)
 
 
-def test_pause_frees_a_source_that_waits_for_the_lane():
+def test_pause_releases_a_source_that_waits_for_the_lane():
     world = World(list(MANY), cuts=(1,))
     world.options = replace(world.options, handover_bytes=300)
     running = world.start()
@@ -155,7 +155,7 @@ def test_pause_frees_a_source_that_waits_for_the_lane():
 
 
 @pytest.mark.parametrize("size", [1, 3, 7])
-def test_a_suspended_lane_catches_up_after_resume_without_a_gap(size):
+def test_suspended_lane_catches_up_after_resume_without_a_gap(size):
     log = [*MANY[:10], *[replace(r, offset=r.offset + 10, seq=r.seq + 10) for r in move(0, 3, 7)], change(13, "u", 7)]
     world = World(list(log), cuts=(size,), options=replace(World([]).options, catch_up_offsets=3))
     running = world.start()
@@ -181,7 +181,7 @@ def test_a_suspended_lane_catches_up_after_resume_without_a_gap(size):
     assert [r.offset for r in world.targets["b.items"].log] == [r.offset for r in world.log if r.kind == "change"]
 
 
-def test_resync_fills_a_lane_from_the_beginning():
+def test_resync_loads_a_lane_from_the_start():
     world = World(list(MANY))
     world.start().once()
     world.targets["a.items"].rows.clear()
@@ -224,7 +224,7 @@ def read_from_now_on(running):
 
 @pytest.mark.parametrize("change", [trim_log, recreate_topic, read_from_now_on])
 @pytest.mark.parametrize("lane", ["a.items", "raw.s"])
-def test_resync_is_refused_where_rows_would_be_missing(change, lane):
+def test_resync_is_refused_if_rows_would_be_missing(change, lane):
     world = World(list(MANY), has_backfills=True)
     world.start().once()
     before = {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()}
@@ -240,7 +240,7 @@ def test_resync_is_refused_where_rows_would_be_missing(change, lane):
     assert {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()} == before
 
 
-def test_a_lane_whose_records_are_gone_is_suspended_and_skip_accepts_the_loss():
+def test_lane_with_deleted_records_is_suspended_until_a_skip():
     world = World(list(MANY[:10]), has_backfills=True)
     world.start().once()
     world.log = world.log[:0] + MANY[:30]
@@ -270,14 +270,14 @@ def test_a_lane_whose_records_are_gone_is_suspended_and_skip_accepts_the_loss():
     assert running.stop() is ExitCode.OK
 
 
-def test_an_unknown_lane_is_named_with_the_lanes_there_are():
+def test_unknown_lane_is_refused_with_the_list_of_lanes():
     running = World(MANY).start()
     running.once()
     with pytest.raises(ConfigProblem, match=r"a\.items, b\.items"):
         control(running).pause("nope")
 
 
-def test_a_new_lane_in_the_configuration_is_filled_from_the_beginning():
+def test_new_lane_is_loaded_from_the_start():
     world = World(list(MANY), cuts=(7,))
     world.start().once()
     world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
@@ -287,7 +287,7 @@ def test_a_new_lane_in_the_configuration_is_filled_from_the_beginning():
     assert len(world.targets["b.items"].log) == 40
 
 
-def test_a_table_that_gets_configured_later_is_filled_from_the_beginning():
+def test_table_configured_later_is_loaded_from_the_start():
     log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.late")]
     world = World(log)
     running = world.start()
@@ -298,7 +298,7 @@ def test_a_table_that_gets_configured_later_is_filled_from_the_beginning():
     assert len(world.targets["b.late"].log) == 1
 
 
-def test_a_lane_that_never_saw_a_partition_begins_where_the_others_did():
+def test_lane_without_a_position_in_a_partition_starts_like_the_others():
     world = World(list(MANY[:5]))
     world.start().once()
     world.log.extend(change(i, "c", 10 + i, partition=1, seq=100 + i) for i in range(3))
@@ -313,7 +313,7 @@ def test_a_lane_that_never_saw_a_partition_begins_where_the_others_did():
     assert world.targets["a.items"].rows == model(world.log)
 
 
-def test_a_lost_register_loses_and_doubles_nothing():
+def test_lost_register_loses_and_doubles_nothing():
     world = World(list(MANY), cuts=(7,))
     world.start().once()
     world.register.clear()
@@ -323,7 +323,7 @@ def test_a_lost_register_loses_and_doubles_nothing():
     assert [r.offset for r in world.targets["raw.s"].log] == list(range(41))
 
 
-def test_a_sink_that_is_away_at_the_start_does_not_hold_the_others():
+def test_sink_unreachable_at_the_start_does_not_delay_others():
     world = World(list(MANY), cuts=(7,))
     world.start(Machine()).once()
     world.log.extend(change(i, "u", 1) for i in range(40, 50))
@@ -346,7 +346,7 @@ def test_a_sink_that_is_away_at_the_start_does_not_hold_the_others():
     assert world.targets["a.items"].rows == model(world.log)
 
 
-def test_topics_of_a_table_without_the_event_log_are_left_out_of_it():
+def test_event_log_skips_topics_of_tables_without_it():
     log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.quiet"), change(1, "u", 1)]
     world = World(log, lanes={"public.items": [("b", "append")], "public.quiet": [("b", "append")]})
     world.event_logs = {"public.quiet": frozenset()}
@@ -356,7 +356,7 @@ def test_topics_of_a_table_without_the_event_log_are_left_out_of_it():
     assert world.start().once() is ExitCode.OK
 
 
-def test_an_event_log_that_gets_a_topic_later_gets_all_of_it():
+def test_event_log_added_to_a_topic_gets_all_of_it():
     quiet = {"topic": "u", "table": "public.quiet"}
     lanes = {"public.items": [("b", "append")], "public.quiet": [("b", "append")]}
     world = World([change(i, "c", i, **quiet) for i in range(2)], lanes=lanes, event_logs={"public.quiet": frozenset()})
@@ -376,7 +376,7 @@ def test_two_tables_with_one_target_keep_the_first():
     assert "into" in next(r for r in running.lanes.list_runs() if r.status is LaneStatus.SUSPENDED).problem.next_step
 
 
-def test_the_first_of_two_tables_keeps_its_target_at_the_next_start():
+def test_first_of_two_tables_keeps_its_target_after_a_restart():
     entries = [("b", "append")]
     first = {"table": "public.items"}
     other = {"topic": "u", "table": "audit.items"}
@@ -393,7 +393,7 @@ def test_the_first_of_two_tables_keeps_its_target_at_the_next_start():
     assert [r.offset for r in world.targets["b.items"].log] == [0, 1, 2]
 
 
-def test_the_report_says_where_every_lane_is():
+def test_report_has_the_position_of_every_lane():
     world = World(list(MANY))
     running = world.start()
     running.once()
@@ -405,7 +405,7 @@ def test_the_report_says_where_every_lane_is():
 
 
 @pytest.mark.parametrize("at", range(1, 30))
-def test_killed_while_lanes_catch_up(at):
+def test_kill_during_a_catch_up(at):
     world = World(list(MANY[:9]), cuts=(4,), options=replace(World([]).options, catch_up_offsets=2))
     world.start().once()
     world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
@@ -416,8 +416,8 @@ def test_killed_while_lanes_catch_up(at):
     assert [r.offset for r in world.targets["c.items"].log] == list(range(9))
 
 
-def test_a_lane_catches_up_where_most_offsets_have_no_record():
-    """Reading reaches further and further, and no further than usual once there are many records again."""
+def test_catch_up_over_sparse_offsets():
+    """Reads become longer and longer, and have the usual length again when records are dense."""
     far = [replace(change(i, "c", i), offset=i << 34) for i in range(6)]
     near = [replace(change(6 + i, "u", i % 6), offset=(6 << 34) + i) for i in range(60)]
     world = World([*far, *near], cuts=(5,), options=replace(World([]).options, catch_up_offsets=10))
@@ -432,8 +432,8 @@ def test_a_lane_catches_up_where_most_offsets_have_no_record():
     assert many and all(later - start <= 15 for start, later in many)
 
 
-def test_a_changed_type_is_learnt_again_when_lanes_are_reloaded():
-    """Without a restart: all records of the topic have the new schema by then."""
+def test_changed_type_is_learnt_again_when_lanes_are_reloaded():
+    """Without a restart; all records of the topic have the new schema by then."""
     old, new = change(0, "c", 1), [change(i, "c", i, version=1) for i in (1, 2)]
     world = World([old], cuts=(1,), decoder=TupleDecoder(types={(1, "name"): pa.binary()}))
     running = world.start().in_background()
@@ -464,7 +464,7 @@ OTHER = {"topic": "u", "table": "public.other"}
         (None, "it has lost no records that could be skipped"),
     ],
 )
-def test_a_skip_that_makes_no_sense_changes_nothing(to, words):
+def test_invalid_skip_changes_nothing(to, words):
     world = World([*MANY, change(0, "c", 1, **OTHER)], lanes={"public.items": [*BOTH], "public.other": [("b", "append")]})
     running = world.start().in_background()
     until(lambda: has_applied(world, "a.items", 40) and running.lanes.find("a.items").status is LaneStatus.RUNNING)
@@ -477,7 +477,7 @@ def test_a_skip_that_makes_no_sense_changes_nothing(to, words):
     assert running.stop() is ExitCode.OK
 
 
-def test_a_skip_where_the_source_cannot_go_on_changes_nothing():
+def test_skip_to_a_position_that_the_source_cannot_read_changes_nothing():
     world = World(list(MANY))
     world.start().once()
     running = world.start()
@@ -488,7 +488,7 @@ def test_a_skip_where_the_source_cannot_go_on_changes_nothing():
         check_skip(running.source, at, Position({T0: 30}))
 
 
-def test_what_was_applied_since_a_skip_was_judged_is_kept():
+def test_changes_applied_since_the_check_of_a_skip_stay():
     world = World(list(MANY))
     world.start().once()
     running, lane = world.start(), world.rules("public.items").lanes[0]
@@ -496,7 +496,7 @@ def test_what_was_applied_since_a_skip_was_judged_is_kept():
     assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 30}), frozenset({T0}))).position == Position({T0: 30})
 
 
-def test_a_skip_clears_event_times_of_a_deleted_log():
+def test_skip_clears_event_times_of_a_deleted_log():
     world, t1 = World(list(MANY)), TopicPartition("t", 1)
     world.start().once()
     running, lane = world.start(), world.rules("public.items").lanes[0]
@@ -506,7 +506,7 @@ def test_a_skip_clears_event_times_of_a_deleted_log():
     assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 0}), frozenset({T0}))).max_event_time == {t1: 7}
 
 
-def test_a_command_ends_with_why_the_lane_does_not_go_on():
+def test_command_fails_with_the_reason_if_the_lane_does_not_continue():
     world = World(list(MANY))
     running = world.start().in_background()
     until(lambda: has_applied(world, "a.items", 40))
@@ -524,7 +524,7 @@ def test_a_command_ends_with_why_the_lane_does_not_go_on():
     assert running.stop() is ExitCode.OK
 
 
-def test_another_policy_suspends_the_lane_until_it_is_reloaded():
+def test_changed_policy_suspends_the_lane_until_a_resync():
     world = World(list(MANY), lanes={"public.items": [("a", "scd1"), ("b", "scd1")]})
     world.start().once()
     world.log += [change(40, "c", 99)]
@@ -542,8 +542,8 @@ def test_another_policy_suspends_the_lane_until_it_is_reloaded():
     assert [r.offset for r in world.targets["b.items"].log] == list(range(41))
 
 
-def test_a_target_stays_with_its_table_and_the_other_lane_takes_no_commands():
-    """The second table was read before the config sent it to the same target, and comes first by name."""
+def test_lane_with_the_target_of_another_table_takes_no_commands():
+    """The second table was read before the config gave it the same target, and is first by name."""
     log = [change(i, "c", i, topic="u", table="aside.items") for i in range(5)] + MANY
     world = World(log, lanes={"public.items": [("a", "scd1")]})
     assert world.start().once() is ExitCode.OK

@@ -1,4 +1,4 @@
-"""Lanes that join late where transactions are followed: what they read by themselves counts like what the stream brings."""
+"""Lanes that join late while transactions are tracked."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def late(world: World, how: str) -> tuple[Callable[[], None], Callable[[], None]
 
 
 @pytest.mark.parametrize("how", ["new", "restarted", "resynced", "paused", "full"])
-def test_a_transaction_of_which_a_late_lane_has_a_part_is_complete_by_the_rest(world: World, how: str) -> None:
+def test_transaction_with_a_part_in_a_late_lane_is_complete(world: World, how: str) -> None:
     told, (leaves, joins) = RecordedShop(), late(world, how)
     told.shop.transaction([("customers", "c", {"id": 99, "name": "x"})] if how == "new" else told.shop.new_order(2))
     before = told.new()
@@ -173,8 +173,8 @@ def test_a_transaction_of_which_a_late_lane_has_a_part_is_complete_by_the_rest(w
     assert world.pipeline._transactions.progress.last == list(told.shop.after)[-1] or not world.together
 
 
-def test_what_a_lane_that_joins_last_makes_visible_in_part_is_not_held_back(world: World) -> None:
-    """The end of the transaction is still to come."""
+def test_part_of_a_transaction_in_a_joining_lane_is_not_held_back(world: World) -> None:
+    """The end of the transaction has not arrived."""
     told, pieces = RecordedShop(), list[pa.Table]()
     changes = sorted(told.shop.new_order(3), key=lambda change: change[0] != "orders")
     told.shop.transaction(changes, lambda: pieces.extend([told.new("order_items", "transaction"), told.new("orders")]))
@@ -184,7 +184,7 @@ def test_what_a_lane_that_joins_last_makes_visible_in_part_is_not_held_back(worl
 
 
 @pytest.mark.parametrize("how", ["restarted", "resynced", "paused"])
-def test_what_the_stream_has_counted_a_lane_does_not_count_again(world: World, how: str) -> None:
+def test_changes_counted_by_the_stream_are_not_counted_by_a_lane(world: World, how: str) -> None:
     told, (leaves, joins) = RecordedShop(), late(world, how)
     complete: list[str | None] = []
 
@@ -202,7 +202,7 @@ def test_what_the_stream_has_counted_a_lane_does_not_count_again(world: World, h
     assert world.rows() == told.shop.rows
 
 
-def test_parts_that_lanes_had_before_the_start_count(world: World) -> None:
+def test_parts_applied_before_the_start_count(world: World) -> None:
     """Of two transactions, which wait for different tables."""
     told = RecordedShop()
     told.shop.transaction([*told.shop.new_order(2), ("customers", "c", {"id": 98, "name": "x"})])

@@ -1,4 +1,4 @@
-"""The pipeline with the local engine and the Debezium decoder: random histories end as the model says, whatever the cut."""
+"""The pipeline with the local engine and the Debezium decoder: random histories equal the model."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def test_random_histories(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s in (1, 3) else pytest.mark.long) for s in range(24)])
-def test_random_histories_of_lanes_with_a_shape(seed):
-    """Every case in a lane of its own, all of one stream, with a start in the middle and faults: each ends as the
-    model says. What has no place in it is a dead letter of this lane only."""
+def test_random_histories_with_row_transforms(seed):
+    """Each case in its own lane, all from one stream, with a restart in the middle and faults. Each lane equals the
+    model. Changes that do not fit are dead letters of their lane only."""
     history = make_random_history(seed, 30, toast=True, keys=("int", "text", "composite"), first=("text",))
     # Values that were not sent are those of the row at that time, and partitions arrive in an order of their own.
     history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
@@ -144,7 +144,7 @@ def test_random_histories_of_lanes_with_a_shape(seed):
         assert {letter.event_id for letter in mine if letter.stage == "shape"} == homeless, lane_id
 
 
-def test_a_sink_without_watermarks_is_not_given_one(monkeypatch):
+def test_sink_without_watermarks_gets_none(monkeypatch):
     less = replace(FakeSink(FakeStore()).features, watermarks=False)
     monkeypatch.setattr(FakeSink, "features", less)
     history = make_random_history(3, 10, toast=True)

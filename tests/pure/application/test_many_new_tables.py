@@ -1,4 +1,4 @@
-"""Many tables that turn up at once: what is known does not stand still meanwhile."""
+"""Many new tables at once: they do not delay known tables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def first(applies, lane):
     return next(i for i, lanes in enumerate(applies) if lane in lanes)
 
 
-def test_new_targets_are_made_one_at_a_time(monkeypatch):
+def test_new_targets_are_created_one_at_a_time(monkeypatch):
     monkeypatch.setattr(delivery, "NEW_LANE_SECONDS", 0.02)
     shop = world()
     running = shop.start()
@@ -67,8 +67,8 @@ def test_new_targets_are_made_one_at_a_time(monkeypatch):
     assert any(min(news) < i < max(news) for i, lanes in enumerate(applies) if lanes == ["a.live"])
 
 
-def test_writes_go_between_the_questions_of_new_lanes(monkeypatch):
-    """On a busy machine all questions may be asked before there is anything to write: then once more."""
+def test_writes_run_between_state_reads_of_new_lanes(monkeypatch):
+    """On a busy machine all states may be read before the first write: then it is tried again."""
     monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.02)
     assert any(len(find_writes_between_questions(monkeypatch)) > 1 for _ in range(10))
 
@@ -87,9 +87,9 @@ def find_writes_between_questions(monkeypatch):
     return {applies for lane, applies in asked if lane != "a.live"}
 
 
-def test_lanes_that_are_behind_take_turns(monkeypatch):
-    """No turn is longer because there are more of them, and each gets its own. On a busy machine all lanes may be placed
-    before the stream has gone on: then once more."""
+def test_catch_ups_alternate(monkeypatch):
+    """A turn does not become longer with more lanes, and each lane gets one. On a busy machine all lanes may finish
+    before the stream continues: then it is tried again."""
     counts = [count_reads_by_turn(monkeypatch)]
     while sum(counts[-1]) <= 10 and len(counts) < 10:
         counts.append(count_reads_by_turn(monkeypatch))
@@ -116,7 +116,7 @@ def count_reads_by_turn(monkeypatch):
     return turns
 
 
-def test_the_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
+def test_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
     records = [live(0), *new_tables()]
     lanes = {table: [("a", "scd1")] for table in (LIVE, *NEW)}
     shop = World(records, cuts=(1,) * len(records), lanes=lanes, logs=(), options=replace(QUICK, new_patience=0.005))
@@ -136,7 +136,7 @@ def test_the_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("option", [{"hold_bytes": 1}, {"state_patience": 0.0}])
-def test_lanes_for_which_not_everything_can_wait_read_it_again(monkeypatch, option):
+def test_lanes_read_records_again_that_the_buffer_cannot_hold(monkeypatch, option):
     shop = world(new_patience=0.0, **option)
     running = shop.start()
     slowly(monkeypatch, running.sinks["a"], "state")
@@ -145,7 +145,7 @@ def test_lanes_for_which_not_everything_can_wait_read_it_again(monkeypatch, opti
     assert running.source.reads
 
 
-def test_what_is_learned_of_new_tables_is_stored_once(monkeypatch):
+def test_register_is_written_once_for_many_new_tables(monkeypatch):
     shop = world()
     running = shop.start()
     looks = []
@@ -156,7 +156,7 @@ def test_what_is_learned_of_new_tables_is_stored_once(monkeypatch):
     assert len(looks) <= 1, "nothing is lost of what was just read"
 
 
-def test_a_look_for_late_records_does_not_compare_every_lane_with_every_partition(monkeypatch):
+def test_check_for_late_records_does_not_compare_all_lanes_and_partitions(monkeypatch):
     shop = world()
     running = shop.start()
     assert running.once() == 0
@@ -166,7 +166,7 @@ def test_a_look_for_late_records_does_not_compare_every_lane_with_every_partitio
     assert not looks, "no file came late"
 
 
-def test_the_lag_of_a_lane_is_found_without_a_look_at_the_partitions_of_others():
+def test_lag_of_a_lane_reads_its_own_partitions_only():
     class Ends(Position):
         def __iter__(self):
             raise AssertionError("a status of so many lanes would look at each partition for each of them")
@@ -179,7 +179,7 @@ def test_the_lag_of_a_lane_is_found_without_a_look_at_the_partitions_of_others()
 @pytest.mark.slow
 @pytest.mark.parametrize("new_patience", [QUICK.new_patience, 0.0])
 @pytest.mark.parametrize("crash_at", range(1, 240, 7))
-def test_a_crash_among_them_loses_nothing(crash_at, new_patience):
+def test_crash_among_new_tables_loses_nothing(crash_at, new_patience):
     shop = world(new_patience=new_patience)
     with suppress(Crash):
         shop.start(Machine(crash_at)).once()

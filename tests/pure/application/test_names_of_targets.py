@@ -1,4 +1,4 @@
-"""Names that a target cannot have are refused after the rules of the lane, which can make them others."""
+"""Names that a target cannot have are refused after the row transforms, with a remedy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refuse(table: TableSpec, shape: RowTransforms) -> None:
 
 @pytest.mark.parametrize("name", ["_cdc_op", "__END_AT", "_event_id", LONG, "VAL", "ctid"])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_makes_another_name_of_it(name: str, rule: str) -> None:
+def test_refused_name_is_accepted_after_a_rename_rule(name: str, rule: str) -> None:
     table = learnt(name)
     with pytest.raises(Fatal) as refused:
         refuse(table, NO_ROW_TRANSFORMS)
@@ -50,7 +50,7 @@ def test_a_rule_makes_another_name_of_it(name: str, rule: str) -> None:
     refuse(table, RULES[rule](name))
 
 
-def test_so_do_keys_that_differ_in_case_only() -> None:
+def test_keys_that_differ_in_case_only_are_refused() -> None:
     columns = (Column("id", pa.int64()), Column("ID", pa.int64()))
     table = TableSpec("public.t", columns, ("id", "ID"))
     with pytest.raises(Fatal, match="differ in case only"):

@@ -1,4 +1,4 @@
-"""A decoder that is not shown some records: everything else is as it would be without them, in its order."""
+"""A decoder wrapper that hides poison records; all other records are decoded."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def raw_of(records: Sequence[tuple[str, bool]]) -> tuple[pa.Table, list[Any]]:
 
 
 @given(RECORDS)
-def test_the_others_are_said_what_they_are(records):
+def test_other_records_are_routed_unchanged(records):
     raw, places = raw_of(records)
     decoder = pickle.loads(pickle.dumps(filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)])))
     deadly = [is_deadly for _, is_deadly in records]
@@ -99,7 +99,7 @@ def test_the_others_are_said_what_they_are(records):
 
 @given(RECORDS)
 def test_possibly_private_records_are_redacted(records):
-    """Of the topics of which the decoder withholds what it cannot read; elsewhere the record is kept as it came."""
+    """In topics whose unreadable records the decoder redacts. Records of other topics are stored unchanged."""
     raw, places = raw_of(records)
     veiled = filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)]).features.mask_records(raw).to_pylist()
     assert [each["offset"] for each in veiled] == list(range(len(records)))
@@ -109,7 +109,7 @@ def test_possibly_private_records_are_redacted(records):
         assert (each["key"], each["value"]) == ((None, private) if topic == "private" else (b"k", plain))
 
 
-def test_it_can_do_what_the_decoder_can_and_no_more():
+def test_wrapper_has_the_features_of_its_decoder():
     for decoder in (Strict(), Telling(), RedactingDecoder(), Both()):
         spared = filter_poison_records(decoder, [("a", 0, 0)]).features
         for each in fields(DecoderFeatures):

@@ -1,4 +1,4 @@
-"""Batches that are kept back until others come: all of them, in their order, unless the run ends early."""
+"""Prefetched batches: all of them are applied, in their order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def batch(frame: Any, records: int = 1) -> Batch[Any]:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_each_is_begun_so_many_before_its_turn(depth: int) -> None:
+def test_each_batch_is_started_the_given_number_before_its_turn(depth: int) -> None:
     world = World(depth)
     with world.looking() as take:
         for number in range(9):
@@ -68,7 +68,7 @@ def test_each_is_begun_so_many_before_its_turn(depth: int) -> None:
     assert world.engine.rested == 1
 
 
-def test_a_batch_without_records_has_its_turn_at_once() -> None:
+def test_batch_without_records_has_its_turn_at_once() -> None:
     world = World(3)
     with world.looking() as take:
         take(batch("a"))
@@ -77,8 +77,8 @@ def test_a_batch_without_records_has_its_turn_at_once() -> None:
 
 
 @pytest.mark.parametrize("ahead", [2, 5])
-def test_what_came_before_an_error_of_the_source_is_applied(ahead: int) -> None:
-    """Otherwise one that is away after every other batch would never get anywhere."""
+def test_batches_before_an_error_of_the_source_are_applied(ahead: int) -> None:
+    """Otherwise a source that fails after every second batch would never advance."""
     world = World(ahead)
     with pytest.raises(Retryable), world.looking() as take:
         take_batches(take, 3)
@@ -86,7 +86,7 @@ def test_what_came_before_an_error_of_the_source_is_applied(ahead: int) -> None:
     assert world.list_frames("apply") == [0, 1, 2] and world.engine.rested == 1
 
 
-def test_what_comes_after_an_error_of_who_applies_is_not_applied() -> None:
+def test_batches_after_an_error_of_the_pipeline_are_not_applied() -> None:
     world = World(2)
     world.fails_at = 1
     with pytest.raises(RuntimeError), world.looking() as take:
@@ -95,7 +95,7 @@ def test_what_comes_after_an_error_of_who_applies_is_not_applied() -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_what_is_kept_back_is_not_applied_where_the_run_ends_early(how: str) -> None:
+def test_prefetched_batches_are_not_applied_if_the_run_ends_early(how: str) -> None:
     world = World(2)
     with pytest.raises(KeyboardInterrupt) if how == "kill" else nullcontext(), world.looking() as take:
         take_batches(take, 4)
@@ -111,7 +111,7 @@ def take_batches(take: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "once"), [(0, True), (2, False)])
-def test_nothing_is_kept_back_where_that_would_make_it_late(ahead: int, once: bool) -> None:
+def test_no_batch_is_delayed_by_prefetching(ahead: int, once: bool) -> None:
     world = World(ahead)
     with world.looking(once=once) as take:
         take(batch("a"))

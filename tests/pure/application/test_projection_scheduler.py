@@ -1,4 +1,4 @@
-"""Projections kept current beside lanes: when they are refreshed, and what a failure does."""
+"""Projections that are refreshed beside lanes: their times and failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class World:
         return list(self.refreshes.done)
 
 
-def test_on_change_follows_commits():
+def test_on_change_refreshes_after_a_commit():
     world = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP))
     assert world.looks() == ["users", "top"]
     assert world.looks() == []
@@ -67,7 +67,7 @@ def test_on_change_follows_commits():
     assert world.looks() == ["users", "top"]
 
 
-def test_a_projection_follows_the_projection_that_it_reads():
+def test_projection_is_refreshed_after_its_input_projection():
     world = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP))
     world.looks()
     world.committed["lake.users"] = 2
@@ -76,7 +76,7 @@ def test_a_projection_follows_the_projection_that_it_reads():
     assert world.refreshes.done == ["one", "two", "users", "top"]
 
 
-def test_intervals_do_not_follow_commits():
+def test_interval_does_not_depend_on_commits():
     world = World(ScheduledProjection(USERS, every=30.0))
     assert world.looks() == ["users"]
     world.committed["lake.users"] = 2
@@ -86,7 +86,7 @@ def test_intervals_do_not_follow_commits():
     assert world.looks() == ["users"]
 
 
-def test_a_failure_is_reported_and_retried_later():
+def test_failure_is_reported_and_retried_later():
     world = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP))
     world.refreshes.failing = Retryable("the store is away", next_step="Wait.")
     assert world.looks() == ["users", "top"]
@@ -104,7 +104,7 @@ def test_a_failure_is_reported_and_retried_later():
     assert [one["status"] for one in world.keeper.report()] == ["current", "current"]
 
 
-def test_an_unexpected_exception_does_not_end_the_thread():
+def test_unexpected_exception_does_not_end_the_thread():
     world = World(ScheduledProjection(USERS))
     world.refreshes.failing = KeyError("a value of a row")
     world.looks()
@@ -113,7 +113,7 @@ def test_an_unexpected_exception_does_not_end_the_thread():
     assert "a value of a row" not in str(told)
 
 
-def test_an_unopenable_projection_is_reported():
+def test_unopenable_projection_is_reported():
     @contextmanager
     def fail_to_open() -> Iterator[ProjectionRefresher]:
         raise Retryable("no engine")
@@ -128,7 +128,7 @@ def test_an_unopenable_projection_is_reported():
     assert keeper.report()[0]["error"] == "no engine"
 
 
-def test_all_are_refreshed_once():
+def test_all_projections_are_refreshed_once():
     world = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP))
     assert world.keeper.refresh_all(threading.Event()) is None
     assert world.refreshes.done == ["users", "top"]
@@ -137,7 +137,7 @@ def test_all_are_refreshed_once():
     assert problem is not None and problem.sentence == "away"
 
 
-def test_none_is_refreshed_after_a_stop():
+def test_no_projection_is_refreshed_after_a_stop():
     world, stop = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP)), threading.Event()
     refresh = world.refreshes.refresh
 

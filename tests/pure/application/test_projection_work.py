@@ -1,4 +1,4 @@
-"""What a refresh has to compute, by what the last one read and what has changed since."""
+"""The work of a refresh, by the inputs that the last one read."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def nothing(*_: object) -> Groups | None:
     raise AssertionError("nothing is to be compared")
 
 
-def test_nothing_has_changed():
+def test_unchanged_inputs_need_no_refresh():
     assert plan_refresh(PROJECTION, LAST, now(), nothing) is None
 
 
-def test_groups_of_all_inputs_together():
+def test_affected_groups_of_all_inputs_are_joined():
     found = plan_refresh(
         PROJECTION,
         LAST,
@@ -73,11 +73,11 @@ def test_groups_of_all_inputs_together():
         (LAST, now(users=4), {"users": frozenset(range(MAX_GROUPS + 1))}, "groups have changed"),
     ],
 )
-def test_everything_is_computed(last, reads, groups, why):
+def test_full_refresh_has_a_reason(last, reads, groups, why):
     found = plan_refresh(PROJECTION, last, reads, make_group_reader(groups))
     assert (found.groups, found.kind) == (None, "full")
     assert why in found.reason
 
 
-def test_a_record_is_read_as_it_was_written():
+def test_refresh_record_is_read_back_unchanged():
     assert RefreshRecord.from_json(LAST.to_json()) == LAST

@@ -90,7 +90,7 @@ SEEDS = (1192, *range(500 if LONG else 100))
 
 
 @pytest.mark.slow
-def test_whatever_happens():
+def test_random_histories_with_faults_equal_the_model():
     check_seeds(SEEDS, check)
 
 

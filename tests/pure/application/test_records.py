@@ -1,4 +1,4 @@
-"""Records of batches that are kept for what a sink rejects."""
+"""Records of batches that are kept for rejects of sinks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def batch_of(start: int, rows: int = 200) -> Batch[pa.Table]:
     return Batch(frame, span, rows, frame.nbytes)
 
 
-def test_packed_records_come_back_and_take_less() -> None:
+def test_packed_records_are_equal_and_smaller() -> None:
     batch = batch_of(5)
     kept = BatchRecords[pa.Table](packed=True).get_records(batch)
     assert kept.frame.equals(batch.frame) and kept.frame.schema.equals(RAW)
@@ -36,13 +36,13 @@ def test_packed_records_come_back_and_take_less() -> None:
     assert kept.frame is not batch.frame
 
 
-def test_records_that_are_not_packed_are_the_frame() -> None:
+def test_unpacked_records_are_the_frame() -> None:
     batch = batch_of(5)
     kept = BatchRecords[pa.Table](packed=False).get_records(batch)
     assert kept.frame is batch.frame and kept.size == batch.size
 
 
-def test_frames_that_are_not_arrows_stay_as_they_are() -> None:
+def test_frames_without_arrow_stay_unchanged() -> None:
     batch = Batch(("a", "b"), batch_of(0).span, 2, 10)
     kept = BatchRecords[tuple[str, ...]](packed=True).get_records(batch)
     assert kept.frame is batch.frame and kept.size == 10
@@ -66,7 +66,7 @@ def test_records_are_packed_while_their_batch_is_applied() -> None:
     assert keeping.get_records(batch_of(200)).frame["offset"][0].as_py() == 200
 
 
-def test_what_packing_meets_is_raised_where_the_records_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_packing_is_raised_when_the_records_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(_: object) -> None:
         raise MemoryError
 

@@ -31,7 +31,7 @@ BAD = [
 INCOMPLETE = [change(0, "c", 1), change(1, "u", 9, unsent=("name",))]
 
 
-def test_each_stage_keeps_the_record_and_hides_the_key():
+def test_each_stage_stores_the_record_and_hashes_the_key():
     world = World([*BAD, *[replace(r, offset=r.offset + 4, seq=9 + r.offset) for r in INCOMPLETE]])
     assert world.start().once() is ExitCode.OK
     letters = {(x.event_id, x.lane): x for x in world.letters.values()}
@@ -64,7 +64,7 @@ def test_dead_letters_are_durable_before_any_position_passes_them():
     assert calls.index("letters.write") < calls.index("a.commit")
 
 
-def test_a_store_that_cannot_write_ends_the_program_before_any_position_changes():
+def test_failing_dead_letter_store_ends_the_program_before_any_commit():
     for log in (BAD[1:], INCOMPLETE[1:]):
         world = World([replace(r, offset=i) for i, r in enumerate(log)])
         running = world.start()
@@ -77,7 +77,7 @@ def test_a_store_that_cannot_write_ends_the_program_before_any_position_changes(
         assert world.letters
 
 
-def test_offsets_are_new_once_for_each_table():
+def test_offsets_are_counted_once_per_table():
     at, spans = TopicPartition("t", 0), CountedSpans()
 
     def new(start: int, end: int, table: str = "items") -> list[range]:
@@ -89,7 +89,7 @@ def test_offsets_are_new_once_for_each_table():
     assert new(5, 6, "others") == [range(5, 6)]
 
 
-def test_a_sink_cannot_hide_that_the_store_failed():
+def test_sink_cannot_hide_a_failure_of_the_store():
     world = World(INCOMPLETE)
     running = world.start()
     running.letters.fail = lambda: OSError("disk full")
@@ -106,8 +106,8 @@ def test_a_sink_cannot_hide_that_the_store_failed():
     assert "dead-letter store" in running.supervisor.problem.sentence
 
 
-def test_a_lane_that_comes_later_than_an_event_log_has_its_rejects_counted():
-    """The main stream is past them already. A second lane reads them once more, and they are not counted again."""
+def test_rejects_of_a_lane_added_after_an_event_log_are_counted():
+    """The main stream has passed these records. A second lane reads them again, and they are not counted again."""
     log = [change(0, "c", 1), *(Rec("t", 0, n, kind="bad_decode", key=n) for n in range(1, 6))]
     world = World(log, lanes={"public.items": []})
     running = world.start()
@@ -124,7 +124,7 @@ def test_a_lane_that_comes_later_than_an_event_log_has_its_rejects_counted():
     assert world.start().once() is ExitCode.REJECTS
 
 
-def test_a_record_that_a_sink_rejects_in_two_attempts_is_counted_once():
+def test_record_rejected_in_two_attempts_is_counted_once():
     running = World(INCOMPLETE).start()
     apply = running.sinks["a"].apply
     running.sinks["a"].apply = lambda writes, reject: apply(
@@ -134,7 +134,7 @@ def test_a_record_that_a_sink_rejects_in_two_attempts_is_counted_once():
     assert running.telemetry.rejects.total() == running.supervisor.rejected_count == 1
 
 
-def test_a_store_that_fails_ends_the_program_with_its_own_next_step_and_code():
+def test_failing_store_ends_the_program_with_its_next_step_and_code():
     error = EnvironmentProblem("A record is too large.", next_step="Raise max.message.bytes.")
     running = World(BAD).start()
     running.letters.fail = lambda: error
@@ -147,7 +147,7 @@ def test_a_store_that_fails_ends_the_program_with_its_own_next_step_and_code():
         running.shared.rejects.list_open("s")
 
 
-def test_a_store_that_is_away_is_waited_for_then_gives_up():
+def test_unreachable_store_is_retried_up_to_the_patience():
     world = World(BAD)
     running = world.start()
     failures = [Retryable("away")] * 2
@@ -183,7 +183,7 @@ class Stopping(World):
         return found and replace(found, lanes=tuple(replace(lane, stops=lane.sink == "a") for lane in found.lanes))
 
 
-def test_a_lane_stops_at_a_row_that_it_rejects_and_others_go_on():
+def test_lane_stops_at_its_reject_and_others_continue():
     world = Stopping([*INCOMPLETE, change(2, "u", 1)], lanes={"public.items": (("a", "scd1"), ("b", "append"))}, cuts=(1, 2))
     running = world.start()
     assert running.once() is ExitCode.DATA_LOSS
@@ -194,8 +194,8 @@ def test_a_lane_stops_at_a_row_that_it_rejects_and_others_go_on():
     assert list(other.position.values()) == [3]
 
 
-def test_a_store_that_is_waited_for_is_shown(monkeypatch):
-    """The status neither waits for it, nor looks as if nothing were the matter."""
+def test_wait_for_the_store_is_reported(monkeypatch):
+    """The status does not wait for the store, and does not look healthy."""
     monkeypatch.setattr(status, "LONG_CALL", timedelta(seconds=0.05))
     options = replace(QUICK, reject_patience=10.0)
     running = World(BAD, options=options).start()
@@ -226,8 +226,8 @@ def wait_for(reports, holds):
 
 @pytest.mark.parametrize("kind", ["bad_route", "bad_decode", "tombstone", "heartbeat"])
 @pytest.mark.parametrize("once", [True, False])
-def test_lanes_pass_records_that_hold_no_change_for_them(kind, once):
-    """Also where no change of the table has come since the start, so that nobody knows its columns."""
+def test_lanes_pass_records_without_changes_for_them(kind, once):
+    """Also if the table has had no change since the start, so that its columns are unknown."""
     world = World([change(i, "c", i) for i in range(6)])
     world.start().once()
     rows = dict(world.targets["a.items"].rows)
@@ -262,7 +262,7 @@ def test_lanes_pass_records_that_hold_no_change_for_them(kind, once):
     assert set(world.targets["a.items"].rows) == {*rows, 11}
 
 
-def test_an_uncountable_store_has_an_unknown_number_and_is_logged_once():
+def test_store_that_cannot_count_has_an_unknown_count():
     running = World(BAD).start()
     running.once()
     counts, count_open = running.shared.rejects.open, running.letters.count_open

@@ -1,4 +1,4 @@
-"""What a lane forgets when: moments, floors, and how much it keeps to know."""
+"""The purge of tombstones: horizons, the purged sequence, and limits of the state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_horizon(hour: int, high: int) -> DeleteHorizon:
     return DeleteHorizon(to_micros(BEGINNING + hour * HOUR), (high,))
 
 
-def test_a_tombstone_is_purged_soon_after_its_retention():
+def test_tombstone_is_purged_soon_after_its_retention():
     state = make_state_after_write(LaneState(), 0.5, 7)
     assert state == LaneState(delete_horizons=(make_horizon(1, 7),))
     for hour in (1, 10, 16.9):
@@ -48,7 +48,7 @@ def test_a_tombstone_is_purged_soon_after_its_retention():
     assert make_state_after_write(state, 17, None) == LaneState(purged_up_to=make_horizon(1, 7))
 
 
-def test_only_the_highest_of_a_part_is_kept_and_no_lower_one_after_it():
+def test_horizon_keeps_the_highest_delete_of_its_time():
     state = make_state_after_write(make_state_after_write(make_state_after_write(LaneState(), 0.1, 7), 0.2, 9), 0.3, 8)
     assert state.delete_horizons == (make_horizon(1, 9),)
     assert make_state_after_write(state, 3, 4).delete_horizons == (make_horizon(1, 9),)
@@ -56,7 +56,7 @@ def test_only_the_highest_of_a_part_is_kept_and_no_lower_one_after_it():
     assert (state.purged_up_to, state.delete_horizons) == (make_horizon(4, 12), ())
 
 
-def test_no_more_is_kept_than_a_retention_has_parts():
+def test_number_of_horizons_is_limited():
     state = LaneState()
     for number in range(200):
         state = make_state_after_write(state, number / 3, number)
@@ -64,12 +64,12 @@ def test_no_more_is_kept_than_a_retention_has_parts():
     assert state.purged_up_to is not None
 
 
-def test_a_clock_that_was_ahead_does_not_stop_purging_for_ever():
+def test_clock_that_was_ahead_does_not_stop_the_purge():
     state = make_state_after_write(make_state_after_write(LaneState(), 1_000_000, 7), 0.5, 8)
     assert state.delete_horizons == (make_horizon(1, 8),)
 
 
-def test_the_purged_sequence_never_falls():
+def test_purged_sequence_never_decreases():
     state = LaneState(purged_up_to=make_horizon(1, 7))
     for plan in (PLAN, plan_for("scd1", TABLE, retention=1000 * HOUR), plan_for("scd1", TABLE)):
         assert make_state_after_write(state, 500, 5, plan).purged_up_to == make_horizon(1, 7)
@@ -92,7 +92,7 @@ def test_nothing_is_purged_without_a_retention_or_a_time():
         assert advance_purge(plan, state, BEGINNING + 1000 * HOUR) == state
 
 
-def test_a_truncate_raises_the_purged_sequence_under_soft_deletes():
+def test_truncate_raises_the_purged_sequence_with_soft_deletes():
     soft = plan_for("scd1", TABLE, row_transforms=RowTransforms(soft_deletes=True), retention=HORIZON_COUNT * HOUR)
     moment = BEGINNING + HOUR / 2
     for plan, expected in ((PLAN, (make_horizon(1, 7),)), (soft, (replace(make_horizon(1, 9), truncated=(9,)),))):
@@ -110,8 +110,8 @@ def test_a_truncate_raises_the_purged_sequence_under_soft_deletes():
     assert update_delete_horizons(soft, Facts(max_delete=(21,)), state, BEGINNING + 20 * HOUR)[-1].truncated == (9,)
 
 
-def test_a_row_flagged_by_a_truncate_exists():
-    """Its own sequence decides, so the truncate makes no change of it late."""
+def test_row_flagged_by_a_truncate_exists():
+    """Its own sequence decides, so the truncate makes none of its changes late."""
     state = LaneState(purged_up_to=make_horizon(1, 7))
     facts = Facts(lowest=(3,), truncated_at=(3,))
     below = find_lateness_limit(PLAN, facts, state)
@@ -123,6 +123,6 @@ def test_a_row_flagged_by_a_truncate_exists():
 
 
 @pytest.mark.parametrize("retention", [timedelta(), -HOUR, timedelta(microseconds=15)])
-def test_one_that_cannot_be_divided_is_refused(retention):
+def test_retention_that_cannot_be_divided_is_refused(retention):
     with pytest.raises(ConfigProblem, match="tombstone_retention"):
         plan_for("scd1", TABLE, retention=retention)

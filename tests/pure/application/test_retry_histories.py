@@ -1,5 +1,4 @@
-"""Random histories of which some records are poison: replayed once they are not, in any order and through kills, the targets
-are as if they had never been."""
+"""Random histories with rejected records: after a retry, targets are as if nothing had been rejected."""
 
 from __future__ import annotations
 
@@ -188,7 +187,7 @@ def check(history: History, seed: int, sinks, policies, rows_of) -> None:
 
 
 @pytest.mark.slow
-def test_histories_with_poison_end_as_if_it_had_never_been() -> None:
+def test_retried_histories_equal_the_model() -> None:
     def check_seed(seed: int) -> None:
         store = FakeStore()
         check(whole(seed), seed, lambda _: FakeSink(store), POLICIES, lambda policy: store.rows(f"{policy}.x"))
@@ -198,7 +197,7 @@ def test_histories_with_poison_end_as_if_it_had_never_been() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
-def test_so_they_do_in_a_lake(seed: int, tmp_path: Path) -> None:
+def test_retried_histories_in_a_lake_equal_the_model(seed: int, tmp_path: Path) -> None:
     policies = (*POLICIES, "scd2")
 
     def rows_of(policy: str):
@@ -207,8 +206,8 @@ def test_so_they_do_in_a_lake(seed: int, tmp_path: Path) -> None:
     check(whole(seed), seed, lambda _: DeltaRsSink({"path": str(tmp_path)}), policies, rows_of)
 
 
-def test_a_history_folds_for_itself() -> None:
-    """Lanes that append share no fold with it: a truncate is no row for them, and ends every version for it."""
+def test_history_shares_no_fold_with_append() -> None:
+    """A truncate is no row for append, and ends every version for a history."""
     table = whole(0).table()
     keys = {policy: plan_for(policy, table).fold_sharing_key for policy in ("append", "scd2")}
     assert keys["append"] != keys["scd2"] and keys["append"] == plan_for("append", table).fold_sharing_key
@@ -228,7 +227,7 @@ def rejected():
     return program, letters, letter
 
 
-def test_a_record_of_a_table_that_nobody_takes_any_more_is_not_replayed() -> None:
+def test_record_of_an_unconfigured_table_is_not_retried() -> None:
     program, letters, letter = rejected()
     done = program(DebeziumJsonDecoder({}), known=False).replay([letter])
     assert (done.applied, done.rejected) == (0, 0) and "no entry of `tables`" in done.untried[letter.event_id]
@@ -236,7 +235,7 @@ def test_a_record_of_a_table_that_nobody_takes_any_more_is_not_replayed() -> Non
 
 
 @pytest.mark.parametrize("why", ["", "has a dot"], ids=["target_of_another_table", "target_without_a_name"])
-def test_a_record_whose_lane_has_no_target_is_not_replayed(why: str) -> None:
+def test_record_of_a_lane_without_target_is_not_retried(why: str) -> None:
     program, letters, letter = rejected()
     if not why:
         register, refused = program(DebeziumJsonDecoder({})).pipeline.context.register, make_refused_id(lane_of("scd1"))
@@ -249,7 +248,7 @@ def test_a_record_whose_lane_has_no_target_is_not_replayed(why: str) -> None:
     assert letters.read(OPEN) == [letter] and target.sinks["scd1"].state(lane_of("scd1")) == before
 
 
-def test_a_record_that_a_lane_rejected_and_nobody_can_route_now_is_rejected_again() -> None:
+def test_record_that_cannot_be_routed_any_more_is_rejected_again() -> None:
     program, letters, letter = rejected()
     of_a_lane = replace(letter, lane="scd1.x", stage="apply")
     letters.remove([letter])
@@ -259,7 +258,7 @@ def test_a_record_that_a_lane_rejected_and_nobody_can_route_now_is_rejected_agai
     assert [(one.lane, one.stage, one.attempts) for one in letters.read(OPEN)] == [("scd1.x", "route", 2)]
 
 
-def test_a_record_that_is_of_another_table_by_now_is_not_replayed_by_its_lane() -> None:
+def test_record_of_another_table_by_now_is_not_retried_by_its_lane() -> None:
     program, letters, letter = rejected()
     of_a_lane = replace(letter, lane="scd1.x", stage="apply")
     letters.remove([letter])

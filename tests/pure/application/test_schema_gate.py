@@ -1,4 +1,4 @@
-"""Where a lane stops, of a slice with records that say that its table was dropped."""
+"""The schema gate at the drop of a table: which part of a slice a lane applies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pass_schema_gate(run, given):
 
 
 @pytest.mark.parametrize("rows", [ROWS, ()], ids=["among rows", "alone"])
-def test_a_lane_stops_below_a_drop_inside_or_before_the_slice(rows):
+def test_lane_stops_before_a_drop(rows):
     drop = SchemaMark(None, make_position(5))
     assert pass_schema_gate(lane_at(4), make_slice(4, 8, drop, rows=rows)) == ([([4] if rows else [], 4, 5)], True)
     assert pass_schema_gate(lane_at(6), make_slice(4, 8, drop, rows=rows)) == ([([4, 6, 7] if rows else [], 4, 8)], False)
@@ -56,7 +56,7 @@ def test_a_lane_stops_below_a_drop_inside_or_before_the_slice(rows):
         assert not pass_schema_gate(lane_at(0), make_slice(4, 8, SchemaMark(None, make_position(outside)), rows=rows))[1]
 
 
-def test_the_schema_of_a_recreated_table_is_not_used_before_the_drop():
+def test_schema_of_a_recreated_table_is_not_used_before_the_drop():
     marks = (SchemaMark(TABLE, make_position(4)), SchemaMark(None, make_position(5)), SchemaMark(WIDER, make_position(6)))
     run = lane_at(4)
     assert pass_schema_gate(run, make_slice(4, 8, *marks)) == ([([4], 4, 5)], True) and len(run.schema.versions) == 1
@@ -65,7 +65,7 @@ def test_the_schema_of_a_recreated_table_is_not_used_before_the_drop():
     assert [v.dropped for v in run.schema.versions.values()] == [False, True]
 
 
-def test_a_drop_is_written_down_by_itself_once_nothing_is_to_be_written_before_it():
+def test_drop_without_earlier_rows_is_stored_alone():
     run, gate = lane_at(0, table_dropped="evolve"), SchemaGate(TupleFrames(), lambda: NOW)
     assert not gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(1)), rows=())).drop_versions
     run = lane_at(0, table_dropped="evolve")

@@ -1,4 +1,4 @@
-"""Schemas that change, key changes that are cut in two, and accounts that do not add up."""
+"""Schema changes, key changes split between batches, and counts that must add up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROWING = [change(0, "c", 1), change(1, "u", 1, version=1), change(2, "u", 1), c
 
 
 @pytest.mark.parametrize("cuts", [(1,), (2,), (4,)], ids=str)
-def test_columns_are_added_before_the_first_row_that_has_them(cuts):
+def test_columns_are_added_before_their_first_row(cuts):
     world = World(GROWING, cuts=cuts)
     running = world.start()
     assert running.once() is ExitCode.OK  # The sink asserts that the plan's columns are the target's.
@@ -28,7 +28,7 @@ def test_columns_are_added_before_the_first_row_that_has_them(cuts):
     assert world.targets["a.items"].rows == model(GROWING)
 
 
-def test_an_incompatible_type_suspends_the_lanes_of_that_table():
+def test_incompatible_type_suspends_the_lanes_of_its_table():
     decoder = TupleDecoder(types={(1, "name"): pa.binary()})
     other = change(0, "c", 1, topic="u", table="public.other")
     lanes = {"public.items": [("a", "scd1")], "public.other": [("b", "append")]}
@@ -45,7 +45,7 @@ RESERVED = ["_cdc_op", "_CDC_OP", "_event_id", "_op", "_OP", "_from_1", "_i", "_
 
 
 @pytest.mark.parametrize("name", RESERVED)
-def test_a_reserved_name_suspends_the_lanes_of_that_table(monkeypatch, name):
+def test_reserved_name_suspends_the_lanes_of_its_table(monkeypatch, name):
     monkeypatch.setattr("support.tuple_engine.VERSIONS", [("id", name)])
     running = World([change(0, "c", 1)]).start()
     assert running.once() is ExitCode.RUNTIME
@@ -84,11 +84,11 @@ def test_keys_that_differ_in_case_only_are_refused():
     ],
     ids=str,
 )
-def test_which_types_hold_which(wide, narrow, expected):
+def test_types_that_hold_another_type(wide, narrow, expected):
     assert can_hold(wide, narrow) is expected
 
 
-def test_the_union_takes_the_wider_type_and_keeps_the_order():
+def test_union_of_schemas_has_the_wider_types_in_order():
     old = TableSpec("t", (Column("id", pa.int32()), Column("v", pa.int64())), ("id",))
     new = TableSpec("t", (Column("w", pa.string()), Column("id", pa.int64()), Column("v", pa.int32())), ("id",))
     assert unite_schemas(old, new).columns == (Column("id", pa.int64()), Column("v", pa.int64()), Column("w", pa.string()))
@@ -97,7 +97,7 @@ def test_the_union_takes_the_wider_type_and_keeps_the_order():
         unite_schemas(old, new.with_keys(("v",)))
 
 
-def test_records_that_do_not_tell_the_key_keep_the_known_one():
+def test_records_without_a_key_keep_the_known_key():
     class Forgetful(TupleDecoder):
         """A truncate does not tell the key."""
 
@@ -127,14 +127,14 @@ MOVES = [
 
 @pytest.mark.parametrize("first", range(1, len(MOVES)))
 @pytest.mark.parametrize("rest", [1, 2, 100])
-def test_a_key_change_survives_any_cut(first, rest):
+def test_key_change_is_applied_however_batches_are_split(first, rest):
     world = World(MOVES, cuts=(first, rest))
     assert world.start().once() is ExitCode.OK
     assert world.targets["a.items"].rows == model(MOVES) == {1: (12, {"id": 1, "name": "name0"})}
     assert not world.letters
 
 
-def test_half_a_key_change_is_applied_as_it_is_when_no_more_comes():
+def test_half_of_a_key_change_is_applied_at_the_end():
     world = World([change(0, "c", 1), *move(1, 1, 2)[:1]])
     assert world.start().once() is ExitCode.OK
     assert world.targets["a.items"].rows == {}
@@ -146,7 +146,7 @@ def test_half_a_key_change_is_applied_as_it_is_when_no_more_comes():
     assert running.stop() is ExitCode.OK
 
 
-def test_halves_in_different_partitions():
+def test_halves_of_a_key_change_in_different_partitions():
     log = [change(0, "c", 1), change(1, "d", 1, moved_to=True), change(0, "c", 2, partition=1, moved_from=1, seq=3)]
     for cuts in ((1,), (2,), (3,)):
         world = World(log, cuts=cuts)
@@ -154,7 +154,7 @@ def test_halves_in_different_partitions():
         assert list(world.targets["a.items"].rows) == [2]
 
 
-def test_a_record_that_vanishes_ends_the_program(monkeypatch):
+def test_lost_record_ends_the_program(monkeypatch):
     world = World(GROWING)
     running = world.start()
     route = running.engine.route
@@ -164,7 +164,7 @@ def test_a_record_that_vanishes_ends_the_program(monkeypatch):
 
 
 @pytest.mark.parametrize("stage", ["decode", "fold"])
-def test_a_change_that_vanishes_ends_the_program(monkeypatch, stage):
+def test_lost_change_ends_the_program(monkeypatch, stage):
     running = World(GROWING).start()
     whole = getattr(TupleEngine, stage)
     if stage == "decode":
@@ -176,7 +176,7 @@ def test_a_change_that_vanishes_ends_the_program(monkeypatch, stage):
 
 
 @pytest.mark.parametrize("applied", [0, 77])
-def test_a_sink_whose_counts_do_not_add_up_is_stopped(monkeypatch, applied):
+def test_sink_with_wrong_counts_is_stopped(monkeypatch, applied):
     running = World(GROWING).start()
     sink = running.sinks["a"]
     monkeypatch.setattr(sink, "_upsert", lambda *args: "applied")

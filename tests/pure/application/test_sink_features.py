@@ -1,4 +1,4 @@
-"""An operation names the feature that a sink lacks."""
+"""Operations that need a feature of the sink."""
 
 import pytest
 
@@ -19,11 +19,11 @@ LANE = make_lane("scd1")
         (lambda sink: swap_in_sink(sink, LANE, LANE, None), "cannot swap"),
     ],
 )
-def test_a_feature_that_a_sink_lacks_is_named(use, said):
+def test_missing_feature_is_reported(use, said):
     with pytest.raises(ConfigProblem, match=said) as refused:
         use(FakeSink(FakeStore()))
     assert refused.value.next_step
 
 
-def test_a_sink_without_schemas_has_none():
+def test_sink_without_schema_versions_has_none():
     assert read_schema_versions(FakeSink(FakeStore()), LANE) == ()

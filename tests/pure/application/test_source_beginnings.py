@@ -1,4 +1,4 @@
-"""Where a source began: what comes while nobody looks is not before the start."""
+"""The start position of a source: records that arrive while the program is stopped are not skipped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def offsets(world, lane, topic):
 
 
 @pytest.mark.parametrize("logs", [(), ("raw",)], ids=["tables", "with_event_log"])
-def test_a_topic_that_was_quiet_at_first(logs):
+def test_topic_without_records_at_first(logs):
     world = World([change(0, "c", 1), change(0, "c", 0, topic="q", table="public.q")], lanes=LANES, logs=logs)
     latest(world)
     world.log += [change(1, "c", 2)]
@@ -41,7 +41,7 @@ def test_a_topic_that_was_quiet_at_first(logs):
 
 
 @pytest.mark.parametrize("logs", [(), ("raw",)], ids=["tables", "with_event_log"])
-def test_a_topic_that_appears_while_nobody_looks(logs):
+def test_topic_created_while_the_program_is_stopped(logs):
     world = World([change(0, "c", 1)], lanes=LANES, logs=logs)
     latest(world)
     world.log += [change(1, "c", 2)]
@@ -55,7 +55,7 @@ def test_a_topic_that_appears_while_nobody_looks(logs):
     assert dict(world.register["s"].began) == {TopicPartition("t", 0): 1, TopicPartition("q", 0): 0}
 
 
-def test_a_source_without_topics_at_first():
+def test_source_without_topics_at_first():
     world = World([], lanes=LANES)
     latest(world)
     world.log += [change(0, "c", 1), change(1, "c", 2)]
@@ -65,8 +65,8 @@ def test_a_source_without_topics_at_first():
 
 
 @pytest.mark.parametrize("logs", [(), ("raw",)], ids=["tables", "with_event_log"])
-def test_a_partition_that_ends_below_where_it_began(logs):
-    """Only rejects came at first, of no table that is known, and then other files."""
+def test_partition_that_ends_below_its_start(logs):
+    """At first it had only rejects, of no known table, and then other files."""
     world = World([Rec("t", 0, i, kind="bad_route", key=i) for i in (18, 19)], lanes=LANES, logs=logs)
     assert world.start().once() is ExitCode.OK
     assert dict(world.register["s"].began) == {T0: 18}

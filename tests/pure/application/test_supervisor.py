@@ -1,4 +1,4 @@
-"""The whole program in the ordinary case, and how it ends."""
+"""The whole program in the ordinary case, and the ways in which it ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from replicator.ports.source import Pace, SourceFeatures
 HISTORY = [change(0, "c", 1), change(1, "c", 2), change(2, "u", 1), change(3, "d", 2), tombstone(4, 2), change(5, "c", 3)]
 
 
-def test_every_lane_ends_with_what_the_model_says():
+def test_every_lane_equals_the_model():
     world = World(HISTORY, cuts=(2,))
     running = world.start()
     assert running.once() is ExitCode.OK
@@ -38,8 +38,8 @@ def test_every_lane_ends_with_what_the_model_says():
     assert running.source.closed and all(sink.closed for sink in running.sinks.values())
 
 
-def test_a_worker_that_has_not_begun_has_not_ended():
-    """Its sink is going to be its own: nobody else may open it."""
+def test_worker_that_has_not_started_has_not_ended():
+    """Its sink belongs to it: nothing else may open it."""
     running = World(HISTORY).start()
     worker = running.workers["a"]
     assert not worker.join(0)
@@ -47,7 +47,7 @@ def test_a_worker_that_has_not_begun_has_not_ended():
     assert worker.join(0)
 
 
-def test_a_second_start_applies_nothing_again():
+def test_second_start_applies_nothing_again():
     world = World(HISTORY, cuts=(2,))
     world.start().once()
     running = world.start()
@@ -56,13 +56,13 @@ def test_a_second_start_applies_nothing_again():
     assert running.telemetry.totals["consumed"] == 0
 
 
-def test_a_trailing_tombstone_advances_the_positions():
+def test_trailing_tombstone_advances_the_positions():
     world = World([change(0, "c", 1), tombstone(1, 1)], cuts=(1,))
     world.start().once()
     assert {t.state.position.to_json()["t"]["0"] for t in world.targets.values()} == {2}
 
 
-def test_unknown_exception_in_a_sink_suspends_one_lane_and_shows_in_the_exit_code():
+def test_unknown_exception_of_a_sink_suspends_its_lane():
     world = World(HISTORY, cuts=(2,))
     running = world.start()
 
@@ -77,7 +77,7 @@ def test_unknown_exception_in_a_sink_suspends_one_lane_and_shows_in_the_exit_cod
     assert len(world.targets["b.items"].log) == 5
 
 
-def test_the_culprit_among_several_lanes_is_found():
+def test_failing_lane_among_several_is_found():
     lanes = {"public.items": [("a", "append")], "public.other": [("a", "append")]}
     log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.other")]
     world = World(log, lanes=lanes, logs=())
@@ -93,7 +93,7 @@ def test_the_culprit_among_several_lanes_is_found():
     assert running.lanes.find("a.other").status is LaneStatus.SUSPENDED
 
 
-def test_a_table_without_a_key_suspends_its_scd1_lane_only():
+def test_table_without_key_suspends_its_scd1_lane_only():
     world = World(HISTORY, decoder=TupleDecoder(keyless=["public.items"]))
     running = world.start()
     assert running.once() is ExitCode.CONFIG
@@ -102,7 +102,7 @@ def test_a_table_without_a_key_suspends_its_scd1_lane_only():
     assert len(world.targets["b.items"].log) == 5
 
 
-def test_no_lane_left_ends_the_program():
+def test_program_ends_without_running_lanes():
     world = World(HISTORY, lanes={"public.items": [("a", "scd1")]}, logs=())
     running = world.start()
 
@@ -113,7 +113,7 @@ def test_no_lane_left_ends_the_program():
     assert running.in_background().join() is ExitCode.RUNTIME
 
 
-def test_fenced_ends_the_program():
+def test_fenced_sink_ends_the_program():
     running = World(HISTORY).start()
 
     def bad(writes):
@@ -123,7 +123,7 @@ def test_fenced_ends_the_program():
     assert running.in_background().join() is ExitCode.FENCED
 
 
-def test_a_stop_drains_queued_writes():
+def test_stop_drains_queued_writes():
     world = World(list(HISTORY), cuts=(1,))
     running = world.start()
     entered, release = threading.Event(), threading.Event()
@@ -142,8 +142,8 @@ def test_a_stop_drains_queued_writes():
     assert {t.state.position.to_json()["t"]["0"] for t in world.targets.values()} == {6}
 
 
-def test_a_sink_that_is_in_a_call_when_the_program_is_to_end_is_hurried():
-    """Long before the drain time is over; a call that is given up is repeated."""
+def test_stop_interrupts_a_long_call_of_a_sink():
+    """Long before the drain time ends. An interrupted call is repeated."""
     world = World(list(HISTORY), options=replace(QUICK, drain=60))
     running = world.start()
     entered, hurried = threading.Event(), threading.Event()
@@ -161,7 +161,7 @@ def test_a_sink_that_is_in_a_call_when_the_program_is_to_end_is_hurried():
     assert len(world.targets["b.items"].log) == 5 and world.targets["a.items"].state is not None
 
 
-def test_a_sink_that_never_answers_is_left_behind_after_the_drain_time():
+def test_sink_that_never_returns_is_abandoned_after_the_drain_time():
     from dataclasses import replace
 
     world = World(list(HISTORY))
@@ -181,7 +181,7 @@ def test_a_sink_that_never_answers_is_left_behind_after_the_drain_time():
     assert len(world.targets["b.items"].log) == 5
 
 
-def test_retryable_of_a_sink_is_repeated_and_shown():
+def test_retryable_error_of_a_sink_is_repeated_and_reported():
     world = World(HISTORY)
     running = world.start()
     failures = [Retryable("away"), Retryable("away")]
@@ -200,7 +200,7 @@ def test_retryable_of_a_sink_is_repeated_and_shown():
     assert world.targets["a.items"].rows == model(HISTORY)
 
 
-def test_an_answer_that_was_lost_doubles_nothing():
+def test_lost_answer_doubles_nothing():
     world = World(HISTORY, cuts=(1,))
     running = world.start()
     lost = [Retryable("lost")] * 3
@@ -218,7 +218,7 @@ def test_an_answer_that_was_lost_doubles_nothing():
     assert len({repr(span) for span in done}) == len(done), "what was committed was given to the sink again"
 
 
-def test_retryable_of_the_source_goes_on_from_the_current_position():
+def test_retryable_error_of_the_source_resumes_at_the_current_position():
     world = World(HISTORY, cuts=(1,))
     running = world.start()
     failing = {2, 4}
@@ -234,7 +234,7 @@ def test_retryable_of_the_source_goes_on_from_the_current_position():
     assert [r.seq for r in world.targets["b.items"].log] == [1, 2, 3, 4, 6]
 
 
-def test_a_source_that_is_away_says_since_when():
+def test_outage_of_a_source_is_reported_with_its_start():
     world = World(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0))
     running = world.start()
     status = StatusReporter(running.supervisor._pipelines, running.shared)
@@ -254,7 +254,7 @@ def test_a_source_that_is_away_says_since_when():
     assert status.report().sources[0].away_since is None
 
 
-def test_a_source_with_a_failing_partition_stays_away_while_the_others_are_read():
+def test_source_with_a_failing_partition_is_reported_while_others_are_read():
     running = World(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0)).start()
     status, seen = StatusReporter(running.supervisor._pipelines, running.shared), []
 
@@ -275,8 +275,8 @@ def test_a_source_with_a_failing_partition_stays_away_while_the_others_are_read(
     assert status.report().sources[0].away_since is None
 
 
-def test_a_source_that_fails_at_the_same_records_again_is_not_back_meanwhile():
-    """As while the schema registry is away: each run begins with an empty batch, as that of Kafka does."""
+def test_source_that_fails_at_the_same_records_has_one_outage():
+    """For example while the schema registry is unreachable: each run starts with an empty batch, like that of Kafka."""
     running = World(HISTORY).start()
     read, route = running.source.run, running.engine.route
     failures, now = [Retryable("registry away")] * 3, [running.shared.clock()]
@@ -299,7 +299,7 @@ def test_a_source_that_fails_at_the_same_records_again_is_not_back_meanwhile():
     assert said == ["source away", "source back"]
 
 
-def test_a_source_that_is_waited_for_says_what_for_and_since_when():
+def test_wait_for_a_source_is_reported_with_reason_and_start():
     world = World(HISTORY, cuts=(1,))
     running = world.start()
     after_a_minute = StatusReporter(running.supervisor._pipelines, running.shared, clock=lambda: running.shared.clock() + 60)
@@ -324,7 +324,7 @@ def test_a_source_that_is_waited_for_says_what_for_and_since_when():
     assert StatusReporter(running.supervisor._pipelines, running.shared).report().sources[0].call is None
 
 
-def test_a_program_whose_source_stays_away_is_alive():
+def test_program_with_an_unreachable_source_is_alive():
     running = World(HISTORY, options=replace(QUICK, report_every=1000)).start()
 
     def away(*_args, **_more):
@@ -340,7 +340,7 @@ def test_a_program_whose_source_stays_away_is_alive():
     assert running.stop() is ExitCode.OK
 
 
-def test_fatal_of_the_source_ends_the_program():
+def test_fatal_error_of_the_source_ends_the_program():
     running = World(HISTORY).start()
 
     def bad(number):
@@ -351,7 +351,7 @@ def test_fatal_of_the_source_ends_the_program():
     assert running.supervisor.problem.sentence == "broken"
 
 
-def test_a_kill_passes_through_and_closes_nothing():
+def test_kill_closes_nothing():
     running = World(HISTORY).start(Machine(3))
     try:
         running.once()
@@ -361,7 +361,7 @@ def test_a_kill_passes_through_and_closes_nothing():
         raise AssertionError("the crash got lost")
 
 
-def test_the_source_gets_the_lowest_position():
+def test_source_gets_the_lowest_position():
     world = World([*HISTORY, *move(6, 3, 4)])
     running = world.start()
     running.once()
@@ -369,7 +369,7 @@ def test_the_source_gets_the_lowest_position():
     assert running.telemetry.lags[-1] == 0
 
 
-def test_the_pace_of_an_engine_stream_is_reported():
+def test_pace_of_an_engine_stream_is_reported():
     running = World(HISTORY).start()
     pace = Pace(2.5, 10.0, 20.0, 3)
     running.source.features = SourceFeatures(engine="spark", pace=lambda: pace)
@@ -380,7 +380,7 @@ def test_the_pace_of_an_engine_stream_is_reported():
     )
 
 
-def test_a_source_that_is_silent_ends_a_run_that_is_to_end():
+def test_silent_source_ends_a_run_until_caught_up():
     def refuse(*_: object, **__: object) -> None:
         raise Retryable("the broker does not answer")
 
@@ -397,7 +397,7 @@ def test_a_source_that_is_silent_ends_a_run_that_is_to_end():
 
 
 @pytest.mark.parametrize("patterns", [{"^shop[.].*": ["shopx.items"]}, {}])
-def test_a_run_that_read_nothing_fails_if_a_topic_pattern_matches_nothing(patterns):
+def test_run_without_records_fails_if_a_topic_pattern_matches_nothing(patterns):
     running = World([]).start()
     running.source.features = SourceFeatures(unmatched=lambda: patterns)
     assert running.once() is ExitCode.OK
@@ -414,7 +414,7 @@ def refuse_for_ever(*_: object) -> None:
     raise Retryable("the server does not answer")
 
 
-def test_a_run_that_is_to_end_ends_when_a_catch_up_read_fails_for_ever():
+def test_catch_up_that_always_fails_ends_a_run_until_caught_up():
     world = World(HISTORY)
     world.start().once()
     world.targets.pop("a.items")
@@ -426,7 +426,7 @@ def test_a_run_that_is_to_end_ends_when_a_catch_up_read_fails_for_ever():
 
 
 @pytest.mark.parametrize("call", ["state", "apply"])
-def test_a_run_that_is_to_end_ends_when_a_sink_fails_for_ever(call):
+def test_sink_that_always_fails_ends_a_run_until_caught_up(call):
     running = World(HISTORY).start()
     setattr(running.sinks["a"], call, refuse_for_ever)
     running.in_background(once=True, timeout=0.1)
@@ -435,7 +435,7 @@ def test_a_run_that_is_to_end_ends_when_a_sink_fails_for_ever(call):
     assert len(running.world.targets["b.items"].log) == 5, "what does answer gets its changes"
 
 
-def test_a_long_write_is_no_silence_although_another_sink_fails_meanwhile():
+def test_long_write_counts_as_progress_although_another_sink_fails():
     running = World(HISTORY).start()
     slow, failing, is_written = running.sinks["a"], running.sinks["b"], threading.Event()
     write, write_too = slow.apply, failing.apply
@@ -452,7 +452,7 @@ def test_a_long_write_is_no_silence_although_another_sink_fails_meanwhile():
     assert len(running.world.targets["b.items"].log) == 5
 
 
-def test_a_program_whose_only_sink_stays_away_is_alive():
+def test_program_with_an_unreachable_sink_is_alive():
     world = World(HISTORY, cuts=(1,), lanes={"public.items": [("a", "scd1")]}, logs=())
     world.options = replace(QUICK, handover_bytes=1, report_every=1000, drain=0.1)
     running = world.start()
@@ -468,7 +468,7 @@ def test_a_program_whose_only_sink_stays_away_is_alive():
     running.stop()
 
 
-def test_a_source_that_gets_on_slowly_is_not_silent():
+def test_slow_source_is_not_silent():
     running = World(HISTORY, cuts=(1,)).start()
     read, tries = running.source.run, iter(range(1000))
 
@@ -487,8 +487,8 @@ def test_a_source_that_gets_on_slowly_is_not_silent():
     assert len(running.world.targets["b.items"].log) == 5
 
 
-def test_the_lag_is_of_what_a_lane_reads():
-    """An event log does not wait for topics of which every table is routed past it."""
+def test_lag_counts_the_topics_of_the_lane_only():
+    """An event log does not wait for topics whose tables do not write to it."""
     lanes = {"public.items": [("a", "scd1")], "public.other": [("a", "scd1")]}
     log = [*HISTORY, *(change(n, "c", n, topic="u", table="public.other") for n in range(26))]
     running = World(log, lanes=lanes, event_logs={"public.other": frozenset()}).start()
@@ -498,7 +498,7 @@ def test_the_lag_is_of_what_a_lane_reads():
     assert (report.sources[0].lag_records, running.telemetry.lags[-1]) == (0, 0)
 
 
-def test_the_lag_is_unknown_where_offsets_do_not_count_records():
+def test_lag_is_unknown_for_sparse_offsets():
     running = World(HISTORY).start()
     running.pipeline.progress.is_sparse = True
     assert running.once() is ExitCode.OK

@@ -1,4 +1,4 @@
-"""What a table buffer holds back, and what it takes over from a lane that joins."""
+"""The table buffer: held changes, and the buffer of a lane that joins."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def holds_changes(buffer: TableBuffer) -> bool:
     return buffer.released != buffer.read
 
 
-def test_half_a_key_change_is_held_and_the_end_lies_before_it():
+def test_half_of_a_key_change_is_held_and_the_position_stays_before_it():
     buffer = make_buffer()
     (slice_,) = push(buffer, [change(0, "c", 1), MOVE[0], change(3, "c", 5)], 0, 4)
     assert (
@@ -49,7 +49,7 @@ def test_half_a_key_change_is_held_and_the_end_lies_before_it():
     assert len(slice_.raw) == 2 and not holds_changes(buffer)
 
 
-def test_what_is_held_is_bounded():
+def test_held_changes_are_limited():
     buffer = make_buffer(hold_batches=3)
     push(buffer, [MOVE[0]], 0, 3)
     assert holds_changes(buffer)
@@ -61,8 +61,8 @@ def test_what_is_held_is_bounded():
     assert not holds_changes(buffer)
 
 
-def test_a_run_of_batches_that_each_end_within_a_key_change_is_held_one_batch_at_a_time():
-    """Each half waits for the next batch only; that others waited before it must not tear it from its create half."""
+def test_each_half_of_a_key_change_is_held_for_one_batch():
+    """Each half waits only for the next batch. Earlier waits must not separate it from its create half."""
     buffer = make_buffer(hold_batches=3, hold_bytes=250)
     push(buffer, [replace(MOVE[0], offset=0)], 0, 1)
     for i in range(1, 12, 2):
@@ -71,7 +71,7 @@ def test_a_run_of_batches_that_each_end_within_a_key_change_is_held_one_batch_at
         assert offsets([slice_]) == [[i - 1, i]] and holds_changes(buffer)
 
 
-def test_an_idle_stream_lets_go_after_a_time_however_often_it_was_polled():
+def test_idle_stream_releases_held_changes_after_a_time():
     now = [100.0]
     buffer = TableBuffer(TupleFrames(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
     push(buffer, [MOVE[0]], 0, 3)
@@ -91,7 +91,7 @@ def test_each_batch_with_records_restarts_the_wait():
     assert buffer.release_idle(TABLE) == () and holds_changes(buffer)
 
 
-def test_a_lane_that_joins_brings_what_it_holds_back():
+def test_joining_lane_brings_its_held_changes():
     main, own = make_buffer(at=3), make_buffer()
     push(own, [change(0, "c", 1), MOVE[0]], 0, 3)
     main.absorb_buffer(own)
@@ -99,7 +99,7 @@ def test_a_lane_that_joins_brings_what_it_holds_back():
     assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
 
 
-def test_what_both_hold_back_is_held_once():
+def test_change_held_by_both_buffers_is_held_once():
     main, own = make_buffer(), make_buffer()
     for buffer in (main, own):
         push(buffer, [change(0, "c", 1), MOVE[0]], 0, 3)
@@ -107,14 +107,14 @@ def test_what_both_hold_back_is_held_once():
     assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
 
 
-def test_segments_end_where_the_next_one_begins():
+def test_segments_end_where_the_next_one_starts():
     rows = [change(0, "u", 1), MOVE[0], replace(MOVE[1], offset=3), change(4, "u", 9)]
     slices = push(make_buffer(), rows, 0, 6)
     assert offsets(slices) == [[0], [2, 3, 4]]
     assert [(c.start[T0], c.end[T0]) for c in slices] == [(0, 1), (1, 6)]
 
 
-def test_without_changes_the_stream_goes_on():
+def test_batch_without_changes_advances_the_position():
     buffer = make_buffer()
     (slice_,) = buffer.add_changes((), None, span(0, 3))
     assert slice_.frame is None and buffer.released == Position({T0: 3})
@@ -133,7 +133,7 @@ def describe_boundaries(slices):
     return [[(m.table is None, m.start[T0]) for m in c.marks] for c in slices]
 
 
-def test_a_drop_goes_with_what_stands_around_it():
+def test_drop_is_released_with_the_changes_around_it():
     buffer = make_buffer()
     slices = buffer.add_batch(
         [make_slice([change(0, "c", 1)], 0), make_slice([change(3, "c", 2)], 2)], TABLE, span(0, 4), drops=[make_position(1)]
@@ -146,7 +146,7 @@ def test_a_drop_goes_with_what_stands_around_it():
     ], "it is told once"
 
 
-def test_a_drop_behind_what_is_held_is_held():
+def test_drop_after_a_held_change_is_held():
     buffer = make_buffer()
     first = buffer.add_batch(
         [make_slice([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[make_position(1), make_position(5)]
@@ -155,14 +155,14 @@ def test_a_drop_behind_what_is_held_is_held():
     assert describe_boundaries(buffer.release_all(TABLE)) == [[(False, 0), (True, 5)]]
 
 
-def test_a_drop_in_another_topic_is_none():
+def test_drop_in_another_topic_is_ignored():
     other = Position({TopicPartition("statements", 0): 1})
     assert describe_boundaries(
         make_buffer().add_batch([make_slice([change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])
     ) == [[(False, 0)]]
 
 
-def test_a_lane_that_joins_brings_the_drops_that_it_holds():
+def test_joining_lane_brings_its_held_drops():
     main, own = make_buffer(at=4), make_buffer()
     own.add_batch(
         [make_slice([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[make_position(3), make_position(4)]

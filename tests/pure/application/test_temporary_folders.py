@@ -18,7 +18,7 @@ def leave(parent: Path, name: str) -> None:
     (parent / f"{name}.lock").touch()
 
 
-def test_the_next_folder_removes_those_of_killed_processes(tmp_path: Path) -> None:
+def test_next_folder_removes_those_of_killed_processes(tmp_path: Path) -> None:
     leave(tmp_path, "killed")
     (tmp_path / "killed before it had a folder.lock").touch()
     with open_temporary_folder(tmp_path) as folder:
@@ -28,14 +28,14 @@ def test_the_next_folder_removes_those_of_killed_processes(tmp_path: Path) -> No
 
 
 def test_folders_in_use_stay(tmp_path: Path) -> None:
-    """Two comparisons run at once, also in one process."""
+    """Two comparisons may run at once, also in one process."""
     with open_temporary_folder(tmp_path) as first, open_temporary_folder(tmp_path) as second:
         remove_abandoned_folders(tmp_path)
         assert first != second and first.is_dir() and second.is_dir()
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_freed_of_the_folders_of_killed_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_killed_processes_are_removed_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -45,9 +45,7 @@ def test_a_full_disk_is_freed_of_the_folders_of_killed_processes(tmp_path: Path,
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_opens_while_another_process_takes_its_lock_for_an_abandoned_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_opens_while_another_process_checks_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = fcntl.flock
 
     def remove_first(handle: int, how: int) -> None:

@@ -1,4 +1,4 @@
-"""What became of a row: as the model has it, change by change."""
+"""The history of a row equals the model, change by change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_whole(history: History, entry: HistoryEntry) -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_state_of_every_row_is_that_of_the_model(seed: int) -> None:
+def test_every_version_of_every_row_equals_the_model(seed: int) -> None:
     history = make_random_history(seed, 25, keys=("int", "text"), disorder=seed % 3)
     table = history.table()
     frames = [(frame, schema) for schema, frame in history.runs(0, None)]

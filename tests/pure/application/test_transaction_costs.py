@@ -1,7 +1,4 @@
-"""The bookkeeping of transactions does work in proportion to their number, in whatever order a backlog brings them.
-
-Counted are the instructions that the interpreter executes in the two modules, which no load of the machine changes.
-"""
+"""The work of transaction tracking is proportional to the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which transactions are let go, and when: the bookkeeping alone."""
+"""The release of transactions by the barrier, without a pipeline."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Stream:
         return self.held.last and self.held.last.tx
 
 
-def test_a_transaction_waits_for_its_end_and_all_its_changes():
+def test_transaction_waits_for_its_end_and_all_changes():
     stream = Stream()
     stream.changes("1", "orders")
     assert stream.barrier == {ORDERS: 0}
@@ -80,7 +80,7 @@ def test_a_transaction_waits_for_its_end_and_all_its_changes():
     assert not stream.held.barrier and stream.last == "1" and stream.held.is_exact
 
 
-def test_none_is_let_go_before_an_earlier_one():
+def test_transaction_is_not_released_before_an_earlier_one():
     stream = Stream()
     stream.changes("1", "orders")
     stream.end("1", orders=1, items=1)
@@ -91,8 +91,8 @@ def test_none_is_let_go_before_an_earlier_one():
     assert not stream.held.barrier and stream.last == "2"
 
 
-def test_a_transaction_behind_a_lost_end_is_not_published():
-    """It is held back with that one; when that is given up, nothing is known any more."""
+def test_transaction_after_a_lost_end_is_not_published():
+    """It is held back with that one. When that one is given up, completeness is unknown."""
     stream = Stream(patience=10.0)
     stream.begin("a")
     stream.changes("a", "orders")
@@ -106,14 +106,14 @@ def test_a_transaction_behind_a_lost_end_is_not_published():
     assert stream.last is None
 
 
-def test_tables_that_nobody_follows_are_not_waited_for():
+def test_tables_without_lanes_are_not_waited_for():
     stream = Stream(tables=Tables({"orders"}))
     stream.changes("1", "orders")
     stream.end("1", orders=1, items=7)
     assert stream.last == "1"
 
 
-def test_what_lanes_were_complete_up_to_at_the_start_is_not_waited_for():
+def test_transactions_complete_at_the_start_are_not_waited_for():
     stream = Stream(passed_marks={"items": Position({MARKS: 1})})
     stream.changes("1", "orders")
     stream.end("1", orders=1, items=1)
@@ -122,7 +122,7 @@ def test_what_lanes_were_complete_up_to_at_the_start_is_not_waited_for():
     assert stream.last == "1"
 
 
-def test_a_later_transaction_in_all_partitions_shows_that_the_rest_does_not_come():
+def test_later_transaction_in_all_partitions_ends_the_wait():
     stream = Stream()
     stream.end("1", items=2)
     stream.changes("1", "items")
@@ -131,8 +131,8 @@ def test_a_later_transaction_in_all_partitions_shows_that_the_rest_does_not_come
     assert stream.last == "1"
 
 
-def test_a_connector_killed_in_a_transaction_counts_from_zero():
-    """It sends the last changes again and counts those only: as many as the end says may be there before all are."""
+def test_connector_killed_in_a_transaction_counts_from_zero():
+    """It sends the last changes again and counts only those. So the counted number may arrive before all changes do."""
     stream = Stream()
     stream.begin("1")
     stream.changes("1", "items", 4)
@@ -145,7 +145,7 @@ def test_a_connector_killed_in_a_transaction_counts_from_zero():
     assert stream.last == "1"
 
 
-def test_a_transaction_sent_again_is_nothing_new():
+def test_transaction_sent_twice_counts_once():
     stream = Stream()
     stream.changes("1", "orders")
     stream.end("1", orders=1)
@@ -155,7 +155,7 @@ def test_a_transaction_sent_again_is_nothing_new():
     assert not stream.held.barrier and stream.held.is_exact
 
 
-def test_too_large_is_let_go_and_not_exact_until_it_is_complete():
+def test_too_large_transaction_is_released_as_not_exact():
     stream = Stream(max_bytes=5)
     stream.changes("1", "items", 4)
     stream.changes("1", "orders", 2)
@@ -169,7 +169,7 @@ def test_too_large_is_let_go_and_not_exact_until_it_is_complete():
     assert stream.last == "2" and stream.held.is_exact
 
 
-def test_a_large_one_of_many_pieces_has_as_much_time_as_something_of_it_comes():
+def test_patience_restarts_with_each_part_of_a_large_transaction():
     stream = Stream()
     for _ in range(30):
         stream.now += 9.0
@@ -179,7 +179,7 @@ def test_a_large_one_of_many_pieces_has_as_much_time_as_something_of_it_comes():
     assert not stream.held.barrier and stream.held.lost
 
 
-def test_ends_that_do_not_come_hold_nothing_back_until_one_comes():
+def test_missing_ends_hold_nothing_back_until_one_arrives():
     stream = Stream()
     stream.changes("1", "items")
     stream.tell(later=10.0)
@@ -192,7 +192,7 @@ def test_ends_that_do_not_come_hold_nothing_back_until_one_comes():
     assert stream.held.is_exact and stream.last == "3"
 
 
-def test_changes_that_do_not_come_are_waited_for_once():
+def test_missing_changes_are_waited_for_once():
     stream = Stream()
     stream.changes("1", "orders")
     stream.end("1", orders=1, items=1)
@@ -207,7 +207,7 @@ def test_changes_that_do_not_come_are_waited_for_once():
 
 
 @pytest.mark.parametrize("reached", [False, True])
-def test_nothing_is_held_back_until_lanes_begin_to_be_held_together(reached):
+def test_nothing_is_held_back_before_lanes_are_held_together(reached):
     stream = Stream()
     stream.held.until = Position({MARKS: 1, ITEMS: 2})
     stream.end("1", items=5)
@@ -217,7 +217,7 @@ def test_nothing_is_held_back_until_lanes_begin_to_be_held_together(reached):
     assert bool(stream.held.barrier) is reached
 
 
-def test_backfilled_rows_may_show_more_than_is_complete():
+def test_backfilled_rows_may_be_newer_than_the_watermark():
     """Until a transaction is complete that ended after they were read; one of that moment may be among what they show."""
     stream, read = Stream(), datetime(2024, 1, 1, 12, 0, 0, 500, UTC)
     stream.held.concurrent_time = read

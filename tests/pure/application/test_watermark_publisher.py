@@ -1,4 +1,4 @@
-"""When a sink is told up to which transaction its tables are complete, and when nothing is known of that."""
+"""The publication of the completeness watermark to sinks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class World:
         return [complete.transaction for _, complete in self.sink.published]
 
 
-def test_at_most_once_in_a_while_and_the_last_of_all() -> None:
+def test_watermark_is_published_at_intervals_and_at_the_end() -> None:
     world = World()
     for name in ("1", "2", "3"):
         world.publishing.end_commit((), world.make_requests(name))
@@ -85,8 +85,8 @@ def test_at_most_once_in_a_while_and_the_last_of_all() -> None:
 
 
 @pytest.mark.parametrize("at", ["before the writes are committed", "before it is due"])
-def test_what_is_void_since_is_not_complete(at: str) -> None:
-    """A lane that stops drops its writes, so that what was found out before says too much; the next says what is so."""
+def test_watermark_of_a_stopped_lane_is_not_published(at: str) -> None:
+    """A lane that stops drops its writes, so the earlier watermark says too much; the next one is correct."""
     world = World()
     world.publishing.end_commit((), world.make_requests("1"))
     told, orders = world.make_requests("2"), world.lanes.find("lake.orders")
@@ -102,7 +102,7 @@ def test_what_is_void_since_is_not_complete(at: str) -> None:
     assert world.names == ["1", None, "3"]
 
 
-def test_nothing_is_published_of_what_was_abandoned() -> None:
+def test_nothing_is_published_for_an_abandoned_run() -> None:
     world = World()
     world.shared.abandon.set()
     world.publishing.end_commit((), world.make_requests("1"))
@@ -110,7 +110,7 @@ def test_nothing_is_published_of_what_was_abandoned() -> None:
     assert world.names == []
 
 
-def test_what_fails_is_tried_again_later() -> None:
+def test_failed_publication_is_retried() -> None:
     world = World()
     world.sink.away = 1
     world.publishing.end_commit((), world.make_requests("1"))
