@@ -126,7 +126,7 @@ def decode_values(form: str, kind: str, rules: OutOfRange, *values: str | None, 
 @pytest.mark.parametrize(("kind", "value", "nearest"), BEYOND)
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("rule", RULES)
-def test_each_rule_holds_in_each_format(form: str, rule: str, kind: str, value: str, nearest: str | None) -> None:
+def test_each_rule_applies_in_each_format(form: str, rule: str, kind: str, value: str, nearest: str | None) -> None:
     if form == "dts" and value not in NO_WORDS:
         return
     fine, beyond, null = decode_values(form, kind, RULES[rule], FINE[kind], value, None)
@@ -142,7 +142,7 @@ def test_each_rule_holds_in_each_format(form: str, rule: str, kind: str, value: 
 
 @pytest.mark.parametrize("rule", ["null", "clamp", "text"])
 @pytest.mark.parametrize("form", [form for form in FORMATS if form != "dts"])
-def test_what_is_no_date_is_rejected_whatever_the_rule(form: str, rule: str) -> None:
+def test_invalid_date_is_rejected_with_every_rule(form: str, rule: str) -> None:
     fine, strange, number = decode_values(form, "date32", RULES[rule], "2024-02-29", "abc", "12")
     assert fine["_error"] is None
     for one in (strange, number):
@@ -150,7 +150,7 @@ def test_what_is_no_date_is_rejected_whatever_the_rule(form: str, rule: str) -> 
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_key_is_rejected_whatever_the_rule(form: str) -> None:
+def test_key_out_of_range_is_rejected_with_every_rule(form: str) -> None:
     for rule in ("null", "clamp", "text"):
         found = decode_values(form, "date32", RULES[rule], "0000-00-00", keys={"*": ["v"]})
         assert found[0]["_error"].startswith("OUT_OF_RANGE: column 'v' holds ")
@@ -170,11 +170,11 @@ def test_a_key_is_rejected_whatever_the_rule(form: str) -> None:
     (temporal_values.iso_timestamp_reader(temporal_values.UTC_US),
      {"-0043-03-15T00:00:00Z": "0044-03-15 00:00:00Z BC", "infinity": "infinity"}),
 ])  # fmt: skip
-def test_texts_of_numbers(node: ValueReader, values: Mapping[Any, str]) -> None:
+def test_rule_text_keeps_the_text_of_the_value(node: ValueReader, values: Mapping[Any, str]) -> None:
     assert make_lenient(node, "text").build([*values, None]).to_pylist() == [*values.values(), None]
 
 
-def test_the_infinite_day_of_postgresql_lies_after_all_others() -> None:
+def test_infinite_date_of_postgresql_is_after_all_others() -> None:
     first, last = make_lenient(temporal_values.date_reader(), "clamp").build([-2_147_472_691, -2_147_472_692]).to_pylist()
     assert (str(first), str(last)) == ("0001-01-01", "9999-12-31")
 
@@ -203,7 +203,7 @@ def test_the_infinite_day_of_postgresql_lies_after_all_others() -> None:
         ("time64[us]", "10:00:00.1234567", "a time of day with more places than microseconds"),
     ],
 )
-def test_the_sentence_says_what_a_text_is_and_which_type_has_it(kind: str, value: str, sentence: str) -> None:
+def test_message_describes_the_value_and_its_type(kind: str, value: str, sentence: str) -> None:
     (found,) = decode_values("maxwell", kind, RULES["reject"], value)
     assert found["_error"].startswith(f"OUT_OF_RANGE: column 'v' holds {sentence}")
 

@@ -1,4 +1,4 @@
-"""What becomes of change events: operations, keys, key changes, values not sent, sequences."""
+"""Change events of Debezium: operations, keys, key changes, images and sequences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAME = column("name", "string")
 COLUMNS = [ID, NAME]
 
 
-def test_the_frame_has_the_schema_of_the_port() -> None:
+def test_frame_has_the_schema_of_the_port() -> None:
     decoder = DebeziumJsonDecoder({})
     frame = raw([event(COLUMNS, after={"id": 1, "name": "a"}), event(COLUMNS, op="t"), b"{"], [key(id=1), None, None])
     route = decoder.route(frame)
@@ -45,7 +45,7 @@ def test_the_frame_has_the_schema_of_the_port() -> None:
 
 
 @pytest.mark.parametrize("op", ["x", "", None, "m", "cc"])
-def test_an_unknown_operation_is_rejected(op: str | None) -> None:
+def test_unknown_operation_is_rejected(op: str | None) -> None:
     good = event(COLUMNS, after={"id": 1, "name": "a"})
     first, second = decode_frame(raw([good, event(COLUMNS, op=op, after={"id": 1, "name": "a"})]))[:2] if op != "m" else (
         decode_frame(raw([good]))[0], {"_error": "UNKNOWN_OPERATION: "})  # fmt: skip
@@ -63,7 +63,7 @@ def test_images_by_operation() -> None:
     assert [code(c) for c in changes] == [None] * 5 + ["MALFORMED"] * 2
 
 
-def test_a_delete_without_a_before_image_takes_the_message_key() -> None:
+def test_delete_without_before_image_takes_the_message_key() -> None:
     values = [event(COLUMNS, op="d"), event(COLUMNS, op="d", before={"id": None, "name": None}), event(COLUMNS, op="d")]
     keys = [key(id=7), b'{"id": 8}', b"7"]
     changes = decode_frame(raw(values, keys))
@@ -79,12 +79,12 @@ def test_null_and_missing_keys_are_rejected() -> None:
     assert [code(c) for c in changes] == [None, "NULL_KEY", "NULL_KEY", None, "NULL_KEY"]
 
 
-def test_a_table_without_a_key_needs_none() -> None:
+def test_table_without_key_accepts_records_without_key() -> None:
     changes = decode_frame(raw([event(COLUMNS, after={"id": None, "name": "a"})], [None]))
     assert (changes[0]["_error"], "_moved_from" in changes[0]) == (None, False)
 
 
-def test_configured_keys_take_the_place_of_the_message_key() -> None:
+def test_configured_keys_replace_the_message_key() -> None:
     frame = raw([event(COLUMNS, after={"id": 1, "name": "a"}), event(COLUMNS, after={"id": 2, "name": None})], [None, b"?"])
     changes = decode_frame(frame, {"keys": {"public.*": ["name"]}})
     assert [code(c) for c in changes] == [None, "NULL_KEY"]
@@ -98,14 +98,14 @@ def test_keys_keep_the_order_of_the_message_key() -> None:
     assert decoder.learn(frame, "public.t", "x").keys == ("line", "id")
 
 
-def test_a_key_that_is_no_column_is_named() -> None:
+def test_key_that_is_no_column_is_reported() -> None:
     frame = raw([event(COLUMNS, after={"id": 1, "name": "a"})], [key([ID, column("shard", "string")], id=1, shard="s")])
     with pytest.raises(ConfigProblem, match="'shard', which is no column"):
         DebeziumJsonDecoder({}).learn(frame, "public.t", "x")
 
 
 @pytest.mark.parametrize("bare", [True, False])
-def test_key_changes_remember_each_other(bare: bool) -> None:
+def test_both_parts_of_a_key_change_have_the_other_key(bare: bool) -> None:
     def header(value: int) -> bytes:
         return json.dumps({"id": value}).encode() if bare else key(id=value)
 
@@ -130,8 +130,8 @@ ALL = {"name": None, "n": 0, "status": "new", "kind": "", "price": "0.00"}
      ({"n": 1}, "postgresql", True), ({"price": "0.10"}, "postgresql", True),
      ({"name": ""}, "postgresql", True), ({}, "oracle", True)],
 )  # fmt: skip
-def test_an_image_counts_that_has_what_no_connector_fills_in(changed: Any, connector: str, counts: bool) -> None:
-    """With the key alone in PostgreSQL's log, the connector fills in NULL, the default, or 0 and an empty text."""
+def test_image_with_values_that_no_connector_fills_in_is_whole(changed: Any, connector: str, counts: bool) -> None:
+    """If PostgreSQL's log has only the key, the connector fills in NULL, the default, or 0 and an empty text."""
     columns = [ID, NAME, NOT_NULL, STATUS, KIND, PRICE]
     source = {"connector": connector}
     gone = event(columns, op="d", before={"id": 1, **ALL, **changed}, source=source)
@@ -142,7 +142,7 @@ def test_an_image_counts_that_has_what_no_connector_fills_in(changed: Any, conne
 
 
 @pytest.mark.parametrize(("value", "counts"), [(0, False), (1, True)])
-def test_an_image_counts_alike_whatever_its_columns_are_called(value: int, counts: bool) -> None:
+def test_image_is_whole_whatever_its_column_names(value: int, counts: bool) -> None:
     gone = event([ID, QUOTED], op="d", before={"id": 1, 'a "b"': value})
     (change,) = decode_frame(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
     assert change["_unsent"] == (None if counts else ['a "b"'])
@@ -152,7 +152,7 @@ def test_an_image_counts_alike_whatever_its_columns_are_called(value: int, count
     ("changed", "shown"),
     [({}, None), ({"status": "old"}, "old"), ({"kind": "a"}, "new"), ({"n": 1}, "new"), ({"name": ""}, "new")],
 )
-def test_an_image_that_is_filled_in_shows_the_key_alone(changed: Any, shown: str | None) -> None:
+def test_filled_in_image_has_the_key_only(changed: Any, shown: str | None) -> None:
     """What may be whole or not stays, as values of columns that were not sent: of columns with a default, or of types of
     their own, any value that the connector does not fill in."""
     gone = event([ID, NAME, NOT_NULL, STATUS, KIND, PRICE], op="d", before={"id": 1, **ALL, **changed})
@@ -173,7 +173,7 @@ NAMES = ["name", "n"]
      ({"name": "b", "n": 0}, "mysql", None, None, "b"), ({"name": "", "n": 0}, "db2", None, None, ""),
      ({"name": "b", "n": 0}, "oracle", "default", None, "b")],
 )  # fmt: skip
-def test_an_image_without_schema_is_judged_by_its_values_unless_the_option_says(
+def test_image_without_schema_is_whole_by_its_values_or_the_option(
     image: Any, connector: str, identity: Any, unsent: list[str] | None, shown: str | None
 ) -> None:
     options = {"schema": {"public.t": {"id": "int64", "name": "string", "n": "int64"}}, "keys": {"public.t": ["id"]}}
@@ -184,14 +184,14 @@ def test_an_image_without_schema_is_judged_by_its_values_unless_the_option_says(
 
 
 @pytest.mark.parametrize("header", [b"", b"?", b"{}", b'{"id":null}', b'{"id":"x"}', b'{"id":99999999999999999999}'])
-def test_an_old_key_that_cannot_be_read_rejects_the_create(header: bytes) -> None:
+def test_unreadable_old_key_rejects_the_create(header: bytes) -> None:
     good = event(COLUMNS, after={"id": 1, "name": "a"})
     bad, neighbour = decode_frame(raw([good, good], headers={0: {"__debezium.oldkey": header}}))
     assert code(bad) in ("MALFORMED", "OUT_OF_RANGE")
     assert neighbour["_error"] is None
 
 
-def test_an_old_key_with_a_row_without_key_columns_rejects_the_create() -> None:
+def test_old_key_with_a_row_without_key_columns_rejects_the_create() -> None:
     values = [event(COLUMNS, after={"id": 1, "name": "a"}), event([NAME], after={"name": "b"})]
     good, bad = decode_frame(raw(values, headers={1: {"__debezium.oldkey": b'{"id":1}'}}))
     assert good["_error"] is None and code(bad) is not None and bad["_moved_from"] == {"id": None}
@@ -202,8 +202,8 @@ def test_an_old_key_with_a_row_without_key_columns_rejects_the_create() -> None:
     [(b'{"id":3}', "3.00"), (b'{"id":-1.5}', "-1.50"), (b'{"id":1E+2}', "100.00"), (b'{"id":"ASw="}', "3.00"),
      (b'{"id":18446744073709551615}', "18446744073709551615.00"), (b'{"id":0.001}', None), (b'{"id":null}', None)],
 )  # fmt: skip
-def test_an_old_key_of_decimals_may_be_of_numbers(header: bytes, old: str | None) -> None:
-    """Messages have base64, headers what Connect's usual converter of headers makes of it."""
+def test_old_key_with_decimals_as_numbers(header: bytes, old: str | None) -> None:
+    """Messages have base64; headers have the form of Connect's default header converter."""
     parameters = {"scale": "2", "connect.decimal.precision": "22"}
     decimal = column("id", "bytes", "org.apache.kafka.connect.data.Decimal", optional=False, parameters=parameters)
     value = event([decimal, NAME], after={"id": "AZA=", "name": "a"})
@@ -239,7 +239,7 @@ UNSENT_FORMS = [
 
 
 @pytest.mark.parametrize(("said", "sent"), UNSENT_FORMS)
-def test_the_placeholder_is_known_in_every_form(said: dict[str, Any], sent: Any) -> None:
+def test_unavailable_value_placeholder_in_every_form(said: dict[str, Any], sent: Any) -> None:
     columns = [ID, said]
     rows = [{"id": 1, "name": None}, {"id": 2, "name": sent}]
     whole, partial = decode_frame(raw([event(columns, op="u", after=row) for row in rows]))
@@ -248,7 +248,7 @@ def test_the_placeholder_is_known_in_every_form(said: dict[str, Any], sent: Any)
 
 
 @pytest.mark.parametrize("given", ["hex:ff00", ["n/a", "hex:ff00"]])
-def test_the_placeholder_can_be_configured(given: Any) -> None:
+def test_unavailable_value_placeholder_can_be_configured(given: Any) -> None:
     columns = [ID, column("b", "bytes"), column("i", "array", items={"type": "int16"})]
     (change,) = decode_frame(
         raw([event(columns, op="u", after={"id": 1, "b": "/wA=", "i": [-1, 0]})]), {"unavailable_value": given}
@@ -256,7 +256,7 @@ def test_the_placeholder_can_be_configured(given: Any) -> None:
     assert change["_unsent"] == ["b", "i"]
 
 
-def test_a_column_missing_from_an_update_is_unchanged() -> None:
+def test_column_missing_from_an_update_is_unchanged() -> None:
     rows = [{"id": 1}, {"id": 1, "name": "a"}]
     updates = decode_frame(raw([event(COLUMNS, op="u", after=row) for row in rows]))
     assert [c["_unsent"] for c in updates] == [["name"], None]
@@ -285,7 +285,7 @@ def test_postgres_ties_are_distinguished() -> None:
         assert sequences(source, transaction={"id": "7:100", "total_order": total}, keyed=False) == [(90, 100, 5)]
 
 
-def test_a_repeated_change_keeps_its_sequence_after_a_connector_restart() -> None:
+def test_repeated_change_keeps_its_sequence_after_a_connector_restart() -> None:
     source = {"sequence": '["90","100"]', "lsn": 100}
     assert sequences(source, transaction={"id": "7:100", "total_order": 5}) == [(90, 100, 0)]
     assert sequences(source, transaction={"id": "7:100", "total_order": 1}) == [(90, 100, 0)]
@@ -297,12 +297,12 @@ def test_a_repeated_change_keeps_its_sequence_after_a_connector_restart() -> Non
     {"connector": "oracle"}, {"connector": None}, {"connector": "mysql", "file": "nonumber", "pos": 4},
     {"connector": "mysql", "file": "b.000001", "pos": None}, {"connector": "mysql", "file": None, "pos": 1},
 ])  # fmt: skip
-def test_a_record_without_a_log_position_is_rejected(source: dict[str, Any]) -> None:
+def test_record_without_log_position_is_rejected(source: dict[str, Any]) -> None:
     assert sequences({}, source, {})[1:2] == ["NO_SEQUENCE"]
     assert sequences({}, source, {})[::2] == [(999, 1000, 0)] * 2
 
 
-def test_a_record_without_a_source_block_is_rejected() -> None:
+def test_record_without_source_block_is_rejected() -> None:
     good, bad = event(COLUMNS, after={"id": 1, "name": "a"}), payload_of(after={"id": 1, "name": "a"})
     del bad["source"]
     decoder = DebeziumJsonDecoder({})
@@ -326,7 +326,7 @@ def test_mysql_is_ordered_by_file_number() -> None:
 
 
 def test_mariadb_changes_of_a_transaction_are_ordered_by_count() -> None:
-    """They share a position; where they are not counted, they come in the order of the stream."""
+    """They share a position. Without counts they have the order of the stream."""
     place = {"connector": "mariadb", "db": "public", "schema": None, "file": "b.000001", "pos": 6260, "row": 0}
     counts = [{"id": "0-1-19", "total_order": total} for total in (2, 4, "5")]
     row = {"id": 1, "name": "a"}
@@ -336,7 +336,7 @@ def test_mariadb_changes_of_a_transaction_are_ordered_by_count() -> None:
     assert found == [(1, 6260, third) for third in (0, 2, 4, 5, 4, 5)]
 
 
-def test_the_epoch_is_in_the_top_bits() -> None:
+def test_epoch_is_in_the_top_bits() -> None:
     assert sequences({}, options={"epoch": 3}) == [(999 + (3 << 56), 1000, 0)]
 
 
@@ -349,7 +349,7 @@ def test_the_epoch_is_in_the_top_bits() -> None:
         ({"ts_us": None, "ts_ms": None, "ts_ns": -(2**80)}, None),
     ],
 )  # fmt: skip
-def test_an_event_time_that_no_target_can_keep_is_null(sent: dict[str, Any], kept: int | None) -> None:
+def test_event_time_out_of_range_is_null(sent: dict[str, Any], kept: int | None) -> None:
     columns = [ID, column("name", "string")]
     frame = raw([event(columns, after={"id": 1, "name": "a"}, source=s) for s in (sent, {"ts_us": 5})])
     decoder = DebeziumJsonDecoder({})
@@ -386,13 +386,13 @@ def test_hostile_column_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["_op", "_offset", "_seq_1", "_moved_from", "_error"])
-def test_names_of_the_columns_of_frames_are_refused(name: str) -> None:
+def test_reserved_column_names_are_refused(name: str) -> None:
     frame = raw([event([ID, column(name, "string")], after={"id": 1, name: "a"})])
     with pytest.raises(Fatal, match=name):
         DebeziumJsonDecoder({}).learn(frame, "public.t", "x")
 
 
-def test_a_decoder_is_pickled_by_its_options() -> None:
+def test_decoder_is_pickled_by_its_options() -> None:
     decoder = DebeziumJsonDecoder({"epoch": 3, "schema": {"public.t": {"id": "int64"}}})
     frame = raw([event(COLUMNS, after={"id": 1, "name": "a"})])
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
@@ -405,13 +405,13 @@ def test_a_decoder_is_pickled_by_its_options() -> None:
     ({"epoch": 128}, "epoch"), ({"unknown": 1}, "unknown"), ({"tombstones": "s3cret"}, "tombstones"),
     ({"limits": {"depth": 0}}, "limits.depth"), ({"schema": {"t": 5}}, "schema.t"),
 ])  # fmt: skip
-def test_wrong_options_are_named_without_their_values(options: dict[str, Any], said: str) -> None:
+def test_invalid_options_are_reported_without_their_values(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigProblem, match=said) as raised:
         DebeziumJsonDecoder(options)
     assert "s3cret" not in str(raised.value)
 
 
-def test_a_batch_of_many_arrays_and_schemas_keeps_its_order() -> None:
+def test_batch_of_many_arrays_and_schemas_keeps_its_order() -> None:
     wide = [ID, NAME, column("more", "int32")]
     frames = []
     for i in range(30):

@@ -1,4 +1,4 @@
-"""MongoDB's documents as rows of declared columns."""
+"""MongoDB documents as rows of declared columns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def changes(values: list[bytes | None], keys: list[bytes | None] | None = None, 
 
 
 @pytest.mark.parametrize("schema", [True, False])
-def test_a_whole_document_is_a_row(schema: bool) -> None:
+def test_whole_document_is_a_row(schema: bool) -> None:
     whole = {"_id": {"$numberLong": "1"}, "name": "Ann", "n": 5, "other": {"a": [1]}}
     said: list[tuple[str, dict[str, Any]]] = [
         ("c", {"after": whole}), ("r", {"after": {"_id": 1}}), ("u", {"after": {"_id": 1, "name": "Bo"}, "before": whole}),
@@ -76,7 +76,7 @@ def update(updated: Any = None, removed: Any = None, truncated: Any = None, **mo
     return document("u", **({"after": None} | more), updateDescription=said)
 
 
-def test_an_update_without_its_document_sent_what_it_says() -> None:
+def test_update_description_is_a_partial_row() -> None:
     values: list[bytes | None] = [
         update({"name": "Bo", "other.part": 1}), update(None, ["n", "other.part", "gone"]), update({}, [], []),
         update({"n": {"$numberInt": "7"}}, ["name"], [{"field": "other", "size": 2}]),
@@ -94,7 +94,7 @@ def test_an_update_without_its_document_sent_what_it_says() -> None:
     update({"name.first": "x"}), update(None, ["name.first"]), update({"name.0": 1, "n": 2}),
     update({}, [], [{"field": "name", "size": 2}]), update({}, [], [{"field": "name.first", "size": 2}]),
 ])  # fmt: skip
-def test_an_update_of_a_part_of_a_column_is_rejected_by_its_name(bad: bytes) -> None:
+def test_update_of_a_part_of_a_column_is_rejected(bad: bytes) -> None:
     before, refused, after = changes([update({"n": 1}), bad, update({"n": 3})])
     assert code(refused) == "INCOMPLETE"
     assert "'name'" in refused["_error"] and "change_streams_update_full" in refused["_error"]
@@ -149,14 +149,14 @@ def test_values_of_extended_json(sent: str, said: str, expected: Any) -> None:
     (OID, "string", "596e275826f08b2730779e1f"), ('"abc"', "string", "abc"), ("1004", "int64", 1004),
     ('{"$numberLong": "1004"}', "int64", 1004), ('{"b" : 1, "a": "x"}', "string", '{"b":1,"a":"x"}'),
 ])  # fmt: skip
-def test_a_delete_takes_the_document_of_its_key(sent: str, said: str, expected: Any) -> None:
+def test_delete_takes_the_key_of_its_message(sent: str, said: str, expected: Any) -> None:
     values: list[bytes | None] = [document("c", after=f'{{"_id": {sent}, "n": 1}}'), document("d"), update({"n": 2})]
     found = changes(values, [key(sent)] * 3, {"_id": said, "n": "int32"})
     assert [(c["_op"], c["_id"], c["n"]) for c in found] == [("c", expected, 1), ("d", expected, None), ("u", expected, 2)]
 
 
 @pytest.mark.parametrize("bad", [b"?", b'{"id":5}', b'{"id":"{"}', b"[]", None, b'{"id":"null"}'])
-def test_a_document_whose_key_cannot_be_read_is_rejected_alone(bad: bytes | None) -> None:
+def test_document_with_unreadable_key_is_rejected_alone(bad: bytes | None) -> None:
     frame = raw([document("c", after={"_id": 1}), document("d")], [key(), bad], topic="cdc.shop.people")
     decoder = DebeziumJsonDecoder({"schema": {"shop.people": DECLARED}})
     spec = decoder.learn(frame, "shop.people", decoder.route(frame)["fingerprint"][0].as_py())
@@ -170,14 +170,14 @@ def test_a_document_whose_key_cannot_be_read_is_rejected_alone(bad: bytes | None
     document("x", after={"_id": 1}), document("c", after={"n": 1}),
     document("c", after={"_id": 1}).replace(b'"{\\"_id\\": 1}"', b'{"_id": 1}'),
 ])  # fmt: skip
-def test_a_document_that_cannot_be_read_is_rejected_alone(bad: bytes) -> None:
+def test_unreadable_document_is_rejected_alone(bad: bytes) -> None:
     found = changes([document("c", after={"_id": 1, "n": 1}), bad, document("c", after={"_id": 1, "n": 2})])
     assert [c["n"] for c in found][::2] == [1, 2]
     assert code(found[1]) in ("MALFORMED", "UNKNOWN_OPERATION", "NULL_KEY")
     assert [c["_error"] for c in found][::2] == [None, None]
 
 
-def test_tombstones_delete_documents_where_configured() -> None:
+def test_tombstones_delete_documents_if_configured() -> None:
     found = changes([document("c", after={"_id": 1}), None], tombstones="delete")
     assert [(c["_op"], c["_id"], c["_seq_1"]) for c in found] == [("c", 1, 0), ("d", 1, 1)]
     frame = raw([document("c", after={"_id": 1}), None], [key()] * 2, topic="cdc.shop.people")
@@ -187,7 +187,7 @@ def test_tombstones_delete_documents_where_configured() -> None:
 
 
 @pytest.mark.parametrize("declared", [{}, {"name": "string"}])
-def test_documents_need_columns_that_are_declared(declared: dict[str, str]) -> None:
+def test_documents_need_declared_columns(declared: dict[str, str]) -> None:
     frame = raw([document("c", after={"_id": 1}, schema=True)], [key()])
     decoder = DebeziumJsonDecoder({"schema": {"shop.people": declared}} if declared else {})
     with pytest.raises(ConfigProblem, match=r"collection shop\.people .*schema: \{_id: string"):
@@ -195,14 +195,14 @@ def test_documents_need_columns_that_are_declared(declared: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize("schema", [True, False])
-def test_the_event_log_has_the_documents_as_they_were_sent(schema: bool) -> None:
+def test_event_log_stores_documents_unchanged(schema: bool) -> None:
     text = '{"_id" : {"$numberLong" : "1"}}'
     row = DebeziumJsonDecoder({}).envelope(raw([document("c", after=text, schema=schema)], [key()])).to_pylist()[0]
     assert (row["table"], row["after"], row["before"], row["op"], row["error"]) == ("shop.people", text, None, "c", None)
     assert (row["seq_1"], row["seq_2"], row["seq_3"]) == (5, 3, 0)
 
 
-def test_a_table_with_a_key_of_that_name_is_no_collection() -> None:
+def test_table_with_a_key_named_id_is_no_collection() -> None:
     payload = {"before": None, "after": {"_id": 3, "id": 4}, "op": "c", "source": {
         "connector": "mysql", "db": "shop", "table": "people", "file": "b.1", "pos": 4, "row": 0}}  # fmt: skip
     frame = raw([json.dumps(payload).encode()], [b'{"_id":3}'])

@@ -65,7 +65,7 @@ def test_rows_with_operation_and_position_are_changes(schema: bool) -> None:
 
 
 @pytest.mark.parametrize("schema", [True, False])
-def test_a_rewritten_delete_needs_no_operation_and_other_rows_update(schema: bool) -> None:
+def test_rewritten_delete_without_operation(schema: bool) -> None:
     values: list[bytes | None] = [
         flat(schema=schema, id=1, name="a", __deleted=deleted, __source_lsn=i)
         for i, deleted in enumerate(["false", "true", "false"])
@@ -74,7 +74,7 @@ def test_a_rewritten_delete_needs_no_operation_and_other_rows_update(schema: boo
     assert [c["_op"] for c in changes([flat(schema=schema, id=1, name="a", __source_lsn=1)], schema)] == ["u"]
 
 
-def test_fields_may_come_in_headers() -> None:
+def test_fields_in_headers() -> None:
     headers = {0: {"__op": b"c", "__lsn": b"5"}, 1: {"__op": b'"u"', "__lsn": b'"6"', "__deleted": b"true"}}
     found = changes([flat(schema=True, id=1, name="a"), flat(schema=True, id=1, name="b")], headers=headers)
     assert [summarize_change(c) for c in found] == [("c", 1, "a", 5, 5, None), ("d", 1, "b", 6, 6, None)]
@@ -89,13 +89,13 @@ def test_fields_may_come_in_headers() -> None:
     ({"__connector": "mongodb", "__ord": 3, "__source_ts_ms": 5000}, (1 << 40, 0, 0)),
     ({"__connector": "mariadb", "__file": "b.3", "__pos": 4}, (3, 4, 0)),
 ])  # fmt: skip
-def test_the_position_of_every_connector(fields: dict[str, Any], expected: tuple[int, ...]) -> None:
+def test_position_of_every_connector(fields: dict[str, Any], expected: tuple[int, ...]) -> None:
     (found,) = changes([flat(schema=False, id=1, name="a", __op="u", **fields)], schema=False)
     assert (found["_seq_1"], found["_seq_2"], found["_seq_3"], found["_error"]) == (*expected, None)
 
 
 @pytest.mark.parametrize("schema", [True, False])
-def test_rows_without_a_position_need_columns_that_order_them(schema: bool) -> None:
+def test_rows_without_position_need_sequence_columns(schema: bool) -> None:
     frame = raw([flat(schema=schema, id=1, name="a", __op="u")], keys(schema, 1))
     decoder = DebeziumJsonDecoder({"flattened": True, "schema": DECLARED})
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
@@ -130,7 +130,7 @@ def test_key_changes_and_unchanged_values_are_recognised(schema: bool) -> None:
     ("x", "x", {"__source_table": "t", "__source_schema": "s"}, "s.t"), ("x", "x", {"__table": "t", "__db": "d"}, "d.t"),
     ("cdc.public.t", "Row", {"__table": "other"}, "public.t"),
 ])  # fmt: skip
-def test_the_table_of_a_row(topic: str, named: str, more: dict[str, Any], table: str) -> None:
+def test_table_of_a_row(topic: str, named: str, more: dict[str, Any], table: str) -> None:
     columns = [column(name, "string") for name in more if name != "__table"]
     for schema in (True, False):
         if schema or topic != "routed":
@@ -152,14 +152,14 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("value", "topic", "kind"), OTHERS)
-def test_records_that_are_no_rows_are_ignored_by_name(value: bytes, topic: str, kind: str) -> None:
+def test_other_kinds_of_records_are_ignored(value: bytes, topic: str, kind: str) -> None:
     for flattened in (True, False):
         decoder = DebeziumJsonDecoder({"flattened": flattened})
         assert decoder.route(raw([value], [None], topic=topic))["ignored"].to_pylist() == [kind]
         assert decoder.envelope(raw([value], [None], topic=topic))["error"].to_pylist() == [None]
 
 
-def test_whole_change_events_may_be_among_the_rows() -> None:
+def test_whole_change_events_among_flattened_rows() -> None:
     whole = event(COLUMNS, after={"id": 1, "name": "a"}, at=7)
     bare = json.dumps(json.loads(whole)["payload"]).encode()
     decoder = DebeziumJsonDecoder({"flattened": True, "schema": DECLARED})
@@ -171,21 +171,21 @@ def test_whole_change_events_may_be_among_the_rows() -> None:
         assert decoder.decode(frame.slice(0, 1), spec)["_seq_2"].to_pylist() == [7]
 
 
-def test_an_unconvertible_row_is_rejected_alone() -> None:
+def test_unconvertible_row_is_rejected_alone() -> None:
     good, bad = flat(schema=True, id=1, name="a", __source_lsn=1), flat(schema=True, id="x", name="b", __source_lsn=2)
     assert [code(c) for c in changes([good, bad, good])] == [None, "MALFORMED", None]
     odd = flat(schema=True, id=1, name="a", __op="x", __source_lsn=1)
     assert code(changes([odd])[0]) == "UNKNOWN_OPERATION"
 
 
-def test_the_event_log_has_the_row_as_it_was_sent() -> None:
+def test_event_log_stores_the_row_unchanged() -> None:
     text = flat(schema=False, id=1, name="a", __op="c", __source_lsn=8, __source_db="shop")
     row = DebeziumJsonDecoder({"flattened": True}).envelope(raw([text], [b'{"id":1}'])).to_pylist()[0]
     assert (row["after"], row["before"], row["op"], row["table"]) == (text.decode(), None, "c", "public.t")
     assert (row["connector"], row["seq_1"], row["error"]) == ("postgresql", 8, None)
 
 
-def test_columns_with_the_mark_that_the_transformation_does_not_make_are_columns() -> None:
+def test_unknown_fields_with_the_prefix_are_columns() -> None:
     columns = [column("__mine", "string"), column("__source_x", "string")]
     frame = raw([flat(schema=True, columns=columns, id=1, __mine="m", __source_x="y", __source_lsn=1)])
     decoder = DebeziumJsonDecoder({"flattened": True})
@@ -194,7 +194,7 @@ def test_columns_with_the_mark_that_the_transformation_does_not_make_are_columns
     assert decoder.decode(frame, spec)["__mine"].to_pylist() == ["m"]
 
 
-def test_a_frame_without_records_stays_one() -> None:
+def test_frame_without_records_stays_empty() -> None:
     frame = raw([flat(schema=True, id=1, name="a", __source_lsn=1)])
     decoder = DebeziumJsonDecoder({"flattened": True})
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())

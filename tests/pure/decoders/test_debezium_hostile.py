@@ -1,4 +1,4 @@
-"""Input that nobody meant: nothing is raised, nothing vanishes, and neighbours are unharmed."""
+"""Hostile input: nothing is raised, no record is lost, and neighbours are decoded."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def in_row(text: bytes, where: bytes = b'"score":1.5') -> bytes:
 
 
 @pytest.mark.parametrize("text", [GOOD[:-1], GOOD[:-20], GOOD.replace(b'"score":1.5', b'"score":?')])
-def test_a_broken_record_that_comes_first_does_not_hide_the_schema(text: bytes) -> None:
+def test_broken_first_record_does_not_hide_the_schema(text: bytes) -> None:
     assert account(raw([text, GOOD])) == {"ignored": 0, "rejected": 1, "changes": 1}
     assert account(raw([text])) == {"ignored": 0, "rejected": 1, "changes": 0}
 
@@ -103,7 +103,7 @@ NAUGHTY = [
 
 
 @pytest.mark.parametrize(("text", "expected"), NAUGHTY)
-def test_a_hostile_record_is_rejected_alone(text: bytes, expected: str) -> None:
+def test_hostile_record_is_rejected_alone(text: bytes, expected: str) -> None:
     decoder = DebeziumJsonDecoder({})
     spec = decoder.learn(raw([GOOD]), "public.t", "x")
     before, bad, after = decoder.decode(raw([GOOD, text, GOOD]), spec).to_pylist()
@@ -120,33 +120,33 @@ def test_a_hostile_record_is_rejected_alone(text: bytes, expected: str) -> None:
     (GOOD[:-1] + b',"payload":' + json.dumps(payload_of(after={"id": 1, "name": "late"})).encode() + b"}", "late"),
     (GOOD.replace(b'"op":"u"', b'"op":"u","extra":{"after":{"name":"no"},"op":"d"}'), 'é\n"'),
 ])  # fmt: skip
-def test_what_json_allows_is_taken(text: bytes, name: str) -> None:
+def test_unusual_but_valid_json_is_decoded(text: bytes, name: str) -> None:
     assert [c["name"] for c in decode_frame(raw([GOOD, text]))] == ['é\n"', name]
 
 
-def test_a_record_of_twenty_megabytes_is_rejected_and_costs_nothing_else() -> None:
+def test_record_of_twenty_megabytes_is_rejected_alone() -> None:
     large = in_row(b'"name":"' + b"x" * ROOM + b'"', b'"name":"\xc3\xa9\\n\\""')
     assert account(raw([GOOD, large, GOOD])) == {"ignored": 0, "rejected": 1, "changes": 2}
     more = {"limits": {"message_bytes": 2 * ROOM}}
     assert account(raw([GOOD, large, GOOD]), more) == {"ignored": 0, "rejected": 0, "changes": 3}
 
 
-def test_a_schema_nested_ten_thousand_deep_is_rejected() -> None:
+def test_schema_nested_ten_thousand_levels_is_rejected() -> None:
     deep = b'{"schema":' + b'{"items":' * 10_000 + b"1" + b"}" * 10_000 + b',"payload":{}}'
     assert account(raw([GOOD, deep, GOOD], [key(id=1), deep, key(id=1)]))["changes"] == 2
 
 
-def test_a_million_quotes_are_searched_in_bounded_time() -> None:
+def test_search_for_the_payload_takes_limited_time() -> None:
     text = b'{"schema":' + b',"payload":' * 200_000
     assert account(raw([text, GOOD]))["changes"] == 1
 
 
-def test_more_schemas_than_are_kept() -> None:
+def test_more_schemas_than_the_cache_holds() -> None:
     texts = [event([ID, column(f"c{i}", "string")], after={"id": i}) for i in range(60)]
     assert account(raw(texts)) == {"ignored": 0, "rejected": 0, "changes": 60}
 
 
-def test_an_error_names_no_value() -> None:
+def test_error_contains_no_value() -> None:
     secrets = {"id": "s3cret", "name": 77345, "price": "s3cret!", "at": "s3cret", "tags": "s3cret", "score": "s3cret"}
     for name, value in secrets.items():
         (change,) = decode_frame(raw([event(COLUMNS, after={**ROW, name: value})]))
@@ -214,7 +214,7 @@ JSON = st.recursive(
 
 @settings(max_examples=4 * EXAMPLES)
 @given(st.dictionaries(st.sampled_from([c["field"] for c in COLUMNS]), JSON), JSON, JSON)
-def test_any_json_in_the_place_of_values_is_accounted_for(row: dict[str, Any], source: Any, transaction: Any) -> None:
+def test_any_json_as_a_value_is_accounted_for(row: dict[str, Any], source: Any, transaction: Any) -> None:
     said = payload_of(after={**ROW, **row}, transaction=transaction)
     odd = {**payload_of(after=row), "source": source}
     texts = [with_schema(schema_of(COLUMNS), p) for p in (said, odd)] + [json.dumps(p).encode() for p in (said, odd)]
@@ -238,8 +238,8 @@ def test_recorded_topics_with_flipped_bits_are_accounted_for() -> None:
     assert counts["rejected"] > 0
 
 
-def test_a_deep_payload_is_the_same_alone_and_among_records_that_are_none() -> None:
-    """Some are found by their schema's bytes and others taken apart, as there are strays or not."""
+def test_deep_payload_is_decoded_alone_and_among_malformed_records() -> None:
+    """With malformed neighbours, records are parsed; otherwise payloads are found by the bytes of the schema."""
     deep = GOOD[:-2] + b',"more":' + b"[" * 100 + b"]" * 100 + b"}}"
     strays = [b"%d" % number for number in range(40)]
     counts = [account(raw(values)) for values in ([deep], [*strays, deep])]

@@ -1,4 +1,4 @@
-"""Where a change stands in its source's log, per connector; rows that snapshots read; tables without such a place."""
+"""Log positions of changes, per connector."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def oracle(**more: Any) -> dict[str, Any]:
     return {"connector": "oracle", "scn": "500", "commit_scn": "900", "txId": "5.6.641"} | more
 
 
-def test_oracle_is_ordered_by_commit_and_place_in_the_transaction() -> None:
+def test_oracle_is_ordered_by_commit_and_transaction_sequence() -> None:
     found = sequences(oracle(txSeq=7), oracle(txSeq="8"), oracle(scn="501"), oracle(commit_scn="1000", scn="2"))
     assert found == [(900, 7, 1), (900, 8, 1), (900, 0, 3), (1000, 0, 4)]
     assert sequences(oracle(txSeq=7), oracle(txSeq=7), keyed=False) == [(900, 7, 1), (900, 7, 2)]
 
 
-def test_oracle_rows_of_a_snapshot_come_before_the_commits_after_it() -> None:
+def test_oracle_snapshot_rows_are_before_later_commits() -> None:
     read, change = sequences(oracle(op="r", commit_scn=None, snapshot="first", txId=None), oracle(commit_scn="501", txSeq=1))
     assert read == (500, 0, 0)
     assert read < change
@@ -43,14 +43,14 @@ def test_oracle_rows_of_a_snapshot_come_before_the_commits_after_it() -> None:
     assert window < change
 
 
-def test_oracle_with_the_transaction_as_text_keeps_it() -> None:
+def test_oracle_transaction_id_as_text_is_kept() -> None:
     (change,) = decode_frame(raw([event(COLUMNS, after=ROW, source=oracle(sequence=None))]))
     assert (change["_tx"], change["_error"]) == ("5.6.641", None)
 
 
 @pytest.mark.parametrize("more", [{"commit_scn": "x"}, {"commit_scn": "-1"}, {"commit_scn": str(2**56)},
                                   {"commit_scn": str(2**70)}, {"txSeq": -1}, {"txSeq": "1.5"}])  # fmt: skip
-def test_oracle_without_a_number_is_rejected(more: dict[str, Any]) -> None:
+def test_oracle_without_scn_is_rejected(more: dict[str, Any]) -> None:
     assert sequences(oracle(), oracle(**more), oracle()) == [(900, 0, 1), "NO_SEQUENCE", (900, 0, 3)]
 
 
@@ -79,7 +79,7 @@ def test_sqlserver_is_ordered_by_commit_change_and_serial_number() -> None:
     assert sequences(*IN_ORDER, options={"epoch": 2})[0] > found[-1]
 
 
-def test_sqlserver_rows_of_a_snapshot_come_before_the_changes() -> None:
+def test_sqlserver_snapshot_rows_are_before_the_changes() -> None:
     at = ("00000027:00000758:0005", "00000027:00000758:0003")
     none, zero, window, change = sequences(
         sqlserver(None, None, None, op="r", snapshot="true"), sqlserver("00", "NULL", None, op="r", snapshot="true"),
@@ -104,14 +104,14 @@ def mongodb(seconds: int, ordinal: int | None, version: str | None = "3.3.1.Fina
     return {"connector": "mongodb", "version": version, "ts_ms": seconds * 1000, "ts_us": None, "ord": ordinal} | more
 
 
-def test_mongodb_is_ordered_by_the_time_of_its_oplog() -> None:
+def test_mongodb_is_ordered_by_oplog_time() -> None:
     found = sequences(mongodb(99, 7), mongodb(100, 2), mongodb(100, 10), mongodb(100, 10), mongodb(101, 1))
     assert found == [(99, 7, 0), (100, 2, 1), (100, 10, 2), (100, 10, 3), (101, 1, 4)]
     assert sequences(mongodb(99, 7), mongodb(99, None)) == [(99, 7, 0), "NO_SEQUENCE"]
 
 
 @pytest.mark.parametrize("version", ["3.4.0.Final", "3.7.0-SNAPSHOT", "10.0.0.Final", None, "nightly"])
-def test_mongodb_by_a_wall_clock_is_ordered_by_offset(version: str | None) -> None:
+def test_mongodb_with_wall_clock_times_is_ordered_by_offset(version: str | None) -> None:
     old, late, early = sequences(mongodb(100, 500), mongodb(100, 500, version), mongodb(99, 1, version))
     assert (late, early) == ((1 << 40, 0, 1), (1 << 40, 0, 2))
     assert old < late < early
@@ -122,7 +122,7 @@ def test_mongodb_by_a_wall_clock_is_ordered_by_offset(version: str | None) -> No
     {"connector": "mysql", "db": "public", "file": "bin.000003", "pos": 154, "row": 0},
     {"connector": "mariadb", "db": "public", "file": "bin.000003", "pos": 154, "row": 3},
 ])  # fmt: skip
-def test_a_row_of_an_incremental_snapshot_comes_before_the_change_at_whose_place_its_window_closed(
+def test_incremental_snapshot_row_is_before_the_change_at_its_window(
     source: dict[str, Any],
 ) -> None:
     read, change = sequences({**source, "op": "r", "snapshot": "incremental"}, source)
@@ -139,7 +139,7 @@ UNPLACED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("source", UNPLACED)
-def test_a_table_without_log_positions_needs_columns_that_order_it(source: dict[str, Any]) -> None:
+def test_table_without_log_positions_needs_sequence_columns(source: dict[str, Any]) -> None:
     block = {"sequence": None, "lsn": None, **source}
     frame = raw([event(COLUMNS, after=ROW, source=block), event(COLUMNS, op="u", after=ROW, source=block), b"{"])
     decoder = DebeziumJsonDecoder({})
@@ -154,7 +154,7 @@ def test_a_table_without_log_positions_needs_columns_that_order_it(source: dict[
     assert [(c["_seq_1"], c["_seq_2"], c["_seq_3"], c["_error"]) for c in changes] == [(0, 0, 0, None), (0, 0, 1, None)]
 
 
-def test_one_record_with_a_log_position_makes_the_others_rejects() -> None:
+def test_records_without_position_are_rejected_beside_one_with_a_position() -> None:
     nowhere = {"sequence": None, "lsn": None}
     frame = raw([event(COLUMNS, after=ROW, source=nowhere), event(COLUMNS, after=ROW)])
     decoder = DebeziumJsonDecoder({})
@@ -163,7 +163,7 @@ def test_one_record_with_a_log_position_makes_the_others_rejects() -> None:
     assert [code(c) for c in decoder.decode(frame, spec).to_pylist()] == ["NO_SEQUENCE", None]
 
 
-def test_tombstones_that_delete_order_a_table_without_log_positions() -> None:
+def test_deleting_tombstones_order_a_table_without_log_positions() -> None:
     frame = raw([event(COLUMNS, after=ROW, source={"connector": "db2"}), None], [key(id=1)] * 2)
     decoder = DebeziumJsonDecoder({"tombstones": "delete"})
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())

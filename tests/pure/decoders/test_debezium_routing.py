@@ -1,4 +1,4 @@
-"""Where records go, whatever their layout; and what the event log keeps of them."""
+"""Routing of records in every layout, and the rows of the event log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_events_without_schema_need_a_declaration() -> None:
     assert decoder.decode(frame, spec)["name"].to_pylist() == ["a"]
 
 
-def test_a_null_schema_counts_as_none() -> None:
+def test_null_schema_is_no_schema() -> None:
     frame = raw(
         [json.dumps({"schema": None, "payload": payload_of(after=ROW)}).encode()], [b'{"schema":null,"payload":{"id":1}}']
     )
@@ -95,13 +95,13 @@ def test_declared_types(name: str, sent: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["integer!", "decimal(99,2)", "list<>", "", "decimal(a)"])
-def test_a_declared_type_that_is_none_is_named(name: str) -> None:
+def test_unknown_declared_type_is_reported(name: str) -> None:
     frame = raw([json.dumps(payload_of(after=ROW)).encode()], [b'{"id":1}'])
     with pytest.raises(ConfigProblem, match=r"'v' of table public\.t"):
         DebeziumJsonDecoder({"schema": {"public.t": {"v": name}}}).learn(frame, "public.t", "x")
 
 
-def test_one_topic_may_hold_several_tables() -> None:
+def test_several_tables_in_one_topic() -> None:
     def make_event(table: str, schema: str = "public") -> bytes:
         return event(COLUMNS, after=ROW, source={"table": table, "schema": schema})
 
@@ -123,7 +123,7 @@ def test_one_topic_may_hold_several_tables() -> None:
 @pytest.mark.parametrize(
     "name", ["häuser", "订单", "orders→2024", "😀", "ɠ$", "a.*b", "x{2}", "back\\slash", "(open", "\x7f\x1f"]
 )
-def test_a_table_may_have_any_name(name: str) -> None:
+def test_table_may_have_any_name(name: str) -> None:
     sent = [event(COLUMNS, after=ROW, source={"table": t}) for t in (name, name, name + "2")]
     plain = [json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode() for text in sent]
     for texts in (sent, plain, sent[:2], plain[:2]):
@@ -132,7 +132,7 @@ def test_a_table_may_have_any_name(name: str) -> None:
         ]
 
 
-def test_a_row_that_looks_like_a_source_block_does_not_name_the_table() -> None:
+def test_row_that_looks_like_a_source_block_does_not_change_the_table() -> None:
     columns = [ID, column("schema", "string"), column("table", "string")]
     rows = [{"id": 1, "schema": "public", "table": "t"}] * 2
     texts = [event(columns, after=row, source={"table": t}) for row, t in zip(rows, ("t", "other"), strict=True)]
@@ -167,7 +167,7 @@ def test_control_records_without_schema(topic: str, value: dict[str, Any], kind:
     ("io.debezium.connector.mysql.SchemaChangeValue", "schema_change"),
     ("io.debezium.connector.postgresql.MessageValue", "message"),
 ])  # fmt: skip
-def test_control_records_by_the_name_of_their_schema(name: str, kind: str) -> None:
+def test_control_records_by_schema_name(name: str, kind: str) -> None:
     schema = {"type": "struct", "fields": [column("ts_ms", "int64")], "optional": False, "name": name}
     assert route_rows(raw([with_schema(schema, {"ts_ms": 1})], [None]))[0]["ignored"] == kind
 
@@ -196,7 +196,7 @@ STRANGERS: list[tuple[bytes, str]] = [
 
 
 @pytest.mark.parametrize(("text", "said"), STRANGERS)
-def test_a_stranger_is_rejected_with_what_it_looks_like(text: bytes, said: str) -> None:
+def test_record_of_another_format_is_rejected_with_a_hint(text: bytes, said: str) -> None:
     good = event(COLUMNS, after=ROW)
     before, route, after = route_rows(raw([good, text, good]))
     assert route["error"].startswith("MALFORMED: ")
@@ -221,15 +221,15 @@ def test_limits() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"", b"x", b"5", b"[]", b"{}", b'"a"', with_schema({"type": "int32"}, 1)])
-def test_a_key_that_names_no_columns_is_rejected(bad: bytes) -> None:
+def test_key_without_columns_is_rejected(bad: bytes) -> None:
     good = event(COLUMNS, after=ROW)
     routes = route_rows(raw([good, good], [key(id=1), bad]))
     assert [bool(r["table"]) for r in routes] == [True, False]
     assert "key" in routes[1]["error"]
 
 
-def test_a_key_without_json_payload_is_routed_alike_among_any_others() -> None:
-    """Only its schema is read, as long as the value has the row: keys of one schema are not read one by one."""
+def test_key_with_a_malformed_payload_is_routed_by_its_schema() -> None:
+    """Only its schema is read if the value has the row: keys of one schema are not read one by one."""
     good, broken = event(COLUMNS, after=ROW), key(id=1).replace(b'{"id":1}', b"}")
     strangers = [json.dumps({"payload": {"id": i}, "schema": json.loads(key(id=1))["schema"]}).encode() for i in range(20)]
     (alone,) = route_rows(raw([good], [broken]))
@@ -237,7 +237,7 @@ def test_a_key_without_json_payload_is_routed_alike_among_any_others() -> None:
     assert alone["table"] == "public.t" and alone == crowded[-1] == crowded[0]
 
 
-def test_a_truncate_has_the_schema_of_its_table() -> None:
+def test_truncate_has_the_schema_of_its_table() -> None:
     good, truncate = event(COLUMNS, after=ROW), event(COLUMNS, op="t")
     decoder = DebeziumJsonDecoder({})
     mixed = decoder.route(raw([truncate, good], [None, key(id=1)]))["fingerprint"].to_pylist()
@@ -263,7 +263,7 @@ def test_tombstones_are_ignored_unless_they_delete() -> None:
 
 
 @pytest.mark.parametrize("bare", [True, False])
-def test_a_compacted_topic_may_hold_tombstones_only(bare: bool) -> None:
+def test_compacted_topic_with_tombstones_only(bare: bool) -> None:
     frame = raw([None, None, None], [b'{"id":5}' if bare else key(id=5), None, b"?"])
     options = {**DECLARED, "tombstones": {"public.t": "delete"}}
     decoder = DebeziumJsonDecoder(options)
@@ -276,7 +276,7 @@ def test_a_compacted_topic_may_hold_tombstones_only(bare: bool) -> None:
     assert (spec.keys, changes[0]["_op"], changes[0]["id"]) == (("id",), "d", 5)
 
 
-def test_the_envelope_keeps_images_as_they_were_sent() -> None:
+def test_envelope_stores_images_unchanged() -> None:
     text = event(COLUMNS, op="u", after="@", before=None, transaction={"id": "x", "total_order": 3})
     text = text.replace(b'"@"', b'{"id": 1.50 , "name":"\\u00e9"}')
     envelope = DebeziumJsonDecoder({"epoch": 1}).envelope(raw([text, None, b"{"], [None] * 3))
@@ -296,7 +296,7 @@ def test_the_envelope_keeps_images_as_they_were_sent() -> None:
 
 
 @pytest.mark.parametrize("value", [layouts()[0], b"not json", None])
-def test_a_record_that_the_source_could_not_read_is_rejected_with_its_reason(value: bytes | None) -> None:
+def test_record_rejected_by_the_source_keeps_its_reason(value: bytes | None) -> None:
     frame = raw([layouts()[0], value, layouts()[0]])
     told = [None, [{"name": "a", "value": b"b"}, {"name": "replicator.error", "value": b"TOO_LARGE: line 7"}], None]
     headers = pa.array(told, frame.schema.field("headers").type)

@@ -1,4 +1,4 @@
-"""Marks of transactions as a connector wrote them, and the changes that belong to them."""
+"""Transaction markers of a connector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def value(status, name, events=None, schema=None):
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "struct"}])
-def test_ends_say_how_many_changes_there_were(schema):
+def test_end_marker_has_the_number_of_changes(schema):
     begun, ended = read_markers(
         value("BEGIN", "758:27065792", None, schema), value("END", "758:27067144", {"public.a": 2}, schema)
     )
@@ -40,12 +40,12 @@ def test_ends_say_how_many_changes_there_were(schema):
 
 
 @pytest.mark.parametrize("name", ["3e11fa47-71ca-11e1-9e33-c80aa9429562:23", "0-1-42", "file=mysql-bin.000003,pos=154"])
-def test_other_databases_name_a_transaction_alike_everywhere(name):
+def test_other_databases_have_one_form_of_transaction_ids(name):
     assert [mark.tx for mark in read_markers(value("END", name))] == [name]
 
 
 @pytest.mark.parametrize("text", [None, b"", b"{", b"[]", b"1", b"{}", value("WHAT", "1:2"), b'{"status": "END"}'])
-def test_what_is_no_mark_tells_nothing(text):
+def test_invalid_marker_is_ignored(text):
     assert not read_markers(text)
 
 

@@ -1,4 +1,4 @@
-"""Every type of Connect and Debezium: what it becomes, and what of it cannot be."""
+"""Every type of Connect and Debezium: its Arrow type, and values that do not fit."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def ids(case: Any) -> str | None:
 
 
 @pytest.mark.parametrize(("said", "sent", "arrow", "expected"), KEPT, ids=ids)
-def test_a_type_is_kept_without_loss(said: dict[str, Any], sent: Any, arrow: pa.DataType, expected: Any) -> None:
+def test_type_is_kept_without_loss(said: dict[str, Any], sent: Any, arrow: pa.DataType, expected: Any) -> None:
     frame = raw([event([ID, said], after={"id": 1, "v": sent}), event([ID, said], after={"id": 2, "v": None})])
     decoder = DebeziumJsonDecoder({})
     route = decoder.route(frame)
@@ -188,7 +188,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("said", "sent", "expected"), REFUSED, ids=ids)
-def test_an_unconvertible_value_is_rejected_alone(said: dict[str, Any], sent: Any, expected: str) -> None:
+def test_unconvertible_value_is_rejected_alone(said: dict[str, Any], sent: Any, expected: str) -> None:
     rows = [{"id": 1, "v": None}, {"id": 2, "v": sent}, {"id": 3, "v": None}]
     before, refused, after = decode_frame(raw([event([ID, said], after=row) for row in rows]))
     assert (code(before), code(refused), code(after)) == (None, expected, None)
@@ -197,7 +197,7 @@ def test_an_unconvertible_value_is_rejected_alone(said: dict[str, Any], sent: An
         assert secret not in refused["_error"]
 
 
-def test_a_delete_survives_an_unconvertible_value() -> None:
+def test_delete_with_an_unconvertible_value_is_applied() -> None:
     columns = [ID, column("v", "int64", TIME + "MicroTimestamp")]
     (change,) = decode_frame(raw([event(columns, op="d", before={"id": 1, "v": 9223372036825200000})]))
     assert (change["_error"], change["id"], change["v"], change["_unsent"]) == (None, 1, None, ["v"])
@@ -211,13 +211,13 @@ def test_decimals_as_json_numbers_are_exact(number: str) -> None:
     assert [c["v"] for c in decode_frame(mixed)] == [Decimal(number), Decimal("0.05"), Decimal(number)]
 
 
-def test_a_decimal_number_with_too_many_places_is_rejected() -> None:
+def test_decimal_number_with_too_many_digits_is_rejected() -> None:
     text = event([ID, decimal(2, 10)], after={"id": 1, "v": "@"})
     changes = decode_frame(raw([text.replace(b'"@"', n) for n in (b"1.005", b"1e999999999", b"123456789.00", b"1.5")]))
     assert [code(c) for c in changes] == ["OUT_OF_RANGE"] * 3 + [None]
 
 
-def test_an_unknown_type_is_fatal_and_named() -> None:
+def test_unknown_type_is_fatal() -> None:
     frame = raw([event([ID, column("v", "int128")], after={"id": 1, "v": 1})])
     decoder = DebeziumJsonDecoder({})
     with pytest.raises(Fatal, match="int128"):
@@ -254,7 +254,7 @@ def sent_as(value: Any, scale: int | None) -> Any:
 
 @settings(max_examples=min(300, 20 * EXAMPLES))
 @given(ANY)
-def test_any_value_comes_back(case: tuple[dict[str, Any], Any, int | None]) -> None:
+def test_any_value_is_decoded_unchanged(case: tuple[dict[str, Any], Any, int | None]) -> None:
     said, value, scale = case
     assume(value not in (PLACEHOLDER, PLACEHOLDER.encode()))  # Which stands for a value that was not sent.
     change = one([ID, said], sent_as(value, scale))
@@ -267,8 +267,8 @@ def test_any_value_comes_back(case: tuple[dict[str, Any], Any, int | None]) -> N
         assert change["v"] == value
 
 
-def test_a_delete_whose_decimals_are_numbers_is_read() -> None:
-    """`decimal.format=NUMERIC`; beside one whose decimals are as its schema says."""
+def test_delete_with_decimals_as_numbers_is_decoded() -> None:
+    """`decimal.format=NUMERIC`, beside a delete whose decimals have the form of the schema."""
     columns = [ID, decimal(2, 10)]
     images = ({"id": 1, "v": 12.5}, {"id": 2, "v": encode_unscaled(1250)})
     rows = decode_frame(raw([event(columns, op="d", before=image, at=1000 + i) for i, image in enumerate(images)]))

@@ -1,4 +1,4 @@
-"""Decimals in text: the number that is written, or a refusal."""
+"""Decimals as text: the exact number, or null."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_representable(text: str, kind: pa.DataType) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES, ids=str)
-def test_every_number_is_itself_or_refused(kind):
+def test_every_number_is_exact_or_refused(kind):
     some = random.Random(kind.precision * 100 + kind.scale)
     for _ in range(3000):
         whole, places = some.randint(0, 45), some.randint(0, 45)
@@ -56,7 +56,7 @@ def test_exponents_and_digits_beyond_the_type_are_refused(text):
 
 
 @pytest.mark.parametrize("text", ["", "-", ".", "NaN", "Infinity", "1,5", "0x10", " 1", "1 ", "1_0", "é", "٣"])
-def test_what_is_no_number_is_refused(text):
+def test_text_that_is_no_number_is_refused(text):
     assert [read(text, kind) for kind in TYPES] == [None] * len(TYPES)
 
 

@@ -1,4 +1,4 @@
-"""Rows of AWS DMS files: what columns, operations, order and values mean, and what becomes of those that mean nothing."""
+"""Rows of AWS DMS files: columns, operations, order and values."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def one(kind: str, text: bytes, op: bytes = b"I", **dialect: Any) -> dict[str, A
     return row
 
 
-def test_a_row_is_a_change():
+def test_row_is_a_change():
     [row] = decode(b'U,1,"\xc3\xa9, ""x""\n",1.50')
     assert (row["_op"], row["id"], row["name"], row["price"]) == ("u", 1, 'é, "x"\n', Decimal("1.50"))
     assert row["_error"] is None and row["_unsent"] is None
     assert row["_ts"] == datetime.fromtimestamp(FILE / 1000, UTC)
 
 
-def test_the_sequence_is_the_file_and_the_row_under_the_epoch():
+def test_sequence_is_epoch_file_and_row():
     options = {**DECLARED, "epoch": 3}
     decoder = DmsCsvDecoder(options)
     rows = [record(b"I,1,a,1", n=n) for n in (0, 5, 2**21 - 1, 2**21)]
@@ -88,12 +88,12 @@ def test_the_sequence_is_the_file_and_the_row_under_the_epoch():
     assert table.sequence == 2
 
 
-def test_a_record_without_time():
+def test_record_without_time():
     decoder, raw = DmsCsvDecoder(DECLARED), pa.Table.from_pylist([record(b"I,1,a,1") | {"timestamp": None}], RAW)
     assert decoder.decode(raw, learnt(decoder, raw))["_ts"].to_pylist() == [None]
 
 
-def test_columns_are_named_by_the_header_row():
+def test_header_row_names_the_columns():
     """In its order; without declared types they are text. The operation and bookkeeping columns are none of the table."""
     decoder, raw = DmsCsvDecoder(KEYED), frame(b"D,7,x", b'I,8,""', header=b'\xef\xbb\xbfOp,id,"a ""b"""')
     table = learnt(decoder, raw)
@@ -126,7 +126,7 @@ def test_files_of_several_header_rows_keep_their_order():
     assert len({r["fingerprint"] for r in decoder.route(raw).to_pylist()}) == 1
 
 
-def test_files_of_a_load_and_of_changes_are_of_one_fingerprint():
+def test_files_of_full_load_and_changes_have_one_fingerprint():
     decoder = DmsCsvDecoder(KEYED)
     raw = pa.Table.from_pylist([record(b"1,a", b"id,name", load=True), record(b"I,1,a", b"Op,id,name", n=1)], RAW)
     [first, second] = decoder.route(raw).to_pylist()
@@ -147,8 +147,8 @@ def test_rows_without_operation():
 
 
 @pytest.mark.parametrize("types", [TYPES, {"id": "string", "name": "string", "price": "string"}])
-def test_a_header_row_that_the_configuration_does_not_know_is_a_reject(types):
-    """Where it begins the file; a row of such values behind it is one."""
+def test_unexpected_header_row_is_rejected(types):
+    """At the start of a file. A later row with these values is a row."""
     options = {**KEYED, "schema": {"app.items": types}}
     for load, names in ((True, b"ID,name,price"), (False, b"Op,id,name,price")):
         raw = frame(b"", names, b"I,name,name,1", load=load)
@@ -157,7 +157,7 @@ def test_a_header_row_that_the_configuration_does_not_know_is_a_reject(types):
         assert "csv: {" not in (found[2]["_error"] or "")
 
 
-def test_operations_have_other_names_where_the_configuration_says_so():
+def test_configured_operation_names():
     options = {**DECLARED, "operation_column": "kind", "operations": {"create": ["n", 1], "delete": "gone", "read": "r"}}
     rows = decode(
         b"n,1,a,1", b"1,1,a,1", b"gone,1,a,1", b"r,1,a,1", b"I,1,a,1", header=b"kind,id,name,price", options=options
@@ -236,7 +236,7 @@ def test_unconvertible_values_are_rejected(kind, text):
     assert (deleted["_error"], deleted["_unsent"], deleted["v"], deleted["id"]) == (None, ["v"], None, 1)
 
 
-def test_a_misfit_disturbs_no_neighbour():
+def test_unconvertible_row_is_rejected_alone():
     rows = decode(*(b"U,%d,a,%s" % (n, b"x" if n % 5 == 2 else b"%d.5" % n) for n in range(20)), b"D,x,a,1")
     assert [code(row) for row in rows] == ["OUT_OF_RANGE" if n % 5 == 2 else "" for n in range(20)] + ["OUT_OF_RANGE"]
     assert [row["price"] for row in rows if not row["_error"]] == [Decimal(f"{n}.5") for n in range(20) if n % 5 != 2]
@@ -249,7 +249,7 @@ def test_null_and_empty_text():
     assert one("string", b"", **other)["v"] == ""
 
 
-def test_without_quotes_every_character_is_one():
+def test_quote_is_a_character_without_quoting():
     options = {**DECLARED, "csv": {"quote": None, "header": True}}
     assert decode(b'I,1,"a,1', options=options)[0]["name"] == '"a'
     assert decode(b'I,1,a""b",1', options=options)[0]["name"] == 'a""b"'
@@ -265,13 +265,13 @@ def test_values_that_were_not_sent():
     assert rows[3]["price"] is None and rows[0]["price"] == 1
 
 
-def test_a_null_key_is_a_reject():
+def test_null_key_is_rejected():
     rows = decode(b"I,,a,1", b"D,,a,1", b"U,1,a,1")
     assert [code(row) for row in rows] == ["NULL_KEY", "NULL_KEY", ""]
     assert "'id' of table app.items" in rows[0]["_error"]
 
 
-def test_a_key_column_of_nearly_that_name_is_named():
+def test_key_column_with_a_similar_name_is_reported():
     [row] = decode(b"I,1,a,1", header=b"Op, id,name,price")
     assert "'id' of table app.items is missing, and the record has ' id' instead" in row["_error"]
 
@@ -297,15 +297,15 @@ BAD_ROWS = [
 
 @pytest.mark.parametrize(("bad", "expected"), BAD_ROWS)
 @pytest.mark.parametrize("header", [HEADER, None])
-def test_bad_rows_are_rejects(bad, expected, header):
-    """What would swallow the next row, or be two, disturbs none."""
+def test_bad_rows_are_rejected_alone(bad, expected, header):
+    """Also rows that would include the next row, or be two rows."""
     good = (b'I,1,"a ""b"", c",1', b"I,2,b,2", b'I,3,"""",3')
     rows = decode(bad, good[0], bad, bad, good[1], bad, good[2], header=header)
     assert [code(row) for row in rows] == [expected, "", expected, expected, "", expected, ""]
     assert [(r["id"], r["name"]) for r in rows if not r["_error"]] == [(1, 'a "b", c'), (2, "b"), (3, '"')]
 
 
-def test_rows_of_another_width_say_so():
+def test_row_with_another_number_of_columns_is_rejected():
     rows = decode(b"I,1,a", b"I,1,a,1,2", b'I,"1,2",a,1,', header=HEADER)
     said = [
         f"MALFORMED: the row has {format_count(n, 'column')}, expected: 4 ({describe_location(row['_offset'])})"
@@ -334,7 +334,7 @@ def test_other_dialects():
         assert (row["name"], row["price"], row["_error"]) == ("a,b", 1, None), sign
 
 
-def test_a_block_that_cannot_be_parsed_is_parsed_row_by_row(monkeypatch):
+def test_block_that_cannot_be_parsed_is_parsed_row_by_row(monkeypatch):
     parse = cells.csv.read_csv
 
     def fails(source, **options):
@@ -356,7 +356,7 @@ def test_large_frames_are_parsed_in_parts(monkeypatch):
     assert code(rows[50]) == "MALFORMED"
 
 
-def test_tombstones_and_large_records_are_recognised_by_routing():
+def test_routing_finds_tombstones_and_large_records():
     decoder = DmsCsvDecoder({**DECLARED, "limits": {"message_bytes": 8}})
     routes = decoder.route(frame(None, b"I,1,a,1", b"I,1,aaaa,1", b"")).to_pylist()
     assert [(r["table"], r["ignored"]) for r in routes] == [
@@ -371,8 +371,8 @@ def test_tombstones_and_large_records_are_recognised_by_routing():
     assert route["error"].startswith("TOO_LARGE: it is (row ") and route["table"] is None
 
 
-def test_columns_that_nobody_knows():
-    """Neither header row nor declaration: the way out is named."""
+def test_unknown_columns_are_refused_with_a_remedy():
+    """There is neither a header row nor a declaration."""
     decoder, raw = DmsCsvDecoder(KEYED), frame(b"I,1,a")
     with pytest.raises(ConfigProblem, match=r"schema: .*csv\.header: true"):
         learnt(decoder, raw)
@@ -386,7 +386,7 @@ def test_columns_that_nobody_knows():
 
 
 @pytest.mark.parametrize("header", [b"Op", b"Op,id,id", b"Op,,id", b'Op,"id', b"Op,\xff", b"", b"id\nname", b'Op,""'])
-def test_header_rows_that_name_no_columns(header):
+def test_invalid_header_rows_are_rejected(header):
     decoder, raw = DmsCsvDecoder(KEYED), frame(b"I,1", header=header)
     [route] = decoder.route(raw).to_pylist()
     assert Reject.parse(route["error"]).code == "MALFORMED" and "header row" in route["error"]
@@ -419,18 +419,18 @@ def test_header_rows_wider_than_allowed():
         ({"epoch": 128}, "epoch"),
     ],
 )
-def test_wrong_options_are_named(options, named):
+def test_invalid_options_are_reported(options, named):
     with pytest.raises(ConfigProblem) as problem:
         DmsCsvDecoder(options)
     assert named in str(problem.value)
 
 
-def test_all_wrong_options_are_named_at_once():
+def test_all_invalid_options_are_reported_at_once():
     with pytest.raises(ConfigProblem, match=r"dms_csv: .*(more.*epoch|epoch.*more)"):
         DmsCsvDecoder({"more": 1, "epoch": -1})
 
 
-def test_envelopes_hold_rows_as_they_were_sent():
+def test_envelope_stores_rows_unchanged():
     decoder = DmsCsvDecoder({**DECLARED, "epoch": 3})
     raw = frame(b'U,1,"a,b",', b"D,2,c,1", b"X,1,a,1", b"I,1", None, b"")
     rows = decoder.envelope(raw).to_pylist()
@@ -469,8 +469,8 @@ def write_field(field: str | None) -> str:
 @given(st.lists(FIELDS, min_size=1, max_size=6))
 @example([["\ufeff", "\r", "\n"], ["", '"', ","]])
 @example([["a", "", None]])
-def test_what_is_written_comes_back(table):
-    """As Python's csv module writes it: an unquoted empty field is null, a quoted one empty text."""
+def test_written_values_are_read_back(table):
+    """As Python's csv module writes them: an unquoted empty field is null, a quoted one is an empty text."""
     options = {"schema": {"app.items": dict.fromkeys("abc", "string")}}
     rows = decode(*(",".join(["I", *map(write_field, fields)]).encode() for fields in table), options=options)
     assert [row["_error"] for row in rows] == [None] * len(table)
@@ -480,7 +480,7 @@ def test_what_is_written_comes_back(table):
 @pytest.mark.slow
 @settings(max_examples=min(300, 20 * EXAMPLES))
 @given(st.lists(st.text('a,"\n\r\\', max_size=12).map(str.encode), min_size=1, max_size=6), st.sampled_from([None, "\\"]))
-def test_a_row_means_the_same_whoever_its_neighbours_are(values, escape):
+def test_neighbours_do_not_change_a_row(values, escape):
     options = {"schema": {"app.items": dict.fromkeys("abc", "string")}, "csv": {"escape": escape}}
     together = decode(b'I,"x,""y""",,z', *values, b"U,1,2,3", options=options)
     alone = [decode(value, options=options)[0] for value in (b'I,"x,""y""",,z', *values, b"U,1,2,3")]
@@ -489,7 +489,7 @@ def test_a_row_means_the_same_whoever_its_neighbours_are(values, escape):
     assert seen[0] == seen[1]
 
 
-def test_rows_of_the_grammar_are_rows_of_the_parser():
+def test_grammar_and_parser_find_the_same_rows():
     dialect = CsvDialect()
     values = pa.array([b'a,"b\r\nc"', b"a,b", b'"a"",",b'], pa.binary())
     found = cells.split_rows(values, (2,), dialect)

@@ -1,4 +1,4 @@
-"""Records of DTS: what their fields and values mean, and what becomes of those that mean nothing."""
+"""Records of DTS: the meaning of their fields and values, and the resulting changes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def code(row: dict[str, Any]) -> str:
     return Reject.parse(row.get("_error") or row["error"]).code
 
 
-def test_the_schema_is_the_published_one():
+def test_schema_equals_the_published_one():
     assert canonical(RECORD) == canonical(parse_schema(json.loads((SAMPLES / "Record.avsc").read_text())))
 
 
@@ -122,7 +122,7 @@ def test_with_and_without_born_timestamp():
         (TEXT, "NULL", None),
     ],
 )
-def test_types_that_numbers_tell(number, sent, becomes):
+def test_types_by_type_number(number, sent, becomes):
     assert one(number, sent) == becomes
 
 
@@ -146,7 +146,7 @@ def test_types_that_numbers_tell(number, sent, becomes):
         (floating(float("-inf")), "double", float("-inf")),
     ],
 )
-def test_types_that_tables_declare(sent, declared, becomes):
+def test_declared_types(sent, declared, becomes):
     assert one(DECIMAL, sent, declared) == becomes
 
 
@@ -208,12 +208,12 @@ def test_character_sets(charset, content, becomes):
     ],
 )
 def test_unconvertible_values_are_rejected(number, sent, what):
-    """Each says why, and of which column."""
+    """The error has the reason and the column."""
     assert what in one(number, sent)
 
 
-def test_types_that_numbers_do_not_tell_are_text():
-    """Whether there is a value or not; also where the source is not MySQL. A number of a label is none of its texts."""
+def test_unknown_type_numbers_are_text():
+    """With or without a value, and for sources other than MySQL. The number of an ENUM label is not used."""
     assert one(DECIMAL, value("Decimal", value="-1.50", precision=3, scale=2)) == "-1.50"
     assert one(DECIMAL, value("Decimal", value="1E+3", precision=3, scale=2)) == "1000"
     assert one(99, whole(7)) == "7" and one(DECIMAL, None) is one(99, None) is None
@@ -224,8 +224,8 @@ def test_types_that_numbers_do_not_tell_are_text():
     assert decode(oracle, schema={"*": {"id": "int64", "name": "string"}})[0]["id"] == 1
 
 
-def test_a_schema_without_the_key_is_for_some_columns():
-    """Others are as the records say; with the key it is for all."""
+def test_declared_schema_without_the_key_adds_to_the_record():
+    """Other columns have the types of the records. With the key it is the whole schema."""
     price = value("Decimal", value="1.50", precision=3, scale=2)
     said = record("INSERT", PAIR | {"price": DECIMAL}, None, [whole(1), text("a"), price])
     [row] = decode(said, schema={"*": {"price": "decimal(10,2)"}})
@@ -233,8 +233,8 @@ def test_a_schema_without_the_key_is_for_some_columns():
     assert {"id", "price"} == {n for n in decode(said, schema={"*": {"id": "int64", "price": "string"}})[0] if n[0] != "_"}
 
 
-def test_a_layout_does_not_depend_on_values():
-    """Neither on NULL, nor on text against bytes, nor on how a type was numbered."""
+def test_layout_does_not_depend_on_values():
+    """Neither on NULL, nor on text or bytes, nor on the number of a type."""
     kinds = {"id": BIGINT, "a": TEXT, "b": TIMESTAMP, "c": DATETIME}
     full = [whole(1), text("a"), value("Timestamp", timestamp=0, millis=0), clock(2024, 1, 1, 0, 0, 0)]
     blob = value("BinaryObject", type="BLOB", value=b"a")
@@ -266,7 +266,7 @@ def test_operations():
     assert {code(row) for row in route_records(*map(record, ("FILL", "COMMAND", "RDB")))} == {"UNKNOWN_OPERATION"}
 
 
-def test_a_key_change_deletes_the_old_row():
+def test_key_change_deletes_the_old_row():
     rows = decode(record("UPDATE", PAIR, [whole(1), text("a")], [whole(2), text("b")]))
     assert [(r["_op"], r["id"], r["name"], r["_moved_from"]) for r in rows] == [
         ("d", 1, "a", None),
@@ -277,7 +277,7 @@ def test_a_key_change_deletes_the_old_row():
     assert [r["_op"] for r in decode(same)] == ["u"]
 
 
-def test_keys_that_cannot_be_compared():
+def test_keys_without_text_or_time_are_rejected():
     """They are no text, or no time."""
     late = value("Timestamp", timestamp=2**62, millis=0)
     for bad in (text("a", "klingon"), late):
@@ -322,7 +322,7 @@ def test_keys(tags, fields, keys):
 
 
 @pytest.mark.parametrize("tag", ["[", "[]", '{"PRIMARY": 1}', '{"PRIMARY": ["no"]}'])
-def test_keys_that_mean_nothing(tag):
+def test_invalid_keys_are_rejected(tag):
     assert code(route_records(insert(whole(1), text("a"), tags={"pk_uk_info": tag}))[0]) == "MALFORMED"
 
 
@@ -338,7 +338,7 @@ def test_keys_that_mean_nothing(tag):
         ({"objectName": "a."}, None),
     ],
 )
-def test_names_of_tables(more, table):
+def test_table_names(more, table):
     [row] = route_records(insert(whole(1), text("a"), **more))
     assert row["table"] == table and (table or code(row) == "MALFORMED")
 
@@ -361,28 +361,28 @@ def test_names_of_tables(more, table):
         insert(whole(1), text("a")) | {"fields": "id,name"},
     ],
 )  # fmt: skip
-def test_images_that_do_not_match_the_fields(said):
+def test_image_that_does_not_match_the_fields_is_rejected(said):
     [row] = route_records(said)
     assert code(row) == "MALFORMED" and "JSON" not in row["error"]
 
 
-def test_an_id_below_zero_or_too_large():
+def test_negative_or_too_large_id_is_rejected():
     assert code(route_records(insert(whole(1), text("a"), id=-1))[0]) == "NO_SEQUENCE"
     assert code(decode(insert(whole(1), text("a"), id=2**60))[0]) == "NO_SEQUENCE"
 
 
-def test_an_epoch_comes_before_everything():
+def test_epoch_is_first_in_the_sequence():
     [row] = decode(insert(whole(1), text("a")), epoch=2)
     assert (row["_seq_1"], row["_seq_2"]) == ((2 << 56) + 1, 7)
 
 
-def test_a_record_of_another_format():
+def test_record_of_another_format_is_rejected_with_a_hint():
     [row] = route_records(json.dumps({"op": "c", "source": {}, "after": {}}).encode())
     assert "it looks like `format: debezium_json`" in row["error"]
 
 
-def test_what_the_event_log_keeps():
-    """Also the text of statements, and values that cannot be read."""
+def test_envelope_stores_all_values():
+    """Also the text of statements, and unreadable values."""
     blob = value("BinaryObject", type="BLOB", value=b"\xff")
     raw = frame(
         record("DDL", after="drop table t", objectName="mydb"),
@@ -401,8 +401,7 @@ def test_what_the_event_log_keeps():
     assert code(rows[3]) == "MALFORMED" and json.loads(rows[4]["after"]) == {"id": "1", "name": None}
 
 
-def test_values_come_through_unchanged():
-    """Whatever they are."""
+def test_values_are_unchanged():
     kinds = {"id": "int64", "i": "decimal(20,0)", "s": "string", "f": "double", "t": "timestamp[us, UTC]", "b": "binary"}
     moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
     fields = {**dict.fromkeys(kinds, BIGINT), "d": BIGINT, "x": BIGINT}
@@ -425,19 +424,18 @@ def test_values_come_through_unchanged():
         assert found == [Decimal(i), s, f, t, b, d, x]
 
 
-def test_columns_that_are_not_declared_are_left_out():
-    """Whatever is in them."""
+def test_undeclared_columns_are_left_out():
     [row] = decode(insert(whole(1), text("a", "klingon")), schema={"*": {"id": "int64"}})
     assert (row["id"], row["_error"]) == (1, None) and "name" not in row
 
 
-def test_a_delete_goes_on_without_values_that_cannot_be_read():
+def test_delete_without_unreadable_values_is_applied():
     [row] = decode(record("DELETE", PAIR, [whole(1), text("a", "klingon")], None))
     assert (row["_op"], row["id"], row["_unsent"], row["_error"]) == ("d", 1, ["name"], None)
 
 
-def test_wanted_types_are_those_of_the_table():
-    """A record of another layout than the table was learnt from is read as the table says."""
+def test_values_have_the_types_of_the_learnt_table():
+    """Also values of a record with another layout."""
     decoder = DtsAvroDecoder({})
     first = frame(record("INSERT", {"id": BIGINT, "v": 3}, None, [whole(1), whole(5)]))
     [route] = decoder.route(first).to_pylist()

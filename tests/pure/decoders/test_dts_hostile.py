@@ -1,4 +1,4 @@
-"""Bytes that are no record of DTS: each becomes a reject, and none costs more memory than records may."""
+"""Bytes that are no DTS record: each one is rejected, and nothing is raised."""
 
 from __future__ import annotations
 
@@ -55,13 +55,12 @@ def code(row: dict[str, Any]) -> str:
     return Reject.parse(row["error"]).code
 
 
-def test_the_head_is_one():
-    """With nothing behind it, it is a record."""
+def test_record_without_fields_is_rejected():
     assert "does not list its fields" in route(HEAD + NONE * 5)[0]["error"]
 
 
-def test_cut_anywhere():
-    """Whatever is left is rejected, but for a record without its bornTimestamp."""
+def test_truncated_records_are_rejected():
+    """Except a record without its bornTimestamp."""
     for whole_one in GOOD:
         short = len(whole_one.removesuffix(BORN))
         rows = route(*(whole_one[:end] for end in range(len(whole_one))))
@@ -70,8 +69,8 @@ def test_cut_anywhere():
         assert {code(row) for row in rows if row["error"]} == {"MALFORMED"}
 
 
-def test_altered_anywhere():
-    """Bytes of a record exchanged, left out, put in: routed, decoded and logged without an exception."""
+def test_altered_records_raise_nothing():
+    """Bytes of a record are exchanged, removed and inserted; it is routed, decoded and stored without an exception."""
     decoder = DtsAvroDecoder({})
     first = frame(GOOD[0])
     [known] = decoder.route(first).to_pylist()
@@ -125,8 +124,8 @@ LARGEST = ("times", "fields", "many blocks", "a long text")
 @pytest.mark.parametrize(
     "name", [name if name in LARGEST else pytest.param(name, marks=pytest.mark.long) for name in bombs()]
 )
-def test_memory_is_bounded(name):
-    """Of records as large as they may be, that are nothing but items of an array."""
+def test_memory_is_limited(name):
+    """For records of the maximum size that contain only array items."""
     bomb = bombs()[name]
     assert len(bomb) <= 16 * MEGABYTE
     raw = pa.Table.from_pylist([{"topic": "dts", "partition": 0, "offset": 1, "value": bomb}], RAW)
@@ -143,22 +142,22 @@ def test_memory_is_bounded(name):
 
 
 @pytest.mark.parametrize("count", [2**31, 2**62, -(2**62), -(2**63)])
-def test_counts_that_nothing_follows(count):
+def test_array_counts_beyond_the_end_are_rejected(count):
     """More items than there are bytes."""
     tails = (TIMES + long(count), NONE + long(count), NONE * 2 + ARRAY + long(count), NONE * 3 + ARRAY + long(count) * 2)
     rows = route(*(HEAD + tail + b"\x02" * rest for tail in tails for rest in (0, 9, 200)))
     assert {code(row) for row in rows} <= {"MALFORMED", "TOO_LARGE"}
 
 
-def test_numbers_longer_than_any():
-    """Bytes of numbers that never end, and lengths below zero."""
+def test_overlong_numbers_are_rejected():
+    """Bytes of numbers that never end, and negative lengths."""
     texts = HEAD[: HEAD.index(b"7246") - 1]
     rows = route(b"\xff" * 5000, b"\x80" * 5000 + b"\x00", texts + long(-5) + b"a" * 50, texts + long(2**62) + b"a")
     assert {code(row) for row in rows} <= {"MALFORMED", "TOO_LARGE"}
 
 
-def test_a_wide_record_is_good():
-    """As many columns as a record may have, each of the kind that takes most to read; one more is too large."""
+def test_record_of_the_maximum_width_is_decoded():
+    """With as many columns as allowed, each of the slowest kind; one more is too large."""
     most = 4096
     at = value("DateTime", year=2024, month=2, day=29, hour=1, minute=2, second=3, millis=4)
     padding = {"padding": "x" * guarded.FREE_BYTES}

@@ -1,4 +1,4 @@
-"""Records of DTS as `dts_binlog_parser` prints them."""
+"""DTS records in the form that `dts_binlog_parser` prints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def print_records(*said):
     return decoder.features.print_records(frame(*said)).to_pylist()
 
 
-def test_the_full_load_of_sales():
+def test_full_load_of_sales():
     rows = print_records(*dts_sales.make_loaded_messages())
     utc = [(*row[:4], datetime(1970, 1, 1, tzinfo=UTC), *row[5:]) for row in dts_sales.PRINTED]
     assert [tuple(row[name] for name in dts_sales.NAMES) for row in rows] == utc
@@ -46,16 +46,16 @@ def test_the_full_load_of_sales():
         ([], []),
     ],
 )
-def test_the_order_of_names(names, order):
+def test_column_order_equals_that_of_scala(names, order):
     assert sort_like_scala(names) == order
 
 
-def test_other_orders_lose_nothing():
+def test_column_order_loses_no_name():
     names = [f"c{n}é" for n in range(100)]
     assert sorted(sort_like_scala(names)) == sorted(names) and sort_like_scala(names) == sort_like_scala(names)
 
 
-def test_what_an_image_leaves_out_and_how_values_are_written():
+def test_printed_values_of_an_image():
     fields = {"id": BIGINT, "seen": TIMESTAMP, "at": DATETIME, "none": VARCHAR, "bytes": TEXT, "odd": VARCHAR}
     image = [
         whole(7), value("Timestamp", timestamp=1_618_239_451, millis=5), clock(2024, 2, 29, 1, 2, 3, 4), None,
@@ -74,12 +74,12 @@ def test_what_an_image_leaves_out_and_how_values_are_written():
     ("name", "shown"),
     [(None, "null.null"), ("mydb", "mydb."), ("mydb.t1", "mydb.t1"), ("a.b.c\\u002Ed", "a.c.d")],
 )
-def test_names_of_tables(name, shown):
+def test_table_names(name, shown):
     [row] = print_records(record("DDL", after="drop table x", objectName=name))
     assert (row["dbTable"], row["fields"], row["afterImages"]) == (shown, "[]", "drop table x")
 
 
-def test_what_is_no_record_says_why_and_disturbs_nobody():
+def test_invalid_record_has_its_reason():
     wrong = record("INSERT", {"id": BIGINT}, None, [whole(1), whole(2)])
     far = record("INIT", {"id": BIGINT}, None, [whole(1)], sourceTimestamp=1 << 60)
     rows = print_records(b"junk", wrong, None, far, encode_record(record("BEGIN")))

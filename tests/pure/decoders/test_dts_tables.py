@@ -1,4 +1,4 @@
-"""Records of DTS from their bytes to the rows of a mirror."""
+"""DTS records from their bytes to the rows of a target."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_sales(target, size):
     assert read_rows(target) == LEFT
 
 
-def test_records_that_come_again(target):
+def test_repeated_records_are_applied_once(target):
     """After a failover, under other offsets; the full load runs again beside the stream."""
     said = sales()
     mirror(target, frame(*said, *said[3:], *said[:4], said[4], said[5]), 3, OPTIONS)
@@ -115,8 +115,8 @@ def test_records_that_come_again(target):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_order(tmp_path, seed):
-    """Also a full load that comes after the changes of its rows, though its ids are greater."""
+def test_records_in_any_order(tmp_path, seed):
+    """Also a full load after the changes of its rows, although its ids are greater."""
     said = sales()
     for late in said[:4]:
         late["id"] += 1000
@@ -128,7 +128,7 @@ def test_any_order(tmp_path, seed):
 
 @pytest.mark.parametrize("suffix", [".noborn.bin", ".bin"])
 def test_recorded_records(target, suffix):
-    """A statement, an insert, an update, a delete: nothing is left."""
+    """A statement, an insert, an update, a delete: no row remains."""
     values = [(SAMPLES / f"{name}{suffix}").read_bytes() for name in ("01_ddl", "02_insert", "03_update", "04_delete")]
     mirror(target, frame(*values[:3]), 2, {})
     assert [(row["a"], row["b"]) for row in target.rows(LANE)] == [(123456789, "test update statement.")]
@@ -136,7 +136,7 @@ def test_recorded_records(target, suffix):
     assert target.rows(LANE) == []
 
 
-def test_a_table_without_a_key_by_its_hidden_column(target):
+def test_table_without_key_uses_its_hidden_column(target):
     hidden = "__#alibaba_rds_row_id#__"
     kinds, tags = {"name": VARCHAR, hidden: BIGINT}, {"pk_uk_info": "{}"}
     one, two = ([text("same"), whole(n)] for n in (1, 2))
@@ -149,8 +149,8 @@ def test_a_table_without_a_key_by_its_hidden_column(target):
     assert [row[hidden] for row in target.rows(LANE)] == [2]
 
 
-def test_rows_that_take_each_others_keys(target):
-    """Matched on the image before."""
+def test_rows_that_exchange_their_keys(target):
+    """Matched by the before image."""
     kinds = {"id": BIGINT, "name": VARCHAR}
     a, b = ([whole(n), text(name)] for n, name in ((1, "a"), (2, "b")))
     said = [

@@ -1,4 +1,4 @@
-"""A record of another format than the one that is configured is rejected, and the reject says which format it looks like."""
+"""Hints for records of another format than the configured one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EVENTS = {("debezium_outbox", "debezium_json")}
 
 @pytest.mark.parametrize("other", RECORDS)
 @pytest.mark.parametrize("mine", DECODERS)
-def test_what_it_looks_like_is_said(mine: str, other: str) -> None:
+def test_reject_names_the_detected_format(mine: str, other: str) -> None:
     record = {"topic": "t", "partition": 0, "offset": 0, "timestamp": None, "headers": None, "key": b"1"}
     [route] = DECODERS[mine].route(pa.Table.from_pylist([{**record, "value": RECORDS[other]}], RAW)).to_pylist()
     said = f"it looks like `format: {other}`" in (route["error"] or "")
@@ -62,13 +62,13 @@ def test_what_it_looks_like_is_said(mine: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("value", "words"), [(b'{"after": {"id": 1}, "op": "c"}', "no source"), (b'{"a": 1}', "no op and no source")]
 )
-def test_missing_fields_of_a_record_are_named(value: bytes, words: str) -> None:
+def test_reject_names_missing_fields(value: bytes, words: str) -> None:
     record = {"topic": "t", "partition": 0, "offset": 0, "timestamp": None, "headers": None, "key": None, "value": value}
     [route] = DebeziumJsonDecoder().route(pa.Table.from_pylist([record], RAW)).to_pylist()
     assert route["error"].endswith(f"it has {words}")
 
 
-def test_what_looks_like_nothing_is_said_to_be_nothing() -> None:
+def test_unknown_bytes_have_no_format_hint() -> None:
     record = {"topic": "t", "partition": 0, "offset": 0, "timestamp": None, "headers": None, "key": b"1"}
     values = (b"hello", b"\0", b"\0\0\1", b"<xml/>", b"{", b"\xff\xfe", b'{"a": 1}')
     for mine, decoder in DECODERS.items():

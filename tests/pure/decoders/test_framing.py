@@ -1,4 +1,4 @@
-"""What routing found out of where payloads begin is what decoding goes on with."""
+"""Payload offsets found by routing are used by decoding."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def payloads(found: schema_frames.SchemaFrames) -> list[bytes]:
     return [payload for group in found.groups for payload in group.payloads()]
 
 
-def test_the_same_values_are_looked_at_once(count_values_searched: list[int]) -> None:
+def test_same_values_are_searched_once(count_values_searched: list[int]) -> None:
     once, some = CachedFrames(DEPTH), values("a", "b", "c")
     first = once.find(some)
     assert once.find_again(some) is first and count_values_searched == [3]
 
 
-def test_other_values_in_the_same_memory_are_others(count_values_searched: list[int]) -> None:
+def test_other_values_in_the_same_memory_are_searched(count_values_searched: list[int]) -> None:
     once, some = CachedFrames(DEPTH), values("a", "b", "c", "d")
     once.find(some.slice(0, 2))
     assert b'"b"' in payloads(once.find_again(some.slice(1, 2)))[0]
@@ -50,7 +50,7 @@ def test_other_values_in_the_same_memory_are_others(count_values_searched: list[
     assert count_values_searched == [2, 2, 3]
 
 
-def test_nothing_is_kept_longer_than_until_it_is_asked_for_again(count_values_searched: list[int]) -> None:
+def test_result_is_dropped_after_its_second_use(count_values_searched: list[int]) -> None:
     once, some = CachedFrames(DEPTH), values("a")
     once.find(some)
     before = pa.total_allocated_bytes()
@@ -64,14 +64,14 @@ def test_nothing_is_kept_longer_than_until_it_is_asked_for_again(count_values_se
     assert count_values_searched == [1, 1]
 
 
-def test_what_is_not_of_one_schema_is_not_kept(count_values_searched: list[int]) -> None:
+def test_result_of_several_schemas_is_not_kept(count_values_searched: list[int]) -> None:
     once = CachedFrames(DEPTH)
     some = pa.concat_arrays([values("a"), pa.array([b'{"plain": 1}', b"none"], pa.binary())])
     assert once.find(some).errors.keys() == once.find_again(some).errors.keys() == {2}
     assert count_values_searched == [3, 3]
 
 
-def test_changes_are_the_same_whether_records_were_routed_before_or_not() -> None:
+def test_changes_do_not_depend_on_earlier_routing() -> None:
     frame = raw(values("a", "b", "c").to_pylist())
     decoder = DebeziumJsonDecoder()
     fingerprint = decoder.route(frame)["fingerprint"][0].as_py()

@@ -1,4 +1,4 @@
-"""Rows of DMS's CSV that are written anew without private values say what was decoded of them, and nothing else."""
+"""Masked rows of DMS CSV files: they decode like the original rows."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def rows(draw: st.DrawFn, bare: bool) -> list[str | None]:
 @pytest.mark.parametrize("kind", list(DIALECTS))
 @settings(max_examples=EXAMPLES)
 @given(data=st.data(), headed=st.booleans())
-def test_what_is_stored_decodes_as_the_row_did(kind: str, data: st.DataObject, headed: bool) -> None:
-    """Values of other types than their columns' included; once more veiled it stays what it is."""
+def test_masked_row_decodes_like_the_original(kind: str, data: st.DataObject, headed: bool) -> None:
+    """Also with values of other types than their columns. Masking it again changes nothing."""
     csv = DIALECTS[kind]
     by, delimiter = decoder(**csv, header=headed), csv.get("delimiter", ",")
     given_rows = data.draw(st.lists(rows(kind.startswith("bare")), min_size=1, max_size=6))
@@ -92,7 +92,7 @@ def test_what_is_stored_decodes_as_the_row_did(kind: str, data: st.DataObject, h
     assert list_visible_values({text for row in given_rows for text in row[1:4] if text}, veiled) == []
 
 
-def test_other_columns_are_what_they_were() -> None:
+def test_other_columns_are_unchanged() -> None:
     by = decoder({"email": HMAC, "price": NOTHING}, unsent_value="?")
     value = b'U,7,a@example.com,?,,"n ""m"""'
     (row,) = decode_changes(frame(value), by)
@@ -113,19 +113,19 @@ def test_unreadable_records_are_redacted(value: bytes) -> None:
     assert by.mask_records(frame(value, topic="app.open")).equals(frame(value, topic="app.open"))
 
 
-def test_rows_of_which_no_column_is_known() -> None:
+def test_rows_with_unknown_columns_are_redacted() -> None:
     by = DmsCsvDecoder({"private": {"app.items": MASKS, "app.open": {}}})
     assert b"sentinel" not in read_all_text(by.mask_records(frame(b"I,1,sentinel")))
     assert by.mask_records(frame(b"I,1", topic="app.other")).equals(frame(b"I,1", topic="app.other"))
 
 
-def test_a_text_that_cannot_be_written() -> None:
+def test_mask_text_that_needs_quotes_is_refused_without_quoting() -> None:
     with pytest.raises(ConfigProblem, match="cannot hold without quotes"):
         decoder({"email": Mask("fixed", text="a,b")}, quote="none")
 
 
-def test_a_header_row_that_is_a_row() -> None:
-    """Of a file without one, where the config says that files have it: it stands in a header of every record."""
+def test_first_row_used_as_a_header_is_masked() -> None:
+    """A file has no header row although the config says so; its first row is in a header of every record."""
     by = decoder(header=True)
     veiled = by.mask_records(frame(b"I,8,b,1,2024-01-01,n", columns=b"I,7,sentinel,1,2024-01-01,n"))
     assert b"sentinel" not in read_all_text(veiled)

@@ -1,4 +1,4 @@
-"""Records that are written anew without private values say what was decoded from them, and nothing else."""
+"""Masked Debezium records: they decode like the original records."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def decode_changes(records, by):
 
 @settings(max_examples=EXAMPLES)
 @given(histories(keys=("int", "text", "composite"), toast=True, first=tuple(VALUE_TYPES)))
-def test_what_is_stored_decodes_as_the_record_did(history):
-    """Key changes, values that were not sent, and columns that come later included; once more veiled it stays what it is."""
+def test_masked_record_decodes_like_the_original(history):
+    """Also key changes, values that were not sent, and later columns. Masking it again changes nothing."""
     masks = {"k1": HMAC, "v1": CUT}
     by = DebeziumJsonDecoder({"private": {"public.items": masks}})
     records = make_raw_frame(history)
@@ -72,7 +72,7 @@ def test_what_is_stored_decodes_as_the_record_did(history):
     assert again.mask_records(veiled).equals(veiled)
 
 
-def test_every_place_that_repeats_a_value():
+def test_every_copy_of_a_value_is_masked():
     value = event(COLUMNS, op="u", before=ROW, after=ROW | {"email": "b@example.com"}, source={"query": "... a@example.com"})
     old = {"name": "__debezium.oldkey", "value": b'{"id":1}'}
     found = get_stored_row(decoder(id=HMAC, email=HMAC).mask_records(raw(value, headers=[old])))
@@ -83,7 +83,7 @@ def test_every_place_that_repeats_a_value():
     assert b"example" not in found["value"]
 
 
-def test_each_mask_without_a_schema_too():
+def test_each_mask_without_a_schema():
     value = json.dumps(payload_of("c", ROW)).encode()
     found = get_stored_row(decoder(id=HMAC, email=CUT, day=NOTHING).mask_records(raw(value, key='{"id":1}')))
     after = json.loads(found["value"])["after"]
@@ -107,8 +107,8 @@ def test_unreadable_records_are_redacted(value):
     assert b"withheld" in found["value"]
 
 
-def test_a_value_of_another_type_stays_one():
-    """Masked it would be text, as any other, and what was rejected would be taken when it is read again."""
+def test_value_of_another_type_is_rejected_after_masking_too():
+    """A masked value is text. Otherwise the record would be accepted when it is read again."""
     by = decoder(id=HMAC)
     for wrong in ("one", 2**40, 1.5, True):
         records = raw(event(COLUMNS, after=ROW | {"id": wrong}))
@@ -117,14 +117,14 @@ def test_a_value_of_another_type_stays_one():
         )
 
 
-def test_other_tables_keep_what_they_have():
+def test_records_of_other_tables_are_unchanged():
     by = decoder(email=HMAC)
     broken = raw("a@example.com", topic="cdc.public.other")
     assert by.mask_records(broken).equals(broken)
     assert b"withheld" in get_stored_row(by.mask_records(raw("a@example.com", topic="renamed")))["value"]
 
 
-def test_a_tombstone_has_a_key():
+def test_key_of_a_tombstone_is_masked():
     assert json.loads(get_stored_row(decoder(id=HMAC).mask_records(raw(None)))["key"])["payload"] == {"id": digest("1")}
     found = get_stored_row(decoder(id=HMAC).mask_records(raw(None, topic="renamed")))
     assert (b"withheld" in found["key"], found["value"]) == (True, None)
@@ -137,7 +137,7 @@ def test_a_tombstone_has_a_key():
         ({"emial": HMAC}, "does not have"),
     ],
 )
-def test_a_mask_that_does_not_suit_its_column(masks, told):
+def test_unsuitable_mask_suspends_the_lane(masks, told):
     engine, by = LocalEngine(), decoder(**masks)
     (run,) = engine.route(raw(event(COLUMNS, after=ROW)), by).slices
     with pytest.raises(ConfigProblem, match=told):
@@ -147,8 +147,8 @@ def test_a_mask_that_does_not_suit_its_column(masks, told):
 @pytest.mark.parametrize(
     "key", ["4711", '"a@example.com"', "a@example.com", '{"schema": {"type": "string"}, "payload": "a@example.com"}']
 )
-def test_a_key_that_is_a_value_is_not_kept(key):
-    """Its table has a key of its own, or the record was rejected."""
+def test_message_key_that_is_a_plain_value_is_removed(key):
+    """Its table has another key, or the record was rejected."""
     by = DebeziumJsonDecoder({"private": {"public.t": {"email": HMAC, "id": HMAC}}, "keys": {"public.t": ["id"]}})
     records = raw(event(COLUMNS, after=ROW), key=key)
     found = get_stored_row(by.mask_records(records))
@@ -156,14 +156,14 @@ def test_a_key_that_is_a_value_is_not_kept(key):
     assert decode_changes(by.mask_records(records), by) == decode_changes(records, by)
 
 
-def test_fixed_text_takes_the_place_of_any_type():
+def test_fixed_text_replaces_a_value_of_any_type():
     by = decoder(day=FIXED)
     (row,) = decode_changes(raw(event(COLUMNS, after=ROW)), by)
     assert (row["id"], row["day"]) == (1, "*")
     assert decode_changes(by.mask_records(raw(event(COLUMNS, after=ROW))), by) == [row]
 
 
-def test_a_key_change_without_a_schema_is_stored_with_the_key_that_was():
+def test_key_change_without_schema_keeps_the_old_key():
     declared = {"id": "int32", "email": "string", "day": "int32"}
     by = DebeziumJsonDecoder({"private": {"public.t": {"id": HMAC}}, "schema": {"public.t": declared}})
     told = [{"name": "__debezium.oldkey", "value": b'{"id":1}'}, {"name": "__debezium.context.x", "value": b"y"}]
@@ -176,7 +176,7 @@ def test_a_key_change_without_a_schema_is_stored_with_the_key_that_was():
     assert change["_moved_from"] == {"id": digest("1")}
 
 
-def test_a_key_without_a_schema_is_masked_once_with_a_value_that_has_one():
+def test_key_without_schema_is_masked_like_its_value():
     by = decoder(id=HMAC)
     veiled = by.mask_records(raw(event(COLUMNS, after=ROW), key='{"id":1}'))
     assert json.loads(get_stored_row(veiled)["key"]) == {"id": digest("1")}

@@ -1,4 +1,4 @@
-"""Records of DTS that are written anew without private values say what was decoded of them, and nothing else."""
+"""Masked DTS records: they decode like the original records."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ KINDS = st.sampled_from(["INSERT", "UPDATE", "DELETE", "INIT"])
 
 @settings(max_examples=EXAMPLES)
 @given(changes=st.lists(st.tuples(KINDS, IMAGES, IMAGES), min_size=1, max_size=4), born=st.booleans())
-def test_what_is_stored_decodes_as_the_record_did(changes: Any, born: bool) -> None:
-    """Values of other types than their columns' included; once more veiled it stays what it is."""
+def test_masked_record_decodes_like_the_original(changes: Any, born: bool) -> None:
+    """Also with values of other types than their columns. Masking it again changes nothing."""
     by = decoder()
     tags = {"pk_uk_info": '{"PRIMARY":["id"]}', "row": "sentinel"}
     values, private = [], {"sentinel"}
@@ -96,7 +96,7 @@ def test_unreadable_records_are_redacted(value: bytes) -> None:
     assert by.mask_records(veiled).equals(veiled)
 
 
-def test_statements_are_not_kept() -> None:
+def test_statements_are_redacted() -> None:
     by = decoder()
     records = frame(encode_record(record("DDL", after="ALTER ... 'sentinel'", tags={"sql": "sentinel"})), key=None)
     assert b"sentinel" not in read_all_text(by.mask_records(records))

@@ -1,4 +1,4 @@
-"""Messages that are written anew without private values say what was decoded of them, and nothing else."""
+"""Masked messages of Canal, Maxwell and GoldenGate: they decode like the original messages."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def secrets(rows: list[dict[str, Any]]) -> set[str]:
 @pytest.mark.parametrize("kind", list(DECODERS))
 @settings(max_examples=EXAMPLES)
 @given(changes=CHANGES)
-def test_what_is_stored_decodes_as_the_message_did(kind: str, changes: Any) -> None:
-    """Values of other types than their columns' included; once more veiled it stays what it is."""
+def test_masked_message_decodes_like_the_original(kind: str, changes: Any) -> None:
+    """Also with values of other types than their columns. Masking it again changes nothing."""
     by = decoder(kind)
     messages, said = [], []
     for op, several, olds in changes:
@@ -146,7 +146,7 @@ def test_what_is_stored_decodes_as_the_message_did(kind: str, changes: Any) -> N
     assert list_visible_values((*secrets(said), "sentinel-9"), veiled) == []
 
 
-def test_equal_values_become_equal_whatever_their_writing() -> None:
+def test_equal_values_have_equal_masks() -> None:
     by = decoder("maxwell")
     rows = decode_changes(frame(*(maxwell("c", [{"id": v, "price": p}], None) for v, p in ((7, "1.5"), ("007", 1.50)))), by)
     assert {(row["id"], row["price"]) for row in rows} == {(digest("7"), digest("1.5"))}
@@ -162,7 +162,7 @@ def test_each_mask() -> None:
     assert told["data"] == [kept | {"raw": digest("ff00")}]
 
 
-def test_a_changed_key_is_one_when_it_is_read_again() -> None:
+def test_masked_key_change_is_decoded_as_one() -> None:
     by = decoder("maxwell")
     records = frame(maxwell("u", [{"id": 8, "email": "b"}], [{"id": 7}]))
     for some in (records, by.mask_records(records)):
@@ -207,7 +207,7 @@ def test_unreadable_records_are_redacted(kind: str, value: Any) -> None:
     assert by.mask_records(by.mask_records(records)).equals(by.mask_records(records))
 
 
-def test_statements_are_not_kept() -> None:
+def test_statements_are_redacted() -> None:
     by = decoder("canal")
     query = {"type": "QUERY", "database": "shop", "table": "items", "isDdl": False, "sql": "SELECT 'sentinel'", "data": None}
     found = get_stored_record(frame(query), by)
@@ -217,7 +217,7 @@ def test_statements_are_not_kept() -> None:
     assert json.loads(heartbeat["value"]) == {"type": "heartbeat"}
 
 
-def test_other_tables_keep_what_they_have() -> None:
+def test_messages_of_other_tables_are_unchanged() -> None:
     by = decoder("maxwell")
     whole = {**maxwell("c", [{"id": 1, "email": "b"}], None), "table": "open"}
     for value in (
@@ -232,7 +232,7 @@ def test_other_tables_keep_what_they_have() -> None:
 
 
 @pytest.mark.parametrize("kind", list(DECODERS))
-def test_headers_of_others_have_names_alone(kind: str) -> None:
+def test_values_of_unknown_headers_are_removed(kind: str) -> None:
     headers = [{"name": "email", "value": b"sentinel"}, {"name": "replicator.other", "value": b"x"}]
     found = get_stored_record(frame(MESSAGES[kind]("c", [{"id": 7}], None), headers=headers), decoder(kind))["headers"]
     assert [(h["name"], h["value"]) for h in found[:2]] == [("email", None), ("replicator.other", None)]
@@ -242,12 +242,12 @@ def test_headers_of_others_have_names_alone(kind: str) -> None:
     )
 
 
-def test_a_tombstone_has_a_key() -> None:
+def test_key_of_a_tombstone_is_redacted() -> None:
     assert b"withheld" in get_stored_record(frame(None, keys=[b"4711"]), decoder("canal"))["key"]
 
 
-def test_a_column_that_is_masked_later() -> None:
-    """What is masked already stays so."""
+def test_column_masked_later() -> None:
+    """Masked values stay unchanged."""
     records = frame(maxwell("c", [{"id": 7, "email": "a@example.com"}], None))
     first = decoder("maxwell", {"id": HMAC}).mask_records(records)
     assert b"example" in read_all_text(first)
@@ -260,12 +260,12 @@ def test_a_column_that_is_masked_later() -> None:
     ("masks", "said"),
     [({"id": NOTHING}, "masks a key column so that different keys become equal"), ({"emial": HMAC}, "does not have")],
 )
-def test_a_mask_that_does_not_suit_its_column(masks: dict[str, Mask], said: str) -> None:
+def test_unsuitable_mask_is_refused(masks: dict[str, Mask], said: str) -> None:
     with pytest.raises(ConfigProblem, match=said):
         decode_changes(frame(maxwell("c", [{"id": 7}], None)), decoder("maxwell", masks))
 
 
-def test_a_delete_with_an_unconvertible_value_stays_a_delete() -> None:
+def test_delete_with_an_unconvertible_value_stays_a_delete() -> None:
     by = decoder("maxwell")
     records = frame(maxwell("d", [{"id": 7, "price": "much"}], None), maxwell("d", [{"id": "much"}], None))
     one, other = decode_changes(records, by)

@@ -1,4 +1,4 @@
-"""Events of an outbox that are written anew without private values say what was decoded of them, and nothing else."""
+"""Masked outbox events: they decode like the original events."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("record", FORMS)
-def test_what_is_stored_decodes_as_the_event_did(record: Any) -> None:
+def test_masked_event_decodes_like_the_original(record: Any) -> None:
     by, records = decoder(), frame(record)
     veiled = by.mask_records(records)
     assert list_visible_values(SECRETS, veiled) == []
@@ -93,7 +93,7 @@ def test_what_is_stored_decodes_as_the_event_did(record: Any) -> None:
 @pytest.mark.parametrize(
     "record", [change({"email": 1.50, "phone": 7, "name": True}), make_routed_event({"email": 1.5, "phone": None})]
 )
-def test_values_of_other_types_have_the_text_that_they_are_written_in(record: Any) -> None:
+def test_values_of_other_types_are_masked_by_their_json_text(record: Any) -> None:
     by = decoder()
     (row,) = decode_changes(frame(record), by)
     found = json.loads(row["payload"])
@@ -121,7 +121,7 @@ def test_whole_columns(masks: Any) -> None:
 
 @pytest.mark.parametrize("payload", [["alice@example.com"], '"alice@example.com"', 47110815])
 @pytest.mark.parametrize("make", [change, make_routed_event])
-def test_a_payload_without_fields_is_a_reject_now_and_when_it_is_read_again(payload: Any, make: Any) -> None:
+def test_payload_without_fields_is_rejected_before_and_after_masking(payload: Any, make: Any) -> None:
     by, records = decoder(), frame(make(payload))
     veiled = by.mask_records(records)
     assert list_visible_values(SECRETS, veiled) == []
@@ -131,14 +131,14 @@ def test_a_payload_without_fields_is_a_reject_now_and_when_it_is_read_again(payl
 
 
 @pytest.mark.parametrize("make", [change, make_routed_event])
-def test_an_event_without_a_payload_stays_one(make: Any) -> None:
+def test_event_without_payload_stays_without_payload(make: Any) -> None:
     by, records = decoder(), frame(make(None))
     (row,) = decode_changes(by.mask_records(records), by)
     assert (row["payload"], row["aggregateid"]) == (None, digest("47110815"))
     assert [row] == decode_changes(records, by)
 
 
-def test_what_is_no_event_holds_no_row() -> None:
+def test_deletes_and_truncates_are_redacted() -> None:
     by = decoder()
     for op in ("d", "t"):
         found = get_stored_record(frame(change(op=op)), by)
@@ -167,7 +167,7 @@ def test_unreadable_records_are_redacted(record: Any) -> None:
     assert decode_changes(veiled, by)[0]["_error"]
 
 
-def test_other_tables_keep_what_they_have() -> None:
+def test_records_of_other_tables_are_unchanged() -> None:
     by = decoder()
     for record in (
         make_routed_event(topic="outbox.event.open"),
@@ -177,7 +177,7 @@ def test_other_tables_keep_what_they_have() -> None:
         assert by.mask_records(frame(record)).equals(frame(record))
 
 
-def test_a_column_that_events_do_not_have_stops_their_lanes() -> None:
+def test_mask_of_an_unknown_or_key_column_is_refused() -> None:
     for masks, told in (({"email": HMAC}, "does not have"), ({"id": CUT}, "masks a key column")):
         with pytest.raises(ConfigProblem, match=told):
             decoder(masks).learn(frame(change()), ORDER, "outbox")

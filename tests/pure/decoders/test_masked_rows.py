@@ -1,4 +1,4 @@
-"""Rows that are written anew without private values say what was decoded of them, and nothing else."""
+"""Masked rows: they decode like the original rows."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ ROWS = st.fixed_dictionaries(
 @pytest.mark.parametrize("kind", ["typed", "bare", "text"])
 @settings(max_examples=EXAMPLES)
 @given(changes=st.lists(st.tuples(st.sampled_from("cudr"), ROWS, st.none() | ROWS), min_size=1, max_size=5))
-def test_what_is_stored_decodes_as_the_row_did(kind: str, changes: Any) -> None:
-    """Values of other types than their columns' included; once more veiled it stays what it is."""
+def test_masked_row_decodes_like_the_original(kind: str, changes: Any) -> None:
+    """Also with values of other types than their columns. Masking it again changes nothing."""
     by = decoder() if kind == "typed" else bare(**OF_TEXT if kind == "text" else {})
     changes = [(op, row, None if kind == "text" else before) for op, row, before in changes]
     rows = [make_row(number, *change) for number, change in enumerate(changes)]
@@ -91,8 +91,8 @@ def test_what_is_stored_decodes_as_the_row_did(kind: str, changes: Any) -> None:
     assert list_visible_values(values, veiled) == []
 
 
-def test_a_stored_schema_says_what_there_is() -> None:
-    """Whoever knows nothing of the masks can read the rows too."""
+def test_stored_schema_has_the_masked_types() -> None:
+    """A reader without the masks can decode the rows too."""
     row = {"id": 7, "email": "a@example.com", "price": "1.50", "raw": "AA==", "born": "2024-02-29", "note": "n"}
     by = decoder({"id": HMAC, "email": FIXED, "price": NOTHING})
     veiled = by.mask_records(frame(make_typed_row(make_row(0, "c", row))))
@@ -106,7 +106,7 @@ def test_a_stored_schema_says_what_there_is() -> None:
     assert (mine["id"], mine["email"], mine["price"], mine["note"]) == (digest("7"), "*", None, "n")
 
 
-def test_a_changed_key_is_one_when_it_is_read_again() -> None:
+def test_masked_key_change_is_decoded_as_one() -> None:
     by = bare()
     records = frame(make_row(0, "u", {"id": 8, **dict.fromkeys([*SECRETS, "born", "note"])}, {"id": 7, "email": "sentinel"}))
     for some in (records, by.mask_records(records)):
@@ -123,7 +123,7 @@ def test_unreadable_records_are_redacted(value: Any) -> None:
     assert by.mask_records(others).equals(others)
 
 
-def test_a_before_image_that_is_no_row_is_redacted() -> None:
+def test_invalid_before_image_is_redacted() -> None:
     records, by = frame(make_row(0, "u", {"id": 7}, "sentinel")), bare()  # type: ignore[arg-type]
     assert b"sentinel" not in read_all_text(by.mask_records(records))
     one, two = decode_changes(records, by), decode_changes(by.mask_records(records), by)
@@ -142,12 +142,12 @@ def test_rows_of_dms() -> None:
     )
 
 
-def test_a_mask_that_does_not_suit_its_column() -> None:
+def test_unsuitable_mask_is_refused() -> None:
     with pytest.raises(ConfigProblem, match="does not have"):
         decode_changes(frame(make_row(0, "c", {"id": 7})), bare(masks={"emial": HMAC}))
 
 
-def test_frames_may_have_arrays_without_records() -> None:
+def test_frames_with_empty_arrays() -> None:
     by = decoder()
     records = frame(make_typed_row(make_row(1, "c", {"id": 1, "email": "alice@example.com"})))
     chunked = pa.concat_tables([RAW.empty_table(), records, RAW.empty_table(), records])

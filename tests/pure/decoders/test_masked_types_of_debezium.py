@@ -1,4 +1,4 @@
-"""Private columns of every type that Debezium sends: what is stored of a value is what was decoded of it, and no more."""
+"""Private columns of every Debezium type."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def check_stored(records: Any, by: Any, mask: Any) -> None:
 @pytest.mark.slow
 @NAMES
 @pytest.mark.parametrize("mask", [HMAC, CUT, FIXED, NOTHING], ids=lambda mask: mask.kind)
-def test_what_is_stored_of_events_with_a_schema(name: str, mask: Any) -> None:
+def test_masked_events_with_a_schema(name: str, mask: Any) -> None:
     columns = [ID, KINDS[name][0]]
 
     @settings(max_examples=EXAMPLES)
@@ -196,7 +196,7 @@ def test_what_is_stored_of_events_with_a_schema(name: str, mask: Any) -> None:
 @pytest.mark.slow
 @NAMES
 @pytest.mark.parametrize("mask", [HMAC, NOTHING], ids=lambda mask: mask.kind)
-def test_what_is_stored_of_events_without_a_schema(name: str, mask: Any) -> None:
+def test_masked_events_without_a_schema(name: str, mask: Any) -> None:
     declared = KINDS[name][2]
     if not declared:
         pytest.skip("no declared type reads these")
@@ -213,8 +213,8 @@ def test_what_is_stored_of_events_without_a_schema(name: str, mask: Any) -> None
 
 @pytest.mark.slow
 @NAMES
-def test_the_hash_is_of_the_text_of_the_value(name: str) -> None:
-    """Of the value as a lane without the mask would have it, whatever the record writes in its place."""
+def test_hash_is_that_of_the_text_of_the_value(name: str) -> None:
+    """The text that a lane without the mask would have, whatever form the record has."""
     columns = [ID, KINDS[name][0]]
 
     @settings(max_examples=EXAMPLES)
@@ -235,7 +235,7 @@ def test_the_hash_is_of_the_text_of_the_value(name: str) -> None:
 @pytest.mark.slow
 @NAMES
 @pytest.mark.parametrize("schemas", ["both", "of values", "none"])
-def test_a_key_of_any_type_is_the_same_in_the_key_the_row_and_the_header(name: str, schemas: str) -> None:
+def test_key_has_one_mask_in_message_key_row_and_header(name: str, schemas: str) -> None:
     said, own, declared = KINDS[name]
     if schemas == "none" and not declared:
         pytest.skip("no declared type reads these")
@@ -271,7 +271,7 @@ def test_a_key_of_any_type_is_the_same_in_the_key_the_row_and_the_header(name: s
     check()
 
 
-def test_numbers_are_one_whatever_their_types() -> None:
+def test_equal_numbers_of_different_types_have_one_mask() -> None:
     texts = [
         event([ID, said], op="c", after={"id": 1, "v": value})
         for said, value in (
@@ -292,8 +292,8 @@ def test_numbers_are_one_whatever_their_types() -> None:
         (column("v", "struct", fields=[column("x", "int32")]), {"x": 4711}),
     ],
 )
-def test_what_holds_several_values_has_no_one_text(said: dict[str, Any], value: Any) -> None:
-    """The lanes stop; what is stored is masked all the same. As a whole it can be taken away."""
+def test_composite_value_cannot_be_hashed(said: dict[str, Any], value: Any) -> None:
+    """The lanes stop; the stored record is masked all the same. Masks that replace the whole value are accepted."""
     records = raw([event([ID, said], op="c", after={"id": 1, "v": value})])
     with pytest.raises(ConfigProblem, match="which can be written in several ways"):
         decode_changes(records, decoder(HMAC))
@@ -304,8 +304,8 @@ def test_what_holds_several_values_has_no_one_text(said: dict[str, Any], value: 
     assert row["v"] == "*"
 
 
-def test_a_deleted_row_without_a_place_for_a_value_is_deleted_when_it_is_read_again() -> None:
-    """PostgreSQL's infinity: the live decoding of a delete leaves such a value out."""
+def test_delete_with_an_infinite_date_is_decoded_after_masking() -> None:
+    """PostgreSQL's infinity: a delete is decoded without such a value."""
     records = raw([event([ID, KINDS["date"][0]], op="d", before={"id": 1, "v": 2**31 - 1})])
     for mask in (HMAC, CUT, FIXED, NOTHING):
         by = decoder(mask)
@@ -314,7 +314,7 @@ def test_a_deleted_row_without_a_place_for_a_value_is_deleted_when_it_is_read_ag
             assert (row["_op"], row["id"], row["v"], row["_error"]) == ("d", 1, None, None), mask
 
 
-def test_a_tombstone_s_key_is_as_the_rows_of_its_topic_have_it() -> None:
+def test_key_of_a_tombstone_equals_that_of_its_rows() -> None:
     columns = [{**KINDS["date"][0], "optional": False}]
     value, tombstone = event(columns, op="c", after={"v": 19782}), None
     for of_key in (key(columns, v=19782), b'{"v":19782}'):
@@ -324,8 +324,8 @@ def test_a_tombstone_s_key_is_as_the_rows_of_its_topic_have_it() -> None:
         assert first.get("payload", first) == {"v": digest("2024-02-29")}
 
 
-def test_nothing_is_rounded() -> None:
-    """Two decimals of 38 digits that differ in the last one, and two moments that differ by a nanosecond."""
+def test_values_are_not_rounded_before_hashing() -> None:
+    """Two decimals of 38 digits that differ in the last digit, and two times that differ by a nanosecond."""
     for said, pair in (
         (decimal(38, 0), (encode_unscaled(10**37 + 1), encode_unscaled(10**37 + 2))),
         (column("v", "int64", f"{TIME}NanoTimestamp"), (1, 2)),
@@ -339,8 +339,8 @@ def test_nothing_is_rounded() -> None:
         assert len({row["v"] for row in rows}) == 2, said
 
 
-def test_a_value_has_one_hash_in_every_format() -> None:
-    """A table as Debezium sends it, as rows and as Canal's messages have it."""
+def test_value_has_one_hash_in_every_format() -> None:
+    """One table from Debezium, as rows, and in Canal messages."""
     types = {"day": "date", "at": "timestamp[us]", "price": "decimal(10,2)", "photo": "binary", "share": "double"}
     masks = {"private": {"shop.t": dict.fromkeys(types, HMAC)}}
     columns = [

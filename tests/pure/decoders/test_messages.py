@@ -1,4 +1,4 @@
-"""Messages of Canal, Maxwell and GoldenGate: what their fields mean, and what becomes of those that mean nothing."""
+"""Messages of Canal, Maxwell and GoldenGate: the meaning of their fields, and the resulting changes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def code(row: dict[str, Any]) -> str:
 
 
 def test_rows_of_a_canal_message():
-    """One change for each, in their order, with the types of the message."""
+    """One change for each row, in order, with the types of the message."""
     rows = decode("canal", canal("INSERT", *({"id": str(n), "name": None, "price": "1.50"} for n in (1, 2))), options={})
     assert [(r["_op"], r["_seq_1"], r["id"], r["price"]) for r in rows] == [("c", 5, n, Decimal("1.50")) for n in (1, 2)]
     assert rows[0]["_seq_2"] < rows[1]["_seq_2"]
@@ -76,8 +76,8 @@ def test_rows_of_a_canal_message():
     assert all(r["name"] is None and r["_unsent"] is None and r["_error"] is None for r in rows)
 
 
-def test_a_changed_key_is_a_delete_and_a_create():
-    """Also of rows of one message that take each other's places; an old key that is the same moves nothing."""
+def test_key_change_is_a_delete_and_a_create():
+    """Also if rows of one message exchange their keys. An unchanged old key moves nothing."""
     new = [{"id": str(n), "name": "a", "price": "1"} for n in (2, 3, 4)]
     rows = decode("canal", canal("UPDATE", *new, old=[{"id": "1"}, {"id": "2", "name": "b"}, {"id": "4", "name": "c"}]))
     assert [(r["_op"], r["id"], r["name"]) for r in rows] == [
@@ -90,7 +90,7 @@ def test_a_changed_key_is_a_delete_and_a_create():
 
 
 def test_columns_missing_from_a_before_image():
-    """In Maxwell it did not change. In GoldenGate it was not sent: the delete does not show it."""
+    """In Maxwell they did not change. In GoldenGate they were not sent: the delete does not have them."""
     new = {"id": 2, "name": "b", "price": "1"}
     [left, come] = decode("maxwell", maxwell("update", new, {"id": 1, "name": "a"}))
     assert (left["name"], left["price"], left["_unsent"], come["_unsent"]) == ("a", Decimal(1), None, None)
@@ -121,14 +121,14 @@ DROPS = {
 
 
 @pytest.mark.parametrize("name", DROPS)
-def test_an_engine_tells_where_it_was_dropped(name):
+def test_engine_reports_a_dropped_table(name):
     records = frame(None, {**DROPS[name], "database": "shop", "table": "items"}, {**DROPS[name], "database": "shop"})
     assert [*LocalEngine().route(records, DECODERS[name]({})).drops] == ["shop.items"]
 
 
 @pytest.mark.parametrize("name", DROPS)
-def test_a_dropped_table_is_reported_by_name(name):
-    """Unless none is named. Nothing needs to be declared; the envelope names the table, and no operation."""
+def test_dropped_table_is_reported_by_name(name):
+    """Unless the message names none. No declaration is needed; the envelope has the table, and no operation."""
     named = {**DROPS[name], "database": "shop", "table": "items"}
     nameless = [{**named, "table": None}, {**named, "table": ""}, {**named, "database": None}]
     said = route_messages(name, named, *nameless, options={})
@@ -146,8 +146,8 @@ def test_a_dropped_table_is_reported_by_name(name):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_truncate_without_a_key_has_other_messages_of_its_table_routed(first):
-    """Whichever comes first: they share the columns that are kept of the table."""
+def test_truncate_without_key_does_not_stop_other_messages(first):
+    """In either order: they share the cached columns of the table."""
     row, options = {"id": 1, "name": "a", "price": "1"}, {"schema": {"*": COLUMNS}}
     both = [ogg("T"), ogg("I", after=row)]
     found = route_messages("ogg", both[first], both[1 - first], options=options)
@@ -155,8 +155,8 @@ def test_a_truncate_without_a_key_has_other_messages_of_its_table_routed(first):
     assert found[1 - first]["error"] is None and found[1 - first]["table"]
 
 
-def test_a_message_is_rejected_whole():
-    """One row of it does not fit, or has no key."""
+def test_message_is_rejected_as_a_whole():
+    """If one of its rows does not fit, or has no key."""
     good, bad = {"id": "1", "name": "a", "price": "1"}, {"id": "2", "name": "a", "price": "x"}
     first = canal("INSERT", good)
     rows = decode("canal", first, canal("INSERT", good, bad), canal("INSERT", {"id": None}), first)
@@ -183,7 +183,7 @@ def test_a_message_is_rejected_whole():
         ("maxwell", b'{"op":"c","after":{"id":1}}', "MALFORMED"),
     ],
 )
-def test_messages_that_mean_nothing(kind, message, why):
+def test_invalid_messages_are_rejected(kind, message, why):
     (route,) = route_messages(kind, message)
     assert (route["error"] and code(route)) == why
 
@@ -204,12 +204,12 @@ def test_messages_of_another_format(kind, message, other):
     assert (f"it looks like `format: {other}`" in route["error"]) == (other is not None), route
 
 
-def test_rows_without_a_row():
+def test_messages_without_rows_are_rejected():
     assert [code(r) for r in decode("canal", canal("INSERT", {"id": "1"}), canal("INSERT", data=[]))[1:]] == ["MALFORMED"]
 
 
 def test_maxwell():
-    """Values of any JSON type are read as the declared one; text of an object stays as it was written."""
+    """Values of any JSON type are read as the declared type; the text of an object stays unchanged."""
     types = {"id": "int64", "b": "bool", "at": "timestamp[us]", "d": "date32", "t": "time", "raw": "binary", "doc": "string"}
     types |= {"price": "decimal(20,3)", "f": "double", "set": "string"}
     row = (
@@ -232,15 +232,15 @@ def test_maxwell_messages_without_changes():
     ]  # fmt: skip
 
 
-def test_a_key_that_messages_name():
+def test_key_named_by_the_message():
     options = {"schema": {"*": COLUMNS}}
     rows = decode("maxwell", maxwell("delete", {"id": 1}, primary_key_columns=["id"]), options=options)
     assert (rows[0]["_op"], rows[0]["id"], rows[0]["_moved_from"]) == ("d", 1, None)
     assert route_messages("maxwell", maxwell("delete", {"id": 1}, primary_key_columns=["no"]), options=options)[0]["error"]
 
 
-def test_tables_that_say_no_types():
-    """Neither the message nor the configuration; the key alone is not enough."""
+def test_tables_without_types_are_refused():
+    """Neither the message nor the config has types; the key alone is not enough."""
     assert (
         "write `schema:"
         in route_messages("maxwell", maxwell("insert", {"id": 1}), options={"keys": {"*": ["id"]}})[0]["error"]
@@ -252,7 +252,7 @@ def test_tables_that_say_no_types():
 
 
 def test_goldengate():
-    """Ordered by the place in the trail. What an update lacks was not sent, also where it changes the key."""
+    """Ordered by the position in the trail. Columns missing from an update were not sent, also if the key changes."""
     row = {"id": 1, "name": "a", "price": 1}
     rows = decode(
         "ogg",
@@ -269,14 +269,14 @@ def test_goldengate():
     assert (rows[0]["_ts"], rows[3]["_tx"]) == (datetime(2024, 2, 29, 10, 0, 0, 123_456, UTC), "4.5")
 
 
-def test_a_deleted_row_with_unconvertible_values():
-    """The delete goes on; what does not fit was not sent."""
+def test_delete_with_unconvertible_values_is_applied():
+    """Values that do not fit count as not sent."""
     [row] = decode("ogg", ogg("D", {"id": 1, "name": "a", "price": "much"}))
     assert (row["_op"], row["id"], row["_unsent"], row["_error"]) == ("d", 1, ["price"], None)
 
 
 def test_bytes_of_canal():
-    """A character for each byte."""
+    """One character per byte."""
     types = {"id": "int unsigned", "raw": "varbinary(9)"}
     [row] = decode("canal", canal("INSERT", {"id": "1", "raw": "ÿ\x00é"}, mysqlType=types), options={})
     assert row["raw"] == b"\xff\x00\xe9"
@@ -299,8 +299,8 @@ def test_types_of_mysql(said, arrow):
 
 
 @pytest.mark.parametrize("said", ["", "money", "decimal(x)", "int)", "decimal(1,2,3)", "(", "enum('a" + "'" * 10_001])
-def test_types_that_mysql_has_not(said):
-    """Such a column is text, and has no say in what becomes of the others of its row."""
+def test_unknown_types_of_mysql_are_text(said):
+    """Such a column does not affect the other columns of its row."""
     assert to_arrow_type(said) is None
     [row] = decode("canal", canal("INSERT", {"id": "1", "v": "x"}, mysqlType={"id": "int", "v": said}), options={})
     assert (row["id"], row["v"], row["_error"]) == (1, "x", None)
@@ -318,21 +318,21 @@ def test_types_that_mysql_has_not(said):
     ],
 )  # fmt: skip
 def test_labels_of_canal(said, sql_type, value, becomes):
-    """Of digits that may be either, `sqlType` says what they are; nobody guesses."""
+    """If a value consists of digits, `sqlType` decides between label and number."""
     more = {"mysqlType": {"id": "int", "v": said}, "sqlType": None if sql_type is None else {"id": 4, "v": sql_type}}
     rows = decode("canal", *[canal("INSERT", {"id": "1", "v": value}, **more)] * 2, options={})
     assert [code(row) if row["_error"] else row["v"] for row in rows] == [becomes] * 2
 
 
-def test_numbers_of_labels_as_the_table_declares_them():
+def test_label_numbers_with_declared_types():
     said = canal("INSERT", {"id": "1", "v": "3"}, mysqlType={"id": "int", "v": "set('a','b')"})
     for declared, becomes in (("uint64", 3), ("string", "a,b"), ("list<string>", ["a", "b"])):
         [row] = decode("canal", said, options={"schema": {"*": {"v": declared}}})
         assert (row["id"], row["v"]) == (1, becomes)
 
 
-def test_a_column_without_a_type_in_the_message_is_text():
-    """It is none of a message that does not have it."""
+def test_column_without_type_in_the_message_is_text():
+    """It does not belong to messages without it."""
     said = [canal("INSERT", {"id": "1", **more}, mysqlType={"id": "int"}) for more in ({}, {"v": "x"}, {"v": None})]
     fingerprints = [row["fingerprint"] for row in route_messages("canal", *said, options={})]
     assert fingerprints[0] != fingerprints[1] == fingerprints[2]
@@ -349,8 +349,8 @@ def test_a_column_without_a_type_in_the_message_is_text():
         ("ogg", ogg("I", None, {"id": 1}, pos="x"), DECLARED),
     ],
 )
-def test_rejects_name_their_table(kind, message, options):
-    """And are of no lane of it."""
+def test_rejects_have_their_table(kind, message, options):
+    """And belong to no lane of it."""
     engine, raw = LocalEngine(), frame(message)
     found = engine.route(raw, DECODERS[kind](options))
     [rejected] = engine.frames.rejected(found.rejects, [raw])
@@ -358,7 +358,7 @@ def test_rejects_name_their_table(kind, message, options):
 
 
 def test_positions_of_goldengate():
-    """They have any number of digits, and the order of numbers; without one the offset is the order."""
+    """They have any number of digits, and numeric order. Without one the offset decides."""
     places = [
         "00000000000000000000143",
         "144",
@@ -380,7 +380,7 @@ def test_positions_of_goldengate():
     assert code(decode("ogg", ogg("I", None, {"id": 1}), ogg("I", None, {"id": 1}, pos=None))[1]) == "NO_SEQUENCE"
 
 
-def test_what_the_event_log_keeps():
+def test_envelope_stores_all_rows():
     deleted = canal("DELETE", {"id": "1"})
     rows = CanalJsonDecoder().envelope(frame(deleted, canal("INSERT", {"id": "2"}), b"{", None)).to_pylist()
     assert [(r["table"], r["db"], r["op"], r["before"], r["after"]) for r in rows[:2]] == [
@@ -391,8 +391,8 @@ def test_what_the_event_log_keeps():
     assert (row["seq_1"], row["seq_2"], row["connector"]) == (7, 11, "oracle")
 
 
-def test_times_that_no_year_has():
-    """The change counts, its time does not."""
+def test_event_time_out_of_range_is_null():
+    """The change counts."""
     times = [9 * 10**18, -(9 * 10**18), 10**15, 1_700_000_000_000]
     rows = decode("canal", *(canal("INSERT", {"id": "1"}, es=time) for time in times), options={})
     assert [(row["_ts"] and row["_ts"].year, row["_error"]) for row in rows] == [(None, None)] * 3 + [(2023, None)]
@@ -400,19 +400,19 @@ def test_times_that_no_year_has():
     assert [row["_ts"] for row in rows] == [None]
 
 
-def test_epochs_come_before_everything():
+def test_epoch_is_first_in_the_sequence():
     [row] = decode("canal", canal("INSERT", {"id": "1"}), options={**DECLARED, "epoch": 2})
     assert row["_seq_1"] == (2 << 56) + 5
 
 
-def test_deep_messages_are_refused():
+def test_deeply_nested_messages_are_rejected():
     text = b'{"type":"insert","database":"a","table":"b","data":{"id":' + b"[" * 500 + b"]" * 500 + b"}}"
     (route,) = route_messages("maxwell", text)
     assert code(route) == "TOO_LARGE"
 
 
-def test_a_column_of_a_type_that_cannot_become_the_tables():
-    """As after a change of schema that the table has not followed: its rows are rejects, one by one."""
+def test_rows_with_an_incompatible_type_are_rejected():
+    """For example after a schema change that the table has not applied."""
     good, other = canal("INSERT", {"id": "1", "name": "a", "price": "1.5"}), {**TYPES, "id": "date"}
     strange = canal("INSERT", {"id": "2024-02-29", "name": "b", "price": "2.5"}, mysqlType=other)
     rows = decode("canal", good, strange, {**strange, "data": [{"id": None}]}, good, options={})
@@ -420,8 +420,8 @@ def test_a_column_of_a_type_that_cannot_become_the_tables():
     assert [code(row) for row in rows if row["_error"]] == ["OUT_OF_RANGE", "NULL_KEY"]
 
 
-def test_a_key_before_whose_name_is_written_with_escapes():
-    """It moves the row; another column whose value is the key's name does not."""
+def test_escaped_name_of_an_old_key_is_found():
+    """It is a key change. Another column whose value equals the name of the key is not."""
     moved = json.dumps(canal("UPDATE", {"id": "2", "name": "a", "price": "1"}, old=[{"KEY": "1"}])).replace(
         "KEY", "\\u0069d"
     )
@@ -444,7 +444,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("odd", [[], [b'"\x01"'], [b'"\xff"']], ids=["none", "a control character", "no UTF-8"])
-def test_texts_of_a_column_are_those_of_each_value(odd):
+def test_texts_of_a_column_equal_those_of_single_values(odd):
     values = [None, *map(Raw, [*TEXTS, *odd, *TEXTS]), None]
     try:
         wanted = [to_text(value) for value in values]
@@ -477,7 +477,7 @@ def test_values_convertible_alone_but_not_together():
     assert array.to_pylist() == ["1", "a", None, None, "2"] and list(bad) == [2]
 
 
-def test_a_table_without_places_in_the_log_is_named_once() -> None:
+def test_table_without_log_positions_is_logged_once() -> None:
     row = {"id": 1, "name": "a", "price": "1.00"}
     texts = [ogg("I", after=row, pos=pos, primary_keys=keys) for pos in (None, f"{7:010}{11:010}") for keys in (["id"], [])]
     other = ogg("I", after=row, pos=None, table="SHOP.OTHERS")
@@ -491,7 +491,7 @@ def test_a_table_without_places_in_the_log_is_named_once() -> None:
     assert logged == []
 
 
-def test_a_column_of_an_unknown_type_is_named_once() -> None:
+def test_column_of_unknown_type_is_logged_once() -> None:
     values = {"id": "1", "odd": "x", "odder": "y"}
     types = [{"id": "bigint", "odd": "wondrous"}, {"id": "int", "odd": "wondrous"}, {"id": "int", "odd": "w", "odder": "v"}]
     decoder = CanalJsonDecoder({})

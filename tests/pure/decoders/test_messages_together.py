@@ -1,4 +1,4 @@
-"""Messages that are read together come to what they come to one by one, whatever stands beside them."""
+"""Messages decoded together give the same changes as messages decoded one by one."""
 
 import json
 from random import Random
@@ -145,7 +145,7 @@ SIZES = (600, 1500) if EXAMPLES > 3 else (60, 240)
 
 
 @pytest.mark.slow
-def test_comes_to_the_same_as_one_by_one(kind):
+def test_messages_together_equal_messages_one_by_one(kind):
     decoder_kind, form, options, message = kind
     rng = Random(SEED)
     for _ in range(max(INPUTS // 1000, 3)):
@@ -170,8 +170,8 @@ def one_of(message, n, image):
     return {"type": op.upper(), "data": [texts_of(image)], "old": old and [old], "pkNames": ["id"]}
 
 
-def test_usual_messages_are_read_together(kind):
-    """Also where a value has escapes, is null or is missing."""
+def test_usual_messages_are_decoded_together(kind):
+    """Also with escapes, nulls and missing values."""
     decoder_kind, form, options, message = kind
     rng = Random(SEED)
     plain = row(rng, name='é "\\\n', price=2.25, rate=1.5, on=0, small=None, kind="1", tags="3")
@@ -184,7 +184,7 @@ def test_usual_messages_are_read_together(kind):
     assert set(changes["name"].to_pylist()) == {'é "\\\n'}
 
 
-def test_canal_message_with_odd_type_codes_is_read_alone():
+def test_canal_message_with_unusual_type_codes_is_decoded_alone():
     """Its codes say how labels are sent. They are looked at while a batch is read, where nothing may be raised."""
     rng = Random(SEED)
     usual = [canal(rng, n) | one_of(canal, n, row(rng)) for n in range(9)]
@@ -209,7 +209,7 @@ def depth_of(value):
     return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
 
 
-def test_depth_is_seen_whatever_stands_in_texts():
+def test_depth_ignores_brackets_in_strings():
     rng = Random(SEED)
     for _ in range(3000):
         value = make_nested_value(rng, 8)

@@ -1,4 +1,4 @@
-"""Events of an outbox table: what each form of a record says, and what is rejected by name."""
+"""Events of an outbox table in each form of a record, and the resulting events."""
 
 import json
 
@@ -62,11 +62,11 @@ PLACED = ("outbox.event.order", ("e1", "order", "7", "OrderPlaced", '{"a": 1.50}
 
 @pytest.mark.parametrize("schema", [True, False])
 @pytest.mark.parametrize("op", ["c", "r"])
-def test_a_row_of_the_outbox_table_is_an_event(op, schema):
+def test_row_of_the_outbox_table_is_an_event(op, schema):
     assert events(raw(change(op, schema))) == [PLACED]
 
 
-def test_a_json_value_is_a_payload_as_it_is_sent():
+def test_json_value_is_an_unchanged_payload():
     text = json.dumps(change(schema=False)).replace('"{\\"a\\": 1.50}"', '{"a":  1.50, "b": [12345678901234567890]}')
     [(_, row)] = events({"value": text.encode()})
     assert row[-1] == '{"a":  1.50, "b": [12345678901234567890]}'
@@ -79,16 +79,16 @@ EXPANDED = b'{"schema":{"type":"struct","fields":[]},"payload":{"a": 1.50}}'
 @pytest.mark.parametrize("value", [BELOW_SCHEMA, EXPANDED, b'{"a": 1.50}', b'"{\\"a\\": 1.50}"'])
 @pytest.mark.parametrize("key", [b"7", b'"7"', b'{"schema":{"type":"string"},"payload":"7"}'])
 @pytest.mark.parametrize("header", [{"type": "OrderPlaced"}, {"eventType": '"OrderPlaced"'}])
-def test_what_eventrouter_makes_is_the_same_event(value, key, header):
+def test_event_router_record_is_the_same_event(value, key, header):
     assert events(make_routed_record(value, key, **header)) == [PLACED]
 
 
-def test_an_event_without_payload_has_none():
+def test_event_without_payload_has_none():
     assert events(make_routed_record(None, None)) == [("outbox.event.order", ("e1", "order", None, None, None))]
     assert [row[-1] for _, row in events(raw(change(payload=None)), make_routed_record(b"null"))] == [None, None]
 
 
-def test_a_payload_may_look_like_a_message_with_schema():
+def test_payload_that_looks_like_a_message_with_schema():
     [(_, row)] = events(make_routed_record(b'{"schema": null, "payload": 1}'))
     assert row[-1] == '{"schema": null, "payload": 1}'
 
@@ -122,11 +122,11 @@ REJECTED = [
 
 
 @pytest.mark.parametrize(("record", "reason"), REJECTED)
-def test_what_is_no_event_is_rejected_by_name(record, reason):
+def test_invalid_events_are_rejected(record, reason):
     assert events(record) == [reason]
 
 
-def test_tables_are_called_as_configured_and_columns_as_in_the_source():
+def test_configured_table_and_column_names():
     row = {"event_id": 5, "kind": "Order.v1", "ref": "x", "name": "n", "body": "[1]"}
     names = {"id": "event_id", "aggregatetype": "kind", "aggregateid": "ref", "type": "name", "payload": "body"}
     one = {"op": "c", "source": SOURCE, "after": row}
@@ -139,12 +139,12 @@ def test_tables_are_called_as_configured_and_columns_as_in_the_source():
 
 
 @pytest.mark.parametrize("route", ["outbox", "a.{aggregatetype}.{aggregatetype}", "{aggregatetype}.{id}"])
-def test_a_route_names_the_aggregate_once(route):
+def test_route_must_have_the_aggregate_once(route):
     with pytest.raises(ConfigProblem, match=r"must hold \{aggregatetype\} once"):
         DebeziumOutboxDecoder({"outbox": {"route_to": route}})
 
 
-def test_an_event_sent_again_has_the_sequence_of_the_first():
+def test_repeated_event_has_the_sequence_of_the_first():
     decoder, raws = DebeziumOutboxDecoder({"epoch": 3}), frame(raw(change()), raw(change()), make_routed_record(b"{}"))
     spec = decoder.learn(raws, "outbox.event.order", "outbox")
     changes = decoder.decode(raws, spec).to_pylist()
@@ -152,7 +152,7 @@ def test_an_event_sent_again_has_the_sequence_of_the_first():
     assert [c["_ts"].timestamp() for c in changes] == [1e-06, 1e-06, 0.005] and changes[0]["_tx"] == "9"
 
 
-def test_the_event_log_shows_rows_and_payloads():
+def test_envelope_has_rows_and_payloads():
     row, payload, bad = (
         DebeziumOutboxDecoder()
         .envelope(frame(raw(change()), make_routed_record(b'{"a": 1}'), make_routed_record(b"x")))

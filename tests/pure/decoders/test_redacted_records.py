@@ -1,4 +1,4 @@
-"""A withheld record is a reject in every format, and no row: without a key, nothing else would refuse it."""
+"""A redacted record is rejected in every format, and gives no row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DECODERS = {
 
 
 @pytest.mark.parametrize("kind", list(DECODERS))
-def test_a_redacted_record_becomes_no_row(kind: str) -> None:
+def test_redacted_record_gives_no_row(kind: str) -> None:
     by: Any = DECODERS[kind]
     headers = [{"name": ERROR_HEADER, "value": b"MALFORMED: the line is cut"}]
     place = {"topic": "a.t", "partition": 0, "offset": 1_700_000_000_000 << 21, "timestamp": 5, "headers": headers}

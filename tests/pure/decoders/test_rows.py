@@ -1,4 +1,4 @@
-"""Rows: what operations, sequences and values mean, and what becomes of those that mean nothing."""
+"""Rows: the meaning of operations, sequences and values, and the resulting changes."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def code(row: dict[str, Any]) -> str:
     return Reject.parse(row["_error"]).code if row["_error"] else ""
 
 
-def test_a_row_is_a_change():
+def test_row_is_a_change():
     [row] = decode(make_typed_row("u", 3, id=1, name="é", price="1.50"))
     assert (row["_op"], row["_seq_1"], row["_seq_2"], row["_seq_3"], row["_offset"]) == ("u", 3, 1, 5, 0)
     assert (row["id"], row["name"], row["price"]) == (1, "é", Decimal("1.50"))
     assert row["_ts"].second == 7 and row["_unsent"] is None and row["_error"] is None
 
 
-def test_every_layout_is_the_same_row_among_any_others():
-    """Also where the payload is not all that follows the schema."""
+def test_every_layout_gives_the_same_row():
+    """Also if the schema is followed by more than the payload."""
     compact = json.dumps(make_typed_row(id=1, name="é", price="1.50"), separators=(",", ":")).encode()
     payload = compact[compact.index(b',"payload":') : -1]
     layouts = [compact[:-1] + payload + b"}", compact[:-1] + b',"more":1}', b" " + compact, compact.replace(b",", b" ,")]
@@ -66,14 +66,14 @@ def test_every_layout_is_the_same_row_among_any_others():
 
 
 def test_missing_columns_of_a_row():
-    """Of an update it was not sent; of anything else it is null. The key has to be there."""
+    """In an update they were not sent; in other rows they are null. The key is required."""
     rows = decode(*(make_typed_row(op, id=1) for op in "curd"), make_typed_row("u", name="x"), make_typed_row("d", id=None))
     assert [row["_unsent"] for row in rows[:4]] == [None, ["name", "price"], None, None]
     assert [code(row) for row in rows] == ["", "", "", "", "NULL_KEY", "NULL_KEY"]
 
 
 @pytest.mark.parametrize("name", [" id", "ID", "id "])
-def test_a_key_column_of_nearly_that_name_is_named(name):
+def test_key_column_with_a_similar_name_is_reported(name):
     rows = decode(
         {"op": "c", "at": 1, name: 1}, {"op": "c", "at": 1, "id": None, name: 1}, {"op": "c", "at": 1}, options=DECLARED
     )
@@ -84,7 +84,7 @@ def test_a_key_column_of_nearly_that_name_is_named(name):
     assert f"Correct the name {name!r} at the source" in find_remedy(rejects[0], "items")
 
 
-def test_an_update_of_the_key_is_a_delete_and_a_create():
+def test_key_change_is_a_delete_and_a_create():
     before = {"id": 1, "name": "old"}
     rows = decode(
         make_typed_row("u", id=2, name="new", price="1"), make_typed_row("u", before=before, id=2, name="new", price="1")
@@ -101,8 +101,8 @@ def test_an_update_of_the_key_is_a_delete_and_a_create():
     assert [row["_op"] for row in other] == ["u", "c"]
 
 
-def test_an_update_of_the_key_must_be_whole():
-    """The row begins there: what it does not hold is nowhere to be found."""
+def test_key_change_must_be_a_whole_row():
+    """The row starts there: missing values are nowhere else."""
     rows = decode(make_typed_row("u", before={"id": 1}, id=2, name="new"), make_typed_row(id=3))
     assert {code(row) for row in rows[:2]} == {"INCOMPLETE"} and "'price'" in rows[0]["_error"]
     assert code(rows[2]) == ""
@@ -128,19 +128,19 @@ def test_an_update_of_the_key_must_be_whole():
         (make_typed_row("u", before=[1], id=1), "MALFORMED"),
     ],
 )
-def test_bad_rows_are_rejects(bad, expected):
+def test_bad_rows_are_rejected_alone(bad, expected):
     rows = decode(make_typed_row(id=1), bad, make_typed_row(id=2))
     assert [code(row) for row in rows] == ["", expected, ""]
     assert [row["_offset"] for row in rows] == [0, 1, 2]
 
 
-def test_a_delete_is_not_lost_for_a_value():
+def test_delete_with_an_unconvertible_value_is_applied():
     [row] = decode(make_typed_row("d", id=1, name="x", price="1.555"))
     assert (row["_op"], row["_error"], row["_unsent"], row["price"]) == ("d", None, ["price"], None)
 
 
-def test_rows_without_types_have_declared_ones():
-    """Sequences may be digits; columns that are not declared are left out."""
+def test_rows_without_types_have_declared_types():
+    """Sequences may be digits; undeclared columns are left out."""
     rows = decode(
         {"op": "I", "at": "12", "id": 1, "price": 1.5, "more": [1]}, {"op": "D", "at": 13, "id": 1}, options=DECLARED
     )
@@ -154,8 +154,8 @@ def test_rows_without_types_have_declared_ones():
 TEXTS = {**KEYED, "text_values": True, "schema": {"items": {**TYPES, "at": "timestamp[us]", "ok": "bool"}}}
 
 
-def test_values_that_are_text():
-    """Rows of CSV hold text alone; what says of the change is no column of the table."""
+def test_text_values():
+    """CSV rows have only text; columns for operation and sequence are no columns of the table."""
     said = {"operation_column": "op", "sequence_columns": ["n"]}
     row = {"op": "UPDATE", "n": "7", "id": "1", "price": "1.5", "at": "2024-02-29 01:02:03", "ok": "F", "name": None}
     good, unsent, bad = decode(row, {"op": "D", "n": "8", "id": "1"}, {**row, "price": "much"}, options={**TEXTS, **said})
@@ -165,7 +165,7 @@ def test_values_that_are_text():
     assert code(bad) == "OUT_OF_RANGE" and "'price'" in bad["_error"] and "much" not in bad["_error"]
 
 
-def test_the_offset_is_the_order_where_no_column_is():
+def test_offset_is_the_order_without_sequence_columns():
     options = {**DECLARED, "sequence_columns": [], "epoch": 3}
     decoder = RowsDecoder(options)
     raw = frame({"op": "I", "id": 1}, {"op": "UPSERT", "id": 1})
@@ -182,7 +182,7 @@ def test_the_offset_is_the_order_where_no_column_is():
 
 
 @pytest.mark.parametrize("inserts_only", [True, False])
-def test_rows_may_be_inserts_without_saying_so(inserts_only):
+def test_inserts_only_rows_need_no_operation(inserts_only):
     options = {**DECLARED, "inserts_only": inserts_only}
     decoder, raw = RowsDecoder(options), frame({"at": 1, "id": 1}, {"at": 1, "id": 1, "op": "?"})
     assert [bool(route["error"]) for route in decoder.route(raw).to_pylist()] == [not inserts_only, True]
@@ -215,7 +215,7 @@ def make_keyed_frame(*records: tuple[bytes | None, Any], topic: str = "items") -
         ("string", b"a b", "a b"),
     ],
 )
-def test_a_record_without_a_value_deletes_the_row_of_its_key(kind, key, expected):
+def test_record_without_value_deletes_the_row_of_its_key(kind, key, expected):
     decoder = RowsDecoder({**OF_TOPIC, "schema": {"items": {**TYPES, "id": kind}}})
     raw = make_keyed_frame((None, {"id": expected, "name": "x"}), (key, None), (None, None))
     routes = decoder.route(raw).to_pylist()
@@ -232,7 +232,7 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(kind, key, expected
 
 
 @pytest.mark.parametrize("key", [b"a", b"[1]", b'{"more": 1}', b"\xff", b'{"id": null}', b"1.5"])
-def test_a_key_that_is_none_is_a_reject(key):
+def test_invalid_key_is_rejected(key):
     decoder, raw = RowsDecoder(OF_TOPIC), make_keyed_frame((None, {"id": 1}), (key, None))
     spec = learnt(decoder, raw)
     wrong = [decoder.route(raw)["error"][1].as_py(), decoder.decode(raw, spec)["_error"][1].as_py()]
@@ -242,18 +242,18 @@ def test_a_key_that_is_none_is_a_reject(key):
 @pytest.mark.parametrize(
     "more", [{"tombstones": "ignore"}, {"tombstones": {"items": "ignore"}}, {"keys": {}}, {"schema": {"other": TYPES}}]
 )
-def test_a_record_without_a_value_is_passed_over_elsewhere(more):
+def test_record_without_value_is_ignored_otherwise(more):
     [route] = RowsDecoder({**OF_TOPIC, **more}).route(make_keyed_frame((b"1", None))).to_pylist()
     assert (route["table"], route["ignored"]) == (None, "tombstone")
 
 
 @pytest.mark.parametrize("more", [{"inserts_only": False}, {"sequence_columns": ["at"]}])
-def test_tombstones_have_no_place_among_rows_with_another_order(more):
+def test_tombstones_need_the_order_of_offsets(more):
     with pytest.raises(ConfigProblem, match="in the order of their offsets"):
         RowsDecoder({**OF_TOPIC, **more})
 
 
-def test_rows_of_a_delta_source_name_what_has_to_be_said():
+def test_rows_of_a_delta_source_report_missing_options():
     wrong, right = decode(
         make_typed_row("d", id=1), {"schema": TYPES, "payload": {"id": 1}}, options={**OF_TOPIC, "schema": {}}
     )
@@ -261,7 +261,7 @@ def test_rows_of_a_delta_source_name_what_has_to_be_said():
     assert (right["_op"], right["_error"]) == ("c", None)
 
 
-def test_a_schema_of_another_kind_is_passed_over_where_columns_are_declared():
+def test_other_schema_is_ignored_if_columns_are_declared():
     connect = {
         "schema": {"type": "struct", "fields": [{"field": "id", "type": "int64"}]},
         "payload": {"op": "I", "at": 1, "id": 4},
@@ -271,7 +271,7 @@ def test_a_schema_of_another_kind_is_passed_over_where_columns_are_declared():
     assert "its table declares no columns" in route["error"]
 
 
-def test_names_that_no_struct_can_have():
+def test_column_names_with_special_characters():
     types = {'a"b': "int64", "c\\d": {"list": "date32"}, "e\nf": "binary"}
     row = {'a"b': 1, "c\\d": ["2024-02-29", None], "e\nf": "AP8="}
     rows = decode(make_typed_row("u", types=types, before={'a"b': 2}, **row), options={"keys": {"items": ['a"b']}})
@@ -301,7 +301,7 @@ def test_frames_with_empty_arrays():
     assert decoder.envelope(raw).num_rows == 1
 
 
-def test_what_cannot_be_learnt():
+def test_table_without_types_cannot_be_learnt():
     decoder = RowsDecoder({})
     with pytest.raises(ConfigProblem, match="carry no types") as said:
         learnt(decoder, frame({"_op": "c"}))
@@ -310,7 +310,7 @@ def test_what_cannot_be_learnt():
         learnt(decoder, frame(make_typed_row(types={"id": "int64", "_ts": "string"})))
 
 
-def test_bookkeeping_of_a_target_is_no_column():
+def test_cdc_columns_of_a_target_are_no_columns():
     types = {"id": "int64", "_cdc_op": "string", "_cdc_seq_1": "int64", "_event_id": "string"}
     told = {"operation_column": "_cdc_op", "sequence_columns": ["_cdc_seq_1"], **KEYED}
     decoder, raw = RowsDecoder(told), frame(make_typed_row(types=types, id=1, _cdc_op="d", _cdc_seq_1=4))
@@ -319,7 +319,7 @@ def test_bookkeeping_of_a_target_is_no_column():
     assert (spec.column_names, row["_op"], row["_seq_1"]) == (("id",), "d", 4)
 
 
-def test_the_epoch_lifts_the_sequence():
+def test_epoch_is_first_in_the_sequence():
     [row] = decode(make_typed_row(at=3, id=1), options={**KEYED, "epoch": 2})
     assert row["_seq_1"] == (2 << 56) + 3
 
@@ -347,6 +347,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "sentence"), WRONG)
-def test_options_are_checked(options, sentence):
+def test_invalid_options_are_refused(options, sentence):
     with pytest.raises(ConfigProblem, match=sentence):
         RowsDecoder(options)
