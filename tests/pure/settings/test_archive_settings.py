@@ -1,4 +1,4 @@
-"""What a source of recorded topics may say of its files."""
+"""Options of archives of recorded topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add(folder, more: str, form: str = "debezium_json") -> None:
         ("    files: connect\n    settle: 1 minute\n    mode: batch\n", "ConnectFilesSource", 60.0),
     ],
 )
-def test_which_files_are_read(folder, more, name, settle):
+def test_options_of_the_files(folder, more, name, settle):
     add(folder, more)
     source = adapters.build_source(folder.load(), "recorded")
     assert (type(source).__name__, source._options.settle_seconds) == (name, settle)
@@ -42,13 +42,13 @@ def test_which_files_are_read(folder, more, name, settle):
         ("    files: connect\n", "dts_avro", "inapplicable", "files of sinks hold JSON, lines of text, Avro or Parquet"),
     ],
 )
-def test_mistakes(folder, more, form, code, sentence):
+def test_invalid_options_are_refused(folder, more, form, code, sentence):
     add(folder, more, form)
     found = [f for f in folder.findings() if f.code == code]
     assert found and sentence in str(found[0])
 
 
-def test_an_object_does_not_grow(folder):
+def test_growing_file_is_refused_in_an_object_store(folder):
     text = folder.file.read_text()
     path = next(line for line in text[text.index(ARCHIVE) :].splitlines() if line.strip().startswith("path:"))
     stored = f"{ARCHIVE}    files: lines\n    topic: t\n"

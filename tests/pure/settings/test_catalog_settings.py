@@ -11,7 +11,7 @@ SPARK = ["engine=spark"]
 
 
 @pytest.mark.parametrize("said", ["shop", "spark_catalog.shop"])
-def test_it_is_a_schema_of_the_sessions_catalog(folder, said):
+def test_schema_is_in_the_catalog_of_the_session(folder, said):
     folder.change(LAKE, f"{LAKE}    schema: {said}\n")
     loaded = folder.load(overrides=SPARK)
     assert to_plain_options(loaded.settings.sinks["lake"])["schema"] == "shop" and not loaded.warnings
@@ -26,7 +26,7 @@ def test_other_names_are_refused(folder, said):
     assert "must be a schema of Spark's own catalog, such as shop or spark_catalog.shop" in finding.message
 
 
-def test_other_engines_have_no_catalog(folder):
+def test_schema_without_spark_is_a_warning(folder):
     line = folder.change(LAKE, f"{LAKE}    schema: shop\n")
     (finding,) = folder.load().warnings
     assert (finding.code, finding.line) == ("engine", line)

@@ -1,4 +1,4 @@
-"""What must hold between the parts of a config, and what single values must look like."""
+"""Checks between the parts of a config, and of single values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ACROSS = [
 
 
 @pytest.mark.parametrize(("old", "new", "code", "suggestion"), ACROSS)
-def test_between_parts(folder, old, new, code, suggestion):
+def test_contradictions_between_parts(folder, old, new, code, suggestion):
     line = folder.change(old, new)
     found = [f for f in folder.findings() if f.code == code]
     assert len(found) == 1
@@ -58,7 +58,7 @@ def test_between_parts(folder, old, new, code, suggestion):
     assert suggestion is None or found[0].suggestion == suggestion
 
 
-def test_ties_between_globs_are_found(folder):
+def test_equally_specific_overlapping_globs_are_refused(folder):
     folder.change(
         "  - match: audit.log\n    source: recorded\n    policy: append\n", "  - match: '*.public'\n    source: shop\n"
     )
@@ -69,17 +69,17 @@ def test_ties_between_globs_are_found(folder):
     assert folder.load().settings.find_table("public.publics").match == "*.publics"
 
 
-def test_globs_as_specific_as_each_other_may_stand_side_by_side(folder):
+def test_equally_specific_disjoint_globs_are_accepted(folder):
     tables = "[{match: a.*, source: shop, to: [{sink: lake}]}, {match: b.*, source: shop, to: [{sink: lake}]}]"
     assert len(folder.load(overrides=[f"tables={tables}"]).settings.tables) == 2
 
 
-def test_two_entries_of_one_table_with_one_target(folder):
+def test_two_entries_of_one_table_with_one_target_are_refused(folder):
     folder.change("      - sink: raw\n      - sink: lake\n", "      - sink: lake\n      - sink: lake\n")
     assert folder.only().code == "same_target"
 
 
-def test_broken_parts_do_not_hide_what_is_wrong_between_parts(folder):
+def test_invalid_parts_do_not_hide_contradictions(folder):
     folder.change('    topics: ["cdc.public.*"]', "    topics: 5")
     folder.write(
         folder.file.read_text().replace("        into: orders_now", "        into: [x]").replace("sink: raw", "sink: rw")
@@ -87,7 +87,7 @@ def test_broken_parts_do_not_hide_what_is_wrong_between_parts(folder):
     assert sorted(f.code for f in folder.findings()) == ["type", "type", "unknown_sink"]
 
 
-def test_both_column_lists_contradict_each_other(folder):
+def test_both_column_lists_are_refused(folder):
     folder.change("    keys: [id]", "    column_list: [a]\n    except_column_list: [b]")
     assert folder.only().code == "contradiction"
 
@@ -163,7 +163,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("old", "new", "code"), VALUES)
-def test_values(folder, old, new, code):
+def test_invalid_values_are_refused(folder, old, new, code):
     line = folder.change(old, new)
     found = [f for f in folder.findings() if f.code == code]
     assert len(found) == 1, [str(f) for f in folder.findings()]
@@ -171,7 +171,7 @@ def test_values(folder, old, new, code):
     assert "Input" not in found[0].message, "the words of pydantic"
 
 
-def test_the_password_of_the_source_database_is_never_shown(folder):
+def test_password_of_the_source_database_is_never_shown(folder):
     folder.change(
         "      client.rack: a", "      client.rack: a\n    database: {dsn: 'postgresql://u:pw@h/d', publication: p, slot: s}"
     )
@@ -181,13 +181,13 @@ def test_the_password_of_the_source_database_is_never_shown(folder):
 
 
 @pytest.mark.parametrize("key", ["sources", "sinks", "tables"])
-def test_a_missing_key_is_named(folder, key):
+def test_missing_key_is_reported(folder, key):
     findings = folder.findings(overrides=[f"{key}=null"])
     assert f"missing key '{key}' at the top level" in {f.message for f in findings}
 
 
 @pytest.mark.parametrize("part", ["sources", "sinks", "tables"])
-def test_empty_parts(folder, part):
+def test_empty_parts_are_refused(folder, part):
     empty = "[]" if part == "tables" else "{}"
     assert f"{part} is empty" in {f.message for f in folder.findings(overrides=[f"{part}={empty}"])}
 
@@ -200,7 +200,7 @@ def test_sizes(folder, text, value):
     assert folder.load(overrides=[f"limits.memory='{text}'"]).settings.limits.memory == value
 
 
-def test_what_nothing_uses_is_a_warning_and_not_an_error(folder):
+def test_unused_part_is_a_warning(folder):
     line = folder.change("  target:\n    kind", "  unused: {kind: delta, path: /x}\n  target:\n    kind")
     (warning,) = folder.load().warnings
     assert (warning.severity, warning.line, warning.message) == ("warning", line, "no table uses sink 'unused'")
@@ -214,7 +214,7 @@ def test_what_nothing_uses_is_a_warning_and_not_an_error(folder):
         ("    format: debezium_json\n", "format", FORMATS),
     ],
 )
-def test_each_value_that_may_be_is_listed_once(folder, old, key, family):
+def test_allowed_values_are_listed_once(folder, old, key, family):
     folder.plugins = Plugins(sinks=frozenset(SINKS), transports=frozenset(SOURCES), formats=frozenset(FORMATS))
     text = folder.file.read_text()
     folder.write(text.replace(old, f"    {key}: zzzzzzzz\n", 1))
@@ -222,12 +222,12 @@ def test_each_value_that_may_be_is_listed_once(folder, old, key, family):
     assert finding.suggestion == f"one of {', '.join(family)}"
 
 
-def test_every_decoder_of_ours_has_a_format():
+def test_every_own_decoder_has_a_format():
     ours = (point for point in entry_points(group="replicator.decoders") if point.value.startswith("adapters."))
     assert {point.name for point in ours} == set(FORMATS)
 
 
-def test_adapters_of_other_packages_bring_their_own_keys(folder):
+def test_adapters_of_other_packages_have_their_own_keys(folder):
     folder.change("    kind: postgres\n", "    kind: mysql\n")
     assert folder.only().code == "unknown_value"
     folder.plugins = Plugins(sinks=frozenset({"mysql"}), transports=frozenset({"nats"}), formats=frozenset({"xml"}))
@@ -237,8 +237,8 @@ def test_adapters_of_other_packages_bring_their_own_keys(folder):
     assert settings.sources["other"].model_extra == {"subject": "a"}
 
 
-def test_keys_of_other_packages_reach_their_adapter(folder):
-    """Also those that the pipeline adds for the adapters of this package."""
+def test_keys_of_other_packages_are_passed_to_their_adapter(folder):
+    """Also the keys that the pipeline adds for the adapters of this package."""
     folder.plugins = Plugins(transports=frozenset({"nats"}), formats=frozenset({"xml"}))
     own = "session: one, stores: [a], batch_records: 7, subject: a"
     source = folder.load(overrides=[f"sources.other={{format: xml, transport: nats, {own}}}", "tables[2].source=other"])
@@ -246,7 +246,7 @@ def test_keys_of_other_packages_reach_their_adapter(folder):
     assert given == {"session": "one", "stores": ["a"], "batch_records": 7, "subject": "a", "batch_bytes": 5}
 
 
-def test_only_a_pipeline_that_names_a_broken_package_stops(folder, monkeypatch):
+def test_broken_package_stops_only_pipelines_that_use_it(folder, monkeypatch):
     monkeypatch.setitem(adapter_models.BROKEN_SOURCES, "nats", EnvironmentProblem("The options of 'nats' cannot be loaded"))
     assert folder.load()
     folder.plugins = Plugins(transports=frozenset({"nats"}), formats=frozenset({"xml"}))
@@ -261,7 +261,7 @@ def test_only_a_pipeline_that_names_a_broken_package_stops(folder, monkeypatch):
         ("    format: debezium_json\n", adapter_models.BROKEN_FORMATS, "    format: odd\n"),
     ],
 )
-def test_a_model_that_cannot_be_imported_is_a_finding_with_its_line(folder, monkeypatch, old, broken, where):
+def test_model_that_cannot_be_imported_is_a_finding_with_its_line(folder, monkeypatch, old, broken, where):
     problem = EnvironmentProblem("The options of 'odd' cannot be loaded", next_step="Install another version.")
     monkeypatch.setitem(broken, "odd", problem)
     text = folder.file.read_text().replace(old, where, 1)
@@ -271,13 +271,13 @@ def test_a_model_that_cannot_be_imported_is_a_finding_with_its_line(folder, monk
     assert "cannot be loaded" in finding.message and finding.suggestion == "Install another version."
 
 
-def test_a_store_that_cannot_be_imported_stops_every_pipeline(monkeypatch):
+def test_store_that_cannot_be_imported_stops_every_pipeline(monkeypatch):
     monkeypatch.setitem(adapter_models.BROKEN_STORES, "dead_letters", EnvironmentProblem("The options cannot be loaded"))
     with pytest.raises(EnvironmentProblem, match="cannot be loaded"):
         adapter_models.get_store_model("dead_letters")
 
 
-def test_the_error_of_a_broken_package_names_it(monkeypatch):
+def test_error_of_a_broken_package_names_it(monkeypatch):
     known = plugins.load_adapter
     broken = {"nats": RuntimeError("x"), "odd": str}
     monkeypatch.setattr(adapter_models, "list_names", lambda group: ("kafka", *broken))
@@ -297,12 +297,12 @@ def test_the_error_of_a_broken_package_names_it(monkeypatch):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:65536"])
-def test_a_port_that_cannot_be(folder, address):
+def test_invalid_port_is_refused(folder, address):
     finding = folder.only(overrides=[f"http.address={address}"])
     assert "http.address must be HOST:PORT" in finding.message
 
 
-def test_a_broker_has_a_port(folder):
+def test_broker_needs_a_port(folder):
     assert folder.load(overrides=["http.address=127.0.0.1:0"])
     (name,) = [n for n, s in folder.load().settings.sources.items() if s.transport == "kafka"][:1]
     assert "HOST:PORT" in folder.only(overrides=[f"sources.{name}.bootstrap_servers=a:1,b:0"]).message
@@ -311,7 +311,7 @@ def test_a_broker_has_a_port(folder):
 @pytest.mark.parametrize(
     ("match", "warned"), [("t", True), ("t*", False), ("t?x", False), ("[ab]c", True), ("public.t", False), ("*", False)]
 )
-def test_a_name_without_a_schema(folder, match, warned):
+def test_match_without_a_schema(folder, match, warned):
     text = f"""pipeline: p
 sources:
   s: {{format: debezium_json, transport: archive, path: ./a}}

@@ -1,4 +1,4 @@
-"""What is said of single columns and of which rows there are: where it may stand, what it may say, and what a lane gets."""
+"""Rules for single columns: levels, masks, renames and refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def override_columns(place, **columns):
     return f"{place}.columns={json.dumps(columns)}"
 
 
-def test_a_lane_gets_what_its_entry_says_before_its_table(folder):
+def test_rules_of_the_entry_come_before_those_of_the_table(folder):
     around = override_columns(
         "tables[1]",
         email={**HMAC, "rename": "hash"},
@@ -48,8 +48,8 @@ def test_a_lane_gets_what_its_entry_says_before_its_table(folder):
 
 
 @pytest.mark.parametrize("place", ["defaults", "tables[1]", ENTRY])
-def test_a_private_column_is_so_under_both_of_its_names(folder, place):
-    """Whoever says that it was renamed: records are masked for all."""
+def test_private_column_is_masked_under_both_names(folder, place):
+    """Whichever level renames it: records are masked for all lanes."""
     rules = override_columns("tables[1]", email={**HMAC, "rename": "hash"}, phone="drop", total={"cast": "double"})
     names = f"{place}.renamed_columns={json.dumps({'email': 'mail', 'phone': 'mobile', 'total': 'sum'})}"
     settings = folder.load(overrides=[rules, names]).settings
@@ -72,7 +72,7 @@ def test_a_private_column_is_so_under_both_of_its_names(folder, place):
         ({"mask": "fixed", "text": "*"}, (Mask("fixed", text="*"), "")),
     ],
 )
-def test_what_is_said_of_the_other_name_counts_and_does_not_make_it_public(folder, own, expected):
+def test_rule_for_the_new_name_does_not_make_it_public(folder, own, expected):
     rules, names = override_columns("tables[1]", email=HMAC, mail=own), 'tables[1].renamed_columns={"email": "mail"}'
     settings = folder.load(overrides=[rules, names]).settings
     lane = settings.resolve_lanes("public.orders")[0]
@@ -82,27 +82,27 @@ def test_what_is_said_of_the_other_name_counts_and_does_not_make_it_public(folde
     ) == expected
 
 
-def test_a_mask_of_an_entry_is_one_of_both_names_too(folder):
+def test_mask_of_an_entry_applies_to_both_names(folder):
     names = f'{ENTRY}.renamed_columns={{"email": "mail"}}'
     lanes = folder.load(overrides=[override_columns(ENTRY, email=HMAC), names]).settings.resolve_lanes("public.orders")
     assert lanes[0].row_transforms.column_transforms.get_rule("mail").mask == Mask("hmac", SECRET.encode())
     assert not lanes[1].row_transforms.column_transforms
 
 
-def test_conditions_do_not_ask_for_what_is_private_under_another_name(folder):
+def test_condition_on_a_renamed_private_column_is_refused(folder):
     rules, names = override_columns("tables[1]", email=HMAC), 'tables[1].renamed_columns={"email": "mail"}'
     problem = folder.only(overrides=[rules, names, "tables[1].where=mail is null"])
     assert "asks for" in problem.message and "mail" in problem.message
 
 
-def test_a_mask_of_an_entry_is_for_its_target(folder):
+def test_mask_of_an_entry_applies_to_its_target_only(folder):
     lanes = folder.load(overrides=[override_columns(ENTRY, email=HMAC)]).settings.resolve_lanes("public.orders")
     assert [bool(lane.row_transforms.column_transforms) for lane in lanes] == [True, False]
     assert lanes[0].row_transforms.column_transforms.get_rule("email").mask == Mask("hmac", SECRET.encode())
     assert SECRET not in repr(lanes)
 
 
-def test_where_is_for_the_lane_and_leaves_changes_out_under_append(folder):
+def test_where_applies_to_the_lane_and_drops_changes_with_append(folder):
     settings = folder.load(overrides=["tables[1].where=id < 5", "tables[2].where=id < 5"]).settings
     shapes = [lane.row_transforms for table in ("public.orders", "audit.log") for lane in settings.resolve_lanes(table)]
     assert {shape.where for shape in shapes} == {Compare("<", source("id"), Lit(5))}
@@ -141,7 +141,7 @@ def test_where_is_for_the_lane_and_leaves_changes_out_under_append(folder):
         ({"expression": "total", "mask": "nothing"}, "contradiction"),
     ],
 )
-def test_rules_that_make_no_sense(folder, rule, code):
+def test_invalid_rules_are_refused(folder, rule, code):
     finding = folder.only(overrides=[override_columns(ENTRY, email=rule)])
     assert finding.code == code, str(finding)
     assert SECRET not in str(finding) and "short" not in str(finding)
@@ -211,13 +211,13 @@ def test_rules_that_make_no_sense(folder, rule, code):
         ),
     ],
 )
-def test_what_cannot_be_is_refused(folder, overrides, code, told):
+def test_contradicting_rules_are_refused(folder, overrides, code, told):
     findings = folder.findings(overrides=overrides)
     assert {finding.code for finding in findings} == {code}, [str(finding) for finding in findings]
     assert all(told in str(finding) for finding in findings), [str(finding) for finding in findings]
 
 
-def test_types_by_their_names():
+def test_type_names():
     known = {
         "int64": pa.int64(),
         "DECIMAL(12, 2)": pa.decimal128(12, 2),
@@ -231,7 +231,7 @@ def test_types_by_their_names():
     assert [find_type(name) for name in ("int65", "decimal(0,0)", "decimal(2,3)", "")] == [None] * 4
 
 
-def test_a_computed_column_is_read_once(folder):
+def test_computed_column_is_parsed_once(folder):
     told = "case when a is null then 'none' else upper(a) end"
     (lane, _) = folder.load(
         overrides=[override_columns(ENTRY, a="drop", b={"expression": told, "cast": "string"})]
@@ -243,7 +243,7 @@ def test_a_computed_column_is_read_once(folder):
     assert list(lane.row_transforms.column_transforms.description) == ["without a", f"b as {told}"]
 
 
-def test_column_transforms_of_a_lane_are_shown_without_secrets():
+def test_column_transforms_are_shown_without_secrets():
     mask = Mask("hmac", SECRET.encode())
     remade = ColumnTransforms(
         (("a", ColumnRule(drop=True)), ("b", ColumnRule(mask=mask, rename="c"))), (("d", AddedColumn("topic")),)
@@ -253,7 +253,7 @@ def test_column_transforms_of_a_lane_are_shown_without_secrets():
 
 
 @pytest.mark.parametrize("place", ["on_reject", "tables[1].on_reject"])
-def test_keys_of_private_records_may_be_held_back(folder, place):
+def test_private_keys_can_be_blocked(folder, place):
     assert folder.load(overrides=[override_columns("tables[1]", email=HMAC), f"{place}=hold_key"])
 
 
@@ -300,13 +300,13 @@ def test_keys_of_private_records_may_be_held_back(folder, place):
         ),
     ],
 )
-def test_what_would_stop_a_lane_at_its_first_record(folder, overrides, at, told):
+def test_rules_that_would_stop_the_lane_are_refused(folder, overrides, at, told):
     findings = folder.findings(overrides=overrides)
     assert findings and all(told in f.message for f in findings), findings
     assert any(at in f.message for f in findings) and all(f.suggestion for f in findings)
 
 
-def test_names_and_casts_that_may_be(folder):
+def test_valid_renames_and_casts(folder):
     swapped = override_columns(ENTRY, a={"rename": "b"}, b={"rename": "a"}, c="drop", d={"rename": "c"})
     again = override_columns(
         "tables[2]", at={"rename": "id2", "cast": "string"}, day={"expression": "cast(id as text)", "cast": "int32"}

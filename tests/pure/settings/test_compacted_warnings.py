@@ -1,4 +1,4 @@
-"""`tombstones: delete` says that a topic is compacted, which is no history: who keeps one is told."""
+"""`tombstones: delete` implies a compacted topic, so lanes that need every change are a warning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def change(folder, old, new):
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_a_lane_with_every_change_of_a_compacted_topic_is_warned(folder, kind):
+def test_lane_that_needs_every_change_of_a_compacted_topic_is_a_warning(folder, kind):
     said, sentence = EVERY[kind]
     change(folder, LANE, said)
     if kind == "event log":
@@ -32,8 +32,8 @@ def test_a_lane_with_every_change_of_a_compacted_topic_is_warned(folder, kind):
 
 
 @pytest.mark.parametrize("form", ["flattened: true", "tombstones: ignore"])
-def test_others_are_not(folder, form):
-    """Flattened rows may have no deletes but messages without a value, whatever the topic."""
+def test_other_lanes_are_no_warning(folder, form):
+    """The only deletes of flattened rows may be messages without a value, in any topic."""
     change(folder, LANE, EVERY["scd2"][0])
     if form == "flattened: true":
         change(folder, "    group_id: readers\n", "    group_id: readers\n    flattened: true\n")

@@ -1,4 +1,4 @@
-"""`database` of a source: of PostgreSQL or of MariaDB, with what belongs to it and nothing else."""
+"""`database` of a source, for PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def set_database(folder, database: str) -> int:
 
 
 @pytest.mark.parametrize("dsn", ["mariadb://u:hunter2@h", "mariadb://u:hunter2@h:3306/shop?ssl_ca=/ca.pem"])
-def test_one_of_mariadb_needs_its_url_only(folder, dsn):
+def test_mariadb_needs_a_url_only(folder, dsn):
     set_database(folder, f"{{dsn: '{dsn}', bigint_unsigned: precise}}")
     loaded = folder.load()
     source = loaded.settings.sources["shop"]
@@ -36,7 +36,7 @@ def test_one_of_mariadb_needs_its_url_only(folder, dsn):
         ("{dsn: 'oracle://h/d'}", "dsn", "postgresql://USER"),
     ],
 )
-def test_unsuitable_settings_are_refused_at_their_line(folder, database, code, words):
+def test_invalid_settings_are_refused_at_their_line(folder, database, code, words):
     line = set_database(folder, database)
     [found] = folder.findings()
     assert (found.code, words in f"{found.message} {found.suggestion}") == (code, True), str(found)

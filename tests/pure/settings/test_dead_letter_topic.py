@@ -1,4 +1,4 @@
-"""What can be said of dead letters in a Kafka topic, and what is refused with its line."""
+"""Dead letters in a Kafka topic: options and refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PLACE = "  path: ./lake/_replicator/dead_letters"
 TOPIC = "  topic: rejects\n  bootstrap_servers: localhost:29092"
 
 
-def test_a_topic_is_a_place(folder):
+def test_options_of_a_topic(folder):
     folder.change(PLACE, TOPIC + "\n  security: {sasl.password: secret}\n  options: {compression.type: zstd}")
     said = folder.load().settings.dead_letters
     assert (said.topic, said.bootstrap_servers, said.options) == ("rejects", "localhost:29092", {"compression.type": "zstd"})
@@ -31,14 +31,14 @@ def test_a_topic_is_a_place(folder):
         (TOPIC + "\n  security: {linger.ms: 5}", "others go under 'options'"),
     ],
 )
-def test_what_is_refused(folder, said, why):
+def test_invalid_options_are_refused(folder, said, why):
     folder.change(PLACE, said)
     found = folder.only()
     assert why in found.message and found.line >= 32 and "hidden" not in str(found)
 
 
 @pytest.mark.parametrize("topic", ["cdc.public.rejects", "cdc.public.dead-letters"])
-def test_a_source_that_reads_them_again_is_refused(folder, topic):
+def test_source_that_reads_the_topic_is_refused(folder, topic):
     folder.change(PLACE, f"  topic: {topic}\n  bootstrap_servers: other:1,localhost:29092")
     found = folder.only()
     assert f"also reads '{topic}', the topic of the dead letters" in found.message

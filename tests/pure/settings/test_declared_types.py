@@ -1,4 +1,4 @@
-"""What tables declare of Debezium's records without schema, and what the source says of them."""
+"""Declared types of Debezium records without schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replicator.wiring import adapters
     ("at: timestamp", "timestamp[ms], timestamp[us] or timestamp[ns]"),
     ("at: Time", "time32[ms], time64[us] or time64[ns]"),
 ])  # fmt: skip
-def test_a_time_without_unit_is_refused(folder, said, named):
+def test_time_without_unit_is_refused(folder, said, named):
     folder.write(folder.file.read_text().replace("at: timestamptz", said))
     problem = folder.only()
     assert problem.line == folder.file.read_text()[: folder.file.read_text().index(said)].count("\n") + 1
@@ -19,12 +19,12 @@ def test_a_time_without_unit_is_refused(folder, said, named):
 
 
 @pytest.mark.parametrize("said", ["_id: string, at: timestamp", 'id: int64, at: "timestamp[ms]"'])
-def test_documents_and_times_with_units_are_not_refused(folder, said):
+def test_documents_and_times_with_units_are_accepted(folder, said):
     folder.write(folder.file.read_text().replace("id: int64, at: timestamptz", said))
     assert folder.load()
 
 
-def test_the_decoder_learns_what_decimals_are(folder):
+def test_decimals_option_is_passed_to_the_decoder(folder):
     source = "  recorded:\n    format: debezium_json\n"
     folder.write(folder.file.read_text().replace(source, f"{source}    decimals: base64\n"))
     assert adapters.build_decoder(folder.load(), "recorded").__reduce__()[1][0].decimals == "base64"

@@ -1,4 +1,4 @@
-"""What a config may leave out, although stored data depends on it."""
+"""Defaults of keys on which stored data depends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_config(folder: Path, sinks: str, more: str = "") -> Loaded:
         (LOG, "state/web-shop/dead_letters"),
     ],
 )
-def test_a_pipeline_has_a_name_a_group_and_a_place_for_rejects(tmp_path: Path, sinks: str, place: str) -> None:
+def test_defaults_of_pipeline_group_and_dead_letters(tmp_path: Path, sinks: str, place: str) -> None:
     found = load_config(tmp_path / "web shop", sinks)
     assert found.settings.pipeline == "web-shop"
     assert found.settings.sources["feed"].group_id == "replicator-web-shop"
@@ -52,14 +52,14 @@ def test_a_pipeline_has_a_name_a_group_and_a_place_for_rejects(tmp_path: Path, s
     assert "of its folder, web-shop" in said and "rejected records are stored in" in said and "secret" not in said
 
 
-def test_what_the_config_says_counts(tmp_path: Path) -> None:
+def test_values_of_the_config_replace_defaults(tmp_path: Path) -> None:
     found = load_config(tmp_path, LAKE, "pipeline: shop\ndead_letters: {path: ./rejects}\n")
     assert (found.settings.pipeline, found.settings.sources["feed"].group_id) == ("shop", "replicator-shop")
     assert found.settings.dead_letters.path == str(tmp_path / "rejects")
     assert describe_defaults(found) == []
 
 
-def test_the_shipped_config_keeps_its_group(tmp_path: Path) -> None:
-    """Its daemons have read on under this name since before there was a default for each pipeline."""
+def test_shipped_config_keeps_its_group(tmp_path: Path) -> None:
+    """Its daemons have used this group since before there was a default per pipeline."""
     shipped = load_settings(PROJECT / "config" / "replicator.yaml").settings
     assert [source.group_id for source in shipped.sources.values() if hasattr(source, "group_id")] == ["cdc-python-consumer"]

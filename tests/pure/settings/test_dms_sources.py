@@ -1,4 +1,4 @@
-"""Sources of DMS's files: what they may say, and what reaches transport and decoder."""
+"""Sources of DMS files: options, and what is passed to the adapters."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def test_settings_are_passed_to_transport_and_decoder(folder):
         ("    sequence_columns: [a]\n", "inapplicable", "means nothing with format 'dms_csv'"),
     ],
 )
-def test_mistakes(folder, more, code, sentence):
+def test_invalid_options_are_refused(folder, more, code, sentence):
     dms(folder, more)
     finding = folder.only()
     assert finding.code == code and sentence in finding.message
 
 
-def test_csv_means_nothing_with_another_format(folder):
+def test_csv_with_another_format_is_refused(folder):
     topics = "    bootstrap_servers: "
     folder.write(folder.file.read_text().replace(topics, f"    csv: {{header: true}}\n{topics}", 1))
     finding = folder.only()
     assert finding.code == "inapplicable" and "means nothing with format 'debezium_json'" in finding.message
 
 
-def test_files_are_of_known_formats(folder):
+def test_files_have_a_known_format(folder):
     dms(folder)
     folder.write(folder.file.read_text().replace("format: dms_csv", "format: canal_json"))
     assert any(
@@ -68,7 +68,7 @@ def test_files_are_of_known_formats(folder):
 
 
 @pytest.mark.parametrize("header", [True, False])
-def test_columns_are_named_by_a_header_or_by_the_table(folder, header):
+def test_columns_need_a_header_or_a_declaration(folder, header):
     dms(folder, "    csv: {header: true}\n" if header else "")
     folder.write(folder.file.read_text().replace("    schema: {id: int64, name: string}\n", ""))
     if header:
@@ -79,7 +79,7 @@ def test_columns_are_named_by_a_header_or_by_the_table(folder, header):
 
 
 def test_parquet(folder):
-    """Transport and decoder are told; the files say the types."""
+    """Transport and decoder get the option; the files have the types."""
     dms(folder, "    operation_column: action\n")
     text = folder.file.read_text().replace("format: dms_csv", "format: dms_parquet")
     folder.write(text)
@@ -91,7 +91,7 @@ def test_parquet(folder):
     assert adapters.build_decoder(loaded, "dms")._options.operation_column == "action"
 
 
-def test_times_reach_the_transport_as_numbers(folder):
+def test_durations_are_passed_in_seconds(folder):
     dms(folder, "    settle: 1 minute\n    look_every: 500 milliseconds\n")
     told = folder.load().settings.sources["dms"]
     assert (told.settle_seconds, told.look_seconds) == (60.0, 0.5)

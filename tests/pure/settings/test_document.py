@@ -1,4 +1,4 @@
-"""YAML that is broken, hostile or too large: a finding at its line, quickly, and nothing is ever constructed."""
+"""YAML that is broken, hostile or too large: a finding with its line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from replicator.settings.findings import Origin
         ("x" * 600_000, "too_large", 1),
     ],
 )
-def test_what_is_not_a_config(folder, text, code, line):
+def test_text_that_is_no_config_is_refused(folder, text, code, line):
     folder.write(text)
     finding = folder.only()
     assert (finding.code, finding.line, finding.file) == (code, line, str(folder.file))
@@ -47,19 +47,19 @@ def test_what_is_not_a_config(folder, text, code, line):
         ("sinks: [\n", False),
     ],
 )
-def test_a_reference_that_yaml_takes_for_a_mapping(folder, text, hint):
+def test_unquoted_reference_in_a_mapping_has_a_hint(folder, text, hint):
     folder.write(text)
     finding = folder.only()
     assert finding.code == "yaml" and ("in quotes" in finding.suggestion) is hint
 
 
-def test_a_pipe_is_not_waited_for(folder):
+def test_named_pipe_is_refused(folder):
     folder.file.unlink()
     os.mkfifo(folder.file)
     assert "it is a pipe" in folder.only().message
 
 
-def test_a_pipe_that_the_shell_has_opened_is_read(folder):
+def test_pipe_opened_by_the_shell_is_read(folder):
     text = folder.file.read_text()
     reading, writing = os.pipe()
     os.write(writing, text.encode())
@@ -68,7 +68,7 @@ def test_a_pipe_that_the_shell_has_opened_is_read(folder):
     os.close(reading)
 
 
-def test_an_alias_bomb_is_refused_quickly(folder):
+def test_alias_bomb_is_refused_quickly(folder):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     folder.write("\n".join(lines))
@@ -83,7 +83,7 @@ def test_tags_are_refused(folder, tag):
     assert ("tag", line) in {(finding.code, finding.line) for finding in folder.findings()}
 
 
-def test_duplicate_keys_are_all_found_and_point_at_the_first(folder):
+def test_all_duplicate_keys_point_at_the_first(folder):
     line = folder.change("state: ./state", "state: ./x\nstate: ./other\nengine: local")
     found = [finding for finding in folder.findings() if finding.code == "duplicate_key"]
     assert [finding.line for finding in found] == [line + 1, line + 2]
@@ -91,14 +91,14 @@ def test_duplicate_keys_are_all_found_and_point_at_the_first(folder):
 
 
 @pytest.mark.parametrize(("key", "suggestion"), [("1", "quotes"), ("[a]", "quotes"), ("<<", "defaults"), ("~", "quotes")])
-def test_keys_that_are_not_text(folder, key, suggestion):
+def test_keys_that_are_no_text_are_refused(folder, key, suggestion):
     line = folder.change("state: ./state", f"{key}: {{a: b}}")
     finding = folder.only()
     assert finding.line == line
     assert suggestion in finding.suggestion
 
 
-def test_aliases_may_be_used(folder):
+def test_aliases_are_accepted(folder):
     folder.change(
         "    to:\n      - sink: raw\n      - sink: lake\n", "    to: &both\n      - sink: raw\n      - sink: lake\n"
     )
@@ -112,7 +112,7 @@ def test_yaml_1_2_words_are_text(folder):
     assert folder.load().settings.sources["shop"].group_id == "no"
 
 
-def test_unreadable_files(folder, tmp_path):
+def test_unreadable_files_are_reported(folder, tmp_path):
     folder.file = tmp_path / "config" / "absent.yaml"
     assert folder.only().code == "unreadable" and "REPLICATOR_CONFIG, or try `replicator init`" in folder.only().suggestion
     folder.file = tmp_path
@@ -122,7 +122,7 @@ def test_unreadable_files(folder, tmp_path):
     assert folder.only().code == "yaml"
 
 
-def test_a_key_without_a_value_is_not_ignored(folder):
+def test_key_without_a_value_is_refused(folder):
     line = folder.change("    group_id: readers", "    group_id:")
     finding = folder.only()
     assert (finding.code, finding.line) == ("no_value", line)
@@ -141,7 +141,7 @@ def test_a_key_without_a_value_is_not_ignored(folder):
         ("a: @x\n", 1, 4, "no value can begin with"),
     ],
 )
-def test_a_syntax_error_is_reported_in_plain_words_with_its_line(text, line, column, words):
+def test_syntax_error_is_explained_with_its_line(text, line, column, words):
     (problem,) = parse_document(text, lambda at, _: Origin("c.yaml", at + 1)).problems
     assert problem.message.startswith(f"is not valid YAML at column {column}: ") and words in problem.message
     assert problem.suggestion

@@ -1,4 +1,4 @@
-"""`.env` beside the folder of the config: variables that the environment does not have."""
+"""`.env` beside the folder of the config: values of variables that the environment does not set."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def read(folder: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     return lambda store: folder.load(overrides=[f"event_store={store}"])
 
 
-def test_events_are_in_the_store_that_is_named(read: Read, tmp_path: Path) -> None:
+def test_events_are_stored_in_the_configured_store(read: Read, tmp_path: Path) -> None:
     loaded = read(f"{{kind: box_events, path: {tmp_path}/events}}")
     event = NewEvent(event_id="1", event_type="placed", aggregate_type="order", aggregate_id="7", event_data={})
     make_emitter(loaded).emit([event])
@@ -36,19 +36,19 @@ def test_events_are_in_the_store_that_is_named(read: Read, tmp_path: Path) -> No
     assert (tmp_path / "events").is_file()
 
 
-def test_its_adapter_checks_its_keys(read: Read) -> None:
+def test_adapter_checks_its_keys(read: Read) -> None:
     with pytest.raises(ConfigProblem, match="the keys of a box are path, and not size"):
         open_store(read("{kind: box_events, size: 3}"))
 
 
-def test_another_kind_is_a_finding(read: Read) -> None:
+def test_unknown_kind_is_a_finding(read: Read) -> None:
     with pytest.raises(ConfigError) as refused:
         read("{kind: bin_events, path: ./events}")
     [finding] = refused.value.findings
     assert (finding.code, finding.suggestion) == ("unknown_value", "did you mean 'box_events'?")
 
 
-def test_without_the_package_a_kind_is_an_unknown_key(folder: Any) -> None:
+def test_kind_without_the_package_is_an_unknown_key(folder: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         folder.load(overrides=["event_store={kind: box_events, path: ./events}"])
     [finding] = refused.value.findings

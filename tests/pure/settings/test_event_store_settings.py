@@ -8,7 +8,7 @@ from replicator.settings import ConfigError
 from replicator.settings.schema import to_plain_options
 
 
-def test_places(folder):
+def test_locations_of_the_event_store(folder):
     assert folder.load().settings.event_store is None
     lake = folder.load(overrides=["event_store={path: ./events, compact_every: 0}"]).settings.event_store
     assert to_plain_options(lake) == {"path": str(folder.root / "events"), "compact_every": 0}
@@ -42,7 +42,7 @@ def test_serve(folder):
         ("serve={tokens: x}", "unknown_key"),
     ],
 )
-def test_what_is_refused(folder, said, code):
+def test_invalid_options_are_refused(folder, said, code):
     with pytest.raises(ConfigError) as refused:
         folder.load(overrides=[said])
     assert code in {finding.code for finding in refused.value.findings}, refused.value

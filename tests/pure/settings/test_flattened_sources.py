@@ -1,4 +1,4 @@
-"""Sources of flattened rows: their tables say what records without a value do."""
+"""Sources of flattened rows: their tables configure the meaning of records without a value."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def change_source(folder):
 
 
 @pytest.mark.parametrize("said", ["delete", "ignore"])
-def test_the_option_is_passed_to_the_decoder_and_not_to_the_source(folder, change_source, said):
+def test_option_is_passed_to_the_decoder_only(folder, change_source, said):
     change_source(table=f"tombstones: {said}")
     loaded = folder.load()
     assert adapters.build_decoder(loaded, "recorded").__reduce__()[1][0].flattened is True
     assert "flattened" not in adapters.list_options(loaded.settings.sources["recorded"])
 
 
-def test_tables_have_to_say_what_records_without_a_value_do(folder, change_source):
+def test_tables_need_the_tombstones_option(folder, change_source):
     change_source()
     problem = folder.only()
     assert problem.code == "missing" and "records without a value" in problem.message, str(problem)
@@ -38,13 +38,13 @@ def test_tables_have_to_say_what_records_without_a_value_do(folder, change_sourc
     ("flattened: true\n    transactions: {topic: a.transaction}", "contradiction", "both 'transactions' and 'flattened'"),
     ("flattened: perhaps", "type", "flattened"),
 ])  # fmt: skip
-def test_what_does_not_go_together_is_refused(folder, change_source, said, code, message):
+def test_contradicting_options_are_refused(folder, change_source, said, code, message):
     change_source(said, "tombstones: delete")
     [finding, *_] = [f for f in folder.findings() if f.code == code]
     assert message in finding.message
 
 
-def test_other_formats_have_no_flattened_rows(folder, change_source):
+def test_other_formats_refuse_flattened(folder, change_source):
     change_source(table="tombstones: delete")
     folder.write(folder.file.read_text().replace(SOURCE, SOURCE.replace("debezium_json", "maxwell_json")))
     [finding, *_] = [f for f in folder.findings() if f.code == "inapplicable"]

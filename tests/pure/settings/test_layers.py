@@ -1,4 +1,4 @@
-"""File, overlay and `--set`: what is laid over what, and how every value keeps its origin."""
+"""File, overlay and `--set`: their precedence, and the origin of every value."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_null_removes(folder):
     assert "recorded" not in folder.load("dev", ["sources.recorded=null"]).settings.sources
 
 
-def test_removing_what_is_not_there_is_a_finding(folder):
+def test_removal_of_a_missing_key_is_a_finding(folder):
     file = folder.write("sinks:\n  tarjet: null\n", "environments/dev.yaml")
     finding = folder.only("dev")
     assert (finding.file, finding.line, finding.suggestion) == (str(file), 2, "did you mean 'target'?")
 
 
-def test_the_environment_variable_chooses_the_overlay_and_the_option_wins(folder):
+def test_option_wins_over_the_environment_variable(folder):
     folder.write("limits: {depth: 5}\n", "environments/one.yaml")
     folder.write("limits: {depth: 2}\n", "environments/two.yaml")
     folder.environ["REPLICATOR_ENV"] = "one"
@@ -50,7 +50,7 @@ def test_the_environment_variable_chooses_the_overlay_and_the_option_wins(folder
 
 
 @pytest.mark.parametrize("name", ["prd", "../replicator", "", "/etc/passwd", "a b"])
-def test_an_unknown_environment_names_the_nearest(folder, name):
+def test_unknown_environment_has_a_suggestion(folder, name):
     folder.write("limits: {depth: 5}\n", "environments/prod.yaml")
     if not name:
         assert folder.load(name).settings.limits.depth == 64
@@ -60,13 +60,13 @@ def test_an_unknown_environment_names_the_nearest(folder, name):
     assert "prod" in finding.suggestion
 
 
-def test_a_finding_in_the_overlay_has_the_overlays_line(folder):
+def test_finding_in_an_overlay_has_its_line(folder):
     file = folder.write("# a comment\nsources:\n  shop:\n    topicz: [x]\n", "environments/prod.yaml")
     finding = folder.only("prod")
     assert (finding.file, finding.line) == (str(file), 4)
 
 
-def test_findings_of_file_overlay_and_set_come_together(folder):
+def test_findings_of_file_overlay_and_set_are_reported_together(folder):
     folder.change("  depth: 64", "  depht: 64")
     folder.write("a: 1\nb: [\n", "environments/prod.yaml")
     folder.write("state: 5\nstate: 6\nhttp: {adress: x}\n", "environments/dev.yaml")
@@ -116,18 +116,18 @@ def test_set(folder, assignment, read, expected):
         ("sinks.lake.dsn=postgresql://h/d", "unknown_key", "--set sinks.lake.dsn"),
     ],
 )
-def test_a_wrong_set_is_a_finding_with_its_own_origin(folder, assignment, code, file):
+def test_invalid_set_option_is_a_finding_with_its_origin(folder, assignment, code, file):
     finding = folder.only(overrides=[assignment])
     assert finding.code == code
     assert finding.line is None
     assert finding.file.strip().startswith(file.strip())
 
 
-def test_later_sets_win(folder):
+def test_last_set_option_wins(folder):
     assert folder.load(overrides=["limits.depth=9", "limits.depth=2"]).settings.limits.depth == 2
 
 
-def test_loaded_says_where_values_come_from(folder):
+def test_origin_of_a_value(folder):
     file = folder.write("limits: {depth: 10}\n", "environments/prod.yaml")
     loaded = folder.load("prod", ["limits.columns=12"])
     assert loaded.describe_origin("limits", "depth") == f"{file}:1"
@@ -141,13 +141,13 @@ def test_file_urls_are_paths(folder):
     assert folder.load(overrides=["sinks.lake.path=file:///srv/my%20lake"]).settings.sinks["lake"].path == "/srv/my lake"
 
 
-def test_relative_paths_start_at_the_parent_of_the_configs_folder(folder, monkeypatch):
+def test_relative_paths_start_at_the_project_folder(folder, monkeypatch):
     assert folder.load().settings.sinks["lake"].path == str(folder.root / "lake")
     monkeypatch.chdir(folder.file.parent)
     folder.file = folder.file.relative_to(folder.file.parent)
     assert folder.load().settings.state == str(folder.root / "state")
 
 
-def test_every_name_of_the_package_is_imported_when_it_is_used():
+def test_names_of_the_package_are_imported_on_first_use():
     assert [name for name in settings.__all__ if not hasattr(settings, name)] == []
     assert not hasattr(settings, "load_nothing")

@@ -1,4 +1,4 @@
-"""Of which sources tables may have private columns, for all that is stored of them."""
+"""Sources whose tables may have private columns."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def write(folder: Any, source: str, schema: str = SCHEMA, columns: str = HMAC) -
         ("format: rows, transport: delta, path: ./in/users", ""),
     ],
 )
-def test_records_of_these_can_be_stored_without_values(folder: Any, source: str, schema: str) -> None:
+def test_private_columns_are_accepted(folder: Any, source: str, schema: str) -> None:
     write(folder, source, schema)
     assert folder.load().settings.tables[0].columns["email"].is_private
 
 
-def test_others_are_refused(folder: Any) -> None:
+def test_formats_without_masking_are_refused(folder: Any) -> None:
     write(folder, f"format: of_theirs, {KAFKA}", "")
     found = [finding for finding in folder.findings() if finding.code == "inapplicable"]
     assert [finding.message for finding in found if "cannot be written without them" in finding.message]
@@ -57,7 +57,7 @@ LISTED = SCHEMA.replace("op: string", "op: string, tags: 'list<string>'")
 @pytest.mark.parametrize(
     "mask", ['mask: hmac, key: "0123456789abcdef"', 'mask: truncate, length: 1, key: "0123456789abcdef"']
 )
-def test_a_declared_list_has_no_one_text(folder: Any, mask: str) -> None:
+def test_hash_of_a_list_is_refused(folder: Any, mask: str) -> None:
     write(folder, f"format: rows, {KAFKA}", LISTED, f"{{tags: {{{mask}}}}}")
     finding = folder.only()
     assert finding.message.startswith("tables[0].columns.tags.mask") and "in several ways" in finding.message, finding
@@ -69,7 +69,7 @@ def test_a_declared_list_has_no_one_text(folder: Any, mask: str) -> None:
 QUERY = 'format: rows, transport: query, dsn: "postgresql://h/d", table: users, cursor_column: at'
 
 
-def test_a_declared_list_can_be_taken_away(folder: Any) -> None:
+def test_list_can_be_replaced_by_fixed_text(folder: Any) -> None:
     write(folder, f"format: rows, {KAFKA}", LISTED, "{tags: {mask: fixed, text: x}}")
     settings = folder.load().settings
     assert find_private_columns(settings.tables[0], settings.defaults) == {"tags": Mask("fixed", text="x")}
@@ -83,12 +83,12 @@ def test_masks_are_passed_to_sources_that_store_rows(folder: Any, source: str) -
     assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0].private["users"].keys() == {"email"}
 
 
-def test_what_tells_what_is_new_cannot_be_masked(folder: Any) -> None:
+def test_cursor_column_cannot_be_masked(folder: Any) -> None:
     write(folder, QUERY, "deletes: ignore", columns=HMAC.replace("email", "at"))
     assert "masks the 'cursor_column' of source 'mine'" in folder.only().message
 
 
-def test_what_tells_operations_or_order_cannot_be_masked(folder: Any) -> None:
+def test_operation_and_sequence_columns_cannot_be_masked(folder: Any) -> None:
     source = f"format: rows, operation_column: op, sequence_columns: [id], {KAFKA}"
     write(folder, source, columns=HMAC.replace("email", "op"))
     assert "masks a column with the operations" in folder.only().message
@@ -103,7 +103,7 @@ def test_what_tells_operations_or_order_cannot_be_masked(folder: Any) -> None:
         (QUERY, "{email: at}", "masks the 'cursor_column' of source 'mine'"),
     ],
 )
-def test_neither_may_the_other_name_of_a_private_column(folder: Any, source: str, names: str, told: str) -> None:
+def test_renamed_private_column_cannot_be_a_cursor_or_operation(folder: Any, source: str, names: str, told: str) -> None:
     write(folder, source, f"renamed_columns: {names}" + ("\n    deletes: ignore" if source is QUERY else ""))
     finding = folder.only()
     assert told in finding.message and "'renamed_columns'" in finding.message, finding
@@ -113,8 +113,8 @@ def test_neither_may_the_other_name_of_a_private_column(folder: Any, source: str
     )
 
 
-def test_names_lead_on_to_names(folder: Any) -> None:
-    """What an entry calls otherwise is called otherwise in all of them."""
+def test_renames_of_all_entries_are_followed(folder: Any) -> None:
+    """A rename in one entry applies to all entries."""
     source = f"format: rows, operation_column: op, {KAFKA}"
     write(folder, source, "renamed_columns: {email: mail}")
     to = "to: [{sink: lake, renamed_columns: {mail: op}}]"
@@ -155,19 +155,19 @@ def test_events_may_have_private_columns_and_fields(folder: Any) -> None:
         (FIELD.replace("mask", "rename: a, mask"), "names a field of the payload, which can be masked or dropped"),
     ],
 )
-def test_what_events_do_not_have_is_refused(folder: Any, columns: str, told: str) -> None:
+def test_unknown_columns_of_events_are_refused(folder: Any, columns: str, told: str) -> None:
     write_events(folder, columns)
     assert told in folder.only().message
 
 
-def test_what_tells_the_table_of_an_event_is_not_private_under_another_name(folder: Any) -> None:
+def test_renamed_aggregate_type_cannot_be_masked(folder: Any) -> None:
     write_events(folder, HMAC.replace("email", "type"))
     more = "    renamed_columns: {type: aggregatetype}\n    to: [{sink: lake}]"
     folder.write(folder.file.read_text().replace("    to: [{sink: lake}]", more, 1))
     assert "masks a column that decides the table" in folder.only().message
 
 
-def test_fields_are_of_tables_alone(folder: Any) -> None:
+def test_fields_are_refused_in_an_entry(folder: Any) -> None:
     write_events(folder, FIELD)
     folder.write(folder.file.read_text().replace("to: [{sink: lake}]", f"to: [{{sink: lake, columns: {FIELD}}}]", 1))
     assert [one.message for one in folder.findings() if "which targets have as a whole" in one.message]

@@ -1,4 +1,4 @@
-"""`mode` of a source: whose it is, and what follows from it."""
+"""`mode` of a source: the sources that have it, and its consequences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from replicator.wiring import adapters, build
 ARCHIVE = "    transport: archive\n"
 
 
-def test_a_batch_of_everything_may_be_large(folder):
+def test_batch_mode_allows_a_large_batch(folder):
     stream = folder.load()
     assert stream.settings.sources["recorded"].mode is None
     folder.write(folder.file.read_text().replace(ARCHIVE, ARCHIVE + "    mode: batch\n", 1))
@@ -24,7 +24,7 @@ def test_a_batch_of_everything_may_be_large(folder):
     assert build.build_options(batch).catch_up_offsets == build.build_options(stream).catch_up_offsets
 
 
-def test_lanes_that_are_behind_read_everything(tmp_path, folder):
+def test_catch_up_reads_whole_sources_in_batch_mode(tmp_path, folder):
     folder.write(
         "pipeline: p\nsources:\n  a: {format: rows, transport: archive, path: ./a, mode: batch}\n"
         "sinks:\n  lake: {kind: delta, path: ./lake}\ndead_letters: {path: ./d}\n"
@@ -40,6 +40,6 @@ def test_lanes_that_are_behind_read_everything(tmp_path, folder):
         ("    transport: kafka\n", "    transport: kafka\n    mode: batch\n", "unknown_key"),
     ],
 )
-def test_mistakes(folder, old, new, code):
+def test_invalid_options_are_refused(folder, old, new, code):
     folder.write(folder.file.read_text().replace(old, new, 1))
     assert folder.findings()[0].code == code

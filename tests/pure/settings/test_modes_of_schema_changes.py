@@ -1,4 +1,4 @@
-"""What a lane does about changes of its schema, as the config says it."""
+"""Reactions of a lane to schema changes, per kind."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def rules(folder, *overrides):
 
 
 @pytest.mark.parametrize("mode", list(SchemaChangeMode)[1:])
-def test_one_mode_is_that_of_every_kind(folder, mode):
+def test_single_mode_applies_to_every_kind(folder, mode):
     folder.change(SAID, f"        schema_changes: {mode}")
     assert {rules(folder).get_mode(kind) for kind in SchemaChangeKind} == {mode}
 
 
-def test_a_mapping_says_it_for_each_kind(folder):
+def test_mapping_has_a_mode_per_kind(folder):
     every = ", ".join(f"{kind}: fail" for kind in SchemaChangeKind)
     folder.change(SAID, f"        schema_changes: {{{every}}}")
     assert {rules(folder).get_mode(kind) for kind in SchemaChangeKind} == {SchemaChangeMode.FAIL}
 
 
-def test_others_are_those_that_are_not_named_and_the_nearest_level_counts_whole(folder):
+def test_others_covers_unnamed_kinds_and_the_nearest_level_wins(folder):
     folder.change(SAID, "        schema_changes: {dropped: quarantine, others: try_evolve}")
     found = rules(folder, "defaults.schema_changes={added: fail}")
     assert found == SchemaRules({SchemaChangeKind.DROPPED: SchemaChangeMode.QUARANTINE}, SchemaChangeMode.TRY_EVOLVE)
@@ -37,7 +37,7 @@ def test_others_are_those_that_are_not_named_and_the_nearest_level_counts_whole(
     assert found.description == "dropped: quarantine, others: try_evolve"
 
 
-def test_columns_that_go_and_columns_that_are_renamed(folder):
+def test_dropped_and_renamed_columns(folder):
     folder.change(SAID, "        dropped_columns: remove\n        renamed_columns: {a: b, c: d}")
     assert rules(folder) == SchemaRules(removes=True, renames=(("a", "b"), ("c", "d")))
 
@@ -53,7 +53,7 @@ def test_columns_that_go_and_columns_that_are_renamed(folder):
         ("renamed_columns: {a: b, b: c}", "contradiction", "one twice"),
     ],
 )
-def test_mistakes_have_their_line(folder, said, code, words):
+def test_invalid_options_have_their_line(folder, said, code, words):
     line = folder.change(SAID, f"        {said}")
     (finding,) = folder.findings()
     assert finding.code == code and words in f"{finding.message} {finding.suggestion}"

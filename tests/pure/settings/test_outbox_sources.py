@@ -1,4 +1,4 @@
-"""Sources of an outbox's events: which keys they have, and that no other has them."""
+"""Sources of outbox events: their keys, and conditions and columns of their tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outbox(folder):
     return change
 
 
-def test_names_of_tables_and_columns_are_passed_to_the_decoder(folder, outbox):
+def test_table_and_column_names_are_passed_to_the_decoder(folder, outbox):
     outbox('outbox: {route_to: "events.{aggregatetype}", columns: {payload: body}}')
     loaded = folder.load()
     assert adapters.list_options(loaded.settings.sources["recorded"]) == {"path": str(folder.root / "archive")}
@@ -31,7 +31,7 @@ def test_names_of_tables_and_columns_are_passed_to_the_decoder(folder, outbox):
     assert told.to_table("order") == "events.order" and told.columns == {"payload": "body"}
 
 
-def test_it_needs_to_say_nothing(folder, outbox):
+def test_outbox_options_have_defaults(folder, outbox):
     outbox()
     assert adapters.build_decoder(folder.load(), "recorded")._routing._options.outbox.to_table("a") == "outbox.event.a"
 
@@ -47,7 +47,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("said", "of_table", "told"), WRONG)
-def test_what_is_wrong_is_said(folder, outbox, said, of_table, told):
+def test_invalid_options_are_refused(folder, outbox, said, of_table, told):
     outbox(said, of_table)
     assert any(told in str(finding) for finding in folder.findings())
 
@@ -71,7 +71,7 @@ def to_lake(folder, more=""):
         ("partition_by: [day]", "tables[2].partition_by", "names 'day'"),
     ],
 )
-def test_columns_that_events_do_not_have(folder, outbox, said, at, told):
+def test_unknown_columns_of_events_are_refused(folder, outbox, said, at, told):
     outbox(of_table=said)
     to_lake(folder)
     finding = folder.only()
@@ -80,7 +80,7 @@ def test_columns_that_events_do_not_have(folder, outbox, said, at, told):
     assert finding.line >= line
 
 
-def test_an_entry_s_condition_has_its_own_place(folder, outbox):
+def test_condition_of_an_entry_has_its_line(folder, outbox):
     outbox()
     to_lake(folder, ", where: typ = 'placed'")
     finding = folder.only()
@@ -94,7 +94,7 @@ def test_an_entry_s_condition_has_its_own_place(folder, outbox):
         ("partition_by: [kind, at]\n    columns: {at: {metadata: source_time}, type: {rename: kind}}", "at"),
     ],
 )
-def test_columns_that_events_have(folder, outbox, said, added):
+def test_columns_of_events_are_accepted(folder, outbox, said, added):
     outbox(of_table=said)
     to_lake(folder)
     remade = adapters.build_lane(
@@ -103,7 +103,7 @@ def test_columns_that_events_have(folder, outbox, said, added):
     assert (remade.get_new_name("type"), [name for name, _ in remade.additions]) == ("kind", [added])
 
 
-def test_no_other_format_has_it(folder, outbox):
+def test_other_formats_refuse_outbox(folder, outbox):
     outbox("outbox: {}", source=OTHER)
     told = "key 'outbox' in sources.recorded means nothing with format 'debezium_json'"
     assert told in folder.only().message

@@ -1,4 +1,4 @@
-"""`projections` and `lineage`: what they say, and what is refused."""
+"""`projections` and `lineage`: options and refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from replicator.settings.projections import sort_projections
 SQL = "sql: ./sql/x.sql"
 
 
-def test_what_a_projection_says(folder):
+def test_options_of_a_projection(folder):
     assert folder.load().settings.projections == {}
     more = "sink: lake, partition_by: city, parameters: {d: 2021-10-17}"
     said = f"projections={{gold: {{{SQL}, inputs: {{Users: lake.customers}}, {more}}}}}"
@@ -41,7 +41,7 @@ def test_what_a_projection_says(folder):
         ("inputs: {users: lake.customers}, sink: lake", "missing"),
     ],
 )
-def test_what_is_refused(folder, said, code):
+def test_invalid_options_are_refused(folder, said, code):
     finding = folder.only(overrides=[f"projections={{gold: {{{said}}}}}"])
     assert finding.code == code, finding
 
@@ -52,7 +52,7 @@ def test_tables_may_be_in_postgresql(folder, engine):
     assert folder.load(overrides=[said, f"engine={engine}"]).settings.projections
 
 
-def test_projections_in_a_circle_and_of_one_table(folder):
+def test_circular_projections_and_shared_targets_are_refused(folder):
     one = f"one: {{{SQL}, inputs: {{x: lake.two}}, sink: lake}}"
     two = f"two: {{{SQL}, inputs: {{x: lake.one, y: lake.customers}}, sink: lake}}"
     assert {f.code for f in folder.findings(overrides=[f"projections={{{one}, {two}}}"])} == {"circle"}
@@ -61,7 +61,7 @@ def test_projections_in_a_circle_and_of_one_table(folder):
     assert folder.only(overrides=[f"projections={{{two}, {other}}}"]).code == "same_target"
 
 
-def test_each_projection_comes_after_what_it_reads():
+def test_projections_are_ordered_by_their_inputs():
     inputs = {"c": {"x": "lake.b"}, "b": {"x": "lake.a", "y": "lake.users"}, "a": {"x": "lake.users"}}
     targets = {name: ("lake", name) for name in inputs}
     assert sort_projections(inputs, targets) == ["a", "b", "c"]

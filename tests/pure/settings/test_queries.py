@@ -1,4 +1,4 @@
-"""Queries of projections: what is read, what is refused and where, and how far they go by groups."""
+"""Queries of projections: inputs, refusals, and SQL per engine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BY_GROUPS = {
 
 
 @pytest.mark.parametrize("text", BY_GROUPS)
-def test_tables_are_read_by_groups(text):
+def test_tables_that_are_read_by_groups(text):
     assert keys(text, "city") == BY_GROUPS[text]
 
 
@@ -73,7 +73,7 @@ NOT_BY_GROUPS = {
 
 
 @pytest.mark.parametrize("text", NOT_BY_GROUPS)
-def test_what_mixes_groups_is_refused(text):
+def test_query_that_mixes_groups_is_refused(text):
     wrong = get_problem(text, partition_by="city")
     assert (wrong.code, wrong.line) == ("not_by_group", NOT_BY_GROUPS[text])
 
@@ -100,13 +100,13 @@ def test_what_mixes_groups_is_refused(text):
         ("SELECT " + "(" * 5000 + "1" + ")" * 5000, "sql", 1, ""),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_its_line(text, code, line, words):
+def test_invalid_query_is_refused_with_its_line(text, code, line, words):
     wrong = get_problem(text)
     assert (wrong.code, wrong.line) == (code, line), wrong
     assert words in wrong.sentence
 
 
-def test_a_parameter_becomes_its_value():
+def test_parameters_are_replaced_by_values():
     said = QueryContext("local", TABLES, parameters={"since": "2021-10-17", "name": "it's", "most": 3})
     text = "SELECT * FROM users WHERE at > CAST(:since AS DATE) AND name <> :name AND id < :most"
     query, _ = read_query(text, said)
@@ -117,7 +117,7 @@ def test_a_parameter_becomes_its_value():
     assert get_problem("SELECT a FROM users", parameters={"sinse": 1}).code == "sql_parameter"
 
 
-def test_each_engine_has_its_own_words():
+def test_query_is_rendered_for_each_engine():
     text = "SELECT `select`, collect_list(b) AS x FROM users GROUP BY `select`"
     local, spark = (read_query(text, QueryContext(engine, TABLES, "select"))[0] for engine in ("local", "spark"))
     assert local is not None and spark is not None
@@ -126,7 +126,7 @@ def test_each_engine_has_its_own_words():
     assert [query.keys["users"].text for query in (local, spark)] == ['"select"', "`select`"]
 
 
-def test_columns_that_are_looked_at():
+def test_columns_used_by_a_query():
     assert read_query("SELECT a, b AS c FROM users u WHERE D = 1", QueryContext("local", TABLES))[0].columns >= {
         "a",
         "b",

@@ -1,4 +1,4 @@
-"""Sources that ask a database for what is new: their keys, and what is missed by them."""
+"""Sources that query a database: their keys, and what is passed to the adapter."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_overlap_of_numbers(folder, write):
         ("sequence_columns: [no]", KEYS, ("inapplicable", "means nothing for a query")),
     ],
 )
-def test_mistakes(folder, write, more, table, problem):
+def test_invalid_options_are_refused(folder, write, more, table, problem):
     write(more, table)
     code, sentence = problem
     found = [f for f in folder.findings() if sentence in str(f)]
@@ -89,13 +89,13 @@ def test_mistakes(folder, write, more, table, problem):
 
 
 @pytest.mark.parametrize("dsn", ["host=db dbname=shop", "mariadb", "://x", "MariaDB://x/y"])
-def test_a_database_has_a_url(folder, write, dsn):
+def test_invalid_database_url_is_refused_without_its_password(folder, write, dsn):
     write(old="mariadb://shop:hunter2@db/shop", new=dsn)
     finding = folder.only()
     assert (finding.code, finding.line) == ("dsn", 6) and "must be a URL such as" in finding.message
 
 
-def test_its_records_are_rows(folder, write):
+def test_other_formats_are_refused(folder, write):
     write(old="format: rows", new="format: dms_csv")
     assert any("the result of a query can only have the format 'rows'" in str(finding) for finding in folder.findings())
 
@@ -110,7 +110,7 @@ def test_its_records_are_rows(folder, write):
         (KEYS + "    policy: scd2\n", True),
     ],
 )
-def test_missing_deletes_are_warned_of(folder, write, table, warned):
+def test_missing_deletes_are_a_warning(folder, write, table, warned):
     write(table=table)
     found = [w for w in folder.load().warnings if w.code == "no_deletes"]
     assert [(w.line, "it does not see deleted rows" in w.message) for w in found] == ([(3, True)] if warned else [])

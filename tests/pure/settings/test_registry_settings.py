@@ -1,4 +1,4 @@
-"""`registry` of a source: what it may say, and what reaches the decoder."""
+"""`registry` of a source: options, and what is passed to the decoder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shop(loaded):
     return name, source
 
 
-def test_settings_are_passed_to_the_decoder_alone(folder, monkeypatch):
+def test_settings_are_passed_to_the_decoder_only(folder, monkeypatch):
     avro(folder, "{url: 'https://registry:8081/', user: reader, password: '${PASSWORD}', ca: ./ca.pem}")
     folder.environ["PASSWORD"] = SECRET
     loaded = folder.load()
@@ -38,20 +38,20 @@ def test_settings_are_passed_to_the_decoder_alone(folder, monkeypatch):
     assert "registry" in to_plain_options(source) and "registry" not in adapters.list_options(source)
 
 
-def test_a_password_may_be_in_a_file(folder):
+def test_password_from_a_file(folder):
     avro(folder, "{url: 'http://registry:8081', user: reader, password: '${PASSWORD}'}")
     (folder.root / "secret").write_text(SECRET + "\n")
     folder.environ["PASSWORD_FILE"] = str(folder.root / "secret")
     assert shop(folder.load())[1].registry.password.get_secret_value() == SECRET
 
 
-def test_a_source_in_avro_needs_a_registry(folder):
+def test_avro_source_needs_a_registry(folder):
     avro(folder, None)
     finding = folder.only()
     assert finding.code == "missing" and "registry: {url:" in str(finding)
 
 
-def test_a_registry_means_nothing_to_other_formats(folder):
+def test_other_formats_refuse_a_registry(folder):
     text = folder.file.read_text()
     folder.write(text.replace(SHOP, f"{SHOP}    registry: {{url: 'http://registry:8081'}}\n", 1))
     finding = folder.only()
@@ -71,7 +71,7 @@ def test_a_registry_means_nothing_to_other_formats(folder):
         ("{user: reader, password: x}", "url"),
     ],
 )
-def test_what_cannot_work_is_refused(folder, said, why):
+def test_invalid_options_are_refused(folder, said, why):
     avro(folder, said)
     finding = folder.only()
     assert why in str(finding) and "secret@" not in str(finding)

@@ -1,4 +1,4 @@
-"""How long deletes are remembered: what may be said, where it means something, and that a lane gets the nearest one."""
+"""`tombstone_retention`: values, levels and refusals."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ KEYS = "    keys: [id]\n"
 @pytest.mark.parametrize(
     "said", ["10", "0 days", "00 seconds", "a week", "-1 seconds", "1.5 hours", "on", "false", "[]", "{}"]
 )
-def test_what_is_no_time_is_refused(folder, said):
+def test_invalid_duration_is_refused(folder, said):
     line = folder.change(KEYS, f"{KEYS}    tombstone_retention: {said}\n")
     finding = folder.only()
     assert (finding.code, finding.line) == ("duration", line)
     assert "such as 7 days" in finding.message
 
 
-def test_other_policies_have_none(folder):
-    """A history keeps what it remembers for ever, and `append` remembers nothing."""
+def test_other_policies_refuse_it(folder):
+    """A history keeps its tombstones for ever, and `append` has none."""
     line = folder.change("    policy: append\n", "    policy: append\n    tombstone_retention: 3 days\n")
     finding = folder.only()
     assert (finding.code, finding.line, finding.suggestion) == ("inapplicable", line, "remove it")
 
 
-def test_the_nearest_one_counts(folder):
+def test_nearest_level_wins(folder):
     loaded = folder.load()
     assert {lane.retention for lane in loaded.settings.resolve_lanes("public.orders")} == {timedelta(days=7)}
     assert {lane.retention for lane in loaded.settings.resolve_lanes("audit.log")} == {None}

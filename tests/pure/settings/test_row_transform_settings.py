@@ -1,4 +1,4 @@
-"""What a lane makes of changes: where it may be said, what it may say, and that a lane gets the nearest of each."""
+"""Row transforms of lanes: levels, conditions and refusals."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("text", NONSENSE)
-def test_what_is_no_condition_is_refused(text):
+def test_invalid_condition_is_refused(text):
     with pytest.raises(InvalidExpressionText):
         parse_condition(text)
 
 
-def test_a_finding_says_what_was_expected(folder):
+def test_finding_has_the_expected_syntax(folder):
     line = folder.change(ENTRY, f"{ENTRY}        apply_as_deletes: op = 'DELETE' and\n")
     finding = folder.only()
     assert (finding.code, finding.line) == ("condition", line)
@@ -106,13 +106,13 @@ def test_a_finding_says_what_was_expected(folder):
         ("except_column_list: [id]", "contradiction"),
     ],
 )
-def test_values_that_make_no_sense(folder, said, code):
+def test_invalid_values_are_refused(folder, said, code):
     line = folder.change(ENTRY, f"{ENTRY}        {said}\n")
     finding = folder.only()
     assert (finding.code, finding.line) == (code, line), str(finding)
 
 
-def test_columns_that_the_config_does_not_declare(folder):
+def test_undeclared_columns_are_refused(folder):
     for said in ("sequence_by: ta", "column_list: [id, ta]", "except_column_list: [ta]", "apply_as_deletes: ta is null"):
         line = folder.change(APPEND, f"{APPEND}    {said}\n")
         finding = folder.only()
@@ -120,8 +120,8 @@ def test_columns_that_the_config_does_not_declare(folder):
         assert "names 'ta', which is no column of the declared 'schema'" in finding.message
 
 
-def test_a_key_of_floating_point_numbers(folder):
-    """Which the config declares; others are refused when their first record comes."""
+def test_declared_floating_point_key_is_refused(folder):
+    """Undeclared ones are refused at their first record."""
     text = folder.file.read_text()
     text = text.replace("schema: {id: int64, at: timestamptz}", "schema: {id: double, at: timestamptz}")
     folder.write(text.replace(APPEND, "    policy: scd2\n    keys: [id]\n"))
@@ -129,8 +129,8 @@ def test_a_key_of_floating_point_numbers(folder):
     assert (finding.code, "floating-point" in finding.message) == ("contradiction", True), str(finding)
 
 
-def test_truncates_are_for_scd1(folder):
-    """In the entry or around it: where its policy is another one, nothing would be cleared."""
+def test_truncate_condition_needs_scd1(folder):
+    """In the entry or at another level: with another policy nothing would be cleared."""
     line = folder.change(APPEND, f"{APPEND}    apply_as_truncates: id = 0\n")
     finding = folder.only()
     assert (finding.code, finding.line) == ("inapplicable", line)
@@ -141,8 +141,8 @@ def test_truncates_are_for_scd1(folder):
     )
 
 
-def test_where_null_changes_nothing(folder):
-    """The nearest level that says anything of it counts; it is for scd1."""
+def test_ignore_null_updates(folder):
+    """The nearest level counts; the option needs scd1."""
     around = ["defaults.ignore_null_updates=true", "tables[1].ignore_null_updates_column_list=[at]"]
     folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n")
     loaded = folder.load(overrides=around)
@@ -158,8 +158,8 @@ def test_where_null_changes_nothing(folder):
     assert "none of its entries has the policy 'scd1'" in finding.message
 
 
-def test_soft_deletes_are_for_scd1(folder):
-    """Not for a policy that keeps what was deleted anyway, wherever it is said, nor beside what they do not go with."""
+def test_soft_deletes_need_scd1(folder):
+    """Other policies keep deleted rows anyway, at every level."""
     loaded = folder.load(overrides=["tables[1].deletes=soft"])
     mirror, lake = (lane.row_transforms.soft_deletes for lane in loaded.settings.resolve_lanes("public.orders"))
     assert (mirror, lake) == (False, True)
@@ -176,8 +176,8 @@ def test_soft_deletes_are_for_scd1(folder):
     assert folder.load().settings.resolve_lanes("public.orders")[0].row_transforms.soft_deletes
 
 
-def test_sequences_per_column(folder):
-    """The nearest level that says it counts; deletes are never forgotten then."""
+def test_partial_updates_by_column(folder):
+    """The nearest level counts; such a lane never purges deletes."""
     loaded = folder.load(overrides=["tables[1].partial_updates=by_column", "tables[1].to[0].partial_updates=ordered"])
     lanes = loaded.settings.resolve_lanes("public.orders")
     assert [lane.row_transforms.has_column_versions for lane in lanes] == [False, True]
@@ -191,7 +191,7 @@ def test_sequences_per_column(folder):
     "said",
     ["deletes: soft", "ignore_null_updates: true", "ignore_null_updates_column_list: [at]", "tombstone_retention: 3 days"],
 )
-def test_what_does_not_go_with_sequences_per_column(folder, said):
+def test_options_refused_with_partial_updates_by_column(folder, said):
     folder.change("        deletes: hard\n", f"        partial_updates: by_column\n        {said}\n")
     finding = folder.only()
     assert finding.code == "contradiction"
@@ -199,31 +199,31 @@ def test_what_does_not_go_with_sequences_per_column(folder, said):
 
 
 @pytest.mark.parametrize("said", ["deletes: ignore", "ignore_null_updates: false", "tombstone_retention: off"])
-def test_what_goes_with_sequences_per_column(folder, said):
+def test_options_accepted_with_partial_updates_by_column(folder, said):
     folder.change("        deletes: hard\n", f"        partial_updates: by_column\n        {said}\n")
     assert folder.load().settings.resolve_lanes("public.orders")[0].row_transforms.has_column_versions
 
 
-def test_spark_keeps_sequences_per_column(folder):
+def test_spark_supports_partial_updates_by_column(folder):
     folder.change("        deletes: hard\n", "        partial_updates: by_column\n")
     assert (
         folder.load(overrides=["engine=spark"]).settings.resolve_lanes("public.orders")[0].row_transforms.has_column_versions
     )
 
 
-def test_event_logs_have_none(folder):
+def test_event_logs_refuse_row_transforms(folder):
     line = folder.change("      - sink: raw\n", "      - sink: raw\n        sequence_by: at\n")
     finding = folder.only()
     assert (finding.code, finding.line) == ("inapplicable", line)
 
 
-def test_nothing_is_said_by_default(folder):
+def test_no_row_transforms_by_default(folder):
     for table in ("public.orders", "audit.log", "public.any"):
         assert not any(lane.row_transforms for lane in folder.load().settings.resolve_lanes(table))
 
 
-def test_the_nearest_of_each_counts(folder):
-    """Of the two lists the nearest level that has one of them, whole."""
+def test_nearest_level_of_each_option_wins(folder):
+    """Of the two column lists, the nearest level that has one of them counts as a whole."""
     folder.change(ENTRY, f"{ENTRY}        except_column_list: [op]\n        sequence_by: at\n")
     around = ["defaults.sequence_by=[id, at]", "tables[1].column_list=[id]", "defaults.apply_as_deletes=id = 0"]
     loaded = folder.load(overrides=[*around, "defaults.deletes=ignore"])
@@ -235,6 +235,6 @@ def test_the_nearest_of_each_counts(folder):
     assert lake == RowTransforms(("id", "at"), gone, columns=ColumnSelection(("id",)), without_deletes=True)
 
 
-def test_deletes_are_rows_of_an_append_lane(folder):
+def test_append_lane_keeps_deletes_as_rows(folder):
     loaded = folder.load(overrides=["defaults.deletes=ignore"])
     assert not loaded.settings.resolve_lanes("audit.log")[0].row_transforms

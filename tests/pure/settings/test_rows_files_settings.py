@@ -1,4 +1,4 @@
-"""Sources of rows in files, and in records that somebody else wrote: what they may say, and what the decoder is told."""
+"""Sources of rows in files, and of records from other programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_options_passed_to_the_decoder(folder, more, inserts_only, sequence, tex
     assert type(source).__name__ == "RowsFilesSource"
 
 
-def test_parquet_has_types_of_its_own(folder):
+def test_parquet_refuses_declared_types(folder):
     feed(folder, "    files: parquet\n")
     finding = folder.only()
     assert finding.code == "inapplicable" and "rows of Parquet files have the types of its columns" in finding.message
@@ -61,7 +61,7 @@ def test_parquet_has_types_of_its_own(folder):
         ("    operation_column: op\n    sequence_columns: [n]\n", (False, ("n",), "ignore")),
     ],
 )
-def test_records_of_others_are_in_the_order_of_their_offsets(folder, transport, place, more, expected):
+def test_records_without_sequence_columns_are_ordered_by_offset(folder, transport, place, more, expected):
     feed(folder, more, transport, place)
     loaded = folder.load()
     options = adapters.build_decoder(loaded, "feed")._options
@@ -80,7 +80,7 @@ def test_records_of_others_are_in_the_order_of_their_offsets(folder, transport, 
         ("    operations: {create: I}\n", "ignore", "inapplicable"),
     ],
 )
-def test_tables_may_say_what_becomes_of_records_without_a_value(folder, more, mode, code):
+def test_tombstones_option_of_tables(folder, more, mode, code):
     table = TABLE.replace("    schema:", f"    tombstones: {mode}\n    schema:")
     feed(folder, more, "archive", "    path: ./archive\n", table=table)
     if code is None:
@@ -107,20 +107,20 @@ def test_tables_may_say_what_becomes_of_records_without_a_value(folder, more, mo
         ("    files: xml\n", "unknown_value", "files"),
     ],
 )
-def test_mistakes(folder, more, code, sentence):
+def test_invalid_options_are_refused(folder, more, code, sentence):
     feed(folder, more)
     finding = folder.only()
     assert finding.code == code and sentence in finding.message
 
 
-def test_files_of_dms_are_csv(folder):
+def test_dms_csv_refuses_files_option(folder):
     feed(folder, "    files: csv\n")
     folder.write(folder.file.read_text().replace("format: rows", "format: dms_csv"))
     finding = folder.only()
     assert finding.code == "inapplicable" and "already names the kind of files" in finding.message
 
 
-def test_text_has_the_columns_of_its_table(folder):
+def test_csv_needs_declared_columns(folder):
     feed(folder, CSV, table=TABLE.replace("    schema: {id: int64, name: string}\n", ""))
     finding = folder.only()
     assert finding.code == "missing" and "its files are text" in finding.message

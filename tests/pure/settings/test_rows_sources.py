@@ -1,4 +1,4 @@
-"""Sources whose records are rows: which keys they have, and that no other has them."""
+"""Sources whose records are rows: their keys, and what is passed to the adapters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(folder):
     return change
 
 
-def test_the_source_knows_its_format_and_the_decoder_its_columns(folder, rows):
+def test_options_are_passed_to_source_and_decoder(folder, rows):
     source = ROWS.replace("feed", "appended")
     rows("start_from: latest\noperation_column: op\nsequence_columns: [at]\noperations: {create: I, delete: [3]}", source)
     loaded = folder.load()
@@ -65,7 +65,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("said", "code", "sentence"), WRONG)
-def test_mistakes_have_their_line(folder, rows, said, code, sentence):
+def test_invalid_options_have_their_line(folder, rows, said, code, sentence):
     [line] = rows(said)
     [finding, *_] = [f for f in folder.findings() if f.code == code]
     assert finding.line == line and sentence in finding.message, str(finding)
@@ -73,34 +73,34 @@ def test_mistakes_have_their_line(folder, rows, said, code, sentence):
 
 @pytest.mark.parametrize("said", ["operation_column: op", "sequence_columns: [a]", "operations: {create: [I]}"])
 @pytest.mark.parametrize("transport", ["archive", "delta"])
-def test_keys_of_rows_mean_nothing_elsewhere(folder, rows, said, transport):
+def test_other_formats_refuse_keys_of_rows(folder, rows, said, transport):
     [line] = rows(said, OTHER.replace("archive", transport, 1))
     finding = folder.only()
     assert (finding.code, finding.line) == ("inapplicable", line)
 
 
 @pytest.mark.parametrize("said", ["changes: feed", "start_from: latest", "table: a.b"])
-def test_keys_of_a_table_mean_nothing_for_an_event_log(folder, rows, said):
+def test_event_log_sources_refuse_keys_of_tables(folder, rows, said):
     [line] = rows(said, OTHER.replace("archive", "delta", 1))
     finding = folder.only()
     assert (finding.code, finding.line) == ("inapplicable", line)
 
 
-def test_a_table_has_to_be_named(folder, rows):
+def test_table_source_needs_a_path(folder, rows):
     rows(source=ROWS.replace("    path: ./lake/customers\n", ""))
     assert folder.only().code == "missing" and "'path'" in folder.only().message
     folder.write(folder.file.read_text().replace("format: rows", "format: debezium_json").replace("    changes: feed\n", ""))
     assert folder.only().code == "missing" and "'path'" in folder.only().message
 
 
-def test_a_table_of_a_catalog_is_for_spark(folder, rows):
+def test_catalog_table_needs_spark(folder, rows):
     [line] = rows("table: main.shop.customers", ROWS.replace("    path: ./lake/customers\n", ""))
     assert (folder.only().code, folder.only().line) == ("engine", line)
     loaded = folder.load(overrides=["engine=spark"])
     assert adapters.list_options(loaded.settings.sources["recorded"])["table"] == "main.shop.customers"
 
 
-def test_rows_do_not_say_their_key(folder, rows):
+def test_rows_need_configured_keys(folder, rows):
     rows(table=TABLE.replace("    policy: append\n", ""))
     finding = folder.only()
     assert finding.code == "missing" and "keys: [...]" in finding.suggestion
@@ -109,7 +109,7 @@ def test_rows_do_not_say_their_key(folder, rows):
     assert folder.load().settings.tables
 
 
-def test_tombstones_delete_nothing(folder, rows):
+def test_table_source_refuses_tombstones(folder, rows):
     rows(table=TABLE + "    tombstones: delete\n")
     finding = folder.only()
     assert (
@@ -117,7 +117,7 @@ def test_tombstones_delete_nothing(folder, rows):
     )
 
 
-def test_a_table_has_types_of_its_own(folder, rows):
+def test_table_source_refuses_declared_types(folder, rows):
     rows(table=TABLE + "    schema: {id: string}\n")
     finding = folder.only()
     assert finding.code == "inapplicable" and "the types of its columns" in str(finding)
@@ -148,22 +148,22 @@ def test_key_and_state_are_passed_to_a_snapshot_source(folder, rows):
         ("allow_empty: often", "type"),
     ],
 )
-def test_what_means_nothing_for_snapshots(folder, rows, said, code):
+def test_snapshot_source_refuses_other_keys(folder, rows, said, code):
     [line] = rows(said, SNAPSHOTS, OF_LOG)
     assert [(f.code, f.line) for f in folder.findings()] == [(code, line)]
 
 
-def test_snapshots_need_a_key_even_to_append(folder, rows):
+def test_snapshot_source_needs_keys_with_append_too(folder, rows):
     rows("", SNAPSHOTS, OF_LOG.replace("    keys: [id]\n", ""))
     assert "write 'keys: [...]' in it" in str(folder.only())
 
 
-def test_snapshots_say_their_types(folder, rows):
+def test_snapshot_source_refuses_declared_types(folder, rows):
     rows("", SNAPSHOTS, OF_LOG + "    schema: {id: int64}\n")
     assert "rows of snapshots have the types of its columns" in str(folder.only())
 
 
-def test_snapshots_are_rows(folder, rows):
+def test_snapshot_source_refuses_other_formats(folder, rows):
     rows("", SNAPSHOTS, OF_LOG)
     folder.write(folder.file.read_text().replace("format: rows", "format: dms_csv"))
     assert any("snapshots can only have the format 'rows'" in str(finding) for finding in folder.findings())
@@ -179,7 +179,7 @@ ASKED = """\
 OF_ASKED = OF_LOG.replace("match: log", "match: audit.log")
 
 
-def test_a_database_is_asked_for_snapshots(folder, rows):
+def test_snapshots_of_a_database(folder, rows):
     rows("every: 2 minutes\nquery: SELECT 1 AS id", ASKED, OF_ASKED)
     loaded = folder.load()
     told = adapters.make_check_options(loaded, "recorded")
@@ -197,21 +197,21 @@ def test_a_database_is_asked_for_snapshots(folder, rows):
         ("query: ''", "type", "must not be empty"),
     ],
 )
-def test_mistakes_about_the_database(folder, rows, said, code, sentence):
+def test_invalid_options_of_the_database_are_refused(folder, rows, said, code, sentence):
     [line] = rows(said, ASKED, OF_ASKED)
     finding = folder.only()
     assert (finding.code, finding.line) == (code, line) and sentence in finding.message
 
 
 @pytest.mark.parametrize("said", ["table: log", "query: SELECT 1 AS id", "every: 5 minutes"])
-def test_what_is_asked_means_nothing_for_files(folder, rows, said):
+def test_snapshots_of_files_refuse_database_keys(folder, rows, said):
     [line] = rows(said, SNAPSHOTS, OF_LOG)
     finding = folder.only()
     assert (finding.code, finding.line) == ("inapplicable", line) and "without 'dsn'" in finding.message
 
 
 @pytest.mark.parametrize(("lacks", "of"), [("    table: audit.log\n", "'table'"), ("    path: ./exports/log\n", "'path'")])
-def test_snapshots_have_a_place(folder, rows, lacks, of):
+def test_snapshot_source_needs_a_location(folder, rows, lacks, of):
     source = ASKED if "table" in lacks else SNAPSHOTS
     rows("", source.replace(lacks, ""), OF_ASKED)
     finding = folder.only()
@@ -221,7 +221,7 @@ def test_snapshots_have_a_place(folder, rows, lacks, of):
 OF_TEXT = OF_LOG + "    schema: {id: int64, at: timestamptz}\n"
 
 
-def test_text_has_the_columns_of_its_table(folder, rows):
+def test_csv_needs_declared_columns(folder, rows):
     rows("files: csv\ncsv: {header: true, delimiter: ;}", SNAPSHOTS, OF_TEXT)
     loaded = folder.load()
     told = loaded.settings.sources["recorded"]
@@ -242,12 +242,12 @@ def test_text_has_the_columns_of_its_table(folder, rows):
         ("files: xml", OF_LOG, ("unknown_value", "files")),
     ],
 )
-def test_mistakes_about_text(folder, rows, said, table, problem):
+def test_invalid_csv_options_are_refused(folder, rows, said, table, problem):
     rows(said, SNAPSHOTS, table)
     finding = folder.only()
     assert (finding.code, problem[1] in str(finding)) == (problem[0], True)
 
 
-def test_a_database_has_no_files(folder, rows):
+def test_database_source_refuses_files(folder, rows):
     rows("files: csv\ncsv: {header: true}", ASKED, OF_ASKED + "    schema: {id: int64}\n")
     assert "has both 'files' and 'dsn'" in str(folder.findings()[0])

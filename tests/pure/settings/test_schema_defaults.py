@@ -1,4 +1,4 @@
-"""A default that the schema shows for an absent key is the one that other code applies."""
+"""Defaults in the JSON schema are those that the adapters apply."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_default(part, key):
         ("PolicyKeys", "tombstone_retention", DEFAULT_RETENTION),
     ],
 )
-def test_default_is_the_adapters(part, key, applied):
+def test_default_equals_that_of_the_adapter(part, key, applied):
     assert read_default(part, key) == applied
 
 
@@ -38,7 +38,7 @@ def test_default_is_the_adapters(part, key, applied):
         ("FilesSettings", "settle", SETTLED_SECONDS),
     ],
 )
-def test_default_time_is_the_adapters(part, key, seconds):
+def test_default_duration_equals_that_of_the_adapter(part, key, seconds):
     assert to_timedelta(read_default(part, key)).total_seconds() == seconds
 
 

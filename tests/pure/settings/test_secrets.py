@@ -1,4 +1,4 @@
-"""Secrets: where they may come from, and that they show up nowhere."""
+"""Secrets: their origins, and that no output shows them."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ def test_numbers_from_the_environment(folder):
     assert SECRET not in str(folder.only())
 
 
-def test_a_value_from_the_environment_is_never_yaml_nor_interpolated_again(folder):
+def test_value_of_a_variable_is_plain_text(folder):
     folder.change("    group_id: readers", "    group_id: ${GROUP}")
     folder.environ |= {"GROUP": "${OTHER} [a]: {b}", "OTHER": "no"}
     assert folder.load().settings.sources["shop"].group_id == "${OTHER} [a]: {b}"
 
 
-def test_an_escaped_reference_stays(folder):
+def test_escaped_reference_is_text(folder):
     folder.change("    group_id: readers", "    group_id: a-$${GROUP}")
     assert folder.load().settings.sources["shop"].group_id == "a-${GROUP}"
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "${A B}", "${1A}", "${A:-${B}}", "${A-x}"])
-def test_malformed_references(folder, text):
+def test_malformed_references_are_refused(folder, text):
     line = folder.change("    group_id: readers", f"    group_id: '{text}'")
     finding = folder.only()
     assert (finding.code, finding.line) == ("reference", line)
 
 
-def test_all_unset_variables_are_found_at_once(folder):
+def test_all_unset_variables_are_reported_at_once(folder):
     folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: ${TARGET_DSN}")
     folder.write(folder.file.read_text().replace("./lake\n", "${LAKE}\n").replace("local\n", "${ENGINE}\n"))
     assert [f.message.split()[-1] for f in folder.findings()] == ["ENGINE", "LAKE", "TARGET_DSN"]
 
 
-def test_a_secret_may_come_from_a_file(folder, tmp_path):
+def test_secret_from_a_file(folder, tmp_path):
     folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: postgresql://u:${PASSWORD}@h/d")
     (tmp_path / "password").write_text(f"{SECRET}\n")
     folder.environ["PASSWORD_FILE"] = str(tmp_path / "password")
@@ -67,7 +67,7 @@ UNCLEAR = [f"{start}hunter2secret" for start in ("x@", "12/", "x?", "x#", "x ", 
 
 
 @pytest.mark.parametrize("password", UNCLEAR)
-def test_a_variable_that_ends_the_password_of_a_url_early_is_named(folder, password):
+def test_variable_with_an_unencoded_password_is_reported(folder, password):
     line = folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: postgresql://${WRITER}:${PASSWORD}@h/${DATABASE}")
     folder.environ |= {"WRITER": "u", "PASSWORD": password, "DATABASE": "d"}
     finding = folder.only()
@@ -79,12 +79,12 @@ def test_a_variable_that_ends_the_password_of_a_url_early_is_named(folder, passw
 
 @pytest.mark.parametrize("kind", [Dsn, SourceDsn, DatabaseUrl])
 @pytest.mark.parametrize("password", UNCLEAR)
-def test_every_url_refuses_a_password_that_ends_early(kind, password):
+def test_every_url_refuses_an_unencoded_password(kind, password):
     with pytest.raises(ValidationError, match="percent-encode"):
         TypeAdapter(kind, config={"hide_input_in_errors": True}).validate_python(f"postgresql://u:{password}@h/d")
 
 
-def test_every_dsn_is_of_a_kind_that_refuses_such_passwords():
+def test_every_dsn_type_checks_its_password():
     checks = {repr(one.func) for kind in (Dsn, SourceDsn, DatabaseUrl) for one in kind.__metadata__}
     urls = [kind for name, kind in every_secret() if name.endswith(".dsn")]
     assert urls and all(any(check in repr(kind) for check in checks) for kind in urls)
@@ -93,20 +93,20 @@ def test_every_dsn_is_of_a_kind_that_refuses_such_passwords():
 @pytest.mark.parametrize(
     "url", ["postgresql://h/d?options=-c%20a=b@c", "postgresql://u:a:b%2F@h:1/d", "postgresql:///d?host=/run/@x"]
 )
-def test_an_at_sign_that_ends_no_password_is_kept(url):
+def test_at_sign_outside_of_a_password_is_accepted(url):
     assert TypeAdapter(Dsn).validate_python(url).get_secret_value() == url
 
 
 @pytest.mark.parametrize("dsn", ["${VARIABLE}", "postgresql://u:${VARIABLE}@h/d"])
 @pytest.mark.parametrize("value", ["", " "])
-def test_an_empty_variable_of_a_secret_is_named(folder, dsn, value):
+def test_empty_variable_of_a_secret_is_reported(folder, dsn, value):
     line = folder.change("    dsn: postgresql://u:p@h:5432/d", f"    dsn: {dsn}")
     folder.environ["VARIABLE"] = value
     finding = folder.only()
     assert (finding.message, finding.line) == ("sinks.target.dsn finds the variable VARIABLE empty", line)
 
 
-def test_both_the_variable_and_its_file_are_refused(folder, tmp_path):
+def test_variable_and_its_file_together_are_refused(folder, tmp_path):
     folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: ${TARGET_DSN}")
     (tmp_path / "dsn").write_text(DSN)
     folder.environ |= {"TARGET_DSN": DSN, "TARGET_DSN_FILE": str(tmp_path / "dsn")}
@@ -115,7 +115,7 @@ def test_both_the_variable_and_its_file_are_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize("called", ["TARGET_DSN", "target_dsn"])
-def test_a_secret_may_lie_in_the_folder_of_secrets(folder, tmp_path, called):
+def test_secret_from_the_folder_of_secrets(folder, tmp_path, called):
     folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: ${TARGET_DSN:-unsafe}")
     (tmp_path / called).write_text(f"{DSN}\n")
     folder.environ["REPLICATOR_SECRETS_DIR"] = str(tmp_path)
@@ -124,14 +124,14 @@ def test_a_secret_may_lie_in_the_folder_of_secrets(folder, tmp_path, called):
     assert folder.only().message == f"sinks.target.dsn finds both TARGET_DSN and {called} in REPLICATOR_SECRETS_DIR set"
 
 
-def test_a_file_of_the_folder_of_secrets_that_cannot_be_used_is_named(folder, tmp_path):
+def test_unusable_file_in_the_folder_of_secrets_is_reported(folder, tmp_path):
     folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: ${TARGET_DSN:-unsafe}")
     (tmp_path / "TARGET_DSN").write_bytes(b"\xff")
     folder.environ["REPLICATOR_SECRETS_DIR"] = str(tmp_path)
     assert (folder.only().code, "TARGET_DSN in REPLICATOR_SECRETS_DIR" in folder.only().message) == ("secret", True)
 
 
-def test_the_folder_of_secrets_is_for_secrets_only(folder, tmp_path):
+def test_folder_of_secrets_is_for_secrets_only(folder, tmp_path):
     folder.change("    group_id: readers", "    group_id: ${GROUP:-readers}")
     (tmp_path / "GROUP").write_text("from-the-file")
     folder.environ["REPLICATOR_SECRETS_DIR"] = str(tmp_path)
@@ -139,7 +139,7 @@ def test_the_folder_of_secrets_is_for_secrets_only(folder, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\xfe", b"x" * 70_000])
-def test_secret_files_that_cannot_be_used(folder, tmp_path, content):
+def test_unusable_secret_files_are_reported(folder, tmp_path, content):
     line = folder.change("  token: open-sesame", "  token: ${TOKEN:-unsafe}")
     if content is not None:
         (tmp_path / "token").write_bytes(content)
@@ -147,14 +147,14 @@ def test_secret_files_that_cannot_be_used(folder, tmp_path, content):
     assert (folder.only().code, folder.only().line) == ("secret", line)
 
 
-def test_files_are_read_for_secrets_only(folder, tmp_path):
+def test_variable_files_are_read_for_secrets_only(folder, tmp_path):
     folder.change("    group_id: readers", "    group_id: ${GROUP:-readers}")
     (tmp_path / "group").write_text("from-the-file")
     folder.environ["GROUP_FILE"] = str(tmp_path / "group")
     assert folder.load().settings.sources["shop"].group_id == "readers"
 
 
-def test_secrets_are_shown_nowhere(folder):
+def test_no_output_shows_secrets(folder):
     folder.write(folder.file.read_text().replace("postgresql://u:p@h:5432/d", DSN).replace("open-sesame", SECRET))
     folder.write(folder.file.read_text().replace("SASL_SSL", f"SASL_SSL\n      sasl.password: {SECRET}"))
     loaded = folder.load()
@@ -201,7 +201,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("old", "new"), PLANTED)
-def test_a_planted_secret_is_in_no_error(folder, old, new):
+def test_no_error_shows_a_planted_secret(folder, old, new):
     folder.change(old, new)
     with pytest.raises(ConfigError) as caught:
         folder.load()
@@ -211,13 +211,13 @@ def test_a_planted_secret_is_in_no_error(folder, old, new):
     assert not any(SECRET in text for text in [*shown, *map(repr, chain), *map(str, chain)])
 
 
-def test_the_models_hide_their_input_by_themselves():
+def test_models_hide_their_input():
     with pytest.raises(ValidationError) as caught:
         Settings.model_validate({"pipeline": [SECRET], "http": {"token": [SECRET]}})
     assert SECRET not in str(caught.value)
 
 
-def test_every_secret_field_is_known_to_be_one():
+def test_every_secret_field_is_marked_in_the_schema():
     found = set()
     for definition in build_config_schema()["$defs"].values():
         for key, value in definition.get("properties", {}).items():
@@ -233,7 +233,7 @@ def test_every_secret_field_is_known_to_be_one():
 
 
 @pytest.mark.parametrize("value", ["''", "${KEY:-}", "' '"])
-def test_an_empty_secret_of_spark_is_refused_where_it_is_written(folder, value):
+def test_empty_secret_of_spark_is_refused_at_its_line(folder, value):
     options = [f"  spark.hadoop.fs.s3a.secret.key: {value}", "  spark.app.name: ''", f"  spark.some.token: {value}"]
     line = folder.change("engine: local", "\n".join(["engine: local", "spark:", *options]))
     assert [(f.code, f.line, f.message.split(";")[0]) for f in folder.findings()] == [
@@ -256,7 +256,7 @@ def every_secret() -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "kind"), every_secret())
-def test_an_empty_secret_is_refused(name: str, kind: Any) -> None:
+def test_empty_secret_is_refused(name: str, kind: Any) -> None:
     empty = {"sasl.password": ""} if "dict" in repr(kind) else ""
     with pytest.raises(ValidationError):
         TypeAdapter(kind, config={"hide_input_in_errors": True}).validate_python(empty)

@@ -1,4 +1,4 @@
-"""The files we ship: they load, they are valid by the shipped schema, and the schema is that of the models."""
+"""The shipped configs: they load, and they are valid under the shipped schema."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def validator_of(schema: Path) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(yaml(schema))
 
 
-def test_the_shipped_config_works_without_any_variable():
+def test_shipped_config_loads_without_variables():
     loaded = load_settings(CONFIG / "replicator.yaml", environ={})
     settings = loaded.settings
     assert loaded.warnings == ()
@@ -60,14 +60,14 @@ def test_the_shipped_config_works_without_any_variable():
     assert settings.sinks["target"].dsn.get_secret_value().endswith("@127.0.0.1:5435/target_db")
 
 
-def test_the_dev_overlay_keeps_to_local_folders():
+def test_dev_overlay_uses_local_folders():
     loaded = load_settings(CONFIG / "replicator.yaml", "dev", environ={})
     assert loaded.warnings == ()
     assert {name: sink.kind for name, sink in loaded.settings.sinks.items()} == {"lake": "delta", "raw": "event_log"}
     assert all(Path(sink.path).is_relative_to(CONFIG.parent / "deltalake") for sink in loaded.settings.sinks.values())
 
 
-def test_the_prod_overlay_needs_every_dsn_from_outside(tmp_path):
+def test_prod_overlay_needs_every_dsn_from_outside(tmp_path):
     with pytest.raises(Exception, match="TARGET_DSN_FILE") as caught:
         load_settings(CONFIG / "replicator.yaml", "prod", environ={})
     assert {finding.code for finding in caught.value.findings} == {"unset"}
@@ -87,7 +87,7 @@ def test_examples_load(file):
     assert load_settings(file, environ=PRODUCTION).warnings == ()
 
 
-def test_the_smallest_config_of_the_readme_has_nine_lines_at_most(tmp_path):
+def test_smallest_config_of_the_readme_loads(tmp_path):
     text = re.search(r"The smallest config.*?```yaml\n(.*?)```", (CONFIG.parent / "README.md").read_text(), re.DOTALL)[1]
     assert len(text.splitlines()) <= 9
     file = tmp_path / "shop" / "config" / "replicator.yaml"
@@ -100,7 +100,7 @@ def test_the_smallest_config_of_the_readme_has_nine_lines_at_most(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "overlay"), FILES.items())
-def test_the_schema_files_are_current(name, overlay):
+def test_schema_files_are_current(name, overlay):
     current = (CONFIG / name).read_text(encoding="utf-8") == render_file(overlay=overlay)
     assert current, "run: python -m replicator.settings.json_schema config"
     jsonschema.Draft202012Validator.check_schema(build_config_schema(overlay=overlay))
@@ -108,7 +108,7 @@ def test_the_schema_files_are_current(name, overlay):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", [*WHOLE, *OVERLAYS], ids=lambda file: file.stem)
-def test_shipped_files_are_valid_by_their_own_schema_header(file):
+def test_shipped_files_are_valid_under_their_schema(file):
     header = file.read_text(encoding="utf-8").splitlines()[0]
     prefix = "# yaml-language-server: $schema="
     assert header.startswith(prefix)
@@ -133,7 +133,7 @@ def test_shipped_files_are_valid_by_their_own_schema_header(file):
         (("defaults",), {"deletes": "softly"}),
     ],
 )
-def test_the_schema_refuses_what_the_loader_refuses(path, value):
+def test_schema_refuses_what_the_loader_refuses(path, value):
     config = yaml(CONFIG / "replicator.yaml")
     inner = config
     for part in path[:-1]:
@@ -143,7 +143,7 @@ def test_the_schema_refuses_what_the_loader_refuses(path, value):
         jsonschema.validate(config, build_config_schema())
 
 
-def test_the_schema_accepts_references_to_the_environment():
+def test_schema_accepts_references_to_the_environment():
     config = yaml(CONFIG / "replicator.yaml")
     config["limits"] = {"depth": "${DEPTH}", "memory": "1GiB"}
     config["engine"] = "${ENGINE:-local}"

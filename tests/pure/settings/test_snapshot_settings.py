@@ -1,4 +1,4 @@
-"""Snapshots of states and the retention of event logs: what may be said of them, and where."""
+"""Checkpoints and the retention of event logs: options and refusals."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_with_its_line(folder, case):
-    """That of the key, or of the sink where keys do not go together."""
+def test_invalid_options_are_refused_with_their_line(folder, case):
+    """The line of the key, or of the sink if keys contradict each other."""
     more, words = REFUSED[case]
     line = folder.change(PATH, f"{PATH}    {more}\n")
     findings = [one for one in folder.findings() if one.severity == "error"]
@@ -30,18 +30,18 @@ def test_what_makes_no_sense_is_refused_with_its_line(folder, case):
     assert any(words in str(one) for one in findings)
 
 
-def test_where_a_log_is_not_in_a_folder_there_are_none(folder):
+def test_checkpoints_need_a_log_in_a_local_folder(folder):
     folder.change(PATH, "    path: s3://bucket/log\n    snapshots: {every: 1 day}\n")
     assert any("only if 'path' is a local folder" in str(one) for one in folder.findings())
 
 
-def test_a_retention_is_for_every_engine(folder):
+def test_retention_works_with_every_engine(folder):
     folder.change(PATH, f"{PATH}    snapshots: {{every: 1 day}}\n    retention: 30 days\n")
     assert folder.load(overrides=["engine=spark"]).settings.sinks
 
 
-def test_snapshots_that_nothing_would_be_taken_of_are_refused(folder):
-    """Beside a second log: a table's past is read from the first."""
+def test_checkpoints_of_a_second_log_are_refused(folder):
+    """The past of a table is read from its first log."""
     other = "  more:\n    kind: event_log\n    path: ./more\n    snapshots: {every: 1 day}\n"
     folder.change("  target:\n", f"{other}  target:\n")
     text = folder.file.read_text().replace("      - sink: raw\n", "      - sink: raw\n      - sink: more\n", 1)
@@ -50,8 +50,8 @@ def test_snapshots_that_nothing_would_be_taken_of_are_refused(folder):
     assert len(found) == 1 and "has another target" in found[0].message
 
 
-def test_snapshots_of_a_log_behind_one_in_an_object_store_are_refused(folder):
-    """The past of a table is read from the first log in a lake, which has no snapshots there."""
+def test_checkpoints_beside_a_log_in_an_object_store_are_refused(folder):
+    """The past of a table is read from its first log in a lake, and that log has no checkpoints there."""
     folder.change(PATH, f"{PATH}    snapshots: {{every: 1 day}}\n  more:\n    kind: event_log\n    path: s3://bucket/log\n")
     text = folder.file.read_text().replace("      - sink: raw\n", "      - sink: more\n      - sink: raw\n")
     folder.write(text)
@@ -59,7 +59,7 @@ def test_snapshots_of_a_log_behind_one_in_an_object_store_are_refused(folder):
     assert len(found) == 1 and "no table whose history is read from 'raw'" in found[0].message
 
 
-def test_a_log_of_a_package_in_a_folder_is_in_no_database():
+def test_log_of_a_package_in_a_folder_is_in_no_database():
     class BoxOptions(LogSinkOptions):
         path: str
 
@@ -70,7 +70,7 @@ def test_a_log_of_a_package_in_a_folder_is_in_no_database():
     assert not BoxOptions(path="box").is_in_database and LogSinkOptions().is_in_database
 
 
-def test_they_are_read(folder):
+def test_options_of_checkpoints(folder):
     folder.change(PATH, f"{PATH}    snapshots: {{every: 6 hours, after_records: 1000000}}\n    retention: 30 days\n")
     said = folder.load().settings.sinks["raw"]
     assert isinstance(said, EventLogSettings) and said.snapshots is not None
@@ -78,8 +78,8 @@ def test_they_are_read(folder):
     assert said.retention == "30 days"
 
 
-def test_a_path_below_the_folder_of_a_config_given_with_dots_is_read_again():
-    """`replicator -c ../shop/config/replicator.yaml`: the commands pass the path on, below that folder."""
+def test_path_with_dots_is_read_unchanged():
+    """`replicator -c ../shop/config/replicator.yaml`: commands pass on paths below that folder."""
     assert EventLogSettings.read({"path": "/x/other/../shop/lake/cdc_events"}).path == "/x/other/../shop/lake/cdc_events"
     with pytest.raises(ConfigProblem, match="leaves its folder"):
         EventLogSettings.read({"path": "../lake"})

@@ -92,7 +92,7 @@ def test_whole_config(tmp_path):
         """)
 
 
-def test_tables_that_are_alike_are_one_glob(build):
+def test_equal_tables_are_one_glob(build):
     entries = build(*keyed(*(f"public.t{number}" for number in range(50))), *keyed("sales.a", "sales.b"))
     assert {match: entry["policy"] for match, entry in entries.items()} == {"public.*": "scd1", "sales.*": "scd1"}
 
@@ -102,7 +102,7 @@ def test_comment_of_a_glob_names_some_tables():
     assert "# current rows: t0, t1, t2, t3, t4, t5, t6, t7 and 42 more\n" in text
 
 
-def test_tables_without_a_key_alone_are_a_glob_of_changes(build):
+def test_tables_without_keys_are_a_glob_with_append(build):
     assert build(DiscoveredTable("log.a"), DiscoveredTable("log.b")).keys() == {"log.*"}
     assert build(DiscoveredTable("log.a"))["log.*"]["policy"] == "append"
 

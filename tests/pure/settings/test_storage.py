@@ -1,4 +1,4 @@
-"""Lakes in an object store: their URLs, and what reaches them."""
+"""Lakes in an object store: URLs, and what is passed to the adapters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lake(storage="", path="s3://bucket/lake"):
     return [f"sinks.lake={{kind: delta, path: {path}{said}}}"]
 
 
-def test_storage_is_what_adapters_take(folder, tmp_path):
+def test_storage_options_are_passed_to_adapters(folder, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s3cr3t\n")
     folder.environ |= {"KEY": "AKID", "SECRET_FILE": str(secret)}
@@ -31,7 +31,7 @@ def test_storage_is_what_adapters_take(folder, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["s3://bucket", "s3a://bucket/a/b=c/d", "s3://bucket/lake/"])
-def test_urls(folder, path):
+def test_valid_urls(folder, path):
     assert to_plain_options(folder.load(overrides=lake(path=path)).settings.sinks["lake"])["path"] == path.rstrip("/")
 
 
@@ -56,7 +56,7 @@ def test_other_urls_are_refused(folder, path, code, said):
 
 
 @pytest.mark.parametrize("place", ["dead_letters.path", "state"])
-def test_other_places_are_local(folder, place):
+def test_other_locations_must_be_local(folder, place):
     assert "not_yet_supported" in {found.code for found in folder.findings(overrides=[f"{place}=s3://b/x"])}
 
 
@@ -88,21 +88,21 @@ def test_sources_in_a_bucket(folder, transport, form):
         ("allow_http: 7", "type", "true or false"),
     ],
 )
-def test_storage_that_cannot_be(folder, storage, code, said):
+def test_invalid_storage_is_refused(folder, storage, code, said):
     found = folder.only(overrides=lake(storage))
     assert found.code == code and said in found.message
 
 
-def test_a_local_lake_needs_no_storage(folder):
+def test_local_lake_refuses_storage(folder):
     assert folder.only(overrides=lake("region: x", "./lake")).code == "inapplicable"
 
 
-def test_two_sinks_in_one_place(folder):
+def test_two_sinks_at_one_location_are_refused(folder):
     overrides = [*lake(), "sinks.other={kind: delta, path: s3a://bucket/lake}"]
     assert "same_place" in {found.code for found in folder.findings(overrides=overrides)}
 
 
-def test_the_schema_names_secrets_as_such():
+def test_schema_marks_secrets_of_storage():
     from replicator.settings.json_schema import build_config_schema
 
     keys = build_config_schema()["$defs"]["StorageSettings"]["properties"]

@@ -56,7 +56,7 @@ def test_store_of_a_package_gets_its_own_keys(load):
 
 
 @pytest.mark.parametrize("kind", ["theirs", "delta"])
-def test_another_kind_is_refused_with_those_that_there_are(load, kind):
+def test_unknown_kind_is_refused_with_the_list_of_kinds(load, kind):
     with pytest.raises(ConfigProblem, match=r"dead_letters\.kind has an unknown value") as refused:
         load(kind)
     assert "mine" in str(refused.value)

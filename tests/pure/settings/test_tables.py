@@ -1,4 +1,4 @@
-"""Which entry decides about a table, and what its lanes are."""
+"""The entry of a table, and the lanes of the entry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from replicator.domain.table import get_unqualified_name
         (["^a|public.orders$"], "public.orders", "^a|public.orders$"),
     ],
 )
-def test_the_most_specific_match_wins_whole(folder, patterns, name, winner):
+def test_most_specific_match_wins_as_a_whole(folder, patterns, name, winner):
     tables = ", ".join(f"{{match: '{p}', source: shop, to: [{{sink: lake}}]}}" for p in patterns)
     loaded = folder.load(overrides=[f"tables=[{tables}]"])
     found = loaded.settings.find_table(name)
@@ -49,7 +49,7 @@ def of_regex(match, into, to="[{sink: lake}]"):
 BOTH = "[{sink: lake}, {sink: target, into: 't_{2}'}]"
 
 
-def test_groups_of_a_regular_expression_are_put_into_the_name_of_the_target(folder):
+def test_groups_of_a_regular_expression_in_the_target_name(folder):
     settings = folder.load(overrides=of_regex(REGEX, "{2}_of_{shop}_{1}", BOTH)).settings
     assert [(lane.into, lane.refused) for lane in settings.resolve_lanes("shop_12.orders")] == [
         ("orders_of_12_12", ""),
@@ -59,7 +59,7 @@ def test_groups_of_a_regular_expression_are_put_into_the_name_of_the_target(fold
     assert settings.resolve_lanes("shop_1.orders\ud800") == ()
 
 
-def test_a_name_that_no_target_can_have(folder):
+def test_invalid_target_name_is_refused(folder):
     settings = folder.load(overrides=of_regex(r"^shop_(.*)\.(.*)", "{1}")).settings
     for name, told in (("shop_.a", "not empty"), ("shop_a/b.c", "no slashes"), ("shop__replicator.a", "reserved")):
         (lane,) = settings.resolve_lanes(name)
@@ -80,12 +80,12 @@ def test_a_name_that_no_target_can_have(folder):
         ("^" + "(a)" * 10, "{1}", "glob", "it has more than 9 groups"),
     ],
 )
-def test_regular_expressions_that_make_no_sense(folder, match, into, code, told):
+def test_invalid_regular_expressions_are_refused(folder, match, into, code, told):
     (finding,) = folder.findings(overrides=of_regex(match, into))
     assert finding.code == code and told in str(finding), str(finding)
 
 
-def test_no_regular_expression_takes_for_ever():
+def test_regular_expressions_match_in_linear_time():
     began = perf_counter()
     assert not matches("^(a+)+$", "a" * 5000 + "b") and not matches("^(a|aa)+(a|aa)+$", "a" * 5000 + "b")
     assert perf_counter() - began < 5
@@ -118,7 +118,7 @@ def test_keys_of_the_entry_then_of_the_table_then_of_the_defaults(folder):
     assert [lane.keys for lane in settings.resolve_lanes("public.customers")] == [("z",)]
 
 
-def test_a_lane_knows_its_line(folder):
+def test_lane_has_its_config_line(folder):
     loaded = folder.load()
     lines = [loaded.describe_origin(*lane.at).rpartition(":")[2] for lane in loaded.settings.resolve_lanes("public.orders")]
     text = folder.file.read_text().splitlines()
@@ -139,7 +139,7 @@ def test_tables_of_two_sources_are_distinguished(folder):
     assert settings.find_table("public.x", "recorded").source == "recorded"
 
 
-def test_own_names():
+def test_unqualified_names():
     assert [get_unqualified_name(name) for name in ("public.orders", "db.dbo.orders", "orders")] == [
         "orders",
         "orders",
@@ -158,7 +158,7 @@ SHORT_NAMES = ["".join(letters) for size in range(1, 5) for letters in product("
 
 
 @given(PATTERNS, PATTERNS)
-def test_globs_overlap_exactly_when_they_share_a_name(one, other):
+def test_globs_overlap_if_they_share_a_name(one, other):
     shared = any(matches(one, name) and matches(other, name) for name in SHORT_NAMES)
     if shared:
         assert has_overlap(one, other)
@@ -184,7 +184,7 @@ def test_overlap(one, other, expected):
     assert has_overlap(one, other) is expected
 
 
-def test_literal_characters_make_a_pattern_specific():
+def test_specificity_counts_literal_characters():
     assert [count_literals(p) for p in ("public.*", "*", "a[bc]d?", "[!]]x")] == [7, 0, 2, 1]
     assert describe_malformed("a[b")
     assert describe_malformed("")
@@ -203,7 +203,7 @@ def test_literal_characters_make_a_pattern_specific():
         ("audit.log", "orders_of_all", None),
     ],
 )
-def test_patterns_by_which_tables_may_share_a_target_are_warned_of(folder, match, into, told):
+def test_patterns_with_a_possibly_shared_target_are_a_warning(folder, match, into, told):
     said = [f"tables[2].match='{match}'", "tables[2].to=[{sink: lake}]", *([f"tables[2].into='{into}'"] if into else [])]
     found = [w for w in folder.load(overrides=said).warnings if w.code == "shared_target"]
     assert bool(found) == bool(told)

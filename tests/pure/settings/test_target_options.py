@@ -1,4 +1,4 @@
-"""Options of Delta tables: where they may stand, what they may say, and that a lane gets the nearest one."""
+"""Options of Delta tables: levels, engines and refusals."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("said", "code", "sentence"), WRONG)
-def test_mistakes_have_their_line(folder, said, code, sentence):
+def test_invalid_options_have_their_line(folder, said, code, sentence):
     line = folder.change(LAKE, f"{LAKE}        {said}\n")
     finding = folder.only()
     assert (finding.code, finding.line) == (code, line)
     assert sentence in finding.message
 
 
-def test_tables_are_clustered_by_spark(folder):
+def test_clustering_needs_spark(folder):
     overrides = ["tables[1].to[1].cluster_by=[id]"]
     loaded = folder.load(overrides=["engine=spark", *overrides])
     assert loaded.settings.resolve_lanes("public.orders")[1].options == {"cluster_by": ("id",)} and not loaded.warnings
@@ -57,8 +57,9 @@ def test_tables_are_clustered_by_spark(folder):
         "vacuum_every: 1 day",
     ],
 )
-def test_they_mean_nothing_elsewhere(folder, said):
-    """In an entry of another sink, in a table without a Delta sink, in an event log's entry, and at the top level."""
+def test_other_targets_refuse_options_of_delta(folder, said):
+    """In an entry of another sink, in a table without a Delta sink, in an entry of an event log, and at the top
+    level."""
     key = said.split(":")[0]
     for old, indent in (("        into: orders_now\n", 8), ("    policy: append\n", 4), ("      - sink: raw\n", 8)):
         line = folder.change(old, f"{old}{' ' * indent}{said}\n")
@@ -70,7 +71,7 @@ def test_they_mean_nothing_elsewhere(folder, said):
     assert (finding.code, finding.line) == ("unknown_key", line)
 
 
-def test_a_table_and_the_defaults_speak_for_the_delta_entries(folder):
+def test_options_of_table_and_defaults_apply_to_delta_entries(folder):
     overrides = ["tables[1].partition_by=[day]", "defaults.compact_every=7", "defaults.partition_by=[id]"]
     loaded = folder.load(overrides=[*overrides, "tables[1].to[1].change_data_feed=true"])
     mirror, lake = loaded.settings.resolve_lanes("public.orders")
@@ -82,7 +83,7 @@ def test_a_table_and_the_defaults_speak_for_the_delta_entries(folder):
     assert adapters.build_lane(loaded, mirror).options == {}
 
 
-def test_columns_are_those_that_the_config_declares(folder):
+def test_undeclared_columns_are_refused(folder):
     folder.change("      - sink: target\n\n", "      - {sink: lake, partition_by: [att]}\n\n")
     finding = folder.only()
     assert (finding.code, finding.suggestion) == ("unknown_column", "did you mean 'at'?")
@@ -103,7 +104,7 @@ def test_columns_are_those_that_the_config_declares(folder):
         ("column_list: [id]\n        columns: {city: {rename: town}}", "column_list leaves out", "name another"),
     ],
 )
-def test_columns_that_the_target_will_not_have(folder, option, said, why, suggestion):
+def test_columns_missing_from_the_target_are_refused(folder, option, said, why, suggestion):
     line = folder.change(LAKE, f"{LAKE}        {option}: [id, town]\n        {said}\n")
     finding = folder.only(overrides=["engine=spark"])
     assert (finding.code, finding.line) == ("contradiction", line)
@@ -120,21 +121,21 @@ def test_columns_that_the_target_will_not_have(folder, option, said, why, sugges
         "columns: {town: {mask: truncate, key: 0123456789abcdef, length: 2}}\n        except_column_list: [city]",
     ],
 )
-def test_columns_that_the_target_will_have(folder, said):
+def test_columns_of_the_target_are_accepted(folder, said):
     folder.change(LAKE, f"{LAKE}        partition_by: [town]\n        {said}\n")
     assert folder.load().settings.resolve_lanes("public.orders")[1].options == {"partition_by": ("town",)}
 
 
 @pytest.mark.parametrize("mask", ["{mask: nothing}", "{mask: fixed, text: x}"])
-def test_one_value_makes_no_partitions(folder, mask):
+def test_partitions_by_a_constant_column_are_a_warning(folder, mask):
     line = folder.change(LAKE, f"{LAKE}        partition_by: [town]\n        columns: {{town: {mask}}}\n")
     (finding,) = folder.load().warnings
     assert (finding.code, finding.line) == ("one_value", line)
     assert "which has only one value after tables[1].to[1].columns.town" in finding.message
 
 
-def test_the_columns_of_a_table_are_those_of_its_entries(folder):
-    """Said of the table and of the defaults; what is declared and left out is no name to propose."""
+def test_column_rules_of_all_levels_are_checked(folder):
+    """Of the table and of the defaults. A declared column that is left out is no suggestion."""
     overrides = ["tables[1].columns.town=drop", "defaults.partition_by=[town]"]
     finding = folder.only(overrides=overrides)
     assert "defaults.partition_by names 'town', which tables[1].columns.town drops" in finding.message
@@ -161,7 +162,7 @@ def test_compaction_of_a_sink(folder):
     assert folder.only().code == "unknown_key"
 
 
-def test_vacuum_retention_is_configured_in_times_and_passed_in_seconds(folder):
+def test_vacuum_durations_are_passed_in_seconds(folder):
     overrides = ["sinks.lake.vacuum_every=1 day", "sinks.raw.vacuum_retain=9 days", "defaults.vacuum_every=2 hours"]
     loaded = folder.load(overrides=[*overrides, "tables[1].to[1].vacuum_retain=8 days"])
     assert adapters.list_options(loaded.settings.sinks["lake"])["vacuum_every"] == 86_400
@@ -171,12 +172,12 @@ def test_vacuum_retention_is_configured_in_times_and_passed_in_seconds(folder):
 
 
 @pytest.mark.parametrize("key", ["sinks.lake", "sinks.raw", "tables[1].to[1]", "defaults"])
-def test_a_short_retention_is_warned_of(folder, key):
+def test_short_retention_is_a_warning(folder, key):
     (finding,) = folder.load(overrides=[f"{key}.vacuum_retain=6 days"]).warnings
     assert finding.code == "short_retention" and "shorter than the 7 days" in finding.message
 
 
 @pytest.mark.parametrize("key", ["vacuum_every", "vacuum_retain"])
-def test_a_server_is_not_vacuumed_by_schedule(folder, key):
+def test_postgresql_refuses_a_vacuum_schedule(folder, key):
     folder.change("    path: ./lake/cdc_events", f"    dsn: postgresql://u:p@h/d\n    {key}: 8 days")
     assert f"has a '{key}', which means nothing without 'path'" in folder.only().message

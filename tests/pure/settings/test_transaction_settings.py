@@ -1,4 +1,4 @@
-"""`transactions` of a source: what it may say, and what the pipeline is told."""
+"""`transactions` of a source: options, and what is passed to the pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def with_transactions(folder, said, topics='["cdc.public.*", cdc.transaction]'):
     folder.write(text.replace(TOPICS, f"topics: {topics}\n    transactions: {said}", 1))
 
 
-def test_settings_are_passed_to_the_pipeline_and_no_adapter(folder):
+def test_settings_are_passed_to_the_pipeline_only(folder):
     with_transactions(folder, '{topic: cdc.transaction, max_transaction_bytes: 1MiB, patience: "2 minutes"}')
     loaded = folder.load()
     (name,) = [name for name, source in loaded.settings.sources.items() if source.transactions]
@@ -24,31 +24,31 @@ def test_settings_are_passed_to_the_pipeline_and_no_adapter(folder):
     assert "transactions" not in adapters.list_options(loaded.settings.sources[name])
 
 
-def test_sources_that_say_nothing_are_not_held_together(folder):
+def test_sources_without_the_option_have_no_transaction_rules(folder):
     loaded = folder.load()
     assert {build.build_transaction_rules(loaded, name) for name in loaded.settings.sources} == {None}
 
 
-def test_the_topic_must_be_read(folder):
+def test_transaction_topic_must_be_among_the_topics(folder):
     with_transactions(folder, "{topic: cdc.transaction}", '["cdc.public.*"]')
     finding = folder.only()
     assert "does not read topic 'cdc.transaction'" in finding.message and "topics" in str(finding)
 
 
-def test_spark_only_tells_what_is_complete(folder):
+def test_spark_publishes_the_watermark_only(folder):
     with_transactions(folder, "{topic: cdc.transaction}")
     loaded = folder.load(overrides=["engine=spark"])
     (name,) = [name for name, source in loaded.settings.sources.items() if source.transactions]
     assert build.build_transaction_rules(loaded, name) == TransactionRules("cdc.transaction", 64 << 20, 60.0, together=False)
 
 
-def test_spark_holds_nothing_back(folder):
+def test_spark_refuses_limits_of_held_transactions(folder):
     with_transactions(folder, "{topic: cdc.transaction, max_transaction_bytes: 1MiB}")
     found = folder.findings(overrides=["engine=spark"])
     assert any("nothing of a transaction is held back" in f.message for f in found)
 
 
 @pytest.mark.parametrize("said", ["{}", "{topic: ''}", "{topic: t, patience: soon}", "{topic: t, max_bytes: 1}"])
-def test_what_it_says_is_checked(folder, said):
+def test_invalid_options_are_refused(folder, said):
     with_transactions(folder, said, '["cdc.public.*", t]')
     folder.findings()

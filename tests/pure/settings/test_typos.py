@@ -1,4 +1,4 @@
-"""Forty mistyped keys and values: each is found, alone, at its line, with the right suggestion."""
+"""Forty mistyped keys and values: each one is a single finding with its line."""
 
 from __future__ import annotations
 
@@ -57,22 +57,22 @@ TYPOS = [
 
 
 @pytest.mark.parametrize(("old", "new", "meant"), TYPOS)
-def test_typo_is_found_with_its_line_and_the_nearest_name(folder, old, new, meant):
+def test_typo_has_its_line_and_a_suggestion(folder, old, new, meant):
     line = folder.change(old, new)
     finding = folder.only()
     assert (finding.line, finding.suggestion) == (line, f"did you mean '{meant}'?")
 
 
-def test_the_corpus_has_at_least_forty_different_typos():
+def test_corpus_has_at_least_forty_typos():
     assert len({(old, new) for old, new, _ in TYPOS}) >= 40
 
 
-def test_a_finding_reads_as_promised(folder):
+def test_text_of_a_finding(folder):
     line = folder.change("    topics:", "    topicz:")
     assert str(folder.only()) == f"{folder.file}:{line}: unknown key 'topicz' in sources.shop; did you mean 'topics'?"
 
 
-def test_all_typos_are_found_at_once(folder):
+def test_all_typos_are_reported_at_once(folder):
     text = folder.file.read_text()
     chosen = [TYPOS[2], TYPOS[19], TYPOS[26], TYPOS[32], TYPOS[39], TYPOS[44]]
     for old, new, _ in chosen:
@@ -82,23 +82,23 @@ def test_all_typos_are_found_at_once(folder):
     assert {f"did you mean '{meant}'?" for _, _, meant in chosen} <= set(suggestions)
 
 
-def test_a_key_at_the_wrong_place_is_sent_to_the_right_one(find_after_change):
+def test_misplaced_key_has_a_suggestion(find_after_change):
     finding, line = find_after_change("engine: local", "topics: [a]")
     assert (finding.line, finding.suggestion) == (line, "'topics' is a key of a source")
 
 
-def test_a_key_of_another_kind_is_sent_there(find_after_change):
+def test_key_of_another_kind_has_a_suggestion(find_after_change):
     finding, line = find_after_change("    path: ./lake\n", "    path: ./lake\n    dsn: x\n")
     assert finding.line == line
     assert "postgres" in finding.suggestion
 
 
-def test_a_name_like_nothing_gets_the_list_of_names(find_after_change):
+def test_unknown_name_has_the_list_of_names(find_after_change):
     finding, _ = find_after_change("  depth: 64", "  qqqq: 64")
     assert finding.suggestion == "known here: batch_bytes, columns, depth, memory, message_bytes"
 
 
-def test_an_unprintable_key_is_not_printed(folder):
+def test_unprintable_key_is_not_printed(folder):
     folder.change("state: ./state", "? postgresql://u:hunter2@h/d\n: x")
     with pytest.raises(ConfigError) as caught:
         folder.load()

@@ -1,4 +1,4 @@
-"""`verify`: which level counts, and which targets cannot be compared."""
+"""`verify`: levels, and targets that cannot be compared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(folder):
     return write_config
 
 
-def test_the_nearest_level_counts_whole(folder, write):
+def test_nearest_level_wins_as_a_whole(folder, write):
     others = "      - {sink: lake, into: b, verify: {every: 2 hours}}\n      - {sink: lake, into: c, verify: {every: off}}"
     write(f"{LAKE}\n{others}", defaults="verify: {every: 1 day, rows_per_second: 100}")
     own, other, off = folder.load().settings.resolve_lanes("public.orders")
@@ -56,14 +56,14 @@ def test_the_nearest_level_counts_whole(folder, write):
         ("true", "type", "verify"),
     ],
 )
-def test_wrong_values(folder, write, verify, code, sentence):
+def test_invalid_values_are_refused(folder, write, verify, code, sentence):
     line = write(f"      - {{sink: lake, verify: {verify}}}")
     finding = folder.only()
     assert (finding.code, finding.line) == (code, line) and sentence in finding.message
 
 
 @pytest.mark.parametrize(("to", "source"), [(OWN, DATABASE), (f"{OWN}\n{LOG}", ""), (f"{APPEND}\n{LOG}", "")])
-def test_comparable_targets(folder, write, to, source):
+def test_comparable_targets_are_accepted(folder, write, to, source):
     write(to, source)
     assert folder.load().settings.resolve_lanes("public.orders")[0].verify is not None
 
@@ -78,13 +78,13 @@ def test_comparable_targets(folder, write, to, source):
         ((f"      - {{sink: raw, {DAILY}}}", DATABASE), "means nothing for an event log", "remove it"),
     ],
 )
-def test_targets_that_cannot_be_compared(folder, write, parts, sentence, step):
+def test_other_targets_are_refused(folder, write, parts, sentence, step):
     line = write(*parts)
     finding = next(one for one in folder.findings() if one.severity == "error")
     assert (finding.code, finding.line) == ("inapplicable", line)
     assert sentence in finding.message and step in finding.suggestion
 
 
-def test_off_needs_nothing(folder, write):
+def test_off_needs_no_source_database(folder, write):
     write("      - {sink: lake, verify: {every: off}}", source="", defaults=DAILY)
     assert folder.load().settings.resolve_lanes("public.orders")[0].verify is None

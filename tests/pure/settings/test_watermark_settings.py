@@ -1,4 +1,4 @@
-"""A watermark: where it may stand, what it may say, and that a lane gets the nearest one."""
+"""`watermark`: levels, values and refusals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ APPEND = "    policy: append\n"
 @pytest.mark.parametrize(
     "said", ["10", "10 parsecs", "ten minutes", "-1 seconds", "10minutes", "1.5 hours", "12345678 days", "[]", "{}", "true"]
 )
-def test_what_is_no_time_is_refused(folder, said):
+def test_invalid_duration_is_refused(folder, said):
     line = folder.change(APPEND, f"{APPEND}    watermark: {said}\n")
     finding = folder.only()
     assert (finding.code, finding.line) == ("duration", line)
     assert "such as 30 seconds" in finding.message
 
 
-def test_so_is_a_trigger(folder):
+def test_invalid_trigger_is_refused(folder):
     line = folder.change("    topics:", "    trigger: soon\n    topics:")
     finding = folder.only()
     assert (finding.code, finding.line) == ("duration", line)
@@ -30,7 +30,7 @@ def test_so_is_a_trigger(folder):
     assert folder.load().settings.sources["shop"].trigger == "30 seconds"
 
 
-def test_another_policy_has_none(folder):
+def test_other_policies_refuse_it(folder):
     """In an entry, in an event log's entry, in a table no entry of which appends, and in the defaults of such tables."""
     for old, indent in (("        into: orders_now\n", 8), ("      - sink: raw\n", 8), ("    keys: [id]\n", 4)):
         line = folder.change(old, f"{old}{' ' * indent}watermark: 10 minutes\n")
@@ -42,7 +42,7 @@ def test_another_policy_has_none(folder):
         folder.load(overrides=["defaults.watermark=10 minutes"])
 
 
-def test_the_nearest_one_counts(folder):
+def test_nearest_level_wins(folder):
     assert all(lane.watermark is None for lane in folder.load().settings.resolve_lanes("audit.log"))
     folder.change("        stored_as_scd_type: 1", "        policy: append")
     loaded = folder.load(overrides=["defaults.watermark=1 hour"])
