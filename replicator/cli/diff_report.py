@@ -33,7 +33,10 @@ LIST_DEAD_LETTERS = "replicator dlq list --state open"
 
 def format_outcome(diff: LaneDiff) -> str:
     """One line: if the lane is equal, how many rows were compared, where, and how long it took."""
-    compared = f"{format_count(diff.rows, 'row')} {format_log_points(diff)}, {format_seconds(diff.seconds)}"
+    first, last = map(to_cell, diff.position)
+    points = f"at {first}" if first == last else f"at {first} to {last}"
+    commit = f" ({to_cell(diff.commit)})" if diff.commit else ""
+    compared = f"{format_count(diff.rows, 'row')} {points}{commit}, {format_seconds(diff.seconds)}"
     return f"{to_cell(diff.lane)}: {format_verdict(diff)}{',' if diff.equal else ' of'} {compared}"
 
 
@@ -49,13 +52,6 @@ def format_counts(counts: Mapping[str, int]) -> str:
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in counts.items() if number)
     total = sum(counts.values())
     return f"{format_count(total, 'row')} {'differs' if total == 1 else 'differ'} ({kinds})"
-
-
-def format_log_points(diff: LaneDiff) -> str:
-    """The point or points of the source's log, and the commit of the target."""
-    first, last = map(to_cell, diff.position)
-    points = f"at {first}" if first == last else f"at {first} to {last}"
-    return f"{points} ({to_cell(diff.commit)})" if diff.commit else points
 
 
 def format_time(text: str) -> str:
@@ -222,8 +218,12 @@ class _Window:
         end = min(len(text), self.end)
         middle = min(self.first, end)
         after = max(middle, min(len(text) - self.last, end))
-        parts = text[self.begin : middle], text[middle:after], text[after:end]
-        head, changed, tail = (_escape(part, quoted=quoted, escaped=self.escaped) for part in parts)
+        parts = [text[self.begin : middle], text[middle:after], text[after:end]]
+        if self.escaped:
+            parts = [part.encode("unicode_escape").decode() for part in parts]
+        else:
+            parts = [to_cell(part.replace("\\", "\\\\") if quoted else part) for part in parts]
+        head, changed, tail = parts
         quote = "'" if quoted else ""
         return ShownValue(
             f"{CUT if self.begin else ''}{quote}{head}", changed, f"{tail}{quote}{CUT if end < len(text) else ''}"
@@ -279,12 +279,6 @@ def _to_text(value: Any) -> str:
     if isinstance(value, bool | list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)
-
-
-def _escape(part: str, *, quoted: bool, escaped: bool) -> str:
-    if escaped:
-        return part.encode("unicode_escape").decode()
-    return to_cell(part.replace("\\", "\\\\") if quoted else part)
 
 
 # A comparison as one self-contained HTML document: no script, all values escaped, readable at any width.

@@ -202,14 +202,16 @@ def history(session: CommandSession, table: str, key: tuple[str, ...]) -> None:
     table = find_source_table(session.components, table)
     with open_reader(session.loaded, table) as log:
         entries, read = read_history(log, table, key, session.print_note)
-    if read.rejected:
-        session.print_note(
-            f"Left out: {format_count(read.rejected, 'rejected record')} of {table}. See `replicator dlq list`."
-        )
+    _note_rejected(session, table, read.rejected)
     summary = "; ".join([f"{table} {' '.join(key)}: {format_count(len(entries), 'change')}", *read.missing_sentences])
     session.emit(
         [to_json_value(to_json(entry)) for entry in entries], summary, text=lambda: _print_entries(summary, entries)
     )
+
+
+def _note_rejected(session: CommandSession, table: str, count: int) -> None:
+    if count:
+        session.print_note(f"Left out: {format_count(count, 'rejected record')} of {table}. See `replicator dlq list`.")
 
 
 def _print_entries(title: str, entries: list[HistoryEntry]) -> None:
@@ -274,10 +276,7 @@ def audit(
     period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
     with open_reader(session.loaded, table, period) as log:
         rows, read = read_audit(log, table, session.print_note, by)
-    if read.rejected:
-        session.print_note(
-            f"Left out: {format_count(read.rejected, 'rejected record')} of {table}. See `replicator dlq list`."
-        )
+    _note_rejected(session, table, read.rejected)
     most = MAX_AUDIT_ROWS if limit is None and not (as_csv or session.as_json) else limit or None
     newest = rows if most is None else rows.slice(max(0, rows.num_rows - most))
     _note_unknown(session, newest)

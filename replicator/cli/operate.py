@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from replicator.application.operations.backfill import BackfillOutcome
     from replicator.application.operations.maintenance import MaintenanceResult
     from replicator.application.operations.refresh import RefreshResult
-    from replicator.domain.event_log import Checkpoint
 
 # `replicator lanes`: controls single lanes, of a running daemon and of a stopped one.
 
@@ -368,13 +367,8 @@ def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
         lanes = (rebuild.find_rebuildable_lane(components, table, lane),)
     if any(one.refused for one in lanes):
         raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the other lanes with `--lane`.")
-    checkpoints = [checkpoint.take_checkpoint(components, one, session.print_note) for one in lanes]
-    session.emit([one.to_json() for one in checkpoints], "\n".join(map(describe_checkpoint, checkpoints)))
-
-
-def describe_checkpoint(one: Checkpoint) -> str:
-    """A checkpoint as a line of text."""
-    return format_checkpoint(one.to_json())
+    checkpoints = [checkpoint.take_checkpoint(components, one, session.print_note).to_json() for one in lanes]
+    session.emit(checkpoints, "\n".join(map(format_checkpoint, checkpoints)))
 
 
 def format_checkpoint(one: dict[str, Any]) -> str:
