@@ -322,22 +322,18 @@ class PlainWatermark:
         """Why the change does not pass; None if it passes, and always without a watermark."""
         if self.plan.watermark is None:
             return None
-        mark = self._advance(change)
-        if mark is not None and change[TS] < mark:
-            return Verdict("rejected", make_watermark_reject(_to_text(change[TS]), _to_text(mark), self.lane))
+        # Snapshot reads, and changes without an event time, are never late.
+        if change[TS] is not None and change[OP] != Op.READ:
+            partition, time = TopicPartition(change[TOPIC], change[PARTITION]), to_micros(change[TS])
+            newest = self.max_event_times.get(partition, time)
+            self.max_event_times[partition] = max(newest, time)
+            mark = EPOCH + timedelta(microseconds=newest) - self.plan.watermark
+            if change[TS] < mark:
+                return Verdict("rejected", make_watermark_reject(_to_text(change[TS]), _to_text(mark), self.lane))
         identity = self._get_identity(change)
         is_repeated = identity in self.seen
         self.seen.add(identity)
         return DUPLICATE if is_repeated else None
-
-    def _advance(self, change: Mapping[str, Any]) -> datetime | None:
-        """The watermark at the arrival of the change; None if it does not apply. Advances the newest event time."""
-        if change[TS] is None or change[OP] == Op.READ:
-            return None
-        partition, time = TopicPartition(change[TOPIC], change[PARTITION]), to_micros(change[TS])
-        newest = self.max_event_times.get(partition, time)
-        self.max_event_times[partition] = max(newest, time)
-        return EPOCH + timedelta(microseconds=newest) - (self.plan.watermark or timedelta())
 
     def _get_identity(self, change: Mapping[str, Any]) -> tuple[Any, ...]:
         table = self.plan.table
