@@ -1,4 +1,4 @@
-"""A condition that makes no sense is said so, and no log is read for it."""
+"""An invalid condition is refused before the log is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import ConfigProblem
 
 
-def test_a_wrong_condition_is_not_looked_for_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_condition_does_not_read_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from adapters.sinks.delta.sink import DeltaRsSink
 
     write_deltalake(str(tmp_path / "t"), pa.table({"id": [1]}))

@@ -14,7 +14,7 @@ from replicator.cli.status import _make_view
 NOW = datetime.now(UTC)
 
 
-def test_a_line_for_each_lane(tmp_path):
+def test_status_has_a_line_for_each_lane(tmp_path):
     begun = (NOW - timedelta(hours=3, minutes=5)).isoformat()
     keep_run(tmp_path, StoredDiff("lake.a", "t", begun, 1.0, rows=5))
     keep_run(tmp_path, StoredDiff("lake.b", "t", begun, 1.0, missing=1, different=1))

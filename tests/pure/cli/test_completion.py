@@ -159,7 +159,7 @@ def test_files_are_left_to_the_shell(line):
     assert [(item.type, item.value) for item in shell.get_completions(words, incomplete)] == [("file", incomplete)]
 
 
-def test_an_event_log_of_a_package_is_no_target(project, tmp_path_factory, monkeypatch):
+def test_event_log_of_a_package_is_no_target(project, tmp_path_factory, monkeypatch):
     package = tmp_path_factory.mktemp("package")
     install_box(package)
     monkeypatch.syspath_prepend(str(package))

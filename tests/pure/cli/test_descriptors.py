@@ -7,7 +7,7 @@ import resource
 from replicator.wiring.process_setup import raise_limit
 
 
-def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+def test_soft_limit_is_raised_to_the_hard_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1000), hard))

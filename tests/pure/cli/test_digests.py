@@ -1,4 +1,4 @@
-"""Which changes of the config make other rules for a lane, and which do not."""
+"""Config changes that give a lane other rules, and config changes that do not."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def load_lane(config: Path, old: str = "", new: str = "") -> tuple[Loaded, LaneS
 
 
 @pytest.mark.parametrize("column", ["name", "mail"])
-def test_under_another_key_of_a_mask_rows_are_others(config: Path, column: str) -> None:
-    """Of a mask of the table, and of the lane alone."""
+def test_another_mask_key_is_another_rule(config: Path, column: str) -> None:
+    """For a mask of the table and of the lane alone."""
     before = load_lane(config)
     after = load_lane(config, f"{column}: {{mask: hmac, key: {KEY}", f"{column}: {{mask: hmac, key: {OTHER}")
     assert digest_rules(*before) != digest_rules(*after) and digest_lane(*before) != digest_lane(*after)
@@ -62,13 +62,13 @@ def test_under_another_key_of_a_mask_rows_are_others(config: Path, column: str) 
     ("old", "new"),
     [(PASSWORD, "second"), ("http://localhost:8081", "http://localhost:8082"), ("into: more", "into: less")],
 )
-def test_where_records_and_their_schemas_are_decides_nothing(config: Path, old: str, new: str) -> None:
-    """Nor what other lanes do."""
+def test_locations_of_records_and_schemas_are_no_rule(config: Path, old: str, new: str) -> None:
+    """Nor rules of other lanes."""
     before, after = load_lane(config), load_lane(config, old, new)
     assert digest_rules(*before) == digest_rules(*after) and digest_lane(*before) == digest_lane(*after)
 
 
-def test_how_rows_lie_is_of_the_target_and_not_of_a_snapshot(config: Path) -> None:
+def test_file_layout_belongs_to_the_target_and_not_to_a_checkpoint(config: Path) -> None:
     before, after = load_lane(config), load_lane(config, "into: items", "into: items, partition_by: [id]")
     assert digest_rules(*before) == digest_rules(*after) and digest_lane(*before) != digest_lane(*after)
 
@@ -115,7 +115,7 @@ STORED = {
 """Of 08ac5bf."""
 
 
-def test_stored_digests_stay_what_they_are(config: Path) -> None:
+def test_stored_digests_are_stable(config: Path) -> None:
     config.write_text(ALL_RULES)
     found = read_config(config, None, ())
     assert {lane.into: digest_rules(found, lane) for lane in found.settings.resolve_lanes("public.items")} == STORED

@@ -158,7 +158,7 @@ def test_secrets_are_in_the_env_file_alone_and_its_owner_reads_it(run, tmp_path)
         (["--from", OPEN, "--to", ""], "error: the config would not be valid: sinks.lake.path", ""),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_is_written(run, tmp_path, arguments, sentence, step):
+def test_invalid_arguments_are_refused_before_any_write(run, tmp_path, arguments, sentence, step):
     done = run(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr and step in done.stderr
@@ -215,14 +215,14 @@ def test_existing_file_is_never_overwritten(run, tmp_path, name):
     assert [p.read_text() for p in tmp_path.rglob("*") if p.is_file()] == ["mine"]
 
 
-def test_what_is_in_the_place_of_a_file_or_folder_is_named_before_anything_is_written(run, tmp_path):
+def test_blocked_file_or_folder_is_reported_before_any_write(run, tmp_path):
     (tmp_path / ".env").symlink_to("nowhere")
     (tmp_path / "config").write_text("mine")
     assert run("--from", OPEN).stderr.startswith("error: .env, config exist with another text")
     assert sorted(p.name for p in tmp_path.iterdir()) == [".env", "config"]
 
 
-def test_file_that_cannot_be_written_whole_is_not_there(run, tmp_path, monkeypatch):
+def test_file_that_cannot_be_written_whole_is_removed(run, tmp_path, monkeypatch):
     def fail(*_: Any) -> None:
         raise OSError(errno.EFBIG, "File too large")
 

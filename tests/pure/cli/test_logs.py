@@ -1,4 +1,4 @@
-"""The log tells where something failed, and never what the row or the secret was."""
+"""The log has the place of an error, but no values of rows and no secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _fail(secret: str) -> None:
         raise RuntimeError(f"cannot apply {secret}") from error
 
 
-def test_an_exception_is_logged_by_class_and_line_only():
+def test_exception_is_logged_by_class_and_line_only():
     try:
         _fail("hunter2")
     except RuntimeError as error:
@@ -31,7 +31,7 @@ def test_an_exception_is_logged_by_class_and_line_only():
     assert "hunter2" not in repr(event)
 
 
-def test_the_configured_log_hides_words_and_variables(capsys):
+def test_log_hides_exception_texts_and_variables(capsys):
     configure_logs(0)
     try:
         _fail("hunter2")
@@ -61,7 +61,7 @@ def test_libraries_and_adapters_log_in_the_same_form(capsys):
     assert not read_log_lines(-1)
 
 
-def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):
+def test_messages_of_kafka_clients_are_debug_messages(capsys):
     for verbosity, seen in ((0, 0), (1, 1)):
         configure_logs(verbosity)
         client_log(str).error("FAIL [thrd:nowhere.example:9092/bootstrap]: Connect failed")
@@ -69,7 +69,7 @@ def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):
         assert capsys.readouterr().err.count("nowhere.example:9092/bootstrap") == seen
 
 
-def test_equal_lines_are_counted_and_left_out(capsys, monkeypatch):
+def test_repeated_lines_are_counted_and_left_out(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("replicator.wiring.process_setup.monotonic", lambda: now[0])
     configure_logs(0)
@@ -92,7 +92,7 @@ def test_equal_lines_are_counted_and_left_out(capsys, monkeypatch):
     assert left_out == [("lane retrying", "warning", 50 - MAX_EQUAL_LINES), ("it is away", "warning", 50 - MAX_EQUAL_LINES)]
 
 
-def test_names_do_not_steer_the_terminal_that_the_log_goes_to(capsys, monkeypatch):
+def test_log_escapes_control_characters_in_names(capsys, monkeypatch):
     name = "a\x1b]0;title\x07\u202e"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     configure_logs(0)

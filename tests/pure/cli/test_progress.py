@@ -1,4 +1,4 @@
-"""The daemon's line about its progress."""
+"""The progress line of the daemon."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lines(*reports: tuple[int, int]) -> list[dict]:
     return logs
 
 
-def test_a_line_while_there_is_something_to_do():
+def test_progress_line_while_there_is_work():
     first, second, third = lines((100, 50), (100, 50), (150, 0), (150, 0))
     assert first["event"] == "progress" and first["log_level"] == "info"
     assert (first["source"], first["records"], first["lag_records"]) == ("shop", 100, 50)
@@ -45,5 +45,5 @@ def test_a_line_while_there_is_something_to_do():
     assert third["records"] == 150
 
 
-def test_silence_when_there_is_nothing():
+def test_no_progress_line_without_work():
     assert lines((0, 0)) == []

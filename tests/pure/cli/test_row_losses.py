@@ -1,4 +1,4 @@
-"""A connector that may lose rows is named wherever a source is shown, by what its records show of it."""
+"""Connectors that may lose rows are reported wherever a source is shown."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def get_sentence(status: dict[str, Any]) -> str:
     return str(source["row_loss"]["sentence"])
 
 
-def test_what_may_be_lost_is_said_by_status_and_on_the_page(project: Path) -> None:
+def test_possible_row_loss_is_in_status_and_on_the_page(project: Path) -> None:
     append(project, "false", BLOCK)
     status, logged = run(project)
     assert get_sentence(status) == f"Debezium's PostgreSQL connector 3.5.0.Final {COPY}, {OPEN} ({NEWER})."
@@ -88,7 +88,7 @@ def test_what_may_be_lost_is_said_by_status_and_on_the_page(project: Path) -> No
     assert f"rows of transactions that are open meanwhile ({NEWER})" in page and "replicator backfill TABLE" in page
 
 
-def test_nothing_is_said_of_a_connector_that_loses_nothing(project: Path) -> None:
+def test_connector_without_row_loss_is_not_reported(project: Path) -> None:
     append(project, "false", BLOCK, version="3.7.0.Final")
     status, logged = run(project)
     assert (status["sources"][0]["row_loss"], logged) == (None, 0)
@@ -96,8 +96,8 @@ def test_nothing_is_said_of_a_connector_that_loses_nothing(project: Path) -> Non
 
 
 @pytest.mark.slow
-def test_records_show_if_the_connector_sends_metadata_of_transactions(project: Path) -> None:
-    """Those that a snapshot read show nothing of it, and take nothing back."""
+def test_records_show_if_the_connector_sends_transaction_metadata(project: Path) -> None:
+    """Snapshot records do not show it, and change nothing."""
     hedged = f"{COPY}, {OPEN} ({NEWER} with provide.transaction.metadata=true)."
     for snapshot, block, sentence, times in (
         ("first", None, hedged, 1),
@@ -113,8 +113,8 @@ def test_records_show_if_the_connector_sends_metadata_of_transactions(project: P
 
 
 @pytest.mark.slow
-def test_connectors_of_one_source_do_not_take_each_others_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state does not change with each batch, and the register is not written for each."""
+def test_connectors_of_one_source_are_kept_apart(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state does not change with each batch, so the register is not written for each."""
     saved: list[RegisterEntry] = []
     save = FileRegister.save
     monkeypatch.setattr(FileRegister, "save", lambda self, name, seen: (saved.append(seen), save(self, name, seen)))
@@ -128,7 +128,7 @@ def test_connectors_of_one_source_do_not_take_each_others_place(project: Path, m
     assert get_sentence(run(project)[0]) == get_sentence(status), "the next start knows them"
 
 
-def test_rows_lost_before_an_upgrade_are_not_passed_over_in_silence(project: Path) -> None:
+def test_possible_row_loss_before_an_upgrade_is_reported(project: Path) -> None:
     append(project, "false", BLOCK)
     assert run(project, "rows may have been lost")[1] == 0
     for _ in range(2):

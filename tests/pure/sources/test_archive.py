@@ -1,4 +1,4 @@
-"""The archive source on files that really are there."""
+"""The archive source on real files."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def follow(path: Path, steps: list[Callable[[], object]]) -> Batches:
 
 
 @pytest.mark.parametrize("at", [FIRST_MS - 1, LAST_MS + 1, 2**62, -(2**62), 10**30, -(10**30), [2, 2**62]])
-def test_a_time_that_nobody_can_keep_is_none(tmp_path: Path, at: object) -> None:
+def test_time_out_of_range_is_null(tmp_path: Path, at: object) -> None:
     (tmp_path / "a.jsonl").write_text(line(0, timestamp=at) + line(1, timestamp=FIRST_MS) + line(2, timestamp=[1, LAST_MS]))
     (batch,) = once(tmp_path)
     assert batch.frame["timestamp"].cast(pa.int64()).to_pylist() == [None, FIRST_MS, LAST_MS]
 
 
-def test_a_time_that_nobody_can_keep_is_none_in_parquet(tmp_path: Path) -> None:
+def test_time_out_of_range_is_null_in_parquet(tmp_path: Path) -> None:
     odd = table(0, 1, 2, 3)
     times = pa.array([2**62, FIRST_MS - 1, None, LAST_MS], RAW.field("timestamp").type)
     write_archive(odd.set_column(RAW.get_field_index("timestamp"), RAW.field("timestamp"), times), tmp_path / "a.parquet")
@@ -89,7 +89,7 @@ def test_a_time_that_nobody_can_keep_is_none_in_parquet(tmp_path: Path) -> None:
     assert batch.frame.schema == RAW
 
 
-def test_a_record_of_every_form(tmp_path: Path) -> None:
+def test_record_of_every_form(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(
         line(3, None, key={"base64": "/w=="}, headers=[["a", "1"], ["a", None]])
@@ -111,7 +111,7 @@ def test_a_record_of_every_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
-def test_what_is_written_is_read_back(tmp_path: Path, suffix: str) -> None:
+def test_written_archive_is_read_back(tmp_path: Path, suffix: str) -> None:
     wanted = table(4, 5, 9)
     write_archive(wanted, tmp_path / f"t.{suffix}")
     (batch,) = once(tmp_path)
@@ -120,12 +120,12 @@ def test_what_is_written_is_read_back(tmp_path: Path, suffix: str) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [f"t.{suffix}"]
 
 
-def test_another_suffix_is_refused(tmp_path: Path) -> None:
+def test_unknown_file_extension_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigProblem, match="not the name of an archive file"):
         write_archive(table(1), tmp_path / "t.csv")
 
 
-def test_files_in_name_order_each_record_once(tmp_path: Path) -> None:
+def test_files_are_read_in_name_order_each_record_once(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text(line(2) + line(3) + line(5))
     write_archive(table(0, 1, 2), tmp_path / "a.parquet")
     write_archive(table(5, 6), tmp_path / "c.parquet")
@@ -135,7 +135,7 @@ def test_files_in_name_order_each_record_once(tmp_path: Path) -> None:
     assert offsets(once(tmp_path, Position({T: 3}))) == [3, 5, 6]
 
 
-def test_spans_touch_over_batches_and_start_where_asked(tmp_path: Path) -> None:
+def test_spans_of_batches_are_adjacent_and_start_at_the_position(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(line(n * 3) for n in range(10)))
     got = once(tmp_path, Position({T: 4}), batch_records=2)
     assert offsets(got) == [6, 9, 12, 15, 18, 21, 24, 27]
@@ -148,7 +148,7 @@ def test_spans_touch_over_batches_and_start_where_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "bad", ["{", '{"topic": "t"}', line(-1).strip(), line(1, {"base64": "*"}).strip(), line(1, topic="").strip(), "\x00"]
 )
-def test_a_bad_line_is_delivered_with_its_reason(tmp_path: Path, bad: str) -> None:
+def test_bad_line_is_delivered_with_its_reason(tmp_path: Path, bad: str) -> None:
     (tmp_path / "a.jsonl").write_text(line(0) + bad + "\n" + line(1))
     (batch,) = once(tmp_path)
     place = TopicPartition("archive:a.jsonl", 0)
@@ -165,7 +165,7 @@ def test_a_bad_line_is_delivered_with_its_reason(tmp_path: Path, bad: str) -> No
     assert not any(b.records for b in again)
 
 
-def test_lines_and_files_that_appear_are_read_and_a_half_line_waits(tmp_path: Path) -> None:
+def test_new_lines_and_files_are_read_and_a_partial_line_waits(tmp_path: Path) -> None:
     file, half = tmp_path / "a.jsonl", line(1)
     file.write_text(line(0) + half[:20])
 
@@ -180,7 +180,7 @@ def test_lines_and_files_that_appear_are_read_and_a_half_line_waits(tmp_path: Pa
     assert [offsets([b]) for b in got] == [[0], [1], [2]]
 
 
-def test_a_compressed_file_and_a_parquet_file_are_waited_for(tmp_path: Path) -> None:
+def test_partial_compressed_and_parquet_files_wait(tmp_path: Path) -> None:
     write_archive(table(2), tmp_path / "whole.parquet")
     whole, packed = (tmp_path / "whole.parquet").read_bytes(), gzip.compress((line(0) + line(1)).encode())
     (tmp_path / "whole.parquet").unlink()
@@ -202,7 +202,7 @@ def test_idle_gives_empty_batches(tmp_path: Path) -> None:
     assert [b.records for b in got] == [0, 0]
 
 
-def test_records_that_come_too_late_are_a_loss(tmp_path: Path) -> None:
+def test_late_records_are_data_loss(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(line(0) + line(5))
     with pytest.raises(DataLoss, match="Record 3 of t"):
         follow(tmp_path, [lambda: (tmp_path / "b.jsonl").write_text(line(3)), lambda: None])
@@ -234,7 +234,7 @@ def test_losses_start_and_end(tmp_path: Path) -> None:
         once(tmp_path, Position({T: 1}))
 
 
-def test_an_error_of_apply_batch_passes_through(tmp_path: Path) -> None:
+def test_error_of_apply_batch_is_raised(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(line(0))
 
     def fail(_batch: object) -> None:
@@ -244,7 +244,7 @@ def test_an_error_of_apply_batch_passes_through(tmp_path: Path) -> None:
         source(tmp_path).run(Position(), fail, threading.Event(), once=True)
 
 
-def test_what_is_not_there_or_no_archive(tmp_path: Path) -> None:
+def test_missing_or_invalid_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="is not there"):
         once(tmp_path / "missing")
     with pytest.raises(ConfigProblem, match="pth"):

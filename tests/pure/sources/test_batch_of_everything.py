@@ -1,4 +1,4 @@
-"""`mode: batch` of a source of files: everything that has accumulated is one batch, or none."""
+"""`mode: batch` of a file source: everything available is one batch."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_everything_is_one_batch(archive):
     assert batches(whole, Position({T: 12})) == [(0, 12)]
 
 
-def test_what_lanes_read_again_is_one_batch_too(archive):
+def test_catch_up_is_one_batch_too(archive):
     found = []
     source = ArchiveSource({"path": archive, "batch_records": 5, "mode": "batch"})
     source.read(Position({T: 1}), Position({T: 9}), found.append, threading.Event())
     assert [(batch.records, batch.span.end[T]) for batch in found] == [(8, 9)]
 
 
-def test_more_than_the_limit_is_none(archive):
+def test_more_than_the_limit_is_refused(archive):
     source = ArchiveSource({"path": archive, "batch_bytes": 119, "mode": "batch"})
     found = []
     with pytest.raises(Fatal, match=f"{archive} have more than the 119 bytes") as caught:
@@ -56,8 +56,8 @@ def test_more_than_the_limit_is_none(archive):
     assert found == [] and "limits.memory" in caught.value.next_step
 
 
-def test_a_part_is_none(archive):
-    """A run that is asked to end while it reads hands over nothing, where a stream hands over what it has."""
+def test_interrupted_read_delivers_nothing(archive):
+    """A stream delivers what it has read so far."""
 
     class Soon:
         """Asked for after so many looks."""
@@ -79,7 +79,7 @@ def test_a_part_is_none(archive):
         assert [(batch.records, batch.span.end.get(T)) for batch in found] == expected
 
 
-def test_files_of_rows_too(tmp_path):
+def test_row_files_are_one_batch(tmp_path):
     from support.rows_folder import put
 
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Avro files of a sink: what they hold, with every codec, and what is refused of them, at little cost."""
+"""Avro files of a Kafka Connect sink, with every codec, and damaged files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def block(count: int, packed: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_events_that_java_wrote_are_those_of_the_json_converter(topics, codec):
+def test_events_written_by_java_equal_those_of_the_json_converter(topics, codec):
     sink(topics, read_golden(f"events.{codec}.avro"), 7)
     rows = read(topics)
     assert [(row["topic"], row["partition"], row["offset"]) for row in rows] == [
@@ -101,7 +101,7 @@ def test_events_that_java_wrote_are_those_of_the_json_converter(topics, codec):
     assert [json.loads(row["value"]) for row in rows] == [json.loads(line) for line in expected]
 
 
-def test_their_values_have_the_types_of_their_schema(topics):
+def test_values_have_the_types_of_their_schema(topics):
     sink(topics, read_golden("events.snappy.avro"))
     raw = pa.Table.from_pylist(read(topics), RAW)
     decoder = DebeziumJsonDecoder({"keys": {"public.t": ["id"]}})
@@ -119,8 +119,8 @@ def test_their_values_have_the_types_of_their_schema(topics):
     ("content", "ending"),
     [(b"1\n2\n3\n", ".json"), (read_golden("events.null.avro"), ".avro"), (read_golden("extra.bytes.avro"), ".avro")],
 )
-def test_keys_and_headers_are_avro_with_any_values(topics, content, ending):
-    """Of a connector that says nothing else, keys and headers are Avro."""
+def test_keys_and_headers_are_avro(topics, content, ending):
+    """Unless the connector is configured otherwise."""
     sink(topics, content, 5, ending)
     sink(topics, read_golden("extra.keys.avro"), 5, ".keys.avro")
     sink(topics, read_golden("extra.headers.avro"), 5, ".headers.avro")
@@ -131,21 +131,21 @@ def test_keys_and_headers_are_avro_with_any_values(topics, content, ending):
     ]
 
 
-def test_text_and_bytes_are_messages_as_they_were(topics):
+def test_text_and_bytes_are_unchanged(topics):
     sink(topics, read_golden("extra.bytes.avro"), 5)
     assert [row["value"] for row in read(topics)] == [b"\0\n\0\xff", None, b"\0\n\2\xff"]
     sink(topics, avro({"type": "string"}, ['{"a": "é"}', "  ", ""]), 8)
     assert [row["value"] for row in read(topics)][3:] == ['{"a": "é"}'.encode(), b"  ", b""]
 
 
-def test_keys_that_end_too_early(topics):
+def test_missing_keys_are_refused(topics):
     sink(topics, avro(BYTES, [b"1", b"2"]))
     sink(topics, avro(BYTES, [b"1"]), 0, ".keys.avro")
     with pytest.raises(EnvironmentProblem, match=r"keys.avro has 1 line, and .* has more"):
         read(topics)
 
 
-def test_records_are_counted_over_blocks(topics):
+def test_offsets_continue_over_blocks(topics):
     messages = [b"%d" % n for n in range(1000)]
     content = avro(BYTES, messages, "deflate", block=50)
     sink(topics, content)
@@ -163,14 +163,14 @@ def file_of(folder: Path, content: bytes) -> ArchiveFile:
     return found
 
 
-def test_files_are_read_as_another_library_reads_them(tmp_path):
+def test_values_equal_those_of_another_library(tmp_path):
     for content in (read_golden("extra.keys.avro"), avro({"type": "string"}, ["a", "", "é"], "xz")):
         expected = [text.encode() for text in fastavro.reader(io.BytesIO(content))]
         assert list(read_messages(file_of(tmp_path, content), LONGEST)) == expected
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_small_file_that_unpacks_to_much_is_refused_at_little_cost(topics, codec):
+def test_compression_bomb_is_refused_at_little_cost(topics, codec):
     packed = PACKERS[codec](bytes(32 << 20))
     sink(topics, header("bytes", codec) + block(32 << 20, packed))
     tracemalloc.start()
@@ -183,7 +183,7 @@ def test_a_small_file_that_unpacks_to_much_is_refused_at_little_cost(topics, cod
 
 
 @pytest.mark.slow
-def test_as_much_as_a_message_may_have_is_read(topics):
+def test_message_of_the_maximum_size_is_read(topics):
     longest = [randbytes(1 << 20), randbytes(SMALL - 16)]  # They do not pack.
     for codec, packer in PACKERS.items():
         body = b"".join(number(len(one)) + one for one in longest)
@@ -192,7 +192,7 @@ def test_as_much_as_a_message_may_have_is_read(topics):
 
 
 @pytest.mark.slow
-def test_a_record_with_more_values_than_records_may_have_is_refused(topics, monkeypatch):
+def test_record_with_too_many_values_is_refused(topics, monkeypatch):
     """An item is a byte in the file, and an object in memory."""
     monkeypatch.setattr(arrow_avro, "READS_PER_COLUMN", 0)
     connect = {
@@ -235,7 +235,7 @@ PLAIN = header("bytes") + block(1, b"\x02a")
         (MAGIC + number(1) + number(-9), "is damaged|too long"),
     ],
 )
-def test_files_that_are_damaged_or_not_whole(topics, content, sentence):
+def test_damaged_or_partial_files_are_reported(topics, content, sentence):
     sink(topics, content)
     with pytest.raises(EnvironmentProblem, match=sentence):
         read(topics)
@@ -257,7 +257,7 @@ def test_files_that_no_connector_writes_are_refused(topics, content, sentence):
         read(topics)
 
 
-def test_no_bytes_do_worse_than_stop_the_source(tmp_path):
+def test_random_bytes_only_stop_the_source(tmp_path):
     strategies = {
         "codec": st.sampled_from(sorted(CODECS)),
         "place": st.integers(0, 2_700),

@@ -1,4 +1,4 @@
-"""What names and lines of sinks' files mean to `ConnectFilesSource`, and what it refuses."""
+"""Names and lines of files of a Kafka Connect sink."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def values(folder: Path, start: Position | None = None, **more: Any) -> list[tup
         ("orders+0+7.parquet", ("orders", 0, 7, None)),
     ],
 )
-def test_names(name, expected):
+def test_file_names(name, expected):
     place, first, part, _ = parse_name(Path("/x") / name)
     assert (*place, first, part) == expected
 
@@ -115,7 +115,7 @@ def test_other_names_are_refused(topics, name, sentence):
     assert (found.severity, sentence in found.sentence) == ("error", True)
 
 
-def test_files_that_are_none_of_the_sink_are_passed_over(topics):
+def test_other_files_are_skipped(topics):
     sink(topics, 0, '{"a": 1}\n')
     put(topics / "_SUCCESS.json", b"x")
     put(topics / ".tmp.json", b"x")
@@ -154,14 +154,14 @@ def test_records_have_keys_headers_and_the_time_of_their_file(topics):
 
 
 @pytest.mark.parametrize("inside", ["partition=0", "year=2024/month=01"])
-def test_a_file_that_goes_on_where_another_begins_is_refused(topics, inside):
+def test_overlapping_files_are_refused(topics, inside):
     sink(topics, 0, "{}\n{}\n{}\n")
     sink(topics, 2, "{}\n", inside=inside)
     with pytest.raises(ConfigProblem, match=r"0.json continues at record 2 of shop.items\[0\], with which .*2.json begins"):
         read(topics)
 
 
-def test_it_is_found_when_the_other_comes_later_too(topics):
+def test_later_overlapping_file_is_refused(topics):
     sink(topics, 0, "{}\n{}\n{}\n")
     seen: list[int] = []
 
@@ -177,21 +177,21 @@ def test_it_is_found_when_the_other_comes_later_too(topics):
         read(topics, Position({HOME: 3}))
 
 
-def test_records_that_the_connector_passed_over_leave_holes(topics):
+def test_offsets_may_have_gaps(topics):
     sink(topics, 0, "{}\n{}\n")
     sink(topics, 7, "{}\n")
     assert values(topics) == [(0, b"{}"), (1, b"{}"), (7, b"{}")]
     assert (dict(source(topics).start()), dict(source(topics).end())) == ({HOME: 0}, {HOME: 8})
 
 
-def test_two_files_that_begin_alike_are_refused(topics):
+def test_two_files_with_the_same_first_offset_are_refused(topics):
     sink(topics, 0, "{}\n")
     sink(topics, 0, "{}\n", inside="hour=01")
     with pytest.raises(ConfigProblem, match="begin with the same record"):
         read(topics)
 
 
-def test_files_of_a_sink_to_hdfs_name_their_last_offset_too(topics):
+def test_files_of_the_hdfs_sink_have_their_last_offset_in_the_name(topics):
     sink(topics, 0, "{}\n{}\n", "+0000000004.json")
     sink(topics, 5, "{}\n", "+0000000005.json")
     assert values(topics) == [(0, b"{}"), (1, b"{}"), (5, b"{}")]
@@ -200,7 +200,7 @@ def test_files_of_a_sink_to_hdfs_name_their_last_offset_too(topics):
         read(topics)
 
 
-def test_a_file_that_comes_late_is_a_loss(topics):
+def test_late_file_is_data_loss(topics):
     sink(topics, 5, "{}\n")
 
     def take(batch: Any) -> None:
@@ -211,8 +211,8 @@ def test_a_file_that_comes_late_is_a_loss(topics):
         follow(topics, take)
 
 
-def test_keys_without_values_are_refused_once_files_are_stable(topics, monkeypatch):
-    """A copy that keeps times may bring keys first."""
+def test_keys_without_values_are_refused_when_files_are_stable(topics, monkeypatch):
+    """A copy that keeps times may write keys first."""
     sink(topics, 0, "{}\n")
     sink(topics, 1, '{"id": 1}\n', ".keys.json", inside="tombstone")
     assert len(read(topics)) == 1
@@ -223,7 +223,7 @@ def test_keys_without_values_are_refused_once_files_are_stable(topics, monkeypat
     assert len(source(topics, settle="1 hour")._list_files()) == 1, "whoever copies slowly has as long"
 
 
-def test_once_a_partition_has_keys_a_file_without_them_is_not_complete(topics):
+def test_file_without_keys_waits_if_its_partition_has_keys(topics):
     sink(topics, 0, "{}\n")
     sink(topics, 1, "{}\n")
     sink(topics, 1, "1\n", ".keys.json")
@@ -234,7 +234,7 @@ def test_once_a_partition_has_keys_a_file_without_them_is_not_complete(topics):
     assert [row["key"] for row in read(topics)] == [None, b"1", b"2"]
 
 
-def test_keys_that_end_too_early(topics):
+def test_missing_keys_are_refused(topics):
     sink(topics, 0, "{}\n{}\n")
     sink(topics, 0, "1\n", ".keys.json")
     with pytest.raises(EnvironmentProblem, match=r"keys.json has 1 line, and .* has more"):
@@ -254,7 +254,7 @@ def read_at_first(folder: Path, **more: Any) -> list[int]:
 
 
 @pytest.mark.slow
-def test_files_are_read_once_nobody_has_written_to_them(topics):
+def test_files_are_read_when_they_are_stable(topics):
     sink(topics, 0, "{}\n")
     time.sleep(1.1)
     fresh = sink(topics, 1, "{}\n")
@@ -263,15 +263,15 @@ def test_files_are_read_once_nobody_has_written_to_them(topics):
     assert read_at_first(topics, settle="1 second") == [0]
 
 
-def test_values_that_a_copy_brought_with_their_time_wait_for_their_keys(topics):
+def test_copied_values_with_old_times_wait_for_their_keys(topics):
     file = sink(topics, 0, "{}\n")
     assert time.time() - file.stat().st_mtime > 3600
     assert read_at_first(topics, settle="1 hour") == []
 
 
 @pytest.mark.slow
-def test_a_range_waits_for_recently_written_files(topics):
-    """A file that were left out would count as a hole."""
+def test_range_waits_for_recently_written_files(topics):
+    """A file that is left out would look like a gap."""
     sink(topics, 0, "{}\n{}\n")
     found: list[int] = []
     until = Position({HOME: 2})
@@ -292,7 +292,7 @@ def test_lines_have_limits(topics):
     assert "keys.json.gz line 3" in rejects[1].sentence
 
 
-def test_only_what_may_be_new_is_read_again(topics, monkeypatch):
+def test_only_possibly_new_files_are_read_again(topics, monkeypatch):
     for first in range(6):
         sink(topics, first, "{}\n")
     opened: list[str] = []
@@ -303,7 +303,7 @@ def test_only_what_may_be_new_is_read_again(topics, monkeypatch):
     assert {int(name[13:23]) for name in opened} == {0, 2, 3, 4, 5}
 
 
-def test_what_is_open_does_not_travel(topics):
+def test_pickled_source_has_no_open_files(topics):
     sink(topics, 0, "{}\n")
     sink(topics, 0, "1\n", ".keys.json")
     reader = source(topics)
@@ -344,7 +344,7 @@ VALUES = [
 @pytest.mark.parametrize(
     ("field", "kind", "value", "expected"), VALUES, ids=[f"{v[0]['field']}{n}" for n, v in enumerate(VALUES)]
 )
-def test_values_of_parquet_are_those_of_the_json_converter(topics, field, kind, value, expected):
+def test_parquet_values_equal_those_of_the_json_converter(topics, field, kind, value, expected):
     row = {"type": "struct", "name": "shop.items.Value", "optional": True, "fields": [field], "field": "after"}
     connect = {"type": "struct", "name": "shop.items.Envelope", "fields": [row, column("op", "string")]}
     after = pa.array([{field["field"]: value}, {field["field"]: None}, None], pa.struct([(field["field"], kind)]))
@@ -377,19 +377,19 @@ ROW = {"type": "struct", "name": "shop.items.Value", "fields": [column("id", "in
         (parquet(ROW, pa.table({"id": pa.array([1], pa.timestamp("us"))})), "is of type"),
     ],
 )
-def test_parquet_of_others_is_refused(topics, content, sentence):
+def test_other_parquet_files_are_refused(topics, content, sentence):
     put(topics / (NAME % (0, ".parquet")), content)
     with pytest.raises(ConfigProblem, match=sentence):
         read(topics)
 
 
-def test_parquet_that_is_not_whole(topics):
+def test_partial_parquet_file_is_reported(topics):
     put(topics / (NAME % (0, ".parquet")), parquet(ROW, pa.table({"id": [1]}))[:-9])
     with pytest.raises(EnvironmentProblem, match="is no whole Parquet file"):
         read(topics)
 
 
-def test_parquet_that_goes_on_where_another_file_begins_is_refused(topics, monkeypatch):
+def test_overlapping_parquet_files_are_refused(topics, monkeypatch):
     put(topics / (NAME % (0, ".parquet")), parquet(ROW, pa.table({"id": [1, 2, 3]})))
     monkeypatch.setattr(file_reader, "PARQUET_ROWS", 2)
     assert [row["offset"] for row in read(topics)] == [0, 1, 2]
@@ -398,7 +398,7 @@ def test_parquet_that_goes_on_where_another_file_begins_is_refused(topics, monke
         read(topics)
 
 
-def test_events_in_parquet_are_decoded_with_the_types_of_their_schema(topics):
+def test_events_in_parquet_have_the_types_of_their_schema(topics):
     fields = [ID, column("price", "bytes") | DECIMAL, column("at", "int64", "io.debezium.time.MicroTimestamp")]
     row = pa.struct([("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("at", pa.int64())])
     said = pa.struct([(one["field"], pa.string() if one["type"] == "string" else pa.int64()) for one in SOURCE])

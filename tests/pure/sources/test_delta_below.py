@@ -1,4 +1,4 @@
-"""An event log that is read as if it ended earlier."""
+"""An event log read up to a given position."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(source: DeltaSource, start: Position) -> tuple[list[tuple[int, int]], P
     return found, at
 
 
-def test_nothing_at_or_above_it_is_read(tmp_path: Path) -> None:
+def test_records_at_or_after_the_end_are_not_read(tmp_path: Path) -> None:
     log = RecordedLog(tmp_path / "log")
     log.append(pa.concat_tables([records(0, 3, 4, 7), records(1, 0, 1)]))
     log.append(pa.concat_tables([records(0, 9), records(1, 2)]))
@@ -54,7 +54,7 @@ def test_nothing_at_or_above_it_is_read(tmp_path: Path) -> None:
 
 
 def test_records_removed_before_the_end_are_reported(tmp_path: Path) -> None:
-    """Where none below it are left, too."""
+    """Also if no earlier records are left."""
     log = RecordedLog(tmp_path / "log")
     log.append(records(0, 5, 6))
     source = DeltaSource({"path": str(log.path), "below": {TOPIC: {"0": 3}}})

@@ -1,4 +1,4 @@
-"""The rows of a Delta table: what every kind of commit means, that values survive, and what cannot be read on."""
+"""The rows of a Delta table as a source: every kind of commit, and the position of each row."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def create(path: str, *rows: tuple[int, str], **options: Any) -> None:
 
 
 def test_everything_is_one_batch_or_none(path: str) -> None:
-    """The table as it is, and what is changed later, over several commits."""
+    """The whole table first, and later changes over several commits."""
     create(path, (1, "a"), (2, "b"))
     for number in (3, 4):
         write_deltalake(path, items((number, "c")), mode="append")
@@ -98,8 +98,8 @@ def act(rng: random.Random, path: str, by: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [[], ["v"]])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_feed_leads_to_the_table(path, seed, by):
-    """Whatever was committed, however it is cut, from any version on, also by who begins with the table as it is there."""
+def test_changes_of_the_feed_give_the_table(path, seed, by):
+    """Whatever was committed, however batches are split, from any version, also after the whole table."""
     rng = random.Random(seed)
     create(path, (1, "a"), (2, "b"), (3, "c"), partition_by=by or None)
     for _ in range(8):
@@ -118,8 +118,8 @@ def test_the_feed_leads_to_the_table(path, seed, by):
     )
 
 
-def test_rows_that_swap_their_keys(path):
-    """In one commit, and in whichever order and pairs the feed has them."""
+def test_rows_that_exchange_their_keys(path):
+    """In one commit, in any order and any pairs of the feed."""
     create(path, (1, "one"), (2, "two"), (3, "three"))
     DeltaTable(path).update(updates={"id": "case when id = 1 then 2 when id = 2 then 1 else 30 end", "v": "concat(v, '!')"})
     assert table_rows(path)[2]["v"] == "one!"
@@ -129,7 +129,7 @@ def test_rows_that_swap_their_keys(path):
 
 
 def test_rows_that_change_their_partition(path):
-    """Before and after are in different files, of which either may come first."""
+    """Before and after images are in different files, which may be read in any order."""
     create(path, (1, "a"), (2, "b"), (3, "c"), partition_by=["v"])
     DeltaTable(path).update(predicate="id <> 2", updates={"v": "case when id = 1 then 'z' else 'A' end"})
     one = source(path)
@@ -139,7 +139,7 @@ def test_rows_that_change_their_partition(path):
     assert order.index(("u", 3)) < order.index(("d", 3)) and order.index(("d", 1)) < order.index(("u", 1))
 
 
-def test_an_update_says_what_it_changed(path):
+def test_update_has_the_changed_columns(path):
     create(path, (1, "a"), (2, "b"))
     one = source(path)
     start = one.end()
@@ -149,8 +149,8 @@ def test_an_update_says_what_it_changed(path):
     assert (only["id"], only["v"]) == (1, "new")
 
 
-def test_columns_that_were_added(path):
-    """Records of older files have no value there; each record has the columns that the table had in its version."""
+def test_added_columns(path):
+    """Records of older files have no value there; each record has the columns of its version."""
     create(path, (1, "a"))
     write_deltalake(path, items((2, "b"), more=pa.array([7], pa.int32())), mode="append", schema_mode="merge")
     DeltaTable(path).update(predicate="id = 1", updates={"v": "'x'"})
@@ -161,8 +161,8 @@ def test_columns_that_were_added(path):
     assert {row["more"] for row in payloads(read(one))} == {None, 7}
 
 
-def test_appended_rows_until_a_commit_is_more(path):
-    """What comes before is read; compaction is passed over."""
+def test_append_mode_stops_at_a_commit_with_other_changes(path):
+    """Earlier commits are read; compactions are skipped."""
     create(path, (1, "a"))
     write_deltalake(path, items((2, "b")), mode="append")
     DeltaTable(path).optimize.compact()
@@ -177,8 +177,8 @@ def test_appended_rows_until_a_commit_is_more(path):
     assert pa.concat_tables(seen).num_rows == 3
 
 
-def test_files_are_read_in_the_order_in_which_they_were_written(path):
-    """At first sight too: the last row of a key is the newest, though files are named at random."""
+def test_files_are_read_in_commit_order(path):
+    """Also in the first read: the last row of a key is the newest, although file names are random."""
     create(path, (1, "0"))
     for number in range(1, 9):
         write_deltalake(path, items((1, str(number))), mode="append")
@@ -186,8 +186,8 @@ def test_files_are_read_in_the_order_in_which_they_were_written(path):
 
 
 @pytest.mark.parametrize("rows_first", [1, 3])
-def test_who_begins_again_begins_where_the_stream_is(path, rows_first):
-    """Not above it: the stream would pass rows over that only who begins with them reads."""
+def test_reload_starts_at_the_position_of_the_stream(path, rows_first):
+    """Not after it: the stream would skip rows that only a reload reads."""
     create(path, *((i, "a") for i in range(rows_first)))
     one, asked = source(path, batch_records=2), []
     start = one.start()
@@ -206,7 +206,7 @@ def test_who_begins_again_begins_where_the_stream_is(path, rows_first):
     assert {p["id"] for p in payloads(read(one, again))} == set(table_rows(path))
 
 
-def test_who_follows_changes_is_led_past_the_rows_of_a_version(path):
+def test_lane_that_follows_changes_skips_the_rows_of_a_version(path):
     create(path, (1, "a"))
     one = source(path).features
     inside = Position({PLACE: first_whole_offset(3) + 7})
@@ -217,8 +217,8 @@ def test_who_follows_changes_is_led_past_the_rows_of_a_version(path):
 
 
 @pytest.mark.parametrize("said", ['{"numRecords": null}', "[]", "{", ""])
-def test_statistics_that_say_nothing(path, said):
-    """The file is asked."""
+def test_files_without_statistics(path, said):
+    """The file itself is read."""
     create(path, (1, "a"))
     log = entry(path, 0)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -230,8 +230,8 @@ def test_statistics_that_say_nothing(path, said):
     assert [p["id"] for p in payloads(read(one, one.beginning()))] == [1]
 
 
-def test_recorded_changes_are_no_rows(path):
-    """They lack values that were not sent."""
+def test_append_targets_are_refused(path):
+    """Their rows lack values that were not sent."""
     names = ["_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_unsent"]
     write_deltalake(path, items((1, "a"), **{name: ["x"] for name in names}))
     told = {"operation_column": "_cdc_op", "sequence_columns": ["_cdc_seq_1"]}
@@ -240,7 +240,7 @@ def test_recorded_changes_are_no_rows(path):
         read(one)
 
 
-def test_from_now_on(path):
+def test_start_from_latest(path):
     create(path, (1, "a"))
     one = source(path, start_from="latest")
     assert one.start() == one.end() and not read(one).num_rows
@@ -284,7 +284,7 @@ def exact(value: Any) -> Any:
     return {k: exact(v) for k, v in value.items()} if isinstance(value, dict) else repr(value)
 
 
-def test_every_value_survives(path):
+def test_values_of_every_type_are_unchanged(path):
     table = pa.table({name: pa.array(values, kind) for name, (kind, values) in VALUES.items()})
     write_deltalake(path, table)
     one = source(path, "appended")
@@ -301,8 +301,8 @@ def test_every_value_survives(path):
             assert changes[name].null_count == values.count(None), name
 
 
-def test_columns_of_partitions(path):
-    """They are in no file; their values are in the log, where an empty text is a null."""
+def test_partition_columns(path):
+    """They are in no file; their values are in the log, where an empty text is null."""
     kinds = {
         "s": pa.array(["a b", "c/é%", None, ""], pa.string()),
         "n": pa.array([2**60, -1, None, 0], pa.int64()),
@@ -321,7 +321,7 @@ def test_columns_of_partitions(path):
     assert apply_changes(decode_changes(read(one))) == table_rows(path)
 
 
-def test_days_that_no_target_can_keep_are_rejects(path):
+def test_dates_out_of_range_are_rejected(path):
     late = pa.array([2_932_897, 0], pa.int32()).view(pa.date32())
     write_deltalake(path, items((1, "a"), (2, "b"), day=late))
     frame, decoder = read(source(path, "appended")), RowsDecoder({"keys": {"items": ["id"]}})
@@ -330,8 +330,8 @@ def test_days_that_no_target_can_keep_are_rejects(path):
     assert sorted(e.split(":")[0] if e else "" for e in errors) == ["", "OUT_OF_RANGE"]
 
 
-def test_the_bookkeeping_of_a_mirror_is_left_out(path):
-    """Unless the decoder is told to read it."""
+def test_cdc_columns_of_a_target_are_left_out(path):
+    """Unless the decoder is configured to read them."""
     own = {"_cdc_op": ["d"], "_event_id": ["e"], "_cdc_seq_1": pa.array([9], pa.int64()), "a_x0020_b": ["space"]}
     write_deltalake(path, items((1, "a"), **own))
     assert list(payloads(read(source(path, "appended")))[0])[4:] == ["id", "v", "a b"]
@@ -350,7 +350,7 @@ def entry(path: str, version: int) -> Path:
     return Path(path) / "_delta_log" / f"{version:020}.json"
 
 
-def test_a_version_that_was_cleaned_up(path):
+def test_expired_version_is_data_loss(path):
     create(path, (1, "a"))
     one, kept = source(path), {PLACE: VERSION}
     for n in range(2, 5):
@@ -366,7 +366,7 @@ def test_a_version_that_was_cleaned_up(path):
     assert not one.losses(one.end(), {}) and len(payloads(read(one))) == 4
 
 
-def test_a_file_that_was_vacuumed(path):
+def test_vacuumed_file_is_data_loss(path):
     create(path, (1, "a"))
     one = source(path)
     start = one.start()
@@ -377,7 +377,7 @@ def test_a_file_that_was_vacuumed(path):
 
 
 @pytest.mark.slow
-def test_a_recreated_table(path, tmp_path):
+def test_recreated_table_is_data_loss(path, tmp_path):
     create(path, (1, "a"))
     one, seen = source(path), {}
 
@@ -402,14 +402,14 @@ def with_protocol(path: str, **protocol: Any) -> None:
 
 
 @pytest.mark.parametrize("feature", ["deletionVectors", "typeWidening"])
-def test_features_that_are_not_read_are_named(path, feature):
+def test_unsupported_table_features_are_reported(path, feature):
     create(path, (1, "a"))
     with_protocol(path, readerFeatures=[feature], writerFeatures=[feature])
     with pytest.raises(ConfigProblem, match=f"the Delta feature.*{feature}"):
         source(path).start()
 
 
-def test_a_feature_that_comes_later_is_named_too(path):
+def test_unsupported_feature_added_later_is_reported(path):
     create(path, (1, "a"))
     one = source(path)
     start = one.end()
@@ -418,7 +418,7 @@ def test_a_feature_that_comes_later_is_named_too(path):
         read(one, start)
 
 
-def test_a_table_without_feed(path):
+def test_table_without_change_data_feed_is_refused(path):
     write_deltalake(path, items((1, "a")))
     with pytest.raises(ConfigProblem, match="has no change data feed") as refused:
         source(path).start()
@@ -433,13 +433,13 @@ def test_a_table_without_feed(path):
         read(one, one.beginning())
 
 
-def test_names_that_records_have_for_themselves(path):
+def test_reserved_column_names_are_refused(path):
     write_deltalake(path, items((1, "a"), _before=["x"]))
     with pytest.raises(ConfigProblem, match="'_before'"):
         source(path, "appended").start()
 
 
-def test_there_is_no_table(path):
+def test_missing_table_is_reported(path):
     with pytest.raises(EnvironmentProblem, match="There is no Delta table"):
         source(path).start()
 
@@ -454,12 +454,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("said", "sentence"), WRONG)
-def test_options_are_checked(path, said, sentence):
+def test_invalid_options_are_refused(path, said, sentence):
     with pytest.raises(ConfigProblem, match=sentence):
         source(path, **said) if "path" not in said else delta_source({"format": "rows", "changes": "feed"})
 
 
-def test_a_table_of_a_catalog_is_for_spark(path):
+def test_catalog_table_needs_spark(path):
     with pytest.raises(ConfigProblem, match="local engine"):
         delta_source({"format": "rows", "table": "a.b.c"})
 
@@ -467,7 +467,7 @@ def test_a_table_of_a_catalog_is_for_spark(path):
 # -- doctor ------------------------------------------------------------------------------------------------------------
 
 
-def test_doctor_looks_at_the_table(path):
+def test_doctor_checks_the_table(path):
     create(path, (1, "a"))
     options = {"format": "rows", "path": path, "changes": "feed", "production": False}
     [fine] = delta_source_check("source items", options).diagnose()

@@ -1,4 +1,4 @@
-"""The source that reads an event log, over logs that the event-log sink writes."""
+"""The source that reads an event log, on logs that the event-log sink wrote."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_everything_is_one_batch_or_none(log: RecordedLog) -> None:
 
 
 @pytest.mark.slow
-def test_a_log_that_is_compacted_and_cleaned_up_while_it_is_followed_gives_every_record_once(log: RecordedLog) -> None:
+def test_compaction_and_cleanup_during_the_read_lose_and_double_nothing(log: RecordedLog) -> None:
     for at in range(0, 6, 2):
         log.append(records(at, at + 1))
     steps = [
@@ -129,7 +129,7 @@ def test_a_log_that_is_compacted_and_cleaned_up_while_it_is_followed_gives_every
     assert offsets(follow(log, steps)) == [*range(10)]
 
 
-def test_files_that_go_away_while_they_are_read(log: RecordedLog) -> None:
+def test_files_deleted_during_the_read(log: RecordedLog) -> None:
     for at in range(8):
         log.append(records(at))
     got: Batches = []
@@ -144,8 +144,8 @@ def test_files_that_go_away_while_they_are_read(log: RecordedLog) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])
-def test_order_is_by_offset_however_files_lie(log: RecordedLog, most: int) -> None:
-    """Two days of one commit are two files that take turns; another writer's rows lie in no order at all."""
+def test_records_are_ordered_by_offset_in_any_file_layout(log: RecordedLog, most: int) -> None:
+    """Two days of one commit are two files with alternating offsets; rows of another writer have no order."""
     log.append(records(*range(10), days=True))
     log.append(records(*range(10, 20), days=True))
     rewritten = DeltaTable(str(log.path)).to_pyarrow_table()
@@ -158,7 +158,7 @@ def test_order_is_by_offset_however_files_lie(log: RecordedLog, most: int) -> No
     assert max(b.records for b in batches) <= most
 
 
-def test_records_that_are_there_again_come_once(log: RecordedLog) -> None:
+def test_duplicate_records_are_read_once(log: RecordedLog) -> None:
     log.append(records(0, 1, 2))
     rows = DeltaTable(str(log.path)).to_pyarrow_table()
     write_deltalake(str(log.path), rows.slice(1), mode="append")
@@ -167,7 +167,7 @@ def test_records_that_are_there_again_come_once(log: RecordedLog) -> None:
 
 
 @pytest.mark.slow
-def test_an_append_below_the_end_is_a_loss(log: RecordedLog) -> None:
+def test_append_below_the_end_is_data_loss(log: RecordedLog) -> None:
     log.append(records(0, 1, 5))
     other = DeltaTable(str(log.path)).to_pyarrow_table().slice(0, 1)
     other = other.set_column(other.column_names.index("offset"), "offset", pa.array([3], pa.int64()))
@@ -176,21 +176,21 @@ def test_an_append_below_the_end_is_a_loss(log: RecordedLog) -> None:
 
 
 @pytest.mark.slow
-def test_a_log_that_is_loaded_again_is_read_on_where_it_was_read(log: RecordedLog) -> None:
+def test_reloaded_log_is_read_from_the_last_position(log: RecordedLog) -> None:
     log.append(records(0, 1, 2))
     steps = [log.clear, lambda: log.append(records(0, 1)), lambda: log.append(records(2, 3))]
     assert offsets(follow(log, steps)) == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
-def test_a_log_that_is_loaded_again_from_later_on_is_a_loss(log: RecordedLog) -> None:
-    """Looked at while it was empty."""
+def test_log_reloaded_from_a_later_position_is_data_loss(log: RecordedLog) -> None:
+    """It was read while it was empty."""
     log.append(records(0, 1, 2))
     with pytest.raises(DataLoss, match=r"Records 3 to 4 of .* are not in the event log"):
         follow(log, [log.clear, lambda: log.append(records(5, 6))])
 
 
-def test_what_retention_removed_is_a_loss(log: RecordedLog) -> None:
+def test_records_removed_by_retention_are_data_loss(log: RecordedLog) -> None:
     log.append(records(*range(10)))
     delete_below(log, 6)
     assert offsets(once(log)) == [6, 7, 8, 9]
@@ -204,14 +204,15 @@ def test_what_retention_removed_is_a_loss(log: RecordedLog) -> None:
 
 
 @pytest.mark.slow
-def test_what_retention_removes_before_it_was_read_is_a_loss(log: RecordedLog) -> None:
+def test_records_removed_by_retention_during_the_read_are_data_loss(log: RecordedLog) -> None:
     log.append(records(0, 1))
     with pytest.raises(DataLoss, match="Records 2 to 3 of"):
         follow(log, [lambda: (log.append(records(2, 3, 4)), delete_below(log, 4))])
 
 
-def test_a_lane_of_the_broker_may_be_past_the_last_record(log: RecordedLog) -> None:
-    """Transaction markers have offsets and are no records; partitions may have none. The log's lane has passed them."""
+def test_position_after_the_last_record_is_valid(log: RecordedLog) -> None:
+    """Transaction markers have offsets and are no records; partitions may have no records. The lane of the log has
+    passed them."""
     empty = TopicPartition(TOPIC, 1)
     log.append(records(3, 4), Position({T: 7, empty: 0}))
     there = source(log)
@@ -225,14 +226,14 @@ def test_a_lane_of_the_broker_may_be_past_the_last_record(log: RecordedLog) -> N
     assert offsets(once(log, Position({T: 7, empty: 0})), empty) == [0, 1]
 
 
-def test_a_copy_of_the_table_alone_is_a_log_too(log: RecordedLog, tmp_path: Path) -> None:
+def test_copy_of_the_table_alone_is_a_valid_log(log: RecordedLog, tmp_path: Path) -> None:
     log.append(records(3, 4), Position({T: 7}))
     (log.path / "_replicator").rename(tmp_path / "gone")
     assert source(log).end() == Position({T: 5})
     assert offsets(once(log)) == [3, 4]
 
 
-def test_a_batch_is_no_larger_than_it_may_be(log: RecordedLog) -> None:
+def test_batches_stay_within_their_limit(log: RecordedLog) -> None:
     log.append(records(*range(100), size=1000))
     log.append(records(100, size=50_000))
     batches = once(log, batch_bytes=10_000)
@@ -241,14 +242,14 @@ def test_a_batch_is_no_larger_than_it_may_be(log: RecordedLog) -> None:
     assert len(batches) < 40
 
 
-def test_large_holes_cost_nothing(log: RecordedLog) -> None:
+def test_large_offset_gaps_cost_nothing(log: RecordedLog) -> None:
     log.append(records(0, 1, 2**50, 2**50 + 1, 2**60))
     batches = once(log, batch_records=2)
     assert offsets(batches) == [0, 1, 2**50, 2**50 + 1, 2**60]
     assert len(batches) < 200
 
 
-def test_only_files_that_hold_what_is_asked_for_are_opened(log: RecordedLog) -> None:
+def test_only_files_with_wanted_records_are_opened(log: RecordedLog) -> None:
     for at in range(5):
         log.append(pa.concat_tables([records(at), records(at, partition=1)]))
     log.append(records(0, topic="other"))
@@ -265,7 +266,7 @@ def test_only_files_that_hold_what_is_asked_for_are_opened(log: RecordedLog) -> 
         once(log)
 
 
-def test_topics(log: RecordedLog) -> None:
+def test_topic_filter(log: RecordedLog) -> None:
     hostile = "cdc./../a b=ü%"
     for topic in (TOPIC, hostile, "other"):
         log.append(records(0, 1, topic=topic))
@@ -275,7 +276,7 @@ def test_topics(log: RecordedLog) -> None:
     assert not source(log, topics=["other"]).losses(Position({T: 99}), {})
 
 
-def test_headers_come_back_as_they_were(log: RecordedLog) -> None:
+def test_headers_are_unchanged(log: RecordedLog) -> None:
     headers = [{"name": "a", "value": b"1"}, {"name": "a", "value": b"\xff"}, {"name": "\u2603", "value": None}]
     sent = records(0, 1).set_column(4, RAW.field("headers"), pa.array([headers, None], RAW.field("headers").type))
     log.append(sent)
@@ -285,7 +286,7 @@ def test_headers_come_back_as_they_were(log: RecordedLog) -> None:
 
 
 @pytest.mark.parametrize("text", ["no JSON", '[["a", {"base64": "?"}]]', '[["a"]]', "{}"])
-def test_headers_that_are_none_make_a_reject(log: RecordedLog, text: str) -> None:
+def test_invalid_headers_are_rejected(log: RecordedLog, text: str) -> None:
     log.append(records(0))
     rows = DeltaTable(str(log.path)).to_pyarrow_table()
     rows = rows.set_column(rows.column_names.index("headers"), "headers", pa.array([text]))
@@ -296,7 +297,7 @@ def test_headers_that_are_none_make_a_reject(log: RecordedLog, text: str) -> Non
     assert [(h["name"], h["value"][:10]) for h in bad["headers"]] == [(ERROR_HEADER, b"MALFORMED:")]
 
 
-def test_a_recreated_table_is_noticed(log: RecordedLog, tmp_path: Path) -> None:
+def test_recreated_table_is_data_loss(log: RecordedLog, tmp_path: Path) -> None:
     there = source(log)
     log.append(records(0, 1, 2))
     assert there.end() == Position({T: 3})
@@ -308,8 +309,8 @@ def test_a_recreated_table_is_noticed(log: RecordedLog, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_log_recreated_while_it_is_read_is_a_loss(log: RecordedLog, tmp_path: Path) -> None:
-    """Other records lie at the same offsets."""
+def test_log_recreated_during_the_read_is_data_loss(log: RecordedLog, tmp_path: Path) -> None:
+    """Other records have the same offsets."""
     log.append(records(0, 1, 2))
     other = RecordedLog(tmp_path / "other" / "log")
     other.append(records(*range(6)))
@@ -322,7 +323,7 @@ def test_a_log_recreated_while_it_is_read_is_a_loss(log: RecordedLog, tmp_path: 
         follow(log, [swap, lambda: None])
 
 
-def test_a_damaged_file_is_named(log: RecordedLog) -> None:
+def test_damaged_data_file_is_reported(log: RecordedLog) -> None:
     log.append(records(0, 1, 2))
     (file,) = log.path.rglob("*.parquet")
     whole = file.read_bytes()
@@ -335,7 +336,7 @@ def test_a_damaged_file_is_named(log: RecordedLog) -> None:
     assert offsets(once(log)) == [0, 1, 2]
 
 
-def test_a_damaged_log_of_the_table_is_named(log: RecordedLog) -> None:
+def test_damaged_delta_log_is_reported(log: RecordedLog) -> None:
     log.append(records(0, 1, 2))
     entry = max((log.path / "_delta_log").glob("*.json"))
     entry.write_bytes(entry.read_bytes()[:100])
@@ -343,19 +344,19 @@ def test_a_damaged_log_of_the_table_is_named(log: RecordedLog) -> None:
         once(log)
 
 
-def test_a_plain_table_is_refused(tmp_path: Path) -> None:
+def test_plain_table_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "plain"), pa.table({"id": [1], "offset": [1]}))
     with pytest.raises(ConfigProblem, match=r"is not an event log: it lacks the column\(s\) headers, key") as caught:
         DeltaSource({"path": str(tmp_path / "plain")}).end()
     assert "`format: rows`" in caught.value.next_step
 
 
-def test_no_table(tmp_path: Path) -> None:
+def test_missing_table_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="There is no Delta table"):
         DeltaSource({"path": str(tmp_path / "none")}).start()
 
 
-def test_features_that_files_do_not_tell_are_refused(log: RecordedLog) -> None:
+def test_unsupported_table_features_are_refused(log: RecordedLog) -> None:
     log.append(records(0))
     entry = log.path / "_delta_log" / f"{DeltaTable(str(log.path)).version() + 1:020}.json"
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "appendOnly"]}
@@ -365,12 +366,12 @@ def test_features_that_files_do_not_tell_are_refused(log: RecordedLog) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"paths": "x"}, {"batch_records": 0}, {"topics": []}, {"start_from": "latest"}])
-def test_options(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigProblem, match=next(iter(wrong))):
         DeltaSource({"path": str(tmp_path), **wrong})
 
 
-def test_doctor(log: RecordedLog, tmp_path: Path) -> None:
+def test_doctor_checks_the_log(log: RecordedLog, tmp_path: Path) -> None:
     def diagnose(**options: object) -> list[tuple[str, str]]:
         check = DeltaSourceCheck("source s", {"path": str(log.path), "production": False, "positions": {}, **options})
         return [(d.severity, d.sentence) for d in check.diagnose()]

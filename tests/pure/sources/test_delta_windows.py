@@ -1,4 +1,4 @@
-"""Windows of an event log's files: each row is read once where rows lie in order, and is there in any order."""
+"""Windows over the files of an event log: each row is read once."""
 
 from __future__ import annotations
 
@@ -84,8 +84,10 @@ def test_each_row_of_a_long_file_is_read_once(log: RecordedLog, read: list[int])
 
 
 @pytest.mark.parametrize("held", [64_000_000, 0])
-def test_rows_in_any_order(log: RecordedLog, read: list[int], monkeypatch: pytest.MonkeyPatch, held: int) -> None:
-    """Of two partitions; kept for later windows, or read again."""
+def test_rows_in_any_order_are_read_once(
+    log: RecordedLog, read: list[int], monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    """Of two partitions; rows are kept for later windows, or read again."""
     monkeypatch.setattr(delta_source, "HELD_BYTES", held)
     places = [(partition, offset) for partition in (0, 1) for offset in range(150)]
     log.append(records(places))
@@ -101,8 +103,8 @@ def test_rows_in_any_order(log: RecordedLog, read: list[int], monkeypatch: pytes
     assert (sum(read) == 300) == bool(held)
 
 
-def test_a_lane_that_is_behind_reads_while_the_stream_goes_on(log: RecordedLog) -> None:
-    """The same files, from further below, between two windows of the other."""
+def test_catch_up_reads_the_same_files_as_the_stream(log: RecordedLog) -> None:
+    """From an earlier position, between two windows of the stream."""
     places = [(0, offset) for offset in range(500)]
     log.append(records(places))
     source = DeltaSource({"path": str(log.path), "batch_bytes": BATCH})
@@ -124,7 +126,9 @@ def test_a_lane_that_is_behind_reads_while_the_stream_goes_on(log: RecordedLog) 
     ("since", "until", "kept"),
     [(None, None, [1, 2, 3, None]), (2, None, [2, 3, None]), (None, 2, [1, 2, None]), (2, 2, [2, None])],
 )
-def test_a_period_has_its_bounds_and_records_without_a_time(since: int | None, until: int | None, kept: list[Any]) -> None:
+def test_period_includes_its_bounds_and_records_without_a_time(
+    since: int | None, until: int | None, kept: list[Any]
+) -> None:
     times = pa.table({"ts": pa.array([1_000_000, 2_000_000, 3_000_000, None], pa.timestamp("us", "UTC"))})
     bounds = (bound and datetime.fromtimestamp(bound, UTC) for bound in (since, until))
     assert [at and at.timestamp() for at in Period(*bounds).filter_rows(times)["ts"].to_pylist()] == kept

@@ -1,4 +1,4 @@
-"""Folders that `replicator init` does not recognise, and columns that it does. Others: tests/process/cli."""
+"""Folders that `replicator init` cannot read, and the columns of those that it can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `replicator init` reads out of some records of a topic."""
+"""What `replicator init` finds out from some records of a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of DMS are read: no more than are needed to know where tables begin and end, and to go on."""
+"""The DMS files that are read: no more than needed to find the first and last rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def values(source: DmsFilesSource, start: Position | None = None) -> list[bytes]
     return found
 
 
-def test_first_and_last_say_where_a_table_begins_and_ends(users, looked_into):
+def test_first_and_last_file_give_the_range_of_a_table(users, looked_into):
     for number, name in enumerate(NAMES):
         put(users, name, f"I,{number}\nI,x\n")
     put(users.parent / "orders", "LOAD00000001.csv", "7\n")
@@ -57,7 +57,7 @@ def test_first_and_last_say_where_a_table_begins_and_ends(users, looked_into):
     assert source.end()[USERS] == (1634499804006 << 21) + 2 and len(looked_into) == 4
 
 
-def test_files_without_rows_at_the_ends(users, looked_into):
+def test_empty_files_at_both_ends(users, looked_into):
     for number, name in enumerate(NAMES):
         put(users, name, "" if number in (0, 1, 4, 5) else f"I,{number}\n")
     source = source_of(users.parent)
@@ -69,7 +69,7 @@ def test_files_without_rows_at_the_ends(users, looked_into):
     assert empty.end() == Position() and values(source_of(users.parent)) == []
 
 
-def test_a_start_reads_what_may_lie_behind_it(users, looked_into):
+def test_start_position_reads_only_later_files(users, looked_into):
     for number, name in enumerate(NAMES):
         put(users, name, f"I,{number}\nI,{number} b\n")
     source = source_of(users.parent)
@@ -84,7 +84,7 @@ def test_a_start_reads_what_may_lie_behind_it(users, looked_into):
     assert looked_into == [f"users/{name}" for name in NAMES[3:]]
 
 
-def test_a_read_of_missing_records(users):
+def test_read_of_missing_records(users):
     for number, name in enumerate(NAMES):
         put(users, name, f"I,{number}\nI,{number} b\n")
     found: list[bytes] = []
@@ -94,7 +94,7 @@ def test_a_read_of_missing_records(users):
     assert found == [b"I,1 b", b"I,2", b"I,2 b", b"I,3"]
 
 
-def test_through_a_file_and_no_further(users):
+def test_read_through_a_file_ends_there(users):
     for number, name in enumerate(NAMES):
         put(users, name, f"I,{number}\n")
     put(users.parent / "orders", "LOAD00000001.csv", "7\n")

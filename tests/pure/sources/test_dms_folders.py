@@ -1,4 +1,4 @@
-"""What names, line ends and halves of files mean to `DmsFilesSource`."""
+"""Names, line ends and partial files of AWS DMS."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def read(folder: Path, start: Position | None = None, **csv: Any) -> list[tuple[
         ("20050101-000000000.csv", "cdc", 1104537600000 << 21),
     ],
 )
-def test_names(name, kind, first):
+def test_file_names(name, kind, first):
     assert (parse_name(Path(name)).kind, parse_name(Path(name)).first) == (kind, first)
 
 
-def test_the_last_full_load_lies_below_the_first_change():
+def test_full_load_is_before_the_first_change():
     load, change = parse_name(Path("LOAD0FFFFFFF.csv")), parse_name(Path("20050101-000000000.csv"))
     assert load.first + load.most <= change.first
 
@@ -72,13 +72,13 @@ def test_the_last_full_load_lies_below_the_first_change():
 @pytest.mark.parametrize(
     "name", ["users.csv", "LOAD.csv", "LOAD1FFFFFFF.csv", "20211399-194324349.csv", "19991017-194324349.csv", "1-2.csv"]
 )
-def test_a_foreign_file_stops_the_source_by_name(users, name):
+def test_file_of_another_program_stops_the_source(users, name):
     put(users, name, "I,1\n")
     with pytest.raises(ConfigProblem, match=rf"{name} is no file of AWS DMS"):
         read(users)
 
 
-def test_other_endings_are_passed_over(users):
+def test_other_file_extensions_are_skipped(users):
     put(users, "readme.txt", "no rows")
     put(users, CDC, "I,1\n")
     assert [value for *_, value in read(users)] == [b"I,1"]
@@ -92,11 +92,11 @@ def test_other_endings_are_passed_over(users):
         ("public/users/2021-10-17-19", "public.users"),
     ],
 )
-def test_tables(tmp_path, folders, table):
+def test_table_of_a_folder(tmp_path, folders, table):
     assert find_table(tmp_path / folders / CDC) == table
 
 
-def test_full_load_then_changes_by_their_time_whatever_the_folder(users):
+def test_changes_are_ordered_by_time_in_all_folders(users):
     put(users / "2021" / "10" / "18", "20211018-000000000.csv", "U,1,third\n")
     put(users / "2021" / "10" / "17", CDC, "U,1,second\n")
     put(users, "LOAD0000000A.csv", "1,first b\n")
@@ -104,7 +104,7 @@ def test_full_load_then_changes_by_their_time_whatever_the_folder(users):
     assert [value for *_, value in read(users.parent)] == [b"1,first a", b"1,first b", b"U,1,second", b"U,1,third"]
 
 
-def test_two_files_of_one_time_are_refused(users):
+def test_two_files_with_one_time_are_refused(users):
     put(users, "20141029-1134010000.csv", "I,1\n")
     put(users / "2014", "20141029-1134010001.csv", "I,2\n")
     with pytest.raises(ConfigProblem, match="are of one table and one time"):
@@ -125,7 +125,7 @@ def test_rows_with_line_ends_in_quotes(users):
     ]
 
 
-def test_without_quotes_every_line_is_a_row(users):
+def test_every_line_is_a_row_without_quoting(users):
     put(users, CDC, 'I,1,"a\nI,2,b\n')
     assert [value for *_, value in read(users, quote="none")] == [b'I,1,"a', b"I,2,b"]
 
@@ -139,7 +139,7 @@ def test_every_row_has_its_header(users):
     assert all(str(row["timestamp"]) == "2021-10-17 19:43:24.349000+00:00" for row in found)
 
 
-def test_a_mark_before_the_first_row_is_none_of_it(users):
+def test_byte_order_mark_is_skipped(users):
     put(users, CDC, b"\xef\xbb\xbfI,1\n")
     assert read(users) == [("public.users", 1, b"I,1")]
 
@@ -160,8 +160,8 @@ def follow(folder: Path, act: Callable[[list[bytes]], bool]) -> list[bytes]:
     return found
 
 
-def test_a_file_that_is_being_written_holds_back_its_table_alone(users):
-    """However it looks: its rows may end anywhere."""
+def test_growing_file_delays_its_table_only(users):
+    """Its rows may end anywhere."""
     put(users, "LOAD00000001.csv", "1,a\n2,b\n", settled=False)
     put(users, CDC, "U,1,c\n")
     put(users.parent / "orders", CDC, "I,7\n")
@@ -175,14 +175,14 @@ def test_a_file_that_is_being_written_holds_back_its_table_alone(users):
 
 
 @pytest.mark.slow
-def test_until_caught_up_waits_for_files_that_are_being_written(users, monkeypatch):
+def test_until_caught_up_waits_for_growing_files(users, monkeypatch):
     monkeypatch.setattr("adapters.sources.files.file_list.SETTLED_SECONDS", 1.5)
     put(users, "LOAD00000001.csv", "1,a\n2,b", settled=False)
     put(users, CDC, "U,1,c\n")
     assert [value for *_, value in read(users)] == [b"1,a", b"2,b", b"U,1,c"]
 
 
-def test_a_file_that_changes_after_it_was_read_is_a_loss(users):
+def test_file_changed_after_the_read_is_data_loss(users):
     put(users, "LOAD00000001.csv", "1,a\n2,b\n")
 
     def act(found):
@@ -193,7 +193,7 @@ def test_a_file_that_changes_after_it_was_read_is_a_loss(users):
         follow(users, act)
 
 
-def test_a_file_that_is_copied_again_is_read_once(users):
+def test_file_copied_again_is_read_once(users):
     put(users, CDC, "I,1\nI,2")
 
     def act(found):
@@ -208,7 +208,7 @@ def test_a_file_that_is_copied_again_is_read_once(users):
 
 
 @pytest.mark.parametrize("name", ["LOAD00000001.csv.gz", "20211017-194324349.csv.gz"])
-def test_a_compressed_file_that_is_not_whole_stops_the_source(users, name):
+def test_partial_compressed_file_stops_the_source(users, name):
     whole = gzip.compress(b'I,1,"a\n\nb"\n' + random.Random(1).randbytes(4000).hex().encode())
     put(users, name, whole[:-100])
     put(users, "20221017-194324349.csv", "I,9,z\n")
@@ -230,7 +230,7 @@ def test_a_compressed_file_that_is_not_whole_stops_the_source(users, name):
         ('I,1,"a\nI,2,b\n', {"quote": "none"}, 2),
     ],
 )
-def test_where_rows_end(users, text, csv, rows):
+def test_row_ends(users, text, csv, rows):
     """Source and decoder agree: every record is one row, and together they are the file."""
     put(users, CDC, text)
     source, found = DmsFilesSource({"path": str(users), "csv": csv}), []
@@ -244,8 +244,8 @@ def test_where_rows_end(users, text, csv, rows):
     assert sum("not one row" in (error or "") for error in errors) == junk, errors
 
 
-def test_from_files_to_changes(users):
-    """What the source says of a row is what the decoder reads: operation, order and time."""
+def test_rows_of_files_become_changes(users):
+    """The decoder reads operation, order and time from the source's description of a row."""
     put(users, "LOAD0000000A.csv", "1,a\n2,b\n")
     put(users, CDC, "U,2,c\nD,1,\n")
     source, found = DmsFilesSource({"path": str(users)}), []
@@ -260,7 +260,7 @@ def test_from_files_to_changes(users):
 
 
 @pytest.mark.slow
-def test_a_file_that_comes_too_late_is_a_loss(users):
+def test_late_file_is_data_loss(users):
     put(users, "20211017-194324400.csv", "I,2\n")
     put(users, "20211017-194324500.csv", "I,3\n")
     source, found, stop = DmsFilesSource({"path": str(users)}), [], threading.Event()
@@ -282,14 +282,14 @@ def test_a_file_that_comes_too_late_is_a_loss(users):
         again.run(end, later, stop, once=False)
 
 
-def test_options():
+def test_invalid_options_are_refused():
     with pytest.raises(ConfigProblem, match=r"csv\.header"):
         DmsFilesSource({"path": "x", "csv": {"header": "perhaps"}})
     with pytest.raises(ConfigProblem, match="topics"):
         DmsFilesSource({"path": "x", "topics": ["a"]})
 
 
-def test_what_doctor_says(users, tmp_path):
+def test_doctor_checks_the_folder(users, tmp_path):
     def diagnose(path):
         (found,) = DmsFilesCheck("s", {"path": str(path), "csv": {"header": True}, "positions": {}}).diagnose()
         return found.severity, found.sentence
@@ -305,7 +305,7 @@ def test_what_doctor_says(users, tmp_path):
         read(tmp_path / "nowhere")
 
 
-def test_folders_behind_links_and_globs(users, tmp_path):
+def test_folders_by_links_and_globs(users, tmp_path):
     put(tmp_path / "elsewhere" / "users", CDC, "I,1\n")
     users.parent.mkdir(parents=True)
     users.symlink_to(tmp_path / "elsewhere" / "users")
@@ -314,14 +314,14 @@ def test_folders_behind_links_and_globs(users, tmp_path):
     assert read(tmp_path / "buck*") == [("public.users", 1, b"I,1")]
 
 
-def test_a_file_behind_a_link_to_itself_is_named(users):
+def test_circular_link_is_reported(users):
     users.mkdir(parents=True)
     (users / CDC).symlink_to(users / CDC)
     with pytest.raises(EnvironmentProblem, match=rf"{CDC} cannot be looked at"):
         read(users)
 
 
-def test_a_folder_that_is_no_text_is_named(tmp_path):
+def test_folder_name_that_is_no_utf8_is_reported(tmp_path):
     put(Path(os.fsdecode(os.fsencode(tmp_path) + b"/public/\xff")), CDC, "I,1\n")
     with pytest.raises(ConfigProblem, match=r"\\udcff.* has a name that is not UTF-8"):
         read(tmp_path)

@@ -1,4 +1,4 @@
-"""Parquet files of DMS: every value arrives with the type of the file."""
+"""Parquet files of DMS: every value has the type of its column."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_full_load_then_changes(users):
 
 
 def test_types(users):
-    """Of one row with values and one of nulls."""
+    """One row with values and one with nulls."""
     columns = {name: pa.array([value, None], arrow) for name, (arrow, value, _) in TYPES.items()}
     put(users, CDC, {"Op": ["I", "I"], "id": [1, 2], **columns})
     raw = raw_of(users)
@@ -107,7 +107,7 @@ def test_types(users):
     ],
     ids=str,
 )
-def test_a_time_that_microseconds_do_not_hold_is_rejected(users, kind, held, beyond):
+def test_time_that_does_not_fit_microseconds_is_rejected(users, kind, held, beyond):
     values = pa.array([held, beyond, None], pa.int64()).cast(kind)
     put(users, CDC, {"Op": ["I"] * 3, "id": [1, 2, 3], "at": values}, coerce_timestamps=None)
     first, second, third = decode_records(raw_of(users))
@@ -115,7 +115,7 @@ def test_a_time_that_microseconds_do_not_hold_is_rejected(users, kind, held, bey
     assert second["_error"].startswith("OUT_OF_RANGE: column 'at' holds")
 
 
-def test_pieces_of_files_are_numbered_through(users, monkeypatch):
+def test_row_numbers_continue_over_pieces_of_a_file(users, monkeypatch):
     monkeypatch.setattr(file_reader, "PARQUET_ROWS", 7)
     put(users, CDC, {"Op": ["I"] * 50, "id": range(50)}, row_group_size=9)
     raw = raw_of(users)
@@ -123,7 +123,7 @@ def test_pieces_of_files_are_numbered_through(users, monkeypatch):
     assert [o & (2**21 - 1) for o in raw["offset"].to_pylist()] == list(range(1, 51))
 
 
-def test_operations_as_the_configuration_says(users):
+def test_configured_operation_names(users):
     put(users, "LOAD00000001.parquet", {"action": ["ins"], "id": [1]})
     put(users, CDC, {"action": ["upd", "?", None], "id": [1, 2, 3]})
     told = {"operation_column": "action"}
@@ -135,7 +135,7 @@ def test_operations_as_the_configuration_says(users):
                                       "20211017-194324349)")  # fmt: skip
 
 
-def test_changes_without_the_operation_column_are_rejects(users):
+def test_changes_without_operation_column_are_rejected(users):
     put(users, CDC, {"id": [1]})
     put(users, "LOAD00000001.parquet", {"id": [1]})
     load, change = decode_records(raw_of(users))
@@ -144,7 +144,7 @@ def test_changes_without_the_operation_column_are_rejects(users):
 
 
 @pytest.mark.parametrize("nothing", [None, ""])
-def test_a_full_load_whose_operations_are_empty_is_read(users, nothing):
+def test_full_load_with_empty_operations_is_read(users, nothing):
     put(users, "LOAD00000001.parquet", {"Op": pa.array([nothing, "I"], pa.string()), "id": [1, 2]})
     put(users, CDC, {"Op": pa.array(["U", nothing], pa.string()), "id": [1, 2]})
     rows = decode_records(raw_of(users))
@@ -152,7 +152,7 @@ def test_a_full_load_whose_operations_are_empty_is_read(users, nothing):
     assert rows[3]["_error"].startswith("UNKNOWN_OPERATION")
 
 
-def test_a_null_key_is_a_reject(users):
+def test_null_key_is_rejected(users):
     put(users, CDC, {"Op": ["I"], "id": pa.array([None], pa.int64())})
     assert decode_records(raw_of(users))[0]["_error"].startswith("NULL_KEY")
 
@@ -165,13 +165,13 @@ def test_a_null_key_is_a_reject(users):
         ({"id": [1], "_row": [1]}, "_file or _row, which are not free"),
     ],
 )
-def test_columns_that_cannot_be_read_are_named(users, columns, said):
+def test_unreadable_columns_are_reported(users, columns, said):
     put(users, CDC, columns)
     with pytest.raises(ConfigProblem, match=said):
         raw_of(users)
 
 
-def test_a_file_that_is_not_whole_stops_the_source_by_name(users):
+def test_partial_file_stops_the_source(users):
     file = put(users, CDC, {"Op": ["I"], "id": [1]})
     file.write_bytes(file.read_bytes()[:-5])
     settle(file)
@@ -180,7 +180,7 @@ def test_a_file_that_is_not_whole_stops_the_source_by_name(users):
 
 
 @pytest.mark.parametrize(("form", "name"), [("dms_parquet", "LOAD00000001.csv"), ("dms_csv", "LOAD00000001.parquet")])
-def test_a_file_of_the_other_format_stops_the_source_by_name(users, form, name):
+def test_file_of_the_other_format_stops_the_source(users, form, name):
     users.mkdir(parents=True)
     (users / name).write_bytes(b"1\n")
     settle(users / name)

@@ -1,4 +1,4 @@
-"""Files of transactions: rows of several tables, each of which says its own."""
+"""Transaction files of DMS: rows of several tables in one file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bucket(tmp_path):
     return tmp_path / "bucket"
 
 
-def test_names(bucket):
+def test_file_names(bucket):
     name = parse_name(bucket / TXN)
     assert (name.kind, name.first, name.of_transactions) == ("cdc", 1634499804349 << 21, True)
     assert find_table(bucket / TXN) == ""
@@ -47,11 +47,11 @@ def test_rows(row, csv, table, rest):
 
 
 @pytest.mark.parametrize("row", [b"I,users", b"", b'I,"users,public,1', b"I,,public,1", b"I,users,,1", b"I,\xff,public,1"])
-def test_rows_that_are_none(row):
+def test_invalid_rows_are_rejected(row):
     assert isinstance(TransactionRows(CsvDialect()).parse_row(row), ValueError)
 
 
-def test_after_all_full_loads_in_the_order_of_their_times(bucket):
+def test_transaction_files_are_read_after_all_full_loads_by_time(bucket):
     put(bucket / "changes", LATER, "U,users,public,1,c\n")
     put(bucket / "changes", TXN, 'I,orders,public,7,"x\ny"\nU,users,public,1,b\nD,users,public,2,\n')
     put(bucket / "public" / "users", "LOAD00000001.csv", "1,a\n2,a\n")
@@ -67,7 +67,7 @@ def test_after_all_full_loads_in_the_order_of_their_times(bucket):
     ]
 
 
-def test_no_header_is_taken_from_them(bucket):
+def test_transaction_files_have_no_header(bucket):
     """Full loads may have one, DMS writes none into files of transactions: the table's declared columns hold."""
     put(bucket / "public" / "users", "LOAD00000001.csv", "id,name\n1,a\n")
     put(bucket, TXN, "U,users,public,1,b\n")
@@ -79,7 +79,7 @@ def test_no_header_is_taken_from_them(bucket):
     assert [(r["_op"], r["id"], r["name"], r["_error"]) for r in rows] == [("r", 1, "a", None), ("u", 1, "b", None)]
 
 
-def test_a_bad_row_is_a_reject_with_file_and_row(bucket):
+def test_bad_row_is_rejected_with_file_and_row(bucket):
     put(bucket / "changes", TXN, "I,users,public,1\nnonsense\nI,users,public,2")
     found = read(bucket)
     assert found == [
@@ -91,8 +91,8 @@ def test_a_bad_row_is_a_reject_with_file_and_row(bucket):
     assert [values for *_, values in read(bucket)] == [b"I,1", b"nonsense"]
 
 
-def test_what_is_not_complete_holds_back_whatever_it_may_touch(bucket):
-    """A file of transactions waits for every full load, and everything later waits for it."""
+def test_incomplete_file_delays_all_later_files(bucket):
+    """A transaction file waits for every full load, and every later file waits for it."""
     put(bucket / "public" / "users", "LOAD00000001.csv", "1,a\n", settled=False)
     put(bucket / "public" / "orders", "LOAD00000001.csv", "6,w\n")
     put(bucket, TXN, "U,orders,public,6,x\n", settled=False)
@@ -112,7 +112,7 @@ def test_what_is_not_complete_holds_back_whatever_it_may_touch(bucket):
     assert len(seen) > 2
 
 
-def test_a_late_one_is_a_loss(bucket):
+def test_late_file_is_data_loss(bucket):
     put(bucket, LATER, "I,users,public,1\n")
 
     def act(found):
@@ -123,8 +123,7 @@ def test_a_late_one_is_a_loss(bucket):
         follow(bucket, act)
 
 
-def test_where_a_rejected_row_stands():
-    """The reason of a reject names the file and the row."""
+def test_reason_of_a_reject_has_file_and_row():
     rows = [(1634499804349 << 21) + 3, (10 << 32) + 7, (1634499804349 << 21) + 4]
     values = [b"I,1,2,3", b"x", b"I,1"]
     records = [

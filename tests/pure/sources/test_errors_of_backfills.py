@@ -9,7 +9,7 @@ from adapters.sources.backfill.postgres import PostgresDatabase
 from replicator.domain.errors import Fatal
 
 
-def test_value_that_the_source_cannot_read_is_named_as_such() -> None:
+def test_value_that_the_source_cannot_read_is_reported() -> None:
     database = PostgresDatabase({"dsn": "postgresql://nobody@127.0.0.1:1/nothing", "publication": "p", "slot": "s"})
     with pytest.raises(Fatal) as refused, database._translate_errors("public.orders"):
         raise psycopg.errors.CharacterNotInRepertoire("a value")

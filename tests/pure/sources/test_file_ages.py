@@ -1,4 +1,4 @@
-"""How long nobody has written to a file whose time is ahead of the clock."""
+"""The age of files whose modification time is in the future."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return now
 
 
-def test_a_stable_file_stays_stable_when_the_clock_passes_its_time(clock: SimpleNamespace) -> None:
-    """It would hold others back that come after it."""
+def test_stable_file_stays_stable_when_the_clock_passes_its_time(clock: SimpleNamespace) -> None:
+    """Otherwise it would delay later files."""
     left, longer = {}, {}
     for clock.seconds in (1000, 1009, 1011, 1029.9, 1030.1, 1039, 1041, 1050):
         left[clock.seconds] = seconds_until_stable(Path("a"), 1030.0, 5, SETTLE)
@@ -35,7 +35,7 @@ def test_a_stable_file_stays_stable_when_the_clock_passes_its_time(clock: Simple
     assert not files._ahead, "nothing is kept of a file whose own time suffices"
 
 
-def test_the_age_of_a_rewritten_file_starts_over(clock: SimpleNamespace) -> None:
+def test_age_of_a_rewritten_file_starts_again(clock: SimpleNamespace) -> None:
     assert seconds_until_stable(Path("a"), 1030.0, 5, SETTLE) == SETTLE
     clock.seconds = 1008
     assert seconds_until_stable(Path("a"), 1030.0, 6, SETTLE) == SETTLE, "it has another size"
@@ -44,7 +44,7 @@ def test_the_age_of_a_rewritten_file_starts_over(clock: SimpleNamespace) -> None
     assert seconds_until_stable(Path("a"), 1030.5, 6, SETTLE) == SETTLE - 0.5, "it has another time"
 
 
-def test_files_that_are_gone_are_not_kept_for_ever(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_files_are_forgotten(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST", 3)
     for number in range(9):
         seconds_until_stable(Path(str(number)), 9e9, 5, SETTLE)

@@ -1,4 +1,4 @@
-"""What the Kafka source decides without a broker."""
+"""Parts of the Kafka source that need no broker."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ SECRET = "correct-horse-battery"
         (["__consumer_offsets"], "__consumer_offsets", True),
     ],
 )
-def test_topics(patterns: list[str], topic: str, wanted: bool) -> None:
+def test_topic_filter(patterns: list[str], topic: str, wanted: bool) -> None:
     assert TopicFilter(patterns)(topic) is wanted
 
 
-def test_patterns_without_topics_are_named() -> None:
+def test_patterns_without_topics_are_reported() -> None:
     assert TopicFilter(["a*", "b", "^c"]).find_unmatched(["aa", "b"]) == ("^c",)
 
 
@@ -64,14 +64,14 @@ def test_patterns_without_topics_are_named() -> None:
         *(({"options": {name: "x"}}, name) for name in CORRECTNESS),
     ],
 )
-def test_wrong_options_are_named_and_secrets_are_not_shown(wrong: dict[str, object], named: str) -> None:
+def test_invalid_options_are_reported_without_secrets(wrong: dict[str, object], named: str) -> None:
     with pytest.raises(ConfigProblem) as caught:
         KafkaSource({**BASE, **wrong})
     assert named in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_what_reaches_librdkafka() -> None:
+def test_options_passed_to_librdkafka() -> None:
     more = {"options": {"fetch.min.bytes": 5, "client.id": "me"}, "security": {"sasl.password": SECRET}}
     options = KafkaSettings.read({**BASE, **more})
     consumer, client = options.consumer(), options.client_settings()
@@ -85,7 +85,7 @@ def test_what_reaches_librdkafka() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"options": {"no.such": "1"}}, {"security": {"security.protocol": SECRET}}])
-def test_settings_that_librdkafka_refuses(wrong: dict[str, object]) -> None:
+def test_settings_refused_by_librdkafka_are_reported(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigProblem) as caught:
         source = KafkaSource({**BASE, **wrong})
         PartitionReader(source._options, lambda _: None)
@@ -100,7 +100,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("code", CODES, ids=CODES.get)
-def test_every_error_of_kafka_may_pass_or_says_why_not(code: int) -> None:
+def test_every_kafka_error_has_a_kind_and_a_sentence(code: int) -> None:
     error = translate_error(KafkaError(code), "Reading failed", "the source")
     assert str(error).startswith("Reading failed: ") and CODES[code] in error.sentence
     assert error.next_step and "{" not in error.next_step
@@ -126,7 +126,7 @@ def test_kinds_of_errors(code: int, kind: type[Exception]) -> None:
     assert type(translate_error(KafkaError(code), "Reading failed")) is kind
 
 
-def test_ranges() -> None:
+def test_offsets_out_of_range() -> None:
     place = TopicPartition("t", 0)
     assert not describe_out_of_range(place, 3, 3, 5)
     assert not describe_out_of_range(place, 5, 3, 5)
@@ -150,7 +150,7 @@ def reader() -> Iterator[PartitionReader]:
         yield reader
 
 
-def test_a_refused_offset_is_asked_for_again(reader: PartitionReader) -> None:
+def test_refused_offset_is_fetched_again(reader: PartitionReader) -> None:
     place = TopicPartition("t", 0)
     reader.assign({place: 10}, {place: 20})
     reader._refused[place] = "out of range"
@@ -162,7 +162,7 @@ def test_a_refused_offset_is_asked_for_again(reader: PartitionReader) -> None:
     assert seen == [*range(10, 20)]
 
 
-def test_records_come_once_and_with_their_headers(reader: PartitionReader) -> None:
+def test_records_are_delivered_once_with_their_headers(reader: PartitionReader) -> None:
     even, odd = TopicPartition("t", 0), TopicPartition("t", 1)
     reader.assign({even: 10, odd: 0}, {even: 30, odd: 50})
     span, rows = None, []
@@ -188,14 +188,14 @@ def of_compaction(topic: str, readers: dict[str, TableReaders], settings: dict[s
     return [d.sentence for d in found]
 
 
-def test_compacted_topics_are_warned_of_where_every_change_is_wanted() -> None:
+def test_compacted_topic_is_a_warning_if_every_change_is_needed() -> None:
     [text] = of_compaction("cdc.public.orders", {"public.*": EVERY})
     assert "cdc.public.orders is compacted" in text and "lake under scd2, event log raw want every change" in text
     [text] = of_compaction("cdc.public.orders", {"*": MISSING}, {"cleanup.policy": "compact,delete"})
     assert "message without a value. These messages are ignored by lake under scd1" in text
 
 
-def test_nothing_is_said_of_topics_that_are_not_compacted_or_read_for_the_last_change() -> None:
+def test_no_warning_for_other_topics_and_other_lanes() -> None:
     assert of_compaction("cdc.public.orders", {"public.*": EVERY}, {"cleanup.policy": "delete"}) == []
     assert of_compaction("cdc.public.orders", {"public.*": EVERY, "public.orders": TableReaders()}) == []
     assert of_compaction("cdc.public.orders", {"other.*": EVERY}) == []

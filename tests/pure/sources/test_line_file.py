@@ -1,4 +1,4 @@
-"""What the one file of Kafka's file sink means, while it grows and when another one takes its place."""
+"""The single file of Kafka's file sink, which grows while it is read."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def append(file: Path, text: str) -> Callable[[], None]:
     return write
 
 
-def test_a_file_of_the_sink_holds_events_of_several_topics():
+def test_file_has_events_of_several_topics():
     raw = pa.Table.from_pylist(read(GOLDEN)[0], RAW)
     assert {(row["topic"], row["partition"], row["key"], row["headers"], row["timestamp"]) for row in raw.to_pylist()} == {
         ("events", 0, None, None, None)
@@ -97,7 +97,7 @@ def test_lines_are_values(file):
 
 
 @pytest.mark.parametrize("name", ["events.txt", "events.json", "events.csv", "events"])
-def test_a_line_waits_for_its_end_and_nothing_is_read_twice(tmp_path, name, monkeypatch):
+def test_partial_line_waits_and_nothing_is_read_twice(tmp_path, name, monkeypatch):
     file = tmp_path / name
     file.write_text("1\n2")
     looked_at: list[bytes] = []
@@ -110,19 +110,19 @@ def test_a_line_waits_for_its_end_and_nothing_is_read_twice(tmp_path, name, monk
     assert values(file, Position({HOME: 2})) == [(2, b"3")]
 
 
-def test_an_empty_file_may_begin_later(file):
+def test_empty_file_may_grow_later(file):
     file.touch()
     assert follow(file, [append(file, "1"), append(file, "1\n"), append(file, "2\n")]) == [(0, b"11"), (1, b"2")]
 
 
-def test_a_line_that_is_too_long_is_a_reject(file):
+def test_too_long_line_is_rejected(file):
     file.write_text("1\n" + "x" * 5000 + "\n3\n")
     rows, _ = read(file, message_bytes=1000)
     assert [(row["topic"], row["offset"]) for row in rows] == [("events", 0), ("archive:events.txt", 2), ("events", 2)]
     assert Reject.parse(rows[1]["headers"][0]["value"].decode()).code == "TOO_LARGE"
 
 
-def test_a_file_that_became_shorter_stops_the_source(file):
+def test_truncated_file_is_data_loss(file):
     file.write_text("1\n2\n3\n")
     with pytest.raises(DataLoss, match="became shorter: it had 6 bytes, and has 2"):
         follow(file, [lambda: os.truncate(file, 2)])
@@ -131,7 +131,7 @@ def test_a_file_that_became_shorter_stops_the_source(file):
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_another_file_in_its_place_stops_the_source(file, in_place):
+def test_replaced_file_is_data_loss(file, in_place):
     file.write_text("1\n2\n")
     other = "9\n8\n7\n"
 
@@ -144,7 +144,7 @@ def test_another_file_in_its_place_stops_the_source(file, in_place):
         follow(file, [replace_file])
 
 
-def test_another_file_is_noticed_at_the_next_start(file):
+def test_replaced_file_is_found_at_the_next_start(file):
     file.write_text("1\n2\n")
     _, identity = read(file)
     assert identity.keys() == {"events"}
@@ -157,7 +157,7 @@ def test_another_file_is_noticed_at_the_next_start(file):
     assert not source(file).losses(Position({HOME: 2}), {})
 
 
-def test_a_file_that_is_gone(file):
+def test_missing_file_is_reported(file):
     with pytest.raises(EnvironmentProblem, match="is not there"):
         read(file)
     [found] = archive_check("sink", {"path": str(file), "files": "lines", "topic": "events"}).diagnose()
@@ -165,13 +165,13 @@ def test_a_file_that_is_gone(file):
 
 
 @pytest.mark.parametrize("path", ["", "/*.txt", "/a.txt.gz"])
-def test_what_is_not_one_file_is_refused(tmp_path, path):
+def test_path_must_be_one_file(tmp_path, path):
     for name in ("a.txt", "b.txt", "a.txt.gz"):
         (tmp_path / name).write_text("1\n")
     with pytest.raises(ConfigProblem, match="is not one file of lines"):
         read(Path(str(tmp_path) + path))
 
 
-def test_the_topic_has_to_be_named(file):
+def test_topic_is_required(file):
     with pytest.raises(ConfigProblem, match="topic: must be a name"):
         archive_source({"path": str(file), "files": "lines"})

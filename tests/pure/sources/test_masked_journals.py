@@ -1,4 +1,4 @@
-"""Private columns of sources that write rows down before lanes read them: nothing of these holds their values."""
+"""Private columns of sources with a journal."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def make_decoder(masks: Any = MASKS) -> RowsDecoder:
     return RowsDecoder({**told, "operation_column": "_change", "sequence_columns": ["_snapshot"]})
 
 
-def test_what_is_kept_of_snapshots_is_masked(tmp_path: Path) -> None:
+def test_snapshot_rows_are_stored_masked(tmp_path: Path) -> None:
     export(tmp_path, 1, [ALICE, BOB], SCHEMA)
     records, at = read(snapshots(tmp_path))
     assert ("c", *HIDDEN) in rows(records)
@@ -96,8 +96,8 @@ def test_what_is_kept_of_snapshots_is_masked(tmp_path: Path) -> None:
     assert_private(tmp_path)
 
 
-def test_records_say_that_they_are_masked_and_are_masked_once(tmp_path: Path) -> None:
-    """As others that are read from an event log are: a pipeline that reads it there may say the same masks."""
+def test_records_are_marked_as_masked_and_masked_once(tmp_path: Path) -> None:
+    """Like records of an event log: a pipeline that reads them may configure the same masks."""
     export(tmp_path, 1, [ALICE, BOB], SCHEMA)
     records, _ = read(snapshots(tmp_path))
     assert make_decoder().mask_records(records).equals(records)
@@ -107,7 +107,7 @@ def test_records_say_that_they_are_masked_and_are_masked_once(tmp_path: Path) ->
     assert (table.keys, table.column("owes").type) == (("id",), pa.string())
 
 
-def test_rows_that_differ_in_what_no_mask_keeps_are_equal(tmp_path: Path) -> None:
+def test_rows_that_differ_in_removed_values_are_equal(tmp_path: Path) -> None:
     for version, phone in enumerate(("1", "2"), 1):
         export(tmp_path, version, [(*ALICE[:4], phone)], SCHEMA)
     assert len(rows(read(snapshots(tmp_path))[0])) == 1
@@ -118,7 +118,7 @@ def test_rows_that_differ_in_what_no_mask_keeps_are_equal(tmp_path: Path) -> Non
     ("before", "now"),
     [({}, {"name": HMAC}), ({"name": HMAC}, {}), ({"name": HMAC}, {"name": OTHER}), ({"name": HMAC}, {"name": CUT})],
 )
-def test_another_mask_is_refused_and_says_what_to_do(tmp_path: Path, before: Any, now: Any, asks: bool) -> None:
+def test_changed_mask_is_refused_with_a_remedy(tmp_path: Path, before: Any, now: Any, asks: bool) -> None:
     def source(masks: Any) -> Any:
         return open_query_source(tmp_path, masks) if asks else snapshots(tmp_path, masks)
 
@@ -139,8 +139,8 @@ def test_another_mask_is_refused_and_says_what_to_do(tmp_path: Path, before: Any
     assert ("Robert" in read_state_text(tmp_path)) == (not now)
 
 
-def test_what_was_written_down_before_masks_were_noted_is_not_masked(tmp_path: Path) -> None:
-    """By an earlier program, which noted none."""
+def test_journal_without_recorded_masks_is_not_masked(tmp_path: Path) -> None:
+    """An older version did not record them."""
     export(tmp_path, 1, [ALICE], SCHEMA)
     read(snapshots(tmp_path, {}))
     (tmp_path / "state" / "keys.json").unlink()
@@ -148,8 +148,8 @@ def test_what_was_written_down_before_masks_were_noted_is_not_masked(tmp_path: P
         read(snapshots(tmp_path))
 
 
-def test_a_mask_of_a_name_that_is_not_there_yet_changes_nothing(tmp_path: Path) -> None:
-    """The other name of a column that the source may rename."""
+def test_mask_of_a_future_column_name_changes_nothing(tmp_path: Path) -> None:
+    """The new name of a column that the source may rename."""
     export(tmp_path, 1, [ALICE], SCHEMA)
     _, at = read(snapshots(tmp_path))
     more = {**MASKS, "email": CUT.with_aliases(["mail"]), "mail": CUT.with_aliases(["email"])}
@@ -168,7 +168,7 @@ def test_a_mask_of_a_name_that_is_not_there_yet_changes_nothing(tmp_path: Path) 
         ({"at": HMAC}, "which can be written in several ways"),
     ],
 )
-def test_a_mask_that_does_not_suit_is_refused_before_anything_is_kept(tmp_path: Path, masks: Any, told: str) -> None:
+def test_unsuitable_mask_is_refused_before_any_write(tmp_path: Path, masks: Any, told: str) -> None:
     export(tmp_path, 1, [(*ALICE, [1.5])], pa.schema([*SCHEMA, ("at", pa.list_(pa.float64()))]))
     with pytest.raises(ConfigProblem, match=told):
         read(snapshots(tmp_path, masks))
@@ -180,7 +180,7 @@ def open_query_source(folder: Path, masks: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("ranges", [1, 3])
-def test_what_is_kept_of_a_query_is_masked(tmp_path: Path, ranges: int) -> None:
+def test_query_rows_are_stored_masked(tmp_path: Path, ranges: int) -> None:
     database = QueriedDatabase(f"sqlite:///{tmp_path / 'asked.db'}")
     database.make_sales()
     masks = {"id": HMAC, "name": FIXED, "date": HMAC, "sales": HMAC}
@@ -198,6 +198,6 @@ def test_what_is_kept_of_a_query_is_masked(tmp_path: Path, ranges: int) -> None:
     assert decode_changes(records, make_decoder(masks))[0]["name"] == "*"
 
 
-def test_what_tells_what_is_new_cannot_be_masked(tmp_path: Path) -> None:
+def test_cursor_column_cannot_be_masked(tmp_path: Path) -> None:
     with pytest.raises(ConfigProblem, match="cursor_column cannot be masked"):
         open_query_source(tmp_path, {"modified": HMAC})

@@ -1,4 +1,4 @@
-"""Records of a window in the order of their places, without a copy where stretches of them only change places."""
+"""Records of a window in the order of their positions, without a copy where possible."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def buffers(rows: pa.Table) -> set[int]:
         pytest.param([stretch(0, topic="u"), stretch(0)], id="topics"),
     ],
 )
-def test_stretches_change_places_without_a_copy(told: list[list[Place]]) -> None:
+def test_runs_of_records_are_reordered_without_a_copy(told: list[list[Place]]) -> None:
     rows = pa.concat_tables([frame(part) for part in told])
     found = sort_records(rows)
     assert places(found) == sorted(place for part in told for place in part)
@@ -53,7 +53,7 @@ def test_stretches_change_places_without_a_copy(told: list[list[Place]]) -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_order_becomes_that_of_places_and_each_record_comes_once(seed: int) -> None:
+def test_any_order_is_sorted_and_duplicates_are_dropped(seed: int) -> None:
     made = random.Random(seed)
     every = [(t, p, o) for t in "tu" for p in range(2) for o in range(made.randint(1, 300))]
     told = every + made.choices(every, k=made.choice([0, 1, 200]))
@@ -61,6 +61,6 @@ def test_any_order_becomes_that_of_places_and_each_record_comes_once(seed: int) 
     assert places(drop_repeated(sort_records(frame(told)))) == sorted(every)
 
 
-def test_stretches_that_overlap_come_once() -> None:
+def test_overlapping_runs_are_read_once() -> None:
     rows = pa.concat_tables([frame(stretch(0, 3 * FEW)), frame(stretch(FEW, FEW)), frame(stretch(2 * FEW, 2 * FEW))])
     assert places(drop_repeated(sort_records(rows))) == stretch(0, 4 * FEW)

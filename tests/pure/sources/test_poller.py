@@ -1,4 +1,4 @@
-"""New files are noticed as they come, and nobody looks through folders in which nothing happens."""
+"""New files are found at once, without repeated scans of folders."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def list_deliveries(source: Any, acts: list[Callable[[], None]], *, before: int 
     return found
 
 
-def test_a_new_file_is_noticed_within_a_second(tmp_path):
+def test_new_file_is_found_within_a_second(tmp_path):
     users = tmp_path / "public" / "users"
     # The first batch of a program takes longer.
     put(tmp_path / "public" / "old" / "LOAD00000001.csv", "0\n")
@@ -73,7 +73,7 @@ def test_a_new_file_is_noticed_within_a_second(tmp_path):
     assert all(seconds < limit for (_, seconds), limit in zip(found, (SOON, SOON, SOON + 1, SOON + 1), strict=True)), found
 
 
-def test_a_line_is_noticed_within_a_second(tmp_path):
+def test_new_line_is_found_within_a_second(tmp_path):
     def append(file: str, number: int) -> None:
         with (tmp_path / file).open("a") as stream:
             stream.write(LINE % (number, number))
@@ -85,7 +85,7 @@ def test_a_line_is_noticed_within_a_second(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_file_is_read_when_it_settles(tmp_path):
+def test_file_is_read_when_it_is_stable(tmp_path):
     users = tmp_path / "public" / "users"
     users.mkdir(parents=True)
     source = DmsFilesSource({"path": str(tmp_path), "settle": "1500 milliseconds", **SELDOM})
@@ -94,7 +94,7 @@ def test_a_file_is_read_when_it_settles(tmp_path):
 
 
 @pytest.mark.slow
-def test_nobody_looks_through_a_folder_in_which_nothing_happens(tmp_path, monkeypatch):
+def test_quiet_folder_is_not_scanned(tmp_path, monkeypatch):
     put(tmp_path / "public" / "users" / "LOAD00000001.csv", "1,a\n")
     monkeypatch.setattr("adapters.sources.files.source.TICK", 0.1)
     source, stop, looks, empty = DmsFilesSource({"path": str(tmp_path), **SELDOM}), threading.Event(), [], []
@@ -110,7 +110,7 @@ def test_nobody_looks_through_a_folder_in_which_nothing_happens(tmp_path, monkey
     assert len(looks) == 1
 
 
-def test_a_recreated_folder(tmp_path):
+def test_recreated_folder_is_watched(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     watch, stop = FilePoller(str(folder), deep=True, every=0.2), threading.Event()
@@ -124,7 +124,7 @@ def test_a_recreated_folder(tmp_path):
     watch.close()
 
 
-def test_what_cannot_be_watched_is_looked_through(tmp_path, monkeypatch, caplog):
+def test_folder_that_cannot_be_watched_is_scanned(tmp_path, monkeypatch, caplog):
     def refuse(*_):
         raise OSError("no space left for watches")
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_watched_is_looked_through(tmp_path, monkeypatch, caplog)
 
 
 @pytest.mark.parametrize("path", ["", "s3"])
-def test_the_end_is_heard_at_once(tmp_path, path):
+def test_stop_ends_the_wait_at_once(tmp_path, path):
     from adapters.object_store.options import Storage
     from adapters.sources.files.file_list import ObjectFolder
 

@@ -1,4 +1,4 @@
-"""Event logs are read ahead of who makes use of them, and what was read goes when it is not wanted any more."""
+"""Event logs are read ahead of their use, and errors arrive in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from adapters.sources.event_log.source import read_ahead
 from replicator.domain.position import Position, Span, TopicPartition
 
 
-def test_the_next_one_is_read_while_one_is_used() -> None:
+def test_next_batch_is_read_while_one_is_used() -> None:
     used, began = threading.Event(), []
 
     def read() -> int | None:
@@ -35,7 +35,7 @@ def test_the_next_one_is_read_while_one_is_used() -> None:
     assert threading.current_thread() not in began
 
 
-def test_nothing_is_read_once_it_is_closed() -> None:
+def test_closed_reader_reads_nothing() -> None:
     slow, running = threading.Event(), []
 
     def read() -> int:
@@ -52,7 +52,7 @@ def test_nothing_is_read_once_it_is_closed() -> None:
     assert running == before and running[-1] == "ends"
 
 
-def test_an_error_comes_where_its_batch_would() -> None:
+def test_error_is_raised_in_place_of_its_batch() -> None:
     answers = iter([1, ValueError("gone")])
 
     def read() -> int:
@@ -68,8 +68,8 @@ def test_an_error_comes_where_its_batch_would() -> None:
     assert next(batches, None) is None
 
 
-def test_a_file_that_is_closed_keeps_nothing(tmp_path: Path) -> None:
-    """Without a look for circles of objects, which the program seldom takes."""
+def test_closed_file_releases_its_memory(tmp_path: Path) -> None:
+    """Without a garbage collection of cycles, which rarely runs."""
     rows = 20_000
     columns = {name: pa.nulls(rows, STORED.field(name).type) for name in STORED.names}
     columns |= {

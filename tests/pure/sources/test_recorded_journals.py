@@ -1,4 +1,4 @@
-"""Journals of an earlier version are read, and continued with the same masks, offsets and versions."""
+"""Journals of earlier versions are read and continued."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def read_news(source: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_its_records_are_read(tmp_path: Path, name: str) -> None:
+def test_records_of_a_journal_are_read(tmp_path: Path, name: str) -> None:
     copy_journal(name, tmp_path)
     assert read_records(OPEN[name](tmp_path)) == RECORDS[name]
 
 
-def test_the_next_snapshot_is_compared_with_the_last_one(tmp_path: Path) -> None:
+def test_next_snapshot_is_compared_with_the_last_one(tmp_path: Path) -> None:
     copy_journal("snapshots", tmp_path)
     export(tmp_path, 3, [(1, "a", "x", 2.5), (3, "a", "z", 9.0), (4, "a", "new", None)])
     news = read_news(open_snapshots(tmp_path))
@@ -50,7 +50,7 @@ def test_the_next_snapshot_is_compared_with_the_last_one(tmp_path: Path) -> None
     }
 
 
-def test_the_next_query_begins_at_the_last_value(tmp_path: Path) -> None:
+def test_next_query_starts_at_the_last_value(tmp_path: Path) -> None:
     copy_journal("query", tmp_path)
     database = QueriedDatabase(f"sqlite:///{tmp_path / 'asked.db'}")
     database.make_sales()
@@ -62,7 +62,7 @@ def test_the_next_query_begins_at_the_last_value(tmp_path: Path) -> None:
     assert read_records(open_query(tmp_path))[:5] == RECORDS["query"]
 
 
-def test_a_compacted_journal_is_continued(tmp_path: Path) -> None:
+def test_compacted_journal_is_continued(tmp_path: Path) -> None:
     """Its newest commit has no progress."""
     table = DeltaTable(str(copy_journal("query", tmp_path) / "sales"))
     assert table.optimize.compact()["numFilesRemoved"] == 2
@@ -79,7 +79,7 @@ def test_other_masks_are_refused(tmp_path: Path, name: str) -> None:
         read_news(OPEN[name](tmp_path, private={}))
 
 
-def test_the_next_run_continues_the_offsets(tmp_path: Path) -> None:
+def test_next_run_continues_the_offsets(tmp_path: Path) -> None:
     copy_journal("backfills", tmp_path)
     kept = BackfillFolder(tmp_path / "state", "public.items")
     kept.lock()

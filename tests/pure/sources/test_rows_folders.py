@@ -1,4 +1,4 @@
-"""What names, headers and cells of files mean to `RowsFilesSource`."""
+"""Names, headers and cells of row files."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def read(folder: Path, files: str = "csv", **csv: Any) -> list[tuple[int, Any]]:
         ("8589934591.csv", 8589934591),
     ],
 )
-def test_names(name, number):
+def test_file_names(name, number):
     assert parse_number(Path("/feed/items") / name).number == number
     assert find_table(Path("/feed/items") / name) == "items"
 
 
 @pytest.mark.parametrize("name", ["8589934592.csv", "12345678901.csv", "20241305103000.csv", "1704450600123.csv"])
-def test_digits_that_are_no_number(items, name):
+def test_file_name_with_invalid_digits_is_refused(items, name):
     put(items / name, b"a\n1\n")
     with pytest.raises(ConfigProblem, match=rf"{name} ends in digits that are no number"):
         read(items)
@@ -86,7 +86,7 @@ def test_digits_that_are_no_number(items, name):
         ("202401051030.csv", "20240105103100.csv"),
     ],
 )
-def test_names_that_do_not_say_an_order_are_refused(items, one, two):
+def test_file_names_without_an_order_are_refused(items, one, two):
     put(items / one, b"a\n1\n")
     put(items.parent / "others" / two, b"a\n1\n")
     assert len(read(items)) == 1
@@ -95,7 +95,7 @@ def test_names_that_do_not_say_an_order_are_refused(items, one, two):
         read(items)
 
 
-def test_files_by_their_numbers_others_passed_over(items):
+def test_files_are_read_by_number_and_others_skipped(items):
     put(items / "10.csv", b"a\n3\n")
     put(items / "deep" / ".." / "9.csv", b"a\n2\n")
     put(items / "first.csv", b"a\n1\n")
@@ -119,7 +119,7 @@ def test_rows_of_csv(items):
     assert [row.get("a;b", "unsent") for _, row in read(items, **dialect)][1:] == ["", "", None, "NULL", "unsent"]
 
 
-def test_rows_that_cannot_be_read_are_rejects_and_disturb_nobody(items):
+def test_unreadable_rows_are_rejected_alone(items):
     put(items / "1.csv", b'a,b\n1\n1,"x"y\n1,\xff\n1,2\n1,2,3\n1,"open\n')
     assert read(items) == [
         (2, "the row has 1 column, expected: 2"),
@@ -133,8 +133,8 @@ def test_rows_that_cannot_be_read_are_rejects_and_disturb_nobody(items):
 
 @pytest.mark.parametrize("source", [RowsFilesSource, DmsFilesSource])
 @pytest.mark.parametrize("text", ["op,id,a\rI,1,x\rI,2,y\r", '"op","id"\r"I","1"\r'])
-def test_lines_that_end_in_cr_alone_stop_it(tmp_path, source, text):
-    """The whole file would be its header row."""
+def test_lines_ending_in_cr_stop_the_source(tmp_path, source, text):
+    """Otherwise the whole file would be its header row."""
     put(tmp_path / "public" / "t" / "LOAD00000001.csv", text.encode())
     one = source({"path": str(tmp_path), "csv": {"header": True}, **({"files": "csv"} if source is RowsFilesSource else {})})
     with pytest.raises(
@@ -144,7 +144,7 @@ def test_lines_that_end_in_cr_alone_stop_it(tmp_path, source, text):
     assert "LF or CR LF" in caught.value.next_step
 
 
-def test_a_quoted_name_may_hold_a_line_end(items):
+def test_quoted_column_name_with_a_line_end(items):
     put(items / "1.csv", b'"a\r",b\r\n1,2\r\n')
     assert read(items) == [(2, {"a\r": "1", "b": "2"})]
 
@@ -157,12 +157,12 @@ def test_a_quoted_name_may_hold_a_line_end(items):
         (b'"a"b', "its header row cannot be read: the row has quotes that do not stand around whole values"),
     ],
 )
-def test_headers_that_name_nothing(items, header, sentence):
+def test_invalid_headers_are_rejected(items, header, sentence):
     put(items / "1.csv", header + b"\n1,2\n")
     assert read(items) == [(2, sentence)]
 
 
-def test_rows_of_json_are_as_they_are(items):
+def test_json_rows_are_unchanged(items):
     put(items / "1.jsonl", b'\xef\xbb\xbf{"a": 1}\r\n\n  {"a": 2}')
     assert read(items, "jsonl") == [(1, {"a": 1}), (3, {"a": 2})]
 
@@ -181,7 +181,7 @@ def test_rows_of_parquet_have_their_types(items):
         read(items, "parquet")
 
 
-def test_a_file_that_comes_too_late_or_changes_is_a_loss(items):
+def test_late_or_changed_file_is_data_loss(items):
     put(items / "1.csv", b"a\n1\n")
     source, stop = files_source({"path": str(items), "files": "csv", "format": "rows"}), threading.Event()
 
@@ -200,7 +200,7 @@ def test_a_file_that_comes_too_late_or_changes_is_a_loss(items):
     assert "2.csv had 4 bytes when it was read" in expect_loss(lambda: put(items / "2.csv", b"a\n1\n2\n"))
 
 
-def test_a_file_that_is_being_written_waits(items):
+def test_growing_file_waits(items):
     put(items / "1.csv", b"a\n1\n")
     os.utime(put(items / "2.csv", b"a\n2\n"))
     put(items / "3.csv", b"a\n3\n")
@@ -209,7 +209,7 @@ def test_a_file_that_is_being_written_waits(items):
     assert [file.label for file in source._files(Position())] == ["items/1.csv", "others/1.csv"]
 
 
-def test_what_is_in_the_folders_decides_who_reads_them(tmp_path):
+def test_source_class_depends_on_format_and_files(tmp_path):
     assert type(files_source({"path": "x", "format": "dms_csv"})) is DmsFilesSource
     assert type(files_source({"path": "x", "format": "rows", "files": "jsonl"})) is RowsFilesSource
     for files in (None, "avro"):
@@ -229,8 +229,8 @@ TEXTS = st.text(st.sampled_from(",;\"\\\n\r'x é"), max_size=6)
 @settings(max_examples=min(300, 20 * EXAMPLES))
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from(",;"), st.sampled_from([None, "\\"]))
 @example(['\\"', '"'], ",", "\\")
-def test_what_is_written_is_read(cells, delimiter, escape):
-    """As Python's own writer writes it, all cells quoted."""
+def test_written_cells_are_read_back(cells, delimiter, escape):
+    """As Python's csv writer writes them, with all cells quoted."""
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter, escapechar=escape, doublequote=escape is None, quoting=csv.QUOTE_ALL).writerow(
         cells

@@ -1,4 +1,4 @@
-"""Snapshots in CSV and JSON Lines: as the same in Parquet, whole or not at all."""
+"""Full exports in CSV and JSON Lines: the same result as in Parquet."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def read(folder: Path, **options: Any) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(EXAMPLES))
 @pytest.mark.parametrize("suffix", OF_SUFFIX)
-def test_text_says_what_parquet_says(tmp_path, suffix, seed):
-    """Of the same snapshots the same journal, whether they are files or folders, and wherever runs end."""
+def test_text_gives_the_same_journal_as_parquet(tmp_path, suffix, seed):
+    """For files and folders, wherever runs end."""
     rng = random.Random(seed)
     for version, rows in enumerate(successive(rng, 5)):
         export(tmp_path / "parquet", version, rows)
@@ -73,7 +73,7 @@ def in_parts(folder: Path, rows: list[Row], suffix: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_counts_once_nobody_wrote_to_it_for_a_while(tmp_path, monkeypatch):
+def test_file_is_read_when_it_is_stable(tmp_path, monkeypatch):
     monkeypatch.setattr(file_snapshots, "SETTLED_SECONDS", 3.0)
     given = {"path": str(tmp_path / "items"), "state": str(tmp_path / "state"), "keys": ("id", "Part"), **CSV}
     export_text(tmp_path, "1.csv", [A], age=0)
@@ -87,7 +87,7 @@ def test_a_file_counts_once_nobody_wrote_to_it_for_a_while(tmp_path, monkeypatch
     assert time.monotonic() - began > 1
 
 
-def test_a_folder_that_says_that_it_is_whole_is_not_waited_for(tmp_path, monkeypatch):
+def test_folder_with_a_success_marker_is_read_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(file_snapshots, "SETTLED_SECONDS", 600.0)
     in_parts(tmp_path / "items" / "v1", [A, B], ".csv")
     began = time.monotonic()
@@ -96,7 +96,7 @@ def test_a_folder_that_says_that_it_is_whole_is_not_waited_for(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl.gz"])
-def test_the_mark_at_the_begin_of_a_file_is_no_text(tmp_path, suffix):
+def test_byte_order_mark_is_skipped(tmp_path, suffix):
     file = export_text(tmp_path, f"1{suffix}", [A, B])
     mark = b"\xef\xbb\xbf"
     text = gzip.compress(mark + gzip.decompress(file.read_bytes())) if suffix.endswith(".gz") else mark + file.read_bytes()
@@ -106,8 +106,8 @@ def test_the_mark_at_the_begin_of_a_file_is_no_text(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("dialect", [{}, {"escape": "\\"}, {"quote": "none"}])
-def test_what_is_taken_in_is_what_a_strict_reader_reads(dialect):
-    """Of any text: it is refused, or both readers of CSV find the same values in the same rows."""
+def test_accepted_csv_equals_that_of_a_strict_reader(dialect):
+    """Any text is refused, or both CSV readers find the same values in the same rows."""
     form = CsvFormat(find_readers({"a": "string", "b": "string"}, "items"), CsvDialect(null_value="NULL", **dialect))
     rng, agreed = random.Random(3), 0
     for _ in range(100 * EXAMPLES):
@@ -122,14 +122,14 @@ def test_what_is_taken_in_is_what_a_strict_reader_reads(dialect):
     assert agreed > 5 * EXAMPLES
 
 
-def test_none_yet(tmp_path):
+def test_folder_without_exports(tmp_path):
     (tmp_path / "items").mkdir()
     export(tmp_path, 1, [A])
     with pytest.raises(EnvironmentProblem, match="no whole snapshot"):
         read(tmp_path, **CSV)
 
 
-def test_a_file_that_is_written_to_while_it_is_read_stops(tmp_path, monkeypatch):
+def test_file_changed_during_the_read_stops_the_source(tmp_path, monkeypatch):
     file = export_text(tmp_path, "1.csv", [A])
     unharmed = CsvFormat.parse_rows
 
@@ -168,7 +168,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("suffix", "text", "sentence"), BROKEN)
-def test_an_unconvertible_value_stops_before_anything_is_stored(tmp_path, suffix, text, sentence):
+def test_unconvertible_value_stops_the_source_before_any_write(tmp_path, suffix, text, sentence):
     export_text(tmp_path, f"1{suffix}", [A])
     assert len(read(tmp_path, **OF_SUFFIX[suffix])) == 1
     before = (tmp_path / "state" / "taken.json").read_bytes()
@@ -184,7 +184,7 @@ def test_an_unconvertible_value_stops_before_anything_is_stored(tmp_path, suffix
 
 
 @pytest.mark.parametrize("suffix", OF_SUFFIX)
-def test_a_file_with_more_text_than_memory_is_not_unpacked(tmp_path, suffix):
+def test_file_larger_than_memory_is_not_unpacked(tmp_path, suffix):
     file = export_text(tmp_path, f"1{suffix}", [A])
     text = b"a" * 30_000_000
     file.write_bytes(gzip.compress(text, 1) if suffix.endswith(".gz") else text)
@@ -218,13 +218,13 @@ TYPES = {"id": "int64", "name": "string", "at": "timestamp[us, UTC]", "cost": "d
         ("\n\n1,x\n", {}, [(1, "x")]),
     ],
 )
-def test_how_csv_is_written(text, dialect, rows):
+def test_csv_dialects(text, dialect, rows):
     form = CsvFormat(find_readers({"id": "int64", "name": "string"}, "items"), CsvDialect(**dialect))
     read_ = form.parse_rows(text.encode(), Path("1.csv"))
     assert [tuple(row.values()) for row in read_.to_pylist()] == rows
 
 
-def test_both_read_values_of_every_type():
+def test_csv_and_json_have_values_of_every_type():
     nodes = find_readers(TYPES, "items")
     of_csv = CsvFormat(nodes, CsvDialect()).parse_rows(
         b"1,x,2024-01-05T10:11:12.5Z,1.5,true,2024-01-05\n2,,,,,", Path("1.csv")
@@ -242,12 +242,12 @@ def test_both_read_values_of_every_type():
         ({**CSV, "schema": {"id": "list<int64>"}}, "which CSV does not hold"),
     ],
 )
-def test_columns_that_cannot_be_declared(tmp_path, options, sentence):
+def test_invalid_declarations_are_refused(tmp_path, options, sentence):
     with pytest.raises(ConfigProblem, match=sentence):
         read(tmp_path, **options)
 
 
-def test_doctor_sees_text(tmp_path):
+def test_doctor_checks_text_files(tmp_path):
     export_text(tmp_path, "3.csv.gz", [A])
     (said,) = SnapshotsCheck("source", {"path": str(tmp_path / "items"), "files": "csv"}).diagnose()
     assert (said.severity, said.sentence) == ("ok", "items has 1 snapshot; the newest is version 3.")
