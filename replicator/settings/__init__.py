@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .document import Document, load_layers
-    from .findings import ConfigError, Finding, Origin, PathProblem
+    from .document import ConfigError, Document, Finding, Origin, PathProblem, load_layers
     from .lanes import LaneSettings
     from .loader import Loaded, check_document, load_settings
     from .plugins import NO_PLUGINS, Plugins
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from .tables import EntrySettings, TableSettings
 else:
     MODULES = {
-        "document": ("Document", "load_layers"),
-        "findings": ("ConfigError", "Finding", "Origin", "PathProblem"),
+        "document": ("ConfigError", "Document", "Finding", "Origin", "PathProblem", "load_layers"),
         "lanes": ("LaneSettings",),
         "loader": ("Loaded", "check_document", "load_settings"),
         "plugins": ("NO_PLUGINS", "Plugins"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
@@ -31,12 +31,11 @@ from replicator.ports.options import NO_RETENTION
 
 from .adapter_models import SINKS, get_format
 from .config_view import ConfigView, EntryView, TableView, get_text, to_mapping
-from .event_store import check_event_store, is_event_store
-from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
+from .document import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .projections import check_projections
 from .source_checks import check_source_options
 from .tables import EXCLUSIVE_KEYS, EntrySettings
-from .target_checks import check_target_options
+from .target_checks import check_event_store, check_target_options, is_event_store
 from .transform_checks import check_columns, check_row_transforms
 
 FindOrigin = Callable[[Path], Origin]
@@ -72,11 +71,8 @@ KNOWN_POLICIES = frozenset(POLICY_NAMES)
 
 def check_config(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     """Everything wrong between the parts of `config`."""
-    yield from _check_empty(config)
-    yield from _check_references(config)
-    yield from _check_contradictions(config)
+    yield from _check_parts(config)
     yield from _check_inapplicable(config)
-    yield from _check_unused_keys(config)
     yield from check_target_options(config)
     yield from check_row_transforms(config)
     yield from check_columns(config)
@@ -84,59 +80,46 @@ def check_config(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]
     yield from check_event_store(config)
     yield from check_projections(config)
     yield from _check_agreement(config, where)
-    yield from _check_engines(config)
     yield from _check_matches(config, where)
-    yield from _check_bare_names(config)
     yield from _check_targets(config, where)
     yield from check_shared_targets(config)
-    yield from _check_locations(config, where)
+    yield from _check_sinks(config, where)
     yield from check_checkpoints(config)
     yield from check_verification(config)
     yield from _check_dead_letter_loop(config)
     yield from _check_unused(config)
 
 
-def _check_empty(config: ConfigView) -> Iterator[PathProblem]:
+def _check_parts(config: ConfigView) -> Iterator[PathProblem]:
+    """Empty parts, names of sources and sinks that do not exist, and keys that exclude each other."""
     for name in config.empty:
         yield PathProblem((name,), "empty", f"{name} is empty", "name at least one")
+    references = []
     for table in config.tables:
         if table.to is not None and not table.to:
-            yield PathProblem(
-                (*table.path, "to"), "empty", f"{describe_path((*table.path, 'to'))} is empty", "name at least one sink"
-            )
-
-
-def _check_references(config: ConfigView) -> Iterator[PathProblem]:
-    for table in config.tables:
-        yield from _check_reference((*table.path, "source"), "source", table.source, config.sources)
+            at = (*table.path, "to")
+            yield PathProblem(at, "empty", f"{describe_path(at)} is empty", "name at least one sink")
+        references.append(((*table.path, "source"), "source", table.source, config.sources))
     for _, entry in config.list_entries():
-        at = (*entry.path, "sink")
-        if not is_event_store(config, entry.sink):
-            yield from _check_reference(at, "sink", entry.sink, config.sinks)
-
-
-def _check_reference(path: Path, noun: str, name: str | None, names: Iterable[str] | None) -> Iterator[PathProblem]:
-    if name is None or names is None or name in names:
-        return
-    hint = suggest_name(name, names) or f"known: {', '.join(names) or 'none'}"
-    yield PathProblem(path, f"unknown_{noun}", f"unknown {noun} {quote_name(name)} {describe_parent(path[:-1])}", hint)
-
-
-def _check_contradictions(config: ConfigView) -> Iterator[PathProblem]:
+        sinks = None if is_event_store(config, entry.sink) else config.sinks
+        references.append(((*entry.path, "sink"), "sink", entry.sink, sinks))
+    for path, noun, reference, names in references:
+        if reference is not None and names is not None and reference not in names:
+            hint = suggest_name(reference, names) or f"known: {', '.join(names) or 'none'}"
+            sentence = f"unknown {noun} {quote_name(reference)} {describe_parent(path[:-1])}"
+            yield PathProblem(path, f"unknown_{noun}", sentence, hint)
     for path, keys in config.levels:
         for one, other in EXCLUSIVE_KEYS:
             if {one, other} <= keys:
-                yield PathProblem(
-                    (*path, other), "contradiction", f"{describe_path(path)} has both '{one}' and '{other}'", "keep one"
-                )
+                sentence = f"{describe_path(path)} has both '{one}' and '{other}'"
+                yield PathProblem((*path, other), "contradiction", sentence, "keep one")
 
 
 def _check_inapplicable(config: ConfigView) -> Iterator[PathProblem]:
-    allowed = frozenset({"sink"})
-    keys = frozenset(info.alias or name for name, info in EntrySettings.model_fields.items())
+    all_keys = frozenset(info.alias or name for name, info in EntrySettings.model_fields.items())
     for _, entry in config.list_entries():
         if config.is_event_log(entry.sink):
-            for key in sorted(entry.keys & keys - allowed):
+            for key in sorted(entry.keys & all_keys - {"sink"}):
                 sentence = f"key '{key}' in {describe_path(entry.path)} means nothing for an event log"
                 yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
             continue
@@ -146,10 +129,7 @@ def _check_inapplicable(config: ConfigView) -> Iterator[PathProblem]:
                     f"key '{key}' in {describe_path(entry.path)} means nothing under policy {quote_name(entry.policy)}"
                 )
                 yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
-
-
-def _check_unused_keys(config: ConfigView) -> Iterator[PathProblem]:
-    """Keys of a table, or of the defaults, of which no entry has a use."""
+    # Keys of a table, or of the defaults, of which no entry has a use.
     for path, keys in config.levels:
         inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
         lanes = [entry for entry in inner if config.is_mirror(entry.sink)]
@@ -179,14 +159,6 @@ def _check_agreement(config: ConfigView, where: FindOrigin) -> Iterator[PathProb
                     yield PathProblem(at, "different_keys", sentence, f"write '{key}' once, in {describe_path(table.path)}")
 
 
-def _check_engines(config: ConfigView) -> Iterator[PathProblem]:
-    for name, sink in (config.sinks or {}).items():
-        engines = sink.get("engines")
-        if isinstance(engines, list) and engines and config.engine not in engines:
-            sentence = f"sink {quote_name(name)} is for other engines than {quote_name(config.engine)}"
-            yield PathProblem(("sinks", name, "engines"), "engine", sentence, "change 'engine', or the sink's 'engines'")
-
-
 def _check_matches(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     usable = [t for t in config.tables if t.match and not describe_malformed(t.match)]
     for one, other in combinations(usable, 2):
@@ -198,44 +170,43 @@ def _check_matches(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
             yield PathProblem(
                 at, "duplicate_match", f"{describe_path(at)}: {quote_name(other.match)} is there already, at {first}"
             )
-        elif _is_tied(str(one.match), str(other.match)):
+            continue
+        patterns = str(one.match), str(other.match)
+        are_globs = all(map(is_glob, patterns)) and count_literals(patterns[0]) == count_literals(patterns[1])
+        if are_globs and has_overlap(*patterns):
             both = f"{quote_name(other.match)} and {quote_name(one.match)} ({first})"
             sentence = f"{describe_path(at)}: {both} can match one table equally well"
             yield PathProblem(at, "tied_match", sentence, "make one of them more specific")
-
-
-def _check_bare_names(config: ConfigView) -> Iterator[PathProblem]:
-    """Names without a schema part, where the format gives every table one."""
-    for table in config.tables:
+    # Names without a schema part, where the format gives every table one.
+    for table in usable:
         source = (config.sources or {}).get(table.source or "", {})
-        has_schemas = get_format(get_text(source, "format")).has_schema_names
-        if not has_schemas or not table.match or describe_malformed(table.match):
+        pattern = str(table.match)
+        if not get_format(get_text(source, "format")).has_schema_names or is_regex(pattern):
             continue
-        if not is_regex(table.match) and not has_overlap(table.match, "*.*"):
+        if not has_overlap(pattern, "*.*"):
             at = (*table.path, "match")
             sentence = (
-                f"{describe_path(at)}: {quote_name(table.match)} matches no table, because the names of this "
+                f"{describe_path(at)}: {quote_name(pattern)} matches no table, because the names of this "
                 f"source are SCHEMA.TABLE"
             )
-            yield PathProblem(at, "bare_match", sentence, f"write {quote_name('*.' + table.match)}", severity="warning")
-
-
-def _is_tied(one: str, other: str) -> bool:
-    return is_glob(one) and is_glob(other) and count_literals(one) == count_literals(other) and has_overlap(one, other)
+            yield PathProblem(at, "bare_match", sentence, f"write {quote_name('*.' + pattern)}", severity="warning")
 
 
 def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     seen: dict[tuple[str, str], Path] = {}
     for table, entry in config.list_entries():
-        into = _find_target(config, table, entry)
-        if into is None or entry.sink is None:
+        match, template = table.match, entry.into or table.into or ""
+        if match is None or entry.sink is None or (match and describe_malformed(match)):
             continue
-        template = entry.into or table.into or ""
-        if table.match and describe_malformed(table.match):
-            continue
-        if is_regex(table.match or "") and GROUP.search(template):
+        # Targets inside the sink. Event logs, and globs whose tables have targets of their own, have placeholders.
+        if config.is_event_log(entry.sink):
+            into = f"(log) {match} of {table.source}"
+        else:
+            own = get_unqualified_name(match) if is_exact(match) else f"(own) {match} of {table.source}"
+            into = template or own
+        if is_regex(match) and GROUP.search(template):
             yield from _check_groups(table, entry, template)
-        elif not is_exact(table.match or "") and template:
+        elif not is_exact(match) and template:
             at = (*entry.path, "into") if entry.into else entry.path
             sentence = (
                 f"{describe_path(entry.path)}: every table that 'match' matches would have the target {quote_name(into)}"
@@ -253,28 +224,21 @@ def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
 
 def _check_groups(table: TableView, entry: EntryView, template: str) -> Iterator[PathProblem]:
     for name in find_unknown_groups(template, table.match or ""):
-        at = (*entry.path, "into") if entry.into else (*table.path, "into") if table.into else entry.path
+        at = _get_path(table, entry)
         groups = ", ".join(f"{{{group}}}" for group in list_groups(table.match or "")) or "none"
         wrong = "has a brace alone" if name == "{" else f"takes group {quote_name(name)}, which 'match' does not have"
         sentence = f"{describe_path(at)} {wrong}"
         yield PathProblem(at, "unknown_group", sentence, f"groups: {groups}")
 
 
-def _find_target(config: ConfigView, table: TableView, entry: EntryView) -> str | None:
-    """The target inside the sink. For a glob whose tables have targets of their own, a placeholder; in event logs
-    `(log)`."""
-    if table.match is None:
-        return None
-    if config.is_event_log(entry.sink):
-        return f"(log) {table.match} of {table.source}"
-    own = get_unqualified_name(table.match) if is_exact(table.match) else f"(own) {table.match} of {table.source}"
-    return entry.into or table.into or own
-
-
-def _check_locations(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
-    """Two sinks that write to one place would overwrite each other's positions."""
+def _check_sinks(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
+    """Sinks for other engines, and two that write to one place: they would overwrite each other's positions."""
     seen: dict[tuple[str, ...], str] = {}
     for name, sink in (config.sinks or {}).items():
+        engines = sink.get("engines")
+        if isinstance(engines, list) and engines and config.engine not in engines:
+            sentence = f"sink {quote_name(name)} is for other engines than {quote_name(config.engine)}"
+            yield PathProblem(("sinks", name, "engines"), "engine", sentence, "change 'engine', or the sink's 'engines'")
         key = _get_location(sink.get("kind"), get_text(sink, "path"), get_text(sink, "dsn"), get_text(sink, "schema"))
         if key and key in seen:
             other = where(("sinks", seen[key]))
@@ -303,7 +267,11 @@ def _check_dead_letter_loop(config: ConfigView) -> Iterator[PathProblem]:
         if topic is None or not servers & _split_servers(source) or not isinstance(patterns, list):
             continue
         for number, pattern in enumerate(patterns):
-            if isinstance(pattern, str) and _is_topic_read(pattern, topic):
+            try:
+                is_read = isinstance(pattern, str) and TopicFilter([pattern])(topic)
+            except re.error:
+                continue
+            if is_read:
                 at = ("sources", name, "topics", number)
                 sentence = f"{describe_path(at)} also reads {quote_name(topic)}, the topic of the dead letters"
                 yield PathProblem(
@@ -313,13 +281,6 @@ def _check_dead_letter_loop(config: ConfigView) -> Iterator[PathProblem]:
 
 def _split_servers(settings: dict[str, Any]) -> set[str]:
     return {server.strip() for server in (get_text(settings, "bootstrap_servers") or "").split(",")} - {""}
-
-
-def _is_topic_read(pattern: str, topic: str) -> bool:
-    try:
-        return TopicFilter([pattern])(topic)
-    except re.error:
-        return False
 
 
 def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
@@ -337,28 +298,21 @@ def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
 
 def check_checkpoints(config: ConfigView) -> Iterator[PathProblem]:
     """Logs whose snapshots would never be taken."""
-    for name, sink in (config.sinks or {}).items():
-        if not config.is_event_log(name) or not sink.get("snapshots"):
-            continue
-        at: Path = ("sinks", name)
-        if name not in _list_read_logs(config):
-            sentence = (
-                f"{describe_path((*at, 'snapshots'))}: no table whose history is read from "
-                f"{quote_name(name)} has another target"
-            )
-            step = "a table's history is read from the first event log in a folder of its 'to'; name it there, or remove"
-            yield PathProblem((*at, "snapshots"), "inapplicable", sentence, f"{step} 'snapshots'")
-
-
-def _list_read_logs(config: ConfigView) -> set[str]:
-    """The event logs from which the past of some table with a target is read."""
     read_logs = set()
     for table in config.tables:
         sinks = [entry.sink for entry in table.to or () if entry.sink is not None]
         logs = [sink for sink in sinks if config.is_event_log(sink)]
         if logs and any(config.is_mirror(sink) for sink in sinks):
             read_logs.add(next((log for log in logs if not _is_log_in_database(config, log)), logs[0]))
-    return read_logs
+    for name, sink in (config.sinks or {}).items():
+        if config.is_event_log(name) and sink.get("snapshots") and name not in read_logs:
+            at = ("sinks", name, "snapshots")
+            sentence = f"{describe_path(at)}: no table whose history is read from {quote_name(name)} has another target"
+            step = (
+                "a table's history is read from the first event log in a folder of its 'to'; name it there, or remove "
+                "'snapshots'"
+            )
+            yield PathProblem(at, "inapplicable", sentence, step)
 
 
 def _is_log_in_database(config: ConfigView, sink: str) -> bool:
@@ -391,24 +345,24 @@ def check_shared_targets(config: ConfigView) -> Iterator[PathProblem]:
                 f"{describe_path(at)}: tables of several schemas that 'match' matches would all have the "
                 f"target {quote_name(own)}"
             )
-            yield PathProblem(
-                at, "shared_target", sentence, f"name one schema in 'match'; or {SHARED_TARGET_HINT}", severity="warning"
-            )
-        elif is_regex(match) and (left := _find_left_out_group(match, template)):
-            sentence = f"{describe_path(at)}: tables that differ in group {left} of 'match' alone would have one target"
-            step = f"use {left} in it, or write (?:...) for a group that does not matter; or {SHARED_TARGET_HINT}"
+            step = f"name one schema in 'match'; or {SHARED_TARGET_HINT}"
             yield PathProblem(at, "shared_target", sentence, step, severity="warning")
+        elif is_regex(match):
+            groups = list_groups(match)
+            used = {groups[name] for name in GROUP.findall(template) if name in groups}
+            left_out = set(groups.values()) - used
+            if used and left_out:
+                left = f"{{{min(left_out)}}}"
+                sentence = f"{describe_path(at)}: tables that differ in group {left} of 'match' alone would have one target"
+                step = f"use {left} in it, or write (?:...) for a group that does not matter; or {SHARED_TARGET_HINT}"
+                yield PathProblem(at, "shared_target", sentence, step, severity="warning")
 
 
 def _get_path(table: TableView, entry: EntryView) -> Path:
-    return (*entry.path, "into") if entry.into else (*table.path, "into") if table.into else entry.path
-
-
-def _find_left_out_group(match: str, template: str) -> str:
-    """The first group that a template with groups leaves out."""
-    groups = list_groups(match)
-    used = {groups[name] for name in GROUP.findall(template) if name in groups}
-    return next((f"{{{number}}}" for number in sorted({*groups.values()} - used)), "") if used else ""
+    """The place of the target's name."""
+    if entry.into:
+        return (*entry.path, "into")
+    return (*table.path, "into") if table.into else entry.path
 
 
 # Checks `verify` against the rest of a config: each target needs something to be compared with.
@@ -430,7 +384,10 @@ def check_verification(config: ConfigView) -> Iterator[PathProblem]:
             continue
         if why := _describe_incomparable(config, table, entry):
             sentence = f"{describe_path(path)}: {describe_path(entry.path)} cannot be compared, because {why}"
-            yield PathProblem(path, "inapplicable", sentence, f"{_suggest_step(table, entry)}; or {OFF_STEP}")
+            step = f"add an entry with a sink of 'kind: event_log' to 'to' of {describe_path(table.path)}"
+            if entry.policy not in CHANGE_POLICIES:
+                step = f"add 'database' to the source, or {step}"
+            yield PathProblem(path, "inapplicable", sentence, f"{step}; or {OFF_STEP}")
 
 
 def _describe_incomparable(config: ConfigView, table: TableView, entry: EntryView) -> str:
@@ -442,8 +399,3 @@ def _describe_incomparable(config: ConfigView, table: TableView, entry: EntryVie
         return f"the policy {quote_name(entry.policy)} is compared with the event log of the table, which has none"
     has_rows = get_format(get_text(source, "format")).has_backfills and "database" in source
     return "" if has_rows else f"source {quote_name(table.source)} has no 'database', and the table has no event log"
-
-
-def _suggest_step(table: TableView, entry: EntryView) -> str:
-    own = f"add an entry with a sink of 'kind: event_log' to 'to' of {describe_path(table.path)}"
-    return own if entry.policy in CHANGE_POLICIES else f"add 'database' to the source, or {own}"

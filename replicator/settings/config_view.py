@@ -10,7 +10,7 @@ from replicator.domain.events import EVENT_STORE
 from replicator.ports.adapter_options import SinkOptions
 
 from .adapter_models import EVENT_COLUMNS, OUTBOX, get_sink_model
-from .findings import Path, quote_name
+from .document import Path, quote_name
 from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS
 
 PRIVATE = frozenset({"mask", "drop"})
@@ -143,19 +143,22 @@ def build_view(data: dict[str, Any]) -> ConfigView:
     """The readable parts of `data`, also if other parts are wrong."""
     raw_tables = data.get("tables")
     defaults = to_mapping(data.get("defaults"))
-    tables = tuple(
-        _make_table(("tables", index), raw, defaults)
-        for index, raw in enumerate(raw_tables if isinstance(raw_tables, list) else ())
-        if isinstance(raw, dict)
-    )
     sources = _to_mappings(data.get("sources"))
-    tables = tuple(_to_event_table(table) if _is_outbox(sources, table) else table for table in tables)
+    tables = []
+    for index, raw in enumerate(raw_tables if isinstance(raw_tables, list) else ()):
+        if not isinstance(raw, dict):
+            continue
+        table = _make_table(("tables", index), raw, defaults)
+        if get_text((sources or {}).get(table.source or "", {}), "format") == OUTBOX:
+            columns = dict(EVENT_COLUMNS)
+            table = replace(table, declared=tuple(columns), types=columns, floating=frozenset(), of_events=True)
+        tables.append(table)
     entries = [entry for table in tables for entry in table.to or ()]
     return ConfigView(
         engine=get_text(data, "engine") or "local",
         sources=sources,
         sinks=_to_mappings(data.get("sinks")),
-        tables=tables,
+        tables=tuple(tables),
         levels=(
             (("defaults",), frozenset(defaults)),
             *((table.path, table.keys) for table in tables),
@@ -167,14 +170,6 @@ def build_view(data: dict[str, Any]) -> ConfigView:
         projections=_to_mappings(data.get("projections")) or {},
         empty=tuple(name for name in ("sources", "sinks", "tables") if data.get(name) in ({}, [])),
     )
-
-
-def _is_outbox(sources: dict[str, dict[str, Any]] | None, table: TableView) -> bool:
-    return get_text((sources or {}).get(table.source or "", {}), "format") == OUTBOX
-
-
-def _to_event_table(table: TableView) -> TableView:
-    return replace(table, declared=tuple(EVENT_COLUMNS), types=dict(EVENT_COLUMNS), floating=frozenset(), of_events=True)
 
 
 def _make_table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableView:
@@ -195,7 +190,12 @@ def _make_table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> Ta
 
 
 def _make_entry(path: Path, raw: dict[str, Any], raw_levels: tuple[dict[str, Any], ...]) -> EntryView:
-    policy = next((own_policy for level in raw_levels if (own_policy := _get_policy(level))), "scd1")
+    policies = []
+    for level in raw_levels:
+        scd_type = level.get("stored_as_scd_type")
+        of_type = POLICY_OF_SCD_TYPE.get(scd_type) if isinstance(scd_type, int) else None
+        policies.append(get_text(level, "policy") or of_type)
+    policy = next(filter(None, policies), "scd1")
     common = tuple((key, str(next((level[key] for level in raw_levels if key in level), None))) for key in TABLE_KEYS)
     levels = ((path, raw_levels[0]), (path[:2], raw_levels[1]), (("defaults",), raw_levels[2]))
     options, shape = _find_nearest(TABLE_OPTIONS, levels), _find_nearest(ROW_TRANSFORM_KEYS, levels)
@@ -218,11 +218,6 @@ def _find_nearest(keys: Iterable[str], levels: Sequence[tuple[Path, dict[str, An
         excluded = {other for pair in EXCLUSIVE_KEYS for other in pair if nearest.keys() & set(pair)}
         nearest |= {key: ((*at, key), level[key]) for key in keys if key in level and key not in {*nearest, *excluded}}
     return nearest
-
-
-def _get_policy(raw: dict[str, Any]) -> str | None:
-    by_type = raw.get("stored_as_scd_type")
-    return get_text(raw, "policy") or (POLICY_OF_SCD_TYPE.get(by_type) if isinstance(by_type, int) else None)
 
 
 def _to_mappings(value: Any) -> dict[str, dict[str, Any]] | None:

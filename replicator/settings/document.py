@@ -1,4 +1,5 @@
-"""The text of a config: its files and overrides as one document, in which each value has its line."""
+"""The text of a config: its files and overrides as one document, in which each value has its line; and findings, which name
+these lines."""
 
 from __future__ import annotations
 
@@ -7,17 +8,111 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from replicator.domain.errors import suggest_name
+from replicator.domain.errors import ConfigProblem, suggest_name
 from replicator.domain.plain_values import format_count
 
-from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
+Path = tuple[str | int, ...]
+"""The place of a value inside the document: `("tables", 0, "to", 1, "sink")`."""
+
+Severity = Literal["error", "warning"]
+
+PRINTABLE_NAME = re.compile(r"[\w.*?\-\[\]!$ ]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The origin of a value: a file and its line (1-based), or `--set PATH` (no line)."""
+
+    file: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong (`error`) or doubtful (`warning`) in the configuration.
+
+    `code` is stable and for programs, `message` and `suggestion` are for people. They only quote keys, and names of
+    tables, sinks and sources, never a value of the configuration that could be a secret.
+    """
+
+    severity: Severity
+    code: str
+    message: str
+    file: str
+    line: int | None
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        text = f"{Origin(self.file, self.line)}: {self.message}"
+        return f"{text}; {self.suggestion}" if self.suggestion else text
+
+    def as_dict(self) -> dict[str, str | int | None]:
+        """The finding as `--json` prints it."""
+        return {
+            "severity": self.severity,
+            "code": self.code,
+            "message": self.message,
+            "file": self.file,
+            "line": self.line,
+            "suggestion": self.suggestion,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PathProblem:
+    """A finding that knows its path but not yet its line; `to_finding` turns it into a `Finding`."""
+
+    path: Path
+    code: str
+    message: str
+    suggestion: str = ""
+    severity: Severity = "error"
+
+    def to_finding(self, origins: dict[Path, Origin], fallback: Origin) -> Finding:
+        """The finding at the origin of `path`, or of the nearest value around it that was written down."""
+        path = self.path
+        while path and path not in origins:
+            path = path[:-1]
+        origin = origins.get(path, fallback)
+        return Finding(self.severity, self.code, self.message, origin.file, origin.line, self.suggestion)
+
+
+class ConfigError(ConfigProblem):
+    """The configuration cannot be used. `findings` holds everything that was found, in the order of files and lines."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))
+
+
+def quote_name(name: object) -> str:
+    """`name` in quotes when it looks like a name; otherwise a stand-in, as it may be a misplaced secret."""
+    text = str(name)
+    return f"'{text}'" if PRINTABLE_NAME.fullmatch(text) else "(a name that is not printed)"
+
+
+def describe_path(path: Path) -> str:
+    """A path for people: `sources.shop`, `tables[0].to[1]`; the document itself is `the top level`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part if PRINTABLE_NAME.fullmatch(part) else '(...)'}"
+    return text.lstrip(".") or "the top level"
+
+
+def describe_parent(path: Path) -> str:
+    """The place of a key: `in sources.shop`, `at the top level`."""
+    return f"in {describe_path(path)}" if path else "at the top level"
+
 
 # YAML text to plain data, with the line of every value. Bounded, and blind to tags: nothing is ever constructed.
 
@@ -77,7 +172,8 @@ def read_document(path: FilePath) -> Document:
     """The document in the file `path`; a file that cannot be read, or is not YAML, is a problem in the result."""
     document = Document(origins={(): Origin(str(path))})
     try:
-        if _would_wait(path):
+        # Opening a pipe by its name waits for its writer; those under /dev and /proc the caller's shell has opened already.
+        if path.is_fifo() and path.parts[1:2] not in (("dev",), ("proc",)):
             document.problems.append(PathProblem((), "unreadable", "cannot be read (it is a pipe, not a file)"))
             return document
         with path.open("rb") as file:
@@ -92,11 +188,6 @@ def read_document(path: FilePath) -> Document:
         document.problems.append(PathProblem((), "yaml", "is not UTF-8 text"))
         return document
     return parse_document(text, lambda line, _: Origin(str(path), line + 1), document)
-
-
-def _would_wait(path: FilePath) -> bool:
-    """Opening a pipe by its name waits for its writer; those under /dev and /proc the caller's shell has opened already."""
-    return path.is_fifo() and path.parts[1:2] not in (("dev",), ("proc",))
 
 
 def parse_document(text: str, origin_of: MakeOrigin, document: Document | None = None) -> Document:
@@ -128,15 +219,12 @@ def _add_syntax_problem(error: Exception, text: str, origin_of: MakeOrigin, docu
         problem = f"{error.context or ''}: {error.problem or ''}"
         reason, hint = next((explanation for words, *explanation in SYNTAX if words in problem), ("a syntax error", ""))
         sentence += f" at column {column + 1}: {reason}"
+    # YAML reads the braces of a reference without quotes as its own.
+    if any(map(BARE_REFERENCE.search, text.splitlines()[max(0, line - 1) : line + 1])):
+        hint = "put ${...} in quotes where it stands inside { }"
     document.origins[()] = origin_of(line, ())
-    document.problems.append(PathProblem((), "yaml", sentence, _describe_unquoted(text, line) or hint))
+    document.problems.append(PathProblem((), "yaml", sentence, hint))
     return document
-
-
-def _describe_unquoted(text: str, line: int) -> str:
-    """The remedy for a reference whose braces YAML reads as its own."""
-    lines = text.splitlines()[max(0, line - 1) : line + 1]
-    return "put ${...} in quotes where it stands inside { }" if any(BARE_REFERENCE.search(one) for one in lines) else ""
 
 
 class _DocumentTooLarge(Exception):
@@ -246,21 +334,19 @@ def load_layers(
     files = [file]
     overlay = env or environ.get("REPLICATOR_ENV")
     if overlay:
-        files += _merge_environment(document, file.parent / "environments", overlay)
+        folder, is_name = file.parent / "environments", ENVIRONMENT_NAME.fullmatch(overlay) is not None
+        overlay_file = folder / f"{overlay}.yaml"
+        if is_name and overlay_file.is_file():
+            merge_overlay(document, read_document(overlay_file))
+            files.append(overlay_file)
+        else:
+            names = sorted(one.stem for one in folder.glob("*.yaml"))
+            hint = suggest_name(overlay, names) or f"known: {', '.join(names) or 'none'}"
+            sentence = f"there is no such file in {folder}"
+            document.origins[("\0env",)] = Origin(f"--env {overlay}" if is_name else "--env")
+            document.problems.append(PathProblem(("\0env",), "unknown_environment", sentence, hint))
     apply_assignments(document, overrides)
     return document, tuple(files), file.absolute().parent.parent
-
-
-def _merge_environment(document: Document, folder: FilePath, name: str) -> list[FilePath]:
-    file = folder / f"{name}.yaml"
-    if ENVIRONMENT_NAME.fullmatch(name) and file.is_file():
-        merge_overlay(document, read_document(file))
-        return [file]
-    names = sorted(file.stem for file in folder.glob("*.yaml"))
-    hint = suggest_name(name, names) or f"known: {', '.join(names) or 'none'}"
-    document.origins[("\0env",)] = Origin(f"--env {name}" if ENVIRONMENT_NAME.fullmatch(name) else "--env")
-    document.problems.append(PathProblem(("\0env",), "unknown_environment", f"there is no such file in {folder}", hint))
-    return []
 
 
 def merge_overlay(base: Document, overlay: Document) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.options import ENCODE, has_unclear_user, is_secret
 
-from .document import Document
-from .findings import Path, PathProblem, describe_path
+from .document import Document, Path, PathProblem, describe_path
 
 REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-(?P<value>[^{}]*))?\}|\$\{")
 BREAKS_URL = re.compile(r"[@/?#%\s\x00-\x1f]")
@@ -35,7 +34,9 @@ def interpolate(document: Document, environ: Mapping[str, str]) -> set[Path]:
     Returns the paths of the values that could not be completed. A variable that is set but empty counts as unset if there
     is a default, as in a shell.
     """
-    return _Interpolation(document, environ).run()
+    work = _Interpolation(document, environ)
+    document.data = work.replace_value(document.data, ())
+    return work.failed
 
 
 class _Interpolation:
@@ -43,10 +44,6 @@ class _Interpolation:
         self.document = document
         self.environ = environ
         self.failed: set[Path] = set()
-
-    def run(self) -> set[Path]:
-        self.document.data = self.replace_value(self.document.data, ())
-        return self.failed
 
     def replace_value(self, value: Any, path: Path) -> Any:
         if isinstance(value, dict):
@@ -153,10 +150,7 @@ def read_env_file(file: FilePath) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigProblem(f"{file} cannot be read: {reason}", next_step="Correct the file, or remove it.") from None
-    return dict(_read_variables(file, text))
-
-
-def _read_variables(file: FilePath, text: str) -> Iterator[tuple[str, str]]:
+    variables = {}
     lines = enumerate(text.split("\n"), 1)
     for number, line in lines:
         entry = line.strip()
@@ -167,7 +161,8 @@ def _read_variables(file: FilePath, text: str) -> Iterator[tuple[str, str]]:
         match = VARIABLE.fullmatch(entry)
         if match is None or parts is None or len(parts) > 1:
             raise ConfigProblem(f"{file}:{number} is not a variable", next_step=LINE_STEP)
-        yield match[1], "".join(parts)
+        variables[match[1]] = "".join(parts)
+    return variables
 
 
 def _split(entry: str) -> list[str] | None:

@@ -80,7 +80,9 @@ def parse_expression(text: str) -> Expr:
     try:
         expression = read_node(sqlglot.parse_one(text, into=exp.Condition))
     except errors.ParseError as wrong:
-        raise InvalidExpressionText(f"cannot be read{_describe_error_position(wrong.errors)}; {EXPECTED}") from None
+        column = wrong.errors[0].get("col") if wrong.errors else None
+        place = f" at character {column}" if column else ""
+        raise InvalidExpressionText(f"cannot be read{place}; {EXPECTED}") from None
     except (errors.TokenError, RecursionError):
         raise InvalidExpressionText(
             f"cannot be read: a quote or a parenthesis is not closed, or closed twice; {EXPECTED}"
@@ -95,12 +97,6 @@ def _count_nodes(node: Expr, counts: dict[int, int]) -> int:
     if id(node) not in counts:
         counts[id(node)] = 1 + sum(_count_nodes(part, counts) for part in list_operands(node))
     return counts[id(node)]
-
-
-def _describe_error_position(errors: list[dict[str, Any]]) -> str:
-    """The position at which the text cannot be parsed."""
-    column = errors[0].get("col") if errors else None
-    return f" at character {column}" if column else ""
 
 
 def read_node(node: exp.Expr, level: int = 0) -> Expr:
@@ -161,7 +157,15 @@ def _read_column(node: exp.Expr, _: ReadNode) -> Expr:
 
 
 def _read_literal(node: exp.Expr, _: ReadNode) -> Expr:
-    return Lit(node.this if node.is_string else _read_number(node.this))
+    if node.is_string:
+        return Lit(node.this)
+    try:
+        number = Decimal(node.this)
+    except InvalidOperation:
+        raise InvalidExpressionText(f"has an invalid number; {EXPECTED}") from None
+    if number.adjusted() >= DIGITS or -int(number.as_tuple().exponent) > DIGITS:
+        raise InvalidExpressionText(f"has a number of more than {DIGITS} digits")
+    return Lit(int(number) if number == number.to_integral_value() else number)
 
 
 def _read_negative(node: exp.Expr, read_: ReadNode) -> Expr:
@@ -169,16 +173,6 @@ def _read_negative(node: exp.Expr, read_: ReadNode) -> Expr:
     if isinstance(operand, Lit) and isinstance(operand.value, int | Decimal) and not isinstance(operand.value, bool):
         return Lit(-operand.value)
     return Call("negative", (operand,))
-
-
-def _read_number(text: str) -> int | Decimal:
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        raise InvalidExpressionText(f"has an invalid number; {EXPECTED}") from None
-    if number.adjusted() >= DIGITS or -int(number.as_tuple().exponent) > DIGITS:
-        raise InvalidExpressionText(f"has a number of more than {DIGITS} digits")
-    return int(number) if number == number.to_integral_value() else number
 
 
 def _read_in(node: exp.Expr, read_: ReadNode) -> Expr:

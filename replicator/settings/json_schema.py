@@ -45,8 +45,11 @@ def _build_part(part: Json, overlay: bool) -> Json:
     if "transport" in fields:
         fields["format"]["enum"] = list(FORMATS)
     properties = {key: _to_written_schema(value) for key, value in fields.items()}
-    if overlay:
-        properties = {key: _allow_null(_allow_null_entries(value)) for key, value in properties.items()}
+    for key, value in properties.items() if overlay else ():
+        entries = value.get("patternProperties")
+        if entries is not None:  # Sources and sinks can be removed by name.
+            properties[key] = {**value, "patternProperties": {name: _allow_null(entry) for name, entry in entries.items()}}
+        properties[key] = _allow_null(properties[key])
     rest = {key: value for key, value in part.items() if key not in ("properties", "required")}
     if part.get("required") and not overlay:
         rest["required"] = part["required"]
@@ -55,13 +58,6 @@ def _build_part(part: Json, overlay: bool) -> Json:
 
 def _allow_null(value: Json) -> Json:
     return {"anyOf": [value, {"type": "null"}]}
-
-
-def _allow_null_entries(value: Json) -> Json:
-    """Sources and sinks can be removed by name."""
-    if "patternProperties" not in value:
-        return value
-    return {**value, "patternProperties": {name: _allow_null(one) for name, one in value["patternProperties"].items()}}
 
 
 def _to_written_schema(value: Any) -> Any:
@@ -84,27 +80,18 @@ def _to_written_schema(value: Any) -> Any:
         plain["enum"] = value["enum"]
     if value.get("default") is not None and not isinstance(value["default"], dict):
         plain["default"] = value["default"]
-    return _allow_reference(_unwrap_single(plain))
+    if len(plain.get("anyOf", ())) == 1:  # A choice of one is no choice.
+        plain = {**plain.pop("anyOf")[0], **plain}
+    # Numbers, booleans, closed sets and patterns may also be `${...}`, which becomes one when it is replaced.
+    if not {"enum", "pattern"} & plain.keys() and plain.get("type") not in ("integer", "number", "boolean"):
+        return plain
+    outside: Json = {name: plain.pop(name) for name in ("default", "description") if name in plain}
+    return {**outside, "anyOf": [plain, {"$ref": "#/$defs/Reference"}]}
 
 
 def _is_left_out(item: Any) -> bool:
     reference = str(item.get("$ref", "")) if isinstance(item, dict) else ""
     return item == {"type": "null"} or reference.rpartition("/")[2].startswith(PLUGIN)
-
-
-def _unwrap_single(value: Json) -> Json:
-    """A choice of one is no choice."""
-    if len(value.get("anyOf", ())) != 1:
-        return value
-    return {**value["anyOf"][0], **{name: item for name, item in value.items() if name != "anyOf"}}
-
-
-def _allow_reference(value: Json) -> Json:
-    """Allow `${...}` in addition to numbers, booleans, closed sets and patterns: it becomes one when it is replaced."""
-    if not {"enum", "pattern"} & value.keys() and value.get("type") not in ("integer", "number", "boolean"):
-        return value
-    outside: Json = {name: value.pop(name) for name in ("default", "description") if name in value}
-    return {**outside, "anyOf": [value, {"$ref": "#/$defs/Reference"}]}
 
 
 def write_files(folder: FilePath) -> None:

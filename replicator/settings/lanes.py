@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar
 
@@ -11,13 +11,12 @@ from replicator.domain.patterns import ColumnSelection, expand_template, is_rege
 from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES, Policy
 from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
 from replicator.domain.table import describe_target_problem, get_unqualified_name
-from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.options import IS_INSTANCE, NO_RETENTION, VACUUM, Strict, to_timedelta
 
 from .adapter_models import get_sink_model
+from .document import Path
 from .expressions import parse_condition
-from .findings import Path
 from .tables import (
     FIELD,
     TABLE_OPTIONS,
@@ -108,6 +107,17 @@ def resolve_lane(
     policy = "append" if stored else policy
     grace = find_first(*(level.watermark for level in levels)) if policy in CHANGE_POLICIES and not stored else None
     deletes: Deletes = find_first(*(level.deletes for level in levels)) or "hard"
+    retention = find_first(*(level.tombstone_retention for level in levels)) or DEFAULT_RETENTION
+    forgets_deletes = policy in CURRENT_ROW_POLICIES and not _has_column_versions(levels) and retention != NO_RETENTION
+    # The first level that sets it decides alone.
+    verify = find_first(*(level.verify for level in levels))
+    is_verified = verify is not None and verify.every != NO_RETENTION and not stored
+    if stored:
+        where = find_first(*(level.where for level in levels))
+        row_transforms = RowTransforms(where=None if where is None else parse_condition(where), rows_leave=where is None)
+    else:
+        row_transforms = _resolve_row_transforms(levels, policy, deletes, of_events=of_events)
+    tracked = find_first(*(_select(one.track_history_column_list, one.track_history_except_column_list) for one in levels))
     into, refused = _resolve_target(name, table.match, find_first(*(level.into for level in levels)))
     return LaneSettings(
         table=name,
@@ -119,30 +129,18 @@ def resolve_lane(
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else to_timedelta(grace),
-        retention=_resolve_retention(levels)
-        if policy in CURRENT_ROW_POLICIES and not _has_column_versions(levels)
-        else None,
-        row_transforms=(
-            _resolve_event_filter(levels)
-            if stored
-            else _resolve_row_transforms(levels, policy, deletes, of_events=of_events)
-        ),
-        tracked=find_first(*map(_resolve_tracked, levels)) if policy in VERSION_POLICIES else None,
+        retention=to_timedelta(retention) if forgets_deletes else None,
+        row_transforms=row_transforms,
+        tracked=tracked if policy in VERSION_POLICIES else None,
         deletes=deletes,
         tombstones=find_first(*(level.tombstones for level in levels)) or ("delete" if has_tombstones else None),
         out_of_range=find_first(*(level.out_of_range for level in levels)),
         schema_rules=_resolve_schema_rules(levels),
         declared=table.declared,
         options=_resolve_options(levels) if get_sink_model(kind).has_table_options else {},
-        verify=None if stored else _resolve_verify(levels),
+        verify=verify if is_verified else None,
         at=at,
     )
-
-
-def _resolve_verify(levels: SettingsLevels) -> VerifySettings | None:
-    """The first level that sets it decides alone."""
-    verify = find_first(*(level.verify for level in levels))
-    return None if verify is None or verify.every == NO_RETENTION else verify
 
 
 def _resolve_target(name: str, match: str, into: str | None) -> tuple[str, str]:
@@ -169,53 +167,31 @@ def _resolve_schema_rules(levels: SettingsLevels) -> SchemaRules:
     )
 
 
-def _resolve_retention(levels: SettingsLevels) -> timedelta | None:
-    retention = find_first(*(level.tombstone_retention for level in levels)) or DEFAULT_RETENTION
-    return None if retention == NO_RETENTION else to_timedelta(retention)
-
-
 def _has_column_versions(levels: SettingsLevels) -> bool:
     return find_first(*(level.partial_updates for level in levels)) == "by_column"
 
 
-def _resolve_tracked(level: PolicyKeys) -> ColumnSelection | None:
-    """The columns that one level tracks; the nearest level that has either list counts, whole."""
-    lists = ((level.track_history_column_list, False), (level.track_history_except_column_list, True))
-    return next((ColumnSelection(tuple(names), excluded) for names, excluded in lists if names is not None), None)
-
-
 def _resolve_row_transforms(levels: SettingsLevels, policy: Policy, deleted: Deletes, *, of_events: bool) -> RowTransforms:
+    _, table, defaults = levels
+    # Fields of payloads are not columns.
+    rules = {n: rule for n, rule in list_column_settings(levels).items() if not (of_events and n.startswith(FIELD))}
+    names = find_names(table, defaults)
+    # A private column that was renamed has a rule under both names, of which records have one.
+    may_lack = {name for name, rule in rules.items() if rule.is_private and name in names}
+    private = frozenset(find_private_columns(table, defaults))
     deletes, truncates, where = (find_first(*(getattr(level, key) for level in levels)) for key in CONDITIONS)
     return RowTransforms(
         sequence_by=tuple(find_first(*(level.sequence_by for level in levels)) or ()),
         deletes=None if deletes is None else parse_condition(deletes),
         truncates=None if truncates is None else parse_condition(truncates),
-        columns=find_first(*map(_resolve_columns, levels)),
+        columns=find_first(*(_select(level.column_list, level.except_column_list) for level in levels)),
         without_deletes=deleted == "ignore" and policy not in CHANGE_POLICIES,
         ignore_null=_resolve_ignore_null(levels) if policy in CURRENT_ROW_POLICIES else None,
         soft_deletes=deleted == "soft" and policy in CURRENT_ROW_POLICIES,
         has_column_versions=_has_column_versions(levels) and policy in CURRENT_ROW_POLICIES,
         where=None if where is None else parse_condition(where),
         rows_leave=where is None or policy not in CHANGE_POLICIES,
-        column_transforms=_resolve_column_transforms(levels, of_events=of_events),
-    )
-
-
-def _resolve_event_filter(levels: SettingsLevels) -> RowTransforms:
-    """The filter of events, without other transforms."""
-    where = find_first(*(level.where for level in levels))
-    return RowTransforms(where=None if where is None else parse_condition(where), rows_leave=where is None)
-
-
-def _resolve_column_transforms(levels: SettingsLevels, *, of_events: bool) -> ColumnTransforms:
-    """The column transforms. A private column that was renamed has a rule under both names, of which records have one.
-    Fields of payloads are not columns."""
-    _, table, defaults = levels
-    rules = {n: rule for n, rule in list_column_settings(levels).items() if not (of_events and n.startswith(FIELD))}
-    names = find_names(table, defaults)
-    may_lack = {name for name, rule in rules.items() if rule.is_private and name in names}
-    return build_column_transforms(
-        rules, frozenset(find_private_columns(table, defaults)), may_lack.union(table.declared or ())
+        column_transforms=build_column_transforms(rules, private, may_lack.union(table.declared or ())),
     )
 
 
@@ -226,17 +202,17 @@ def list_column_settings(levels: SettingsLevels) -> dict[str, ColumnSettings]:
     return inherit_rules({**inherit_rules(table.columns or {}, names), **(entry.columns or {})}, names)
 
 
-def _resolve_columns(level: PolicyKeys) -> ColumnSelection | None:
-    """The columns that one level chooses; the nearest level that has either list counts, whole."""
-    chosen = ((level.column_list, False), (level.except_column_list, True))
-    return next((ColumnSelection(tuple(names), excluded) for names, excluded in chosen if names is not None), None)
+def _select(names: Sequence[str] | None, excluded: Sequence[str] | None) -> ColumnSelection | None:
+    """The columns of the list that one level sets. A level has at most one of the two."""
+    if names is not None:
+        return ColumnSelection(tuple(names))
+    return None if excluded is None else ColumnSelection(tuple(excluded), excluded=True)
 
 
 def _resolve_ignore_null(levels: SettingsLevels) -> ColumnSelection | None:
     """The columns in which NULL changes nothing. The first level that sets them decides alone."""
     for level in levels:
-        lists = ((level.ignore_null_updates_column_list, False), (level.ignore_null_updates_except_column_list, True))
-        named = next((ColumnSelection(tuple(names), excluded) for names, excluded in lists if names is not None), None)
+        named = _select(level.ignore_null_updates_column_list, level.ignore_null_updates_except_column_list)
         if named is not None:
             return named
         if level.ignore_null_updates is not None:

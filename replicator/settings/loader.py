@@ -31,13 +31,22 @@ from .adapter_models import (
 )
 from .checks import check_config
 from .config_view import build_view, to_mapping
-from .document import Document, load_layers
+from .document import (
+    ConfigError,
+    Document,
+    Finding,
+    Origin,
+    Path,
+    PathProblem,
+    describe_parent,
+    describe_path,
+    load_layers,
+    quote_name,
+)
 from .environment import add_env_file, interpolate
-from .event_store import ServeSettings
-from .findings import ConfigError, Finding, Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .plugins import NO_PLUGINS, Plugins
 from .projections import LineageSettings, ProjectionSettings
-from .schema import HttpSettings, LimitSettings, Settings, add_event_store, remove_event_store
+from .schema import HttpSettings, LimitSettings, ServeSettings, Settings, add_event_store, remove_event_store
 from .tables import ColumnSettings, EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
 
 # From a config file to settings: layers, references to the environment, and every check, all findings at once.
@@ -114,7 +123,7 @@ def check_document(
             document.problems.append(PathProblem((), "empty", "is empty, or not a mapping of keys to values"))
         raise ConfigError(_to_findings(document, document.problems))
     names = KeyCheck(plugins, judged=interpolate(document, add_env_file(os.environ, root) if environ is None else environ))
-    plain = prune_keys(document.data, names)
+    plain = dict(_prune_mapping(document.data, (), (Settings,), names))
     fill_defaults(plain, root)
     settings, wrong = validate(plain, root, names.judged)
     across = check_config(build_view(document.data), lambda path: document.origins.get(path, document.origins[()]))
@@ -140,26 +149,20 @@ DEFAULT_NAME = "pipeline"
 
 def fill_defaults(data: dict[str, Any], root: FilePath) -> None:
     """Adds `pipeline`, `dead_letters` and the group of each Kafka source to the data of a config below the folder `root`."""
-    data.setdefault("pipeline", _make_name(root))
+    # The folder's name, as far as a pipeline can be called so.
+    bare = re.sub(r"[^A-Za-z0-9_-]+", "-", root.name).strip("-")
+    name = bare if bare[:1].isalpha() else f"{DEFAULT_NAME}-{bare}".rstrip("-")
+    data.setdefault("pipeline", name[:63])
+    # Dead letters are in a folder of the first sink that has one, otherwise in the first sink that holds dead letters.
+    sinks = [sink for sink in to_mapping(data.get("sinks")).values() if isinstance(sink, dict)]
+    models = [(SINKS.get(str(sink.get("kind"))), sink) for sink in sinks]
+    locations = [dict(location) for model, sink in models if model and (location := model.place_dead_letters(sink))]
     in_state = {"path": f"{data.get('state') or './state'}/{data['pipeline']}/dead_letters"}
-    data.setdefault("dead_letters", _find_dead_letters_in_sinks(to_mapping(data.get("sinks"))) or in_state)
+    data.setdefault("dead_letters", min(locations, key=lambda location: "path" not in location, default=in_state))
     for source in to_mapping(data.get("sources")).values():
         model = SOURCES.get(str(source.get("transport"))) if isinstance(source, dict) else None
         if model is not None:
             source.update({**model.find_defaults(data["pipeline"]), **source})
-
-
-def _make_name(root: FilePath) -> str:
-    """The folder's name, as far as a pipeline can be called so."""
-    bare = re.sub(r"[^A-Za-z0-9_-]+", "-", root.name).strip("-")
-    return (bare if bare[:1].isalpha() else f"{DEFAULT_NAME}-{bare}".rstrip("-"))[:63]
-
-
-def _find_dead_letters_in_sinks(sinks: dict[str, Any]) -> dict[str, Any] | None:
-    """In a folder of the first sink that has one, otherwise in the first sink that holds dead letters; None without any."""
-    configured = [(SINKS.get(str(sink.get("kind"))), sink) for sink in sinks.values() if isinstance(sink, dict)]
-    locations = [dict(location) for model, sink in configured if model and (location := model.place_dead_letters(sink))]
-    return min(locations, key=lambda location: "path" not in location, default=None)
 
 
 # Options of engines, judged by the engines' own packages.
@@ -193,8 +196,8 @@ EXPECTED = {
     "string_too_long": "is too long",
     "string_pattern_mismatch": "must be letters, digits, - and _, starting with a letter, 63 at most",
 }
-
-
+BOUNDS = {"ge": "at least", "le": "at most", "expected": "one of"}
+"""The limits in the context of an error, in words."""
 EXAMPLES = {
     "format": "for example format: debezium_json",
     "transport": "for example transport: kafka",
@@ -221,7 +224,10 @@ def _is_reported(problem: PathProblem, settled: set[Path]) -> bool:
 
 
 def _make_problem(error: ErrorDetails) -> PathProblem:
-    path = tuple(_to_data_path(error["loc"]))
+    # Pydantic adds the tag of a union (after a source's or sink's name, and in a store), and `[key]`.
+    loc = error["loc"]
+    tag = {"sources": 2, "sinks": 2, "dead_letters": 1, "event_store": 1}.get(str(loc[0])) if loc else None
+    path = tuple(part for index, part in enumerate(loc) if index != tag and part != "[key]")
     kind = error["type"]
     if kind == "missing":
         sentence = f"missing key {quote_name(path[-1])} {describe_parent(path[:-1])}"
@@ -233,24 +239,11 @@ def _make_problem(error: ErrorDetails) -> PathProblem:
     if kind == "string_pattern_mismatch":
         return PathProblem(path, "name", f"{describe_path(path)}: a name {EXPECTED[kind]}")
     if kind in ("greater_than_equal", "less_than_equal", "literal_error"):
-        return PathProblem(path, "value", f"{describe_path(path)} {_describe_bound(kind, error.get('ctx', {}))}")
+        context = error.get("ctx", {})
+        bounds = [f"{words} {context[key]}" for key, words in BOUNDS.items() if key in context]
+        return PathProblem(path, "value", f"{describe_path(path)} must be {bounds[0]}")
     sentence = f"{describe_path(path)} {EXPECTED.get(kind, 'does not have the right type')}"
     return PathProblem(path, "type", sentence, "put it in quotes" if kind == "string_type" else "")
-
-
-def _describe_bound(kind: str, context: dict[str, Any]) -> str:
-    if kind == "literal_error":
-        return f"must be one of {context['expected']}"
-    return f"must be at least {context['ge']}" if "ge" in context else f"must be at most {context['le']}"
-
-
-def _to_data_path(loc: tuple[int | str, ...]) -> Iterator[int | str]:
-    """The path inside the document: pydantic adds the tag of a union (after a source's or sink's name, and in
-    a store), and `[key]`."""
-    tag = {"sources": 2, "sinks": 2, "dead_letters": 1, "event_store": 1}.get(str(loc[0])) if loc else None
-    for index, part in enumerate(loc):
-        if index != tag and part != "[key]":
-            yield part
 
 
 # Names before values: every key that is unknown or out of place, and every value of a closed set.
@@ -278,19 +271,6 @@ class KeyCheck:
     problems: list[PathProblem] = field(default_factory=list)
     judged: set[Path] = field(default_factory=set)
 
-    def add_problem(self, problem: PathProblem, intended_key: str | None) -> bool:
-        """Record the problem; False, as its value is to be left out. `meant` is then not missing."""
-        self.problems.append(problem)
-        self.judged.add(problem.path)
-        if intended_key is not None:
-            self.judged.add((*problem.path[:-1], intended_key))
-        return False
-
-
-def prune_keys(data: dict[str, Any], names: KeyCheck) -> dict[str, Any]:
-    """`data` without the keys and values that are refused by name; what was refused is added to `names`."""
-    return dict(_prune_mapping(data, (), (Settings,), names))
-
 
 def list_fields(models: Iterable[type[BaseModel]]) -> dict[str, Any]:
     """The keys of the models as the config file spells them, and their annotations."""
@@ -303,22 +283,25 @@ def list_fields(models: Iterable[type[BaseModel]]) -> dict[str, Any]:
 
 
 def _prune_mapping(value: Any, path: Path, models: Models, names: KeyCheck) -> Any:
+    """`value` without the keys and values that are refused by name; what was refused is added to `names`."""
     if not isinstance(value, dict):
         return value
-    return {
-        key: _prune_value(key, item, (*path, key), models, names)
-        for key, item in value.items()
-        if (*path, key) not in names.judged
-        if (problem := _check_key((*path, key), item, models, names.plugins)) is None
-        or names.add_problem(problem, _guess_key(key, value, models))
-    }
-
-
-def _guess_key(key: str, value: dict[str, Any], models: Models) -> str | None:
-    """The key that an unknown key was most likely meant to be, unless that one is there too."""
-    fields = list_fields(models)
-    near = None if key in fields else find_nearest(key, fields)
-    return None if near in value else near
+    pruned, fields = {}, list_fields(models)
+    for key, item in value.items():
+        below = (*path, key)
+        if below in names.judged:
+            continue
+        problem = _check_key(below, item, models, names.plugins)
+        if problem is None:
+            pruned[key] = _prune_value(key, item, below, models, names)
+            continue
+        names.problems.append(problem)
+        names.judged.add(below)
+        # The key that a misspelt one was meant to be is not missing.
+        near = None if key in fields else find_nearest(key, fields)
+        if near is not None and near not in value:
+            names.judged.add((*path, near))
+    return pruned
 
 
 def _check_key(path: Path, value: Any, models: Models, plugins: Plugins) -> PathProblem | None:
@@ -458,14 +441,9 @@ def _prune_value(key: str, value: Any, path: Path, models: Models, names: KeyChe
     for model in models:
         if inner := NESTED.get((model, key)):
             return _prune_mapping(value, path, inner(value, names.plugins), names)
-        if inner := COLLECTIONS.get((model, key)):
-            return _prune_entries(value, path, inner, names)
-    return value
-
-
-def _prune_entries(value: Any, path: Path, inner: Callable[[Any, Plugins], Models], names: KeyCheck) -> Any:
-    if isinstance(value, dict):
-        return {k: _prune_mapping(v, (*path, k), inner(v, names.plugins), names) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_prune_mapping(v, (*path, i), inner(v, names.plugins), names) for i, v in enumerate(value)]
+        inner = COLLECTIONS.get((model, key))
+        if inner and isinstance(value, dict):
+            return {k: _prune_mapping(v, (*path, k), inner(v, names.plugins), names) for k, v in value.items()}
+        if inner and isinstance(value, list):
+            return [_prune_mapping(v, (*path, i), inner(v, names.plugins), names) for i, v in enumerate(value)]
     return value

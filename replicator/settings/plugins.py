@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, version
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
@@ -29,7 +29,11 @@ def load_adapter(group: str, name: str, config_line: str = "") -> Any:
         have = ", ".join(list_names(group)) or "none is installed"
         kind = group.removeprefix("replicator.").rstrip("s").replace("_", " ")
         raise ConfigProblem(f"{config_line}there is no {kind} called {name!r}", next_step=f"There are: {have}.")
-    return _import_entry(entries[0])
+    entry = entries[0]
+    if entry.module.partition(".")[0] == "adapters":
+        _refuse_other_package(tuple(sys.path))
+    with explain_missing_modules(f"the adapter {entry.name!r} ({entry.value})"):
+        return entry.load()
 
 
 def _find_entries(group: str) -> EntryPoints:
@@ -41,13 +45,6 @@ def _find_entries(group: str) -> EntryPoints:
 def _read_entries(_import_path: tuple[str, ...]) -> Any:
     """The entry points of all installed packages: reads a file of each. A run asks for some fifteen groups and adapters."""
     return entry_points()
-
-
-def _import_entry(entry: EntryPoint) -> Any:
-    if entry.module.partition(".")[0] == "adapters":
-        _refuse_other_package(tuple(sys.path))
-    with explain_missing_modules(f"the adapter {entry.name!r} ({entry.value})"):
-        return entry.load()
 
 
 @cache

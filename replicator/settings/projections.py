@@ -16,7 +16,7 @@ from replicator.ports.options import ConfigPath, HttpUrl, Into, Name, Secret, St
 
 from .adapter_models import SINKS
 from .config_view import ConfigView, get_text, to_mapping
-from .findings import Path, PathProblem, describe_path, quote_name
+from .document import Path, PathProblem, describe_path, quote_name
 
 REFRESH_WORDS = ("on_change", "manual")
 
@@ -105,7 +105,15 @@ def check_projections(config: ConfigView) -> Iterator[PathProblem]:
         for table, value in to_mapping(projection.get("inputs")).items():
             if isinstance(value, str):
                 yield from _check_input(config, (*at, "inputs", table), value, targets)
-    yield from _check_circles(config, targets)
+    inputs = {
+        name: {k: v for k, v in to_mapping(projection.get("inputs")).items() if isinstance(v, str)}
+        for name, projection in config.projections.items()
+    }
+    ordered = sort_projections(inputs, targets)
+    for name, tables in inputs.items():
+        if name not in ordered and ".".join(targets[name]) not in tables.values():
+            sentence = f"{describe_path(('projections', name))} reads tables that are computed from its own"
+            yield PathProblem(("projections", name), "circle", sentence, "take one of them out of the circle")
 
 
 def list_targets(projections: Mapping[str, Any]) -> dict[str, Target]:
@@ -166,27 +174,25 @@ def _resolve_target(into: str | None, match: str | None) -> str | None:
 
 def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
     sink, dot, table = value.partition(".")
-    if value == EVENT_STORE and not dot:
-        yield from _check_event_store(config, at)
+    known_targets = _list_known_targets(config, targets)
+    # An entry with a pattern may write tables that only the source knows.
+    is_open = any(e.sink == sink and t.match and not is_exact(t.match) for t, e in config.list_entries())
+    if value == EVENT_STORE:
+        if not config.event_store:
+            sentence = f"{describe_path(at)}: the store of events is not there"
+            yield PathProblem(at, "unknown_table", sentence, "say event_store: {path: ...}")
     elif config.sinks is not None and sink not in config.sinks:
         hint = suggest_name(sink, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
         yield PathProblem(at, "unknown_sink", f"{describe_path(at)} names the unknown sink {quote_name(sink)}", hint)
     elif config.sinks is not None and config.get_kind(sink) in SINKS and bool(dot) == config.is_event_log(sink):
         step = "write SINK.TABLE" if not dot else "write the sink's name alone: an event log is one table"
         yield PathProblem(at, "input", f"{describe_path(at)}: {quote_name(value)} names no table", step)
-    elif dot and not _is_known(config, (sink, table), targets):
-        near = suggest_name(table, [name for of, name in _list_known_targets(config, targets) if of == sink])
+    elif dot and not is_open and (sink, table) not in known_targets:
+        near = suggest_name(table, [name for of, name in known_targets if of == sink])
         sentence = f"{describe_path(at)}: no lane and no projection writes {quote_name(value)}"
         yield PathProblem(at, "unknown_table", sentence, near or "name the target of a lane (its 'into') or of a projection")
     elif dot and (sink, table) == targets[str(at[1])]:
         yield PathProblem(at, "circle", f"{describe_path(at)}: a projection cannot read its own table", "name another table")
-
-
-def _check_event_store(config: ConfigView, at: Path) -> Iterator[PathProblem]:
-    if not config.event_store:
-        yield PathProblem(
-            at, "unknown_table", f"{describe_path(at)}: the store of events is not there", "say event_store: {path: ...}"
-        )
 
 
 def _list_known_targets(config: ConfigView, targets: Mapping[str, Target]) -> set[Target]:
@@ -196,21 +202,3 @@ def _list_known_targets(config: ConfigView, targets: Mapping[str, Target]) -> se
         if entry.sink and into:
             known_targets.add((entry.sink, into))
     return known_targets
-
-
-def _is_known(config: ConfigView, wanted: Target, targets: Mapping[str, Target]) -> bool:
-    """Also where an entry may write tables that only the source knows."""
-    opened = any(e.sink == wanted[0] and t.match and not is_exact(t.match) for t, e in config.list_entries())
-    return opened or wanted in _list_known_targets(config, targets)
-
-
-def _check_circles(config: ConfigView, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
-    inputs = {
-        name: {k: v for k, v in to_mapping(projection.get("inputs")).items() if isinstance(v, str)}
-        for name, projection in config.projections.items()
-    }
-    ordered = sort_projections(inputs, targets)
-    for name, tables in inputs.items():
-        if name not in ordered and ".".join(targets[name]) not in tables.values():
-            sentence = f"{describe_path(('projections', name))} reads tables that are computed from its own"
-            yield PathProblem(("projections", name), "circle", sentence, "take one of them out of the circle")

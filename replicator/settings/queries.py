@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 from sqlglot import ErrorLevel, exp, parse
 from sqlglot.errors import ParseError, SqlglotError, TokenError, UnsupportedError
@@ -13,7 +12,7 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError, UnsupportedErro
 from replicator.domain.errors import suggest_name
 from replicator.domain.projection import GroupKey
 
-from .findings import quote_name
+from .document import quote_name
 
 # Queries of projections: read as Spark SQL, judged, and written for an engine.
 
@@ -84,7 +83,8 @@ def read_query(text: str, context: QueryContext) -> tuple[Query | None, list[Que
     wrong = [*_check_tables(tree, context), *_check_functions(tree), *_check_parameters(tree, context)]
     if wrong:
         return None, wrong
-    _fill_parameters(tree, context)
+    for node in [*tree.find_all(exp.Placeholder, exp.Parameter)]:
+        node.replace(exp.convert(context.parameters[node.name]))
     dialect = DIALECTS.get(context.engine, context.engine)
     try:
         # All names in quotes: words that mean something differ between engines.
@@ -106,13 +106,16 @@ def find_line(node: exp.Expr) -> int:
 
 
 def _parse_query(text: str) -> tuple[exp.Expr | None, list[QueryProblem]]:
+    # sqlglot warns of statements that it does not know, which are refused here.
+    logger = logging.getLogger("sqlglot")
+    was_disabled, logger.disabled = logger.disabled, True
     try:
-        with _QuietParser():
-            trees = [tree for tree in parse(text, dialect=SOURCE_DIALECT) if tree is not None]
+        trees = [tree for tree in parse(text, dialect=SOURCE_DIALECT) if tree is not None]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         where = f" near {quote_name(near)}" if (near := str(first.get("highlight") or "")) else ""
-        sentence = f"is not SQL as Spark writes it: {_describe_error(first)}{where}"
+        why = str(first.get("description") or "syntax error").partition(" but got ")[0]
+        sentence = f"is not SQL as Spark writes it: {why}{where}"
         return None, [QueryProblem(int(first.get("line") or 1), "sql", sentence)]
     except (TokenError, RecursionError) as error:
         line = text.count("\n") + 1
@@ -120,29 +123,11 @@ def _parse_query(text: str) -> tuple[exp.Expr | None, list[QueryProblem]]:
         return None, [QueryProblem(line, "sql", f"is not SQL as Spark writes it: {why}")]
     except SqlglotError:
         return None, [QueryProblem(1, "sql", "is not SQL as Spark writes it")]
+    finally:
+        logger.disabled = was_disabled
     if len(trees) != 1 or not isinstance(trees[0], exp.Query) or trees[0].args.get("into"):
         return None, [QueryProblem(1, "sql", "must be one SELECT, and nothing else")]
     return trees[0], []
-
-
-def _describe_error(error: Mapping[str, object]) -> str:
-    return str(error.get("description") or "syntax error").partition(" but got ")[0]
-
-
-@cache
-def _get_logger() -> logging.Logger:
-    return logging.getLogger("sqlglot")
-
-
-class _QuietParser:
-    """Keeps sqlglot from warning of statements that it does not know, which are refused here."""
-
-    def __enter__(self) -> None:
-        self._was = _get_logger().disabled
-        _get_logger().disabled = True
-
-    def __exit__(self, *_: object) -> None:
-        _get_logger().disabled = self._was
 
 
 def _check_tables(tree: exp.Expr, context: QueryContext) -> Iterator[QueryProblem]:
@@ -198,21 +183,15 @@ def _check_parameters(tree: exp.Expr, context: QueryContext) -> Iterator[QueryPr
             )
 
 
-def _fill_parameters(tree: exp.Expr, context: QueryContext) -> None:
-    for node in [*tree.find_all(exp.Placeholder, exp.Parameter)]:
-        node.replace(exp.convert(context.parameters[node.name]))
-
-
 def _find_keys(tree: exp.Expr, context: QueryContext, dialect: str) -> dict[str, GroupKey | None]:
     if context.partition_by is None:
         read = {table.name.lower() for table in tree.find_all(exp.Table)}
         return {name: None for name in context.inputs if name in read}
-    keys = find_group_keys(tree, context.partition_by)
-    return {name: None if key is None else _make_key(key, dialect) for name, key in keys.items()}
-
-
-def _make_key(key: exp.Expr, dialect: str) -> GroupKey:
-    return GroupKey(key.sql(dialect=dialect, identify=True), key.name.lower() if isinstance(key, exp.Column) else None)
+    keys: dict[str, GroupKey | None] = {}
+    for name, key in find_group_keys(tree, context.partition_by).items():
+        column = key.name.lower() if isinstance(key, exp.Column) else None
+        keys[name] = None if key is None else GroupKey(key.sql(dialect=dialect, identify=True), column)
+    return keys
 
 
 def _find_columns(tree: exp.Expr) -> frozenset[str] | None:
@@ -266,15 +245,13 @@ def find_group_keys(query: exp.Expr, column: str) -> dict[str, exp.Expr | None]:
     for missed in query.find_all(exp.Table):
         if id(missed) not in names.seen:
             by_table.setdefault(missed.name.lower(), []).append(None)
-    keys = {table: _find_common_key(several) for table, several in by_table.items()}
+    keys: dict[str, exp.Expr | None] = {}
+    for table, several in by_table.items():
+        texts = {key and key.sql() for key in several}
+        keys[table] = several[0] if len(texts) == 1 else None
     if not any(keys.values()):
         raise NotPushable(f"no table of the query is read by {column!r} alone", query)
     return keys
-
-
-def _find_common_key(keys: list[exp.Expr | None]) -> exp.Expr | None:
-    texts = {key and key.sql() for key in keys}
-    return keys[0] if len(texts) == 1 else None
 
 
 def _push_down(query: exp.Expr, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
@@ -329,18 +306,14 @@ def _push_into_select(query: exp.Select, demand: exp.Expr | None, names: _QueryS
     wanted: Demands = {}
     if demand is not None:
         wanted = _split_demand(query, demand, relations)
-    table_keys = [reached for inner in _list_inner_queries(query) for reached in _push_down(inner, None, names)]
-    for alias, relation in relations.named.items():
-        table_keys += _push_into_relation(relation, wanted.get(alias), names, must=alias == next(iter(wanted), None))
-    return table_keys
-
-
-def _list_inner_queries(query: exp.Select) -> Iterator[exp.Expr]:
-    """Queries in expressions."""
+    table_keys = []
     for part in list_own_expressions(query):
         for inner in part.walk(prune=lambda node: isinstance(node, exp.Query)):
             if isinstance(inner, exp.Query):
-                yield inner
+                table_keys += _push_down(inner, None, names)
+    for alias, relation in relations.named.items():
+        table_keys += _push_into_relation(relation, wanted.get(alias), names, must=alias == next(iter(wanted), None))
+    return table_keys
 
 
 def _push_into_relation(relation: exp.Expr, demand: exp.Expr | None, names: _QueryScope, *, must: bool) -> list[TableKey]:
@@ -381,7 +354,13 @@ def _split_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> 
         if query.args.get(part):
             raise NotPushable("this cannot be computed by groups", query)
     scope = Scope(query, relations)
-    inner = _resolve_demand(query, demand, relations)
+    # The demand over the columns of the query's relations instead of those of its result.
+    inner = demand.copy()
+    if isinstance(inner, exp.Column):
+        inner = _find_column_source(query, inner.name, relations)
+    else:
+        for column in [*inner.find_all(exp.Column)]:
+            column.replace(exp.paren(_find_column_source(query, column.name, relations)))
     alias = find_owner(inner, scope)
     if alias is None:
         raise NotPushable(
@@ -395,16 +374,6 @@ def _split_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> 
 
 def _find_line_node(node: exp.Expr, otherwise: exp.Expr) -> exp.Expr:
     return node if any("line" in part.meta for part in node.find_all(exp.Identifier)) else otherwise
-
-
-def _resolve_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> exp.Expr:
-    """The demand over the columns of the query's relations instead of those of its result."""
-    resolved = demand.copy()
-    if isinstance(resolved, exp.Column):
-        return _find_column_source(query, resolved.name, relations)
-    for column in [*resolved.find_all(exp.Column)]:
-        column.replace(exp.paren(_find_column_source(query, column.name, relations)))
-    return resolved
 
 
 def _find_column_source(query: exp.Select, name: str, relations: Relations) -> exp.Expr:
@@ -451,7 +420,9 @@ def _refuse_mixed(query: exp.Select, inner: exp.Expr, scope: Scope) -> None:
     for part in list_own_expressions(query):
         for node in part.walk(prune=lambda node: isinstance(node, (exp.Query, exp.Window))):
             if isinstance(node, exp.Window):
-                _refuse_without_demand(inner, _list_partition_expressions(query, node), scope, "PARTITION BY", node)
+                windows = [w for w in query.args.get("windows") or () if w.name.lower() == node.alias.lower()]
+                parts = [part for one in (node, *windows) for part in one.args.get("partition_by") or ()]
+                _refuse_without_demand(inner, parts, scope, "PARTITION BY", node)
             elif isinstance(node, exp.AggFunc) and group is None:
                 raise NotPushable("an aggregate without GROUP BY looks at the rows of all groups", node)
 
@@ -473,12 +444,6 @@ def _list_group_expressions(query: exp.Select, group: exp.Group) -> Iterator[exp
             yield query.expressions[int(one.name) - 1].unalias()
         elif isinstance(one, exp.Column) and not one.table and one.name.lower() in items:
             yield items[one.name.lower()]
-
-
-def _list_partition_expressions(query: exp.Select, window: exp.Window) -> Iterable[exp.Expr]:
-    name = window.args.get("alias")
-    named = [] if name is None else [w for w in query.args.get("windows") or () if w.name.lower() == name.name.lower()]
-    return [part for one in (window, *named) for part in one.args.get("partition_by") or ()]
 
 
 # The tables and queries that a SELECT joins, and which of their columns are equal there.
@@ -606,7 +571,11 @@ def _list_equalities(scope: Scope) -> Iterator[Equality]:
             continue  # NATURAL and the like: what is equal depends on the columns that there are.
         if (condition := join.args.get("on")) is not None:
             yield from _list_condition_equalities(condition, scope, added, both=False, join=join)
-        yield from _list_using_equalities(join, scope, added)
+        for name in join.args.get("using") or ():
+            first = _find_using_relation(name.name.lower(), scope.relations)
+            if first is not None:
+                sides = [(alias, exp.column(name.name, table=alias)) for alias in (first, added)]
+                yield from _orient_equality(join, sides[0], sides[1])
 
 
 def _list_condition_equalities(
@@ -625,14 +594,6 @@ def _list_condition_equalities(
         elif added in (mine, its) and join is not None:
             new, old = ((mine, one), (its, other)) if mine == added else ((its, other), (mine, one))
             yield from _orient_equality(join, old, new)
-
-
-def _list_using_equalities(join: exp.Join, scope: Scope, added: str) -> Iterator[Equality]:
-    for name in join.args.get("using") or ():
-        first = _find_using_relation(name.name.lower(), scope.relations)
-        if first is not None:
-            sides = [(alias, exp.column(name.name, table=alias)) for alias in (first, added)]
-            yield from _orient_equality(join, sides[0], sides[1])
 
 
 def _orient_equality(join: exp.Join, old: tuple[str, exp.Expr], new: tuple[str, exp.Expr]) -> Iterator[Equality]:

@@ -15,7 +15,9 @@ from replicator.ports.options import (
     Address,
     ConfigPath,
     Count,
+    Duration,
     FromZero,
+    Glob,
     Name,
     Nesting,
     Secret,
@@ -28,8 +30,7 @@ from replicator.ports.options import (
 )
 
 from .adapter_models import OUTBOX, DeadLetters, DeadLetterSettings, EventStore, EventStoreSinkSettings, Sink, Source
-from .event_store import ServeSettings
-from .findings import Path
+from .document import Path
 from .lanes import LaneSettings, resolve_lane
 from .projections import LineageSettings, ProjectionSettings
 from .tables import EntrySettings, OnReject, PolicyKeys, TableSettings
@@ -65,6 +66,22 @@ class HttpSettings(Strict):
         if self.token is None and not is_loopback(self.address):
             raise make_value_error("open", "listens beyond this machine, so it needs a 'token'")
         return self
+
+
+class ServeSettings(Strict):
+    """The HTTP server of `replicator serve`."""
+
+    address: Address = "127.0.0.1:8091"
+    """HOST:PORT to listen on. Port 0 takes a free port."""
+    token: Secret | None = None
+    """The token that callers must send. Required if there is an `event_store`, and for addresses that are not loopback
+    addresses."""
+    tables: list[Glob] | None = Field(default=None, min_length=1)
+    """The targets that may be read, as SINK.TABLE or globs. By default the targets of all lanes."""
+    max_rows: Count = 10_000
+    """The most rows of one answer."""
+    query_timeout: Duration = "30 seconds"
+    """The longest time for one answer."""
 
 
 class Settings(Strict):

@@ -21,7 +21,7 @@ from .adapter_models import (
     list_formats_of,
 )
 from .config_view import ConfigView, EntryView, get_text, to_mapping
-from .findings import Path, PathProblem, describe_path, quote_name
+from .document import Path, PathProblem, describe_path, quote_name
 
 SNAPSHOTS, QUERY, FILES = "snapshots", "query", "files"
 LOG_KEYS = ("topics", "since", "until")
@@ -47,31 +47,24 @@ FEED_KEYS = ("operation_column", "sequence_columns", "operations")
 def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
     """All problems of the keys of sources that the config alone shows."""
     for name, source in (config.sources or {}).items():
-        form = get_text(source, "format")
-        if form is not None and form in FORMATS:
+        at, transport = ("sources", name), get_text(source, "transport")
+        if get_text(source, "format") in FORMATS:
             yield from _check_format_keys(name, source)
-        if form is not None and form in FORMATS and "registry" in list_format_keys(form) and "registry" not in source:
-            at = ("sources", name)
-            sentence = (
-                f"missing key 'registry' in {describe_path(at)}: records name their schemas by ids of a schema registry"
-            )
-            yield PathProblem((*at, "registry"), "missing", sentence, "for example registry: {url: http://registry:8081}")
-        if get_text(source, "transport") == "delta":
+        if transport == "delta":
             yield from _check_delta(config, name, source)
         if "transactions" in source:
             yield from _check_transactions(config, name, source)
-            if source.get("flattened") is True:
-                sentence = (
-                    f"{describe_path(('sources', name))} has both 'transactions' and 'flattened': flattened "
-                    f"rows do not have enough information about their transactions"
-                )
-                yield PathProblem(("sources", name, "transactions"), "contradiction", sentence, "keep one")
-        if get_text(source, "transport") in (FILES, "archive"):
-            yield from (_check_files if get_text(source, "transport") == FILES else _check_archive)(name, source)
-        yield from _check_new_rows(name, source)
-        if get_text(source, "transport") == SNAPSHOTS:
+        if transport == FILES:
+            yield from _check_files(name, source)
+        if transport == "archive":
+            yield from _check_archive(name, source)
+        are_rows = get_text(source, "format") == ROWS and transport in NEW_ROW_TRANSPORTS
+        if are_rows and "operations" in source and "operation_column" not in source:
+            sentence = f"key 'operations' in {describe_path(at)} means nothing without 'operation_column': all rows are new"
+            yield PathProblem((*at, "operations"), "inapplicable", sentence, "name the column, or remove it")
+        if transport == SNAPSHOTS:
             yield from _check_snapshots(name, source)
-        if get_text(source, "transport") == QUERY:
+        if transport == QUERY:
             yield from check_query_source(config, name, source)
     yield from _check_tables(config)
     yield from _check_units(config)
@@ -130,14 +123,6 @@ def _check_archive(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
         yield PathProblem((*at, "settle"), "inapplicable", sentence, "remove it")
 
 
-def _check_new_rows(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    at = ("sources", name)
-    are_rows = get_text(source, "format") == ROWS and get_text(source, "transport") in NEW_ROW_TRANSPORTS
-    if are_rows and "operations" in source and "operation_column" not in source:
-        sentence = f"key 'operations' in {describe_path(at)} means nothing without 'operation_column': all rows are new"
-        yield PathProblem((*at, "operations"), "inapplicable", sentence, "name the column, or remove it")
-
-
 def _check_snapshots(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     at = ("sources", name)
     form = get_text(source, "format")
@@ -178,16 +163,18 @@ def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
 
 
 def _check_format_keys(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    """Problems with keys of another format than that of the source."""
+    """Problems with keys of another format than that of the source, and with keys that the format needs."""
+    at, form = ("sources", name), source["format"]
     of_csv = {"csv"} if get_text(source, "files") == "csv" and get_text(source, "transport") in (SNAPSHOTS, FILES) else set()
-    others = set(FORMAT_KEYS - list_format_keys(source["format"]) - of_csv)
+    others = set(FORMAT_KEYS - list_format_keys(form) - of_csv)
     if get_text(source, "transport") == "delta":
-        others.update(LOG_KEYS if source["format"] == ROWS else TABLE_ROW_KEYS)
+        others.update(LOG_KEYS if form == ROWS else TABLE_ROW_KEYS)
     for key in (key for key in source if key in others):
-        sentence = (
-            f"key '{key}' in {describe_path(('sources', name))} means nothing with format {quote_name(source['format'])}"
-        )
-        yield PathProblem(("sources", name, key), "inapplicable", sentence, "remove it")
+        sentence = f"key '{key}' in {describe_path(at)} means nothing with format {quote_name(form)}"
+        yield PathProblem((*at, key), "inapplicable", sentence, "remove it")
+    if "registry" in list_format_keys(form) and "registry" not in source:
+        sentence = f"missing key 'registry' in {describe_path(at)}: records name their schemas by ids of a schema registry"
+        yield PathProblem((*at, "registry"), "missing", sentence, "for example registry: {url: http://registry:8081}")
 
 
 def _check_delta(config: ConfigView, name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
@@ -221,52 +208,60 @@ def _check_transactions(config: ConfigView, name: str, source: dict[str, Any]) -
         yield PathProblem(
             (*at, "topic"), "contradiction", sentence, f"add it to 'topics' in {describe_path(('sources', name))}"
         )
+    if source.get("flattened") is True:
+        sentence = (
+            f"{describe_path(('sources', name))} has both 'transactions' and 'flattened': flattened "
+            f"rows do not have enough information about their transactions"
+        )
+        yield PathProblem(at, "contradiction", sentence, "keep one")
 
 
 def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
     """Find keys that tables with rows as records cannot have."""
-    for table, entry in config.list_entries():
+    for table, entry in (pair for pair in config.list_entries() if not config.is_event_log(pair[1].sink)):
         source = (config.sources or {}).get(table.source or "", {})
-        form = get_text(source, "format")
-        if source.get("flattened") is True and not config.is_event_log(entry.sink):
-            yield from _check_flattened(table.path, dict(entry.of_table))
-        if not get_format(form).is_rows or config.is_event_log(entry.sink):
-            continue
+        form, transport, files = (get_text(source, key) for key in ("format", "transport", "files"))
         settings = dict(entry.of_table)
-        if form == DMS_CSV and "schema" not in table.keys and not _has_header(source):
+        if source.get("flattened") is True and settings["tombstones"] == "None":
+            # Unless the connector says otherwise, deletes of flattened rows come as records without a value only.
+            place = describe_path(table.path)
+            sentence = f"{place}: it is unknown if records without a value delete rows, as flattened deletes may do"
+            hint = "write 'tombstones: delete', or 'tombstones: ignore' with delete.tombstone.handling.mode=rewrite"
+            yield PathProblem(table.path, "missing", sentence, hint)
+        if not get_format(form).is_rows:
+            continue
+        if form == DMS_CSV and "schema" not in table.keys and to_mapping(source.get("csv")).get("header") is not True:
             sentence = f"{describe_path(table.path)}: its files have no header, so its columns are unknown"
             hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
             yield PathProblem(table.path, "missing", sentence, hint)
-        declares = get_text(source, "transport") == QUERY and "query" in source
+        declares = transport == QUERY and "query" in source
         if declares and "schema" not in table.keys:
             sentence = f"{describe_path(table.path)}: the columns of its query are unknown"
             yield PathProblem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
-        of_text = get_text(source, "transport") in (SNAPSHOTS, FILES) and get_text(source, "files") in ("csv", "jsonl")
+        of_text = transport in (SNAPSHOTS, FILES) and files in ("csv", "jsonl")
         if of_text and "schema" not in table.keys:
-            noun = "files" if get_text(source, "transport") == FILES else "snapshots"
+            noun = "files" if transport == FILES else "snapshots"
             sentence = f"{describe_path(table.path)}: its {noun} are text, so its columns are unknown"
             yield PathProblem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
-        parquet = get_text(source, "transport") == FILES and get_text(source, "files") == "parquet"
-        typed = get_text(source, "transport") in TYPED_TRANSPORTS or form == DMS_PARQUET or parquet
+        parquet = transport == FILES and files == "parquet"
+        typed = transport in TYPED_TRANSPORTS or form == DMS_PARQUET or parquet
         if typed and "schema" in table.keys and not (of_text or declares):
-            noun = TYPED_TRANSPORTS.get(get_text(source, "transport") or "", "Parquet files")
+            noun = TYPED_TRANSPORTS.get(transport or "", "Parquet files")
             sentence = f"{describe_path(table.path)}: rows of {noun} have the types of its columns"
             yield PathProblem((*table.path, "schema"), "inapplicable", sentence, "remove it")
-        needs_key = entry.policy not in CHANGE_POLICIES or get_text(source, "transport") in KEYED_TRANSPORTS
+        needs_key = entry.policy not in CHANGE_POLICIES or transport in KEYED_TRANSPORTS
         if needs_key and settings["keys"] == "None":
             sentence = f"{describe_path(table.path)}: its records are rows, which do not say what their key is"
             yield PathProblem(table.path, "missing", sentence, "write 'keys: [...]' in it")
-        if settings["tombstones"] == "delete" and not _has_tombstone_deletes(source):
-            at = (*next((p for p, keys in ((entry.path, entry.keys), (table.path, table.keys)) if "tombstones" in keys),
-                        ("defaults",)), "tombstones")  # fmt: skip
+        # Records without a value can delete rows that have neither operations nor an order but their offsets.
+        columns = {"operation_column", "sequence_columns"} & source.keys()
+        can_delete = form == ROWS and transport in ("kafka", "archive") and not columns
+        if settings["tombstones"] == "delete" and not can_delete:
+            levels = ((entry.path, entry.keys), (table.path, table.keys))
+            path = next((path for path, keys in levels if "tombstones" in keys), ("defaults",))
+            at = (*path, "tombstones")
             sentence = f"{describe_path(at)}: records without a value delete nothing with format {quote_name(form)}"
             yield PathProblem(at, "inapplicable", sentence, "remove it")
-
-
-def _has_tombstone_deletes(source: dict[str, Any]) -> bool:
-    """True if records without a value may delete rows: rows have neither operations nor an order but their offsets."""
-    columns = {"operation_column", "sequence_columns"} & source.keys()
-    return get_text(source, "format") == ROWS and get_text(source, "transport") in ("kafka", "archive") and not columns
 
 
 def _check_events(config: ConfigView) -> Iterator[PathProblem]:
@@ -316,19 +311,6 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
             )
             hint = "let it read a topic with cleanup.policy=delete; `replicator doctor` reads this setting from the broker"
             yield PathProblem(entry.path, "no_history", sentence, hint, severity="warning")
-
-
-def _check_flattened(at: Path, settings: dict[str, str]) -> Iterator[PathProblem]:
-    """Unless the connector says otherwise, deletes of flattened rows come as records without a value only."""
-    if settings["tombstones"] == "None":
-        sentence = f"{describe_path(at)}: it is unknown if records without a value delete rows, as flattened deletes may do"
-        hint = "write 'tombstones: delete', or 'tombstones: ignore' with delete.tombstone.handling.mode=rewrite"
-        yield PathProblem(at, "missing", sentence, hint)
-
-
-def _has_header(source: dict[str, Any]) -> bool:
-    csv = source.get("csv")
-    return isinstance(csv, dict) and csv.get("header") is True
 
 
 # Checks sources that query a database for new rows.

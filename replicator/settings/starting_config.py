@@ -58,12 +58,7 @@ def build_starting_config(sources: Sequence[DiscoveredSource], sinks: Sinks) -> 
                 source.yaml_add_eol_comment(comment, key, column=COMMENT_COLUMN)
     for entry, (_, comment) in zip(config["tables"], entries, strict=True):
         entry.yaml_add_eol_comment(comment, "match", column=COMMENT_COLUMN)
-    yaml, out = YAML(), StringIO()
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    yaml.width = 4096
-    yaml.brace_single_entry_mapping_in_flow_sequence = True
-    yaml.dump(config, out)
-    return out.getvalue()
+    return _dump(config)
 
 
 def list_entries(sources: Sequence[DiscoveredSource], sinks: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
@@ -95,7 +90,10 @@ def list_entries(sources: Sequence[DiscoveredSource], sinks: Sequence[str]) -> I
             targets.add(into)
             own = {"policy": policy, **({"into": into} if is_double else {}), **table.settings}
             comment = "; ".join(filter(None, (BY_POLICY[policy], table.note)))
-            yield {"match": _to_match(table.name), "source": source, **own, "to": to}, comment
+            # A regular expression holds all characters, and wins over globs.
+            is_name = table.name.isprintable() and is_exact(table.name)
+            match = table.name.replace("${", "$${") if is_name else f"^{_to_regex(table.name)}"
+            yield {"match": match, "source": source, **own, "to": to}, comment
         if schema and not alike and not any(table.settings for table in mine):
             start = f"{source}.{schema}" if any(names.count(table.name) > 1 for table in mine) else schema
             own = {"policy": choose_policy(keyed[0]), "into": re.sub(r"\W", "_", start) + "_{1}"}
@@ -106,11 +104,6 @@ def _split(table: str) -> tuple[str, str]:
     """Schema and name; the schema is empty if there is none."""
     schema, dot, name = table.partition(".")
     return (schema, name) if dot else ("", table)
-
-
-def _to_match(name: str) -> str:
-    """The name, or a regular expression where `match` cannot hold its characters. It wins over globs."""
-    return name.replace("${", "$${") if name.isprintable() and is_exact(name) else f"^{_to_regex(name)}"
 
 
 def _to_regex(name: str) -> str:
@@ -137,6 +130,15 @@ def _to_yaml(value: Any) -> Any:
         for item in (items, *(item for item in items if isinstance(item, CommentedMap))):
             item.fa.set_flow_style()
     return items
+
+
+def _dump(config: Mapping[str, Any]) -> str:
+    yaml, out = YAML(), StringIO()
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.width = 4096
+    yaml.brace_single_entry_mapping_in_flow_sequence = True
+    yaml.dump(config, out)
+    return out.getvalue()
 
 
 # A config out of connectors of Kafka Connect: a Debezium source connector and the JDBC sink connectors of its topics.
@@ -359,7 +361,9 @@ def import_connectors(files: Sequence[tuple[str, str]]) -> ImportedConfig:
     config = {"pipeline": name, "sources": {name: settings}, "sinks": targets, **_take_defaults(tables)}
     names = ", ".join(one.name for one in (source, *sinks))
     comment = f"# Made by `replicator import` of these connectors (docs/how-to/import-a-kafka-connect-setup.md): {names}\n"
-    text = f"# yaml-language-server: $schema=./schema.json\n{comment}{_dump({**config, 'tables': list(tables.values())})}"
+    # A copy: a value that occurs twice would become an alias.
+    text = _dump(json.loads(json.dumps({**config, "tables": list(tables.values())})))
+    text = f"# yaml-language-server: $schema=./schema.json\n{comment}{text}"
     return ImportedConfig(text, tuple(dict.fromkeys(left for one in (source, *sinks) for left in one.left_out)))
 
 
@@ -633,14 +637,6 @@ def _take_defaults(tables: Mapping[str, Any]) -> dict[str, Any]:
         for key in shared:
             del entry[key]
     return {"defaults": shared} if shared else {}
-
-
-def _dump(config: Mapping[str, Any]) -> str:
-    yaml, out = YAML(), StringIO()
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    yaml.width = 4096
-    yaml.dump(json.loads(json.dumps(config)), out)  # A copy: a value that occurs twice would become an alias.
-    return out.getvalue()
 
 
 def _split_list(text: str) -> list[str]:

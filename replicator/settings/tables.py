@@ -108,16 +108,13 @@ class ColumnSettings(Strict):
             raise make_value_error("place", "has a 'constant' of more than 64 bits; write it as text, with a 'cast'")
         if "drop" in keys and len(keys) > 1:
             raise make_value_error("contradiction", "drops its column, so it can have no other key")
-        self._refuse_mask(keys)
-        return self
-
-    def _refuse_mask(self, keys: set[str]) -> None:
         needed = {"hmac": {"key"}, "truncate": {"key", "length"}, "fixed": {"text"}}.get(self.mask or "", set())
         present = keys & {"key", "length", "text"}
         for name in sorted(needed - present):
             raise make_value_error("place", f"needs '{name}' for 'mask: {self.mask}'")
         for name in sorted(present - needed):
             raise make_value_error("place", f"has '{name}', but only another mask uses this key")
+        return self
 
     @property
     def is_private(self) -> bool:
@@ -201,13 +198,9 @@ def _to_number(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
-def _refuse_repeated(names: list[str]) -> list[str]:
+def _check_columns(names: list[str]) -> list[str]:
     if len(set(names)) != len(names):
         raise make_value_error("contradiction", "names a column twice")
-    return names
-
-
-def _refuse_bookkeeping(names: list[str]) -> list[str]:
     if any(name.startswith("_cdc_") or name == "_event_id" for name in names):
         raise make_value_error("value", "names a column of replicator's own; name columns of the source")
     return names
@@ -226,7 +219,7 @@ def _check_condition(text: str) -> str:
 
 
 Columns = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
-Layout = Annotated[Columns, AfterValidator(_refuse_repeated), AfterValidator(_refuse_bookkeeping)]
+Layout = Annotated[Columns, AfterValidator(_check_columns)]
 Order = Annotated[Layout, Field(json_schema_extra={"type": ["array", "string"]}), BeforeValidator(_to_list)]
 """Columns, or the name of one."""
 

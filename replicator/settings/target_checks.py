@@ -1,4 +1,4 @@
-"""Options of targets that stand where they mean nothing, or that the engine cannot keep."""
+"""Checks the options of targets, and the entries through which events of an outbox go to the event store."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from replicator.domain.errors import suggest_name
+from replicator.domain.events import EVENT_STORE
 from replicator.ports.options import DURATION, to_timedelta
 
-from .config_view import ConfigView, EntryView, TableView
-from .findings import Path, PathProblem, describe_path, quote_name
-from .tables import TABLE_OPTIONS
-from .transform_checks import LISTS, get_new_name, is_added, is_selected, list_rules
+from .adapter_models import OUTBOX
+from .config_view import ConfigView, EntryView, TableView, get_text
+from .document import Path, PathProblem, describe_parent, describe_path, quote_name
+from .tables import TABLE_OPTIONS, EntrySettings
+from .transform_checks import LISTS, MASK_KEYS, get_new_name, is_added, is_selected, list_rules
 
 LAYOUT_KEYS = ("partition_by", "cluster_by")
 OTHER_COLUMN_HINT = "name another column, or keep this one"
@@ -30,33 +32,33 @@ SPARK_HINT = "run it with '--engine spark', or remove it"
 
 def check_target_options(config: ConfigView) -> Iterator[PathProblem]:
     """All problems of the options of targets that the config alone shows."""
-    yield from _check_entries(config)
-    yield from _check_unused(config)
-    yield from _check_catalog_names(config)
+    yield from _check_kinds(config)
     for name, sink in (config.sinks or {}).items():
+        if config.get_sink_model(name).is_lake and sink.get("schema") and config.engine != "spark":
+            sentence = (
+                f"schema in sink {quote_name(name)} needs the engine 'spark': others have no catalog to name tables in"
+            )
+            yield PathProblem(("sinks", name, "schema"), "engine", sentence, SPARK_HINT, severity="warning")
         yield from _check_retention(("sinks", name, "vacuum_retain"), sink.get("vacuum_retain"))
     for table, entry in config.list_entries():
         if config.get_sink_model(entry.sink).is_lake:
             yield from _check_layout_columns(table, entry)
-            yield from _check_clusters(entry)
-            yield from _check_engine(config, entry)
+            yield from _check_lake_options(config, entry)
             yield from _check_retention(*entry.options.get("vacuum_retain", ((), None)))
 
 
-def _check_entries(config: ConfigView) -> Iterator[PathProblem]:
-    """Options of entries whose sink has none; event logs have no keys at all, which is said elsewhere."""
+def _check_kinds(config: ConfigView) -> Iterator[PathProblem]:
+    """Options of entries whose sink has none, and options of a table, or of the defaults, that no entry has a use for."""
+    used: set[Path] = set()
     for _, entry in config.list_entries():
-        kind = config.get_kind(entry.sink)
-        if config.get_sink_model(entry.sink).has_table_options or not config.is_mirror(entry.sink):
+        # Unknown sinks count as those that have options, and event logs have no keys at all: other checks report both.
+        if config.get_sink_model(entry.sink).has_table_options:
+            used.update(path for path, _ in entry.options.values())
             continue
-        for key in sorted(entry.keys & set(TABLE_OPTIONS)):
+        kind = config.get_kind(entry.sink)
+        for key in sorted(entry.keys & set(TABLE_OPTIONS)) if config.is_mirror(entry.sink) else ():
             sentence = f"key '{key}' in {describe_path(entry.path)} means nothing for a sink of kind {quote_name(kind)}"
             yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it; it is an option of Delta tables")
-
-
-def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
-    """Options of a table, or of the defaults, that no entry has a use for."""
-    used = {path for _, e in config.list_entries() if _has_options(config, e) for path, _ in e.options.values()}
     for path, keys in config.levels:
         if len(path) > 2:
             continue
@@ -67,18 +69,15 @@ def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
                 yield PathProblem((*path, key), "inapplicable", sentence, "remove it")
 
 
-def _has_options(config: ConfigView, entry: EntryView) -> bool:
-    """Also true for an unknown sink, which is reported elsewhere."""
-    return config.get_sink_model(entry.sink).has_table_options
-
-
 def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     """Find layout columns that the target will not have, or that have only one value there."""
     rules = list_rules(table, entry)
     sources = {now: name for name, (_, rule) in rules.items() if (now := get_new_name(name, rule))}
     for option in LAYOUT_KEYS:
         path, columns = entry.options.get(option, ((), None))
-        for name in filter(_is_text, columns if isinstance(columns, list) else ()):
+        for name in columns if isinstance(columns, list) else ():
+            if not isinstance(name, str):
+                continue
             column = sources.get(name, name)
             at, rule = rules.get(column, ((), {}))
             named = f"{describe_path(path)} names {quote_name(name)}"
@@ -101,11 +100,7 @@ def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathPr
                 yield PathProblem(path, "one_value", sentence, "name a column with several values", severity="warning")
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _check_clusters(entry: EntryView) -> Iterator[PathProblem]:
+def _check_lake_options(config: ConfigView, entry: EntryView) -> Iterator[PathProblem]:
     path, columns = entry.options.get("cluster_by", ((), None))
     if isinstance(columns, list) and len(columns) > MAX_CLUSTERS:
         sentence = f"{describe_path(path)} names {len(columns)} columns; Delta clusters by up to {MAX_CLUSTERS}"
@@ -113,18 +108,6 @@ def _check_clusters(entry: EntryView) -> Iterator[PathProblem]:
     if columns and entry.options.get("partition_by", ((), None))[1]:
         sentence = f"{describe_path(path)} and 'partition_by' exclude each other: Delta clusters no table with partitions"
         yield PathProblem(path, "contradiction", sentence, "keep one of the two")
-
-
-def _check_catalog_names(config: ConfigView) -> Iterator[PathProblem]:
-    for name, sink in (config.sinks or {}).items():
-        if config.get_sink_model(name).is_lake and sink.get("schema") and config.engine != "spark":
-            sentence = (
-                f"schema in sink {quote_name(name)} needs the engine 'spark': others have no catalog to name tables in"
-            )
-            yield PathProblem(("sinks", name, "schema"), "engine", sentence, SPARK_HINT, severity="warning")
-
-
-def _check_engine(config: ConfigView, entry: EntryView) -> Iterator[PathProblem]:
     for option, why in NEEDS_SPARK.items():
         path, wanted = entry.options.get(option, ((), False))
         if wanted and config.engine != "spark":
@@ -139,3 +122,68 @@ def _check_retention(path: Path, retention: object) -> Iterator[PathProblem]:
             f"{describe_path(path)} is shorter than the 7 days that Delta readers expect: those of older versions will fail"
         )
         yield PathProblem(path, "short_retention", sentence, "keep it if no one reads these", severity="warning")
+
+
+# Checks entries through which events of an outbox go to the event store.
+
+ENTRY_KEYS = frozenset({"sink", "into", "where"})
+"""The keys of such an entry."""
+OTHER_TARGET_KEYS = ("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list")
+"""Keys of the table or of `defaults` that would change an event. All other keys only affect other targets."""
+
+
+def is_event_store(config: ConfigView, sink: str | None) -> bool:
+    """True if an entry names the event store, configured or not."""
+    return sink == EVENT_STORE and EVENT_STORE not in (config.sinks or ())
+
+
+def check_event_store(config: ConfigView) -> Iterator[PathProblem]:
+    """Everything wrong with entries that name the store of events."""
+    location = get_text(config.event_store, "path") or ""
+    for table, entry in config.list_entries():
+        if not is_event_store(config, entry.sink):
+            continue
+        at = (*entry.path, "sink")
+        if not config.event_store:
+            place = describe_parent(entry.path)
+            sentence = f"unknown sink {quote_name(EVENT_STORE)} {place}: the config has no 'event_store'"
+            yield PathProblem(at, "unknown_sink", sentence, "add one, for example event_store: {path: ./deltalake/events}")
+        form = get_text((config.sources or {}).get(table.source or "", {}), "format")
+        if form is not None and form != OUTBOX:
+            sentence = (
+                f"{describe_path(entry.path)}: the store of events only takes events of an outbox, and not records of "
+                f"format {quote_name(form)}"
+            )
+            yield PathProblem(at, "inapplicable", sentence, f"name a sink; or a source with 'format: {OUTBOX}'")
+        yield from _check_event_keys(table, entry)
+        # In an object store Spark, which stores events of programs, would replace a commit that a lane makes at that time.
+        if config.engine == "spark" and "://" in location and not location.startswith("file://"):
+            sentence = (
+                f"{describe_path(entry.path)}: on the engine 'spark' lanes do not write a store of events in an object "
+                "store yet"
+            )
+            step = "set 'engine: local', or keep the store in a folder or a database"
+            yield PathProblem(at, "not_yet_supported", sentence, step)
+
+
+def _check_event_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
+    entry_keys = frozenset(info.alias or name for name, info in EntrySettings.model_fields.items())
+    for key in sorted((entry.keys & entry_keys) - ENTRY_KEYS):
+        sentence = (
+            f"key '{key}' in {describe_path(entry.path)} means nothing for the store of events: it keeps events as they are"
+        )
+        yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
+    paths = []
+    for key in OTHER_TARGET_KEYS:
+        path, setting = entry.row_transforms.get(key, ((), None))
+        if setting is not None and key not in entry.keys:
+            paths.append(path)
+    others = [name for name, rule in table.columns.items() if not rule.keys() <= MASK_KEYS]
+    if others:
+        paths.append((*table.path, "columns", others[0]))
+    for path in paths:
+        sentence = (
+            f"{describe_path(path)} means nothing for {describe_path(entry.path)}: the store of events "
+            f"keeps events as they are"
+        )
+        yield PathProblem(path, "inapplicable", sentence, "write it in the entries of the other targets")

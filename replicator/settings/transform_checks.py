@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,8 @@ from replicator.ports.options import NO_RETENTION
 
 from .adapter_models import EVENT_COLUMNS, get_format
 from .config_view import PRIVATE, ConfigView, EntryView, Rule, TableView, get_text
+from .document import Path, PathProblem, describe_path, quote_name
 from .expressions import InvalidExpressionText, find_type, parse_condition, parse_expression
-from .findings import Path, PathProblem, describe_path, quote_name
 from .tables import FIELD
 
 # Checks rules for single columns, as far as the config alone shows problems.
@@ -50,9 +50,7 @@ def check_columns(config: ConfigView) -> Iterator[PathProblem]:
             if config.is_mirror(entry.sink):
                 yield from _check_unknown(table, (*entry.path, "columns"), entry.columns)
                 yield from _check_lists(table, (*entry.path, "columns"), entry.columns)
-                yield from _check_undone_masks(table, entry)
-                yield from _check_keys(table, entry)
-                yield from _check_conditions(table, entry)
+                yield from _check_entry(table, entry)
 
 
 def _is_private(rule: Rule) -> bool:
@@ -60,48 +58,32 @@ def _is_private(rule: Rule) -> bool:
 
 
 def _check_privacy(config: ConfigView, table: TableView) -> Iterator[PathProblem]:
-    """Masks of a table whose records could not be stored without the values."""
+    """Masks of a table whose records could not be stored or read without the values."""
     private = [name for name, rule in table.columns.items() if _is_private(rule)]
     source = (config.sources or {}).get(table.source or "", {})
-    if not private or get_text(source, "format") is None:
+    form = get_text(source, "format")
+    if not private or form is None:
         return
-    why = _describe_unmasked(source)
-    if why:
+    if not get_format(form).masks_values:
         path = (*table.path, "columns", private[0])
+        why = f"records of the format {quote_name(form)} cannot be written without them"
         sentence = f"{describe_path(path)} keeps values out of all that is stored of the table, and {why}"
         yield PathProblem(path, "inapplicable", sentence, "write it in the 'to' entries: there it holds for their targets")
+    order = source.get("sequence_columns")
+    needed = [source.get("operation_column"), *(order if isinstance(order, list) else [])]
     for name in private:
         path = (*table.path, "columns", name)
         for other in sorted(table.list_names(name)):
-            use, step = _describe_needed_column(source, other)
-            if use:
-                called = "" if other == name else f", called {quote_name(other)} by 'renamed_columns',"
-                sentence = f"{describe_path(path)}{called} masks {use} of source {table.source!r}"
-                yield PathProblem(path, "contradiction", sentence, f"write it in the 'to' entries, or {step}")
-
-
-def _describe_needed_column(source: dict[str, Any], name: str) -> tuple[str, str]:
-    """The use of a column that the decoder of the source needs, and another way to get its values. Empty for other
-    columns."""
-    if name in _list_needed_columns(source):
-        return "a column with the operations or the order of the records", "use other columns for these"
-    if name == source.get("cursor_column"):
-        return "the 'cursor_column'", "name another one: it shows which rows are new"
-    return "", ""
-
-
-def _describe_unmasked(source: dict[str, Any]) -> str:
-    """Why something of a source is stored as it is; empty where nothing is."""
-    form = get_text(source, "format") or ""
-    masks = get_format(form).masks_values
-    return "" if masks else f"records of the format {quote_name(form)} cannot be written without them"
-
-
-def _list_needed_columns(source: dict[str, Any]) -> set[str]:
-    """The columns by which records say what they are."""
-    order = source.get("sequence_columns")
-    columns = [source.get("operation_column"), *(order if isinstance(order, list) else [])]
-    return {name for name in columns if isinstance(name, str)}
+            if other in needed:
+                use = "a column with the operations or the order of the records"
+                step = "use other columns for these"
+            elif other == source.get("cursor_column"):
+                use, step = "the 'cursor_column'", "name another one: it shows which rows are new"
+            else:
+                continue
+            called = "" if other == name else f", called {quote_name(other)} by 'renamed_columns',"
+            sentence = f"{describe_path(path)}{called} masks {use} of source {table.source!r}"
+            yield PathProblem(path, "contradiction", sentence, f"write it in the 'to' entries, or {step}")
 
 
 def _check_unknown(
@@ -126,46 +108,37 @@ def _check_lists(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterat
             yield PathProblem(at, "inapplicable", sentence, "use 'nothing' or 'fixed', or drop the column")
 
 
-def _check_undone_masks(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    """Check the rules of an entry for a column that the table keeps private: it may only be renamed or cast."""
+def _check_entry(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
+    """What the table keeps private, the entry may only rename or cast, and not ask for. Key columns stay different."""
     for name, rule in entry.columns.items():
         above = table.columns.get(name, {})
-        if _is_private(above) and ("drop" in above or _is_private(rule) or ADDING_KEYS & rule.keys()):
+        if _is_private(above) and ("drop" in above or _is_private(rule) or is_added(rule)):
             path = (*entry.path, "columns", name)
             sentence = f"{describe_path(path)} contradicts its table, which keeps the column's values private"
             yield PathProblem(path, "contradiction", sentence, "remove it here, or write it in the entries alone")
-
-
-def _check_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     keys = entry.row_transforms.get("keys", ((), None))[1]
-    for name in keys if isinstance(keys, list) else ():
-        rules = (((*table.path, "columns"), table.columns), ((*entry.path, "columns"), entry.columns))
-        names = table.list_names(name) if isinstance(name, str) else ()
-        for path, rule in (((*path, n), columns[n]) for path, columns in rules for n in sorted(names) if n in columns):
+    levels = (((*table.path, "columns"), table.columns), ((*entry.path, "columns"), entry.columns))
+    for key in keys if isinstance(keys, list) else ():
+        names = sorted(table.list_names(key)) if isinstance(key, str) else ()
+        for path, rule in (((*path, name), columns[name]) for path, columns in levels for name in names if name in columns):
             if "drop" in rule or rule.get("mask", "hmac") != "hmac":
-                sentence = f"{describe_path(path)} removes what identifies rows: {quote_name(name)} is a key column"
+                sentence = f"{describe_path(path)} removes what identifies rows: {quote_name(key)} is a key column"
                 yield PathProblem(path, "contradiction", sentence, "use 'mask: hmac', which keeps keys different")
-
-
-def _check_conditions(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    """Conditions and orders by columns whose values the lane does not get."""
-    for key, (path, setting) in entry.row_transforms.items():
-        for name in sorted(table.private & _list_named_columns(key, setting)):
+    for path, named in _list_named_columns(entry, ("sequence_by",)):
+        for name in sorted(table.private.intersection(named)):
             sentence = f"{describe_path(path)} asks for {quote_name(name)}, whose values its table keeps private"
-            yield PathProblem(
-                path, "contradiction", sentence, "ask for another column, or write the mask in the 'to' entries"
-            )
+            step = "ask for another column, or write the mask in the 'to' entries"
+            yield PathProblem(path, "contradiction", sentence, step)
 
 
-def _list_named_columns(key: str, setting: Any) -> set[str]:
-    if key == "sequence_by":
-        return {name for name in (setting if isinstance(setting, list) else [setting]) if isinstance(name, str)}
-    if key not in CONDITIONS or not isinstance(setting, str):
-        return set()
-    try:
-        return set(list_columns(parse_condition(setting)))
-    except InvalidExpressionText:
-        return set()  # Which is said of the value itself.
+def _list_named_columns(entry: EntryView, list_keys: Collection[str]) -> Iterator[tuple[Path, list[str]]]:
+    """The columns that each of the keys `list_keys` names, and each condition."""
+    for key, (path, setting) in entry.row_transforms.items():
+        if key in list_keys:
+            yield path, _to_names(setting)
+        elif key in CONDITIONS:
+            condition = _parse(setting, parse_condition)
+            yield path, [] if condition is None else sorted(list_columns(condition))
 
 
 # Checks the results of `columns` that no target can have: names that exist already, and impossible casts.
@@ -240,20 +213,15 @@ def _check_casts(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
         if into is None:
             continue
         try:
-            if not is_added(rule) and types is not None and name in types.column_names:
-                refuse_change(ColumnRule(cast=into), _make_masked_column(rule, name, types), types)
-            elif is_added(rule):
+            if is_added(rule):
                 _refuse_added(name, rule, into, types or TableSpec(table.match or "", ()))
+            elif types is not None and name in types.column_names:
+                is_masked = rule.get("mask", "nothing") != "nothing"
+                column = Column(name, pa.string()) if is_masked else types.column(name)
+                refuse_change(ColumnRule(cast=into), column, types)
         except ConfigProblem as why:
             at = (*path, "cast")
             yield PathProblem(at, "cast", f"{describe_path(at)}: {why.sentence}", why.next_step)
-
-
-def _make_masked_column(rule: Rule, name: str, types: TableSpec) -> Any:
-    """The column as the cast gets it: masked first."""
-    column = types.column(name)
-    text = rule.get("mask", "nothing") != "nothing"
-    return type(column)(name, pa.string()) if text else column
 
 
 def _refuse_added(name: str, rule: Rule, into: pa.DataType, table: TableSpec) -> None:
@@ -261,21 +229,12 @@ def _refuse_added(name: str, rule: Rule, into: pa.DataType, table: TableSpec) ->
         AddedColumn(metadata=rule["metadata"], cast=into).get_type(name, table)
     elif isinstance(rule.get("constant"), str | int | float):
         AddedColumn(constant=rule["constant"], cast=into).get_type(name, table)
-    expression = _parse_typed_expression(rule.get("expression"), table)
+    expression = _parse(rule.get("expression"), parse_expression)
+    if expression is not None and not list_columns(expression) <= set(table.column_names):
+        # Its type is only known if it ends in a cast. Any value of that type stands for it.
+        expression = Cast(Lit(None), expression.type) if isinstance(expression, Cast) else None
     if expression is not None:
         AddedColumn(expression=expression, cast=into).get_type(name, table)
-
-
-def _parse_typed_expression(text: object, table: TableSpec) -> Expr | None:
-    """The expression, where the type of its value is known; of one that ends in a cast any value of that type stands for
-    it."""
-    try:
-        expression = parse_expression(text) if isinstance(text, str) else None
-    except InvalidExpressionText:
-        return None  # Which is said of the value itself.
-    if expression is None or list_columns(expression) <= set(table.column_names):
-        return expression
-    return Cast(Lit(None), expression.type) if isinstance(expression, Cast) else None
 
 
 # Checks rules for the columns of an outbox's events, which are fixed, and for the fields of their payloads.
@@ -287,34 +246,29 @@ MASK_KEYS = frozenset({*PRIVATE, "key", "length", "text"})
 def check_event_columns(table: TableView) -> Iterator[PathProblem]:
     """Everything wrong with `columns` of a table of events, as far as it is about what is private."""
     for name, rule in table.columns.items():
-        yield from _check_private((*table.path, "columns", name), table, name, rule)
+        path, is_field = (*table.path, "columns", name), name.startswith(FIELD)
+        if is_field and not rule.keys() <= MASK_KEYS:
+            sentence = (
+                f"{describe_path(path)} names a field of the payload, which can be masked or dropped, and nothing else"
+            )
+            yield PathProblem(path, "inapplicable", sentence, "say 'drop', or a mask alone")
+        if is_field or not _is_private(rule):
+            continue
+        if name not in EVENT_COLUMNS:
+            sentence = f"{describe_path(path)} is {table.unknown}"
+            hint = suggest_name(name, EVENT_COLUMNS) or f"a field of the payload is called {quote_name(FIELD + name)}"
+            yield PathProblem(path, "unknown_column", sentence, hint)
+        if table.list_names(name).intersection(ROUTING_COLUMNS):
+            sentence = f"{describe_path(path)} masks a column that decides the table or the order of an event"
+            yield PathProblem(path, "contradiction", sentence, "write it in the 'to' entries")
+        elif "payload" in table.list_names(name) and rule.get("mask", "nothing") != "nothing":
+            sentence = f"{describe_path(path)} makes something else of the payload than JSON, so that no event could be read"
+            yield PathProblem(path, "contradiction", sentence, f"use 'drop', or mask its fields: {FIELD}NAME")
     for entry in table.to or ():
-        for name in entry.columns:
-            if name.startswith(FIELD):
-                path = (*entry.path, "columns", name)
-                sentence = f"{describe_path(path)} names a field of the payload, which targets have as a whole"
-                yield PathProblem(
-                    path, "inapplicable", sentence, "write it in 'columns' of the table: it holds for all that is stored"
-                )
-
-
-def _check_private(path: Path, table: TableView, name: str, rule: Rule) -> Iterator[PathProblem]:
-    is_field = name.startswith(FIELD)
-    if is_field and not rule.keys() <= MASK_KEYS:
-        sentence = f"{describe_path(path)} names a field of the payload, which can be masked or dropped, and nothing else"
-        yield PathProblem(path, "inapplicable", sentence, "say 'drop', or a mask alone")
-    if is_field or not PRIVATE & rule.keys():
-        return
-    if name not in EVENT_COLUMNS:
-        sentence = f"{describe_path(path)} is {table.unknown}"
-        hint = suggest_name(name, EVENT_COLUMNS) or f"a field of the payload is called {quote_name(FIELD + name)}"
-        yield PathProblem(path, "unknown_column", sentence, hint)
-    if table.list_names(name).intersection(ROUTING_COLUMNS):
-        sentence = f"{describe_path(path)} masks a column that decides the table or the order of an event"
-        yield PathProblem(path, "contradiction", sentence, "write it in the 'to' entries")
-    elif "payload" in table.list_names(name) and rule.get("mask", "nothing") != "nothing":
-        sentence = f"{describe_path(path)} makes something else of the payload than JSON, so that no event could be read"
-        yield PathProblem(path, "contradiction", sentence, f"use 'drop', or mask its fields: {FIELD}NAME")
+        for path in ((*entry.path, "columns", name) for name in entry.columns if name.startswith(FIELD)):
+            sentence = f"{describe_path(path)} names a field of the payload, which targets have as a whole"
+            step = "write it in 'columns' of the table: it holds for all that is stored"
+            yield PathProblem(path, "inapplicable", sentence, step)
 
 
 # Checks row transforms of lanes, as far as the config alone shows problems.
@@ -332,17 +286,22 @@ def check_row_transforms(config: ConfigView) -> Iterator[PathProblem]:
     for table, entry in config.list_entries():
         if not config.is_mirror(entry.sink):
             continue
-        yield from _check_truncates(entry)
-        yield from _check_soft_deletes(entry)
+        yield from _check_deletes(entry)
         yield from _check_column_versions(entry)
-        yield from _check_key_columns(entry)
-        yield from _check_floating_keys(table, entry)
-        if table.declared is not None:
-            yield from _check_unknown_columns(table, entry)
-            yield from check_conditions(table, entry)
+        yield from _check_keys(table, entry)
+        if table.declared is None:
+            continue
+        for path, names in _list_named_columns(entry, LIST_KEYS):
+            for name in names:
+                if name not in table.declared:
+                    sentence = f"{describe_path(path)} names {quote_name(name)}, which is {table.unknown}"
+                    hint = suggest_name(name, table.declared) or table.known
+                    yield PathProblem(path, "unknown_column", sentence, hint)
+        yield from check_conditions(table, entry)
 
 
-def _check_truncates(entry: EntryView) -> Iterator[PathProblem]:
+def _check_deletes(entry: EntryView) -> Iterator[PathProblem]:
+    """Find truncates and soft deletes that the policy does not have, and keys that exclude soft deletes."""
     path, setting = entry.row_transforms.get("apply_as_truncates", ((), None))
     if setting is not None and entry.policy not in CURRENT_ROW_POLICIES:
         sentence = (
@@ -350,10 +309,6 @@ def _check_truncates(entry: EntryView) -> Iterator[PathProblem]:
             f"{quote_name(entry.policy)}"
         )
         yield PathProblem(path, "inapplicable", sentence, "write it in the entries with policy 'scd1' only")
-
-
-def _check_soft_deletes(entry: EntryView) -> Iterator[PathProblem]:
-    """Find soft deletes for a policy without deletes, or with keys that exclude them."""
     path, setting = entry.row_transforms.get("deletes", ((), None))
     if setting != "soft":
         return
@@ -394,7 +349,7 @@ def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
             yield PathProblem(path, "contradiction", sentence, "keep one")
 
 
-def _check_key_columns(entry: EntryView) -> Iterator[PathProblem]:
+def _check_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     keys = _to_names(entry.row_transforms.get("keys", ((), None))[1])
     for key in ("column_list", "except_column_list"):
         path, setting = entry.row_transforms.get(key, ((), None))
@@ -403,10 +358,7 @@ def _check_key_columns(entry: EntryView) -> Iterator[PathProblem]:
         if lost:
             sentence = f"{describe_path(path)} leaves out {quote_name(lost[0])}, a key column of {describe_path(entry.path)}"
             yield PathProblem(path, "contradiction", sentence, "keep the key columns")
-
-
-def _check_floating_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    """See `domain.policy.policies.refuse_floating_keys`."""
+    # See `domain.policy.policies.refuse_floating_keys`.
     path, setting = entry.row_transforms.get("keys", ((), None))
     bad = [name for name in _to_names(setting) if name in table.floating]
     if bad and entry.policy in CURRENT_ROW_POLICIES | VERSION_POLICIES:
@@ -415,30 +367,6 @@ def _check_floating_keys(table: TableView, entry: EntryView) -> Iterator[PathPro
             f"cannot identify rows"
         )
         yield PathProblem(path, "contradiction", sentence, "name another key, or write `policy: append`")
-
-
-def _check_unknown_columns(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    declared = table.declared or ()
-    for path, name in _list_transform_columns(entry):
-        if name not in declared:
-            sentence = f"{describe_path(path)} names {quote_name(name)}, which is {table.unknown}"
-            hint = suggest_name(name, declared) or table.known
-            yield PathProblem(path, "unknown_column", sentence, hint)
-
-
-def _list_transform_columns(entry: EntryView) -> Iterable[tuple[Path, str]]:
-    for key, (path, setting) in entry.row_transforms.items():
-        if key in LIST_KEYS:
-            yield from ((path, name) for name in _to_names(setting))
-        elif key in CONDITIONS and isinstance(setting, str):
-            yield from ((path, name) for name in _list_condition_columns(setting))
-
-
-def _list_condition_columns(text: str) -> Iterable[str]:
-    try:
-        return sorted(list_columns(parse_condition(text)))
-    except InvalidExpressionText:
-        return ()  # Which is said of the value itself.
 
 
 def _to_names(setting: Any) -> list[str]:
@@ -458,8 +386,7 @@ def check_expressions(table: TableView) -> Iterator[PathProblem]:
         for path, expression in own:
             yield from _check_expression(table, path, expression)
         for path, expression in (*own, *_list_expressions((*table.path, "columns"), table.columns)):
-            yield from _check_masked(table, entry, path, expression)
-            yield from _check_partly_sent(entry, path, expression)
+            yield from _check_lane_expression(table, entry, path, expression)
 
 
 def check_conditions(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
@@ -521,8 +448,9 @@ def _check_types(path: Path, ask: Callable[[], object]) -> Iterator[PathProblem]
         yield PathProblem(path, "expression", f"{describe_path(path)}: {why.sentence}", why.next_step)
 
 
-def _check_masked(table: TableView, entry: EntryView, path: Path, expression: Expr) -> Iterator[PathProblem]:
-    """Refuse a column that would show the values of a column that the target masks."""
+def _check_lane_expression(table: TableView, entry: EntryView, path: Path, expression: Expr) -> Iterator[PathProblem]:
+    """Refuse a column that shows the values of a column that the target masks, or that needs several columns of a partial
+    change: see `domain.transform.columns.ColumnTransforms`."""
     for name in sorted(list_columns(expression)):
         rule = {**table.columns, **entry.columns}.get(name, {})
         if "mask" in rule and "mask" not in table.columns.get(name, {}):
@@ -531,10 +459,6 @@ def _check_masked(table: TableView, entry: EntryView, path: Path, expression: Ex
                 f"{describe_path((*entry.path, 'columns', name))}"
             )
             yield PathProblem(path, "contradiction", sentence, "compute it from other columns, or leave one of the two out")
-
-
-def _check_partly_sent(entry: EntryView, path: Path, expression: Expr) -> Iterator[PathProblem]:
-    """See `domain.transform.columns.ColumnTransforms`."""
     mode, keys = (entry.row_transforms.get(key, ((), None)) for key in ("partial_updates", "keys"))
     of = list_columns(expression) - set(keys[1] if isinstance(keys[1], list) else ())
     if mode[1] == "by_column" and isinstance(keys[1], list) and len(of) > 1:

@@ -14,9 +14,8 @@ from replicator.local_files import create_file
 from replicator.ports.options import ENCODE, has_unclear_user
 from replicator.ports.source import DiscoveredSource, PasswordNeeded
 from replicator.settings import check_document
-from replicator.settings.document import parse_document
+from replicator.settings.document import Origin, parse_document
 from replicator.settings.environment import ENV_FILE, read_env_file, render_env_file
-from replicator.settings.findings import Origin
 from replicator.settings.json_schema import render_file
 from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.starting_config import build_starting_config

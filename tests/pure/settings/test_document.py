@@ -7,8 +7,7 @@ import os
 import pytest
 
 from replicator.settings import load_settings
-from replicator.settings.document import parse_document
-from replicator.settings.findings import Origin
+from replicator.settings.document import Origin, parse_document
 
 
 @pytest.mark.parametrize(

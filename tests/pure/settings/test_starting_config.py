@@ -11,8 +11,7 @@ from ruamel.yaml import YAML
 from replicator.domain.patterns import matches
 from replicator.ports.source import DiscoveredSource, DiscoveredTable
 from replicator.settings import check_document
-from replicator.settings.document import parse_document
-from replicator.settings.findings import Origin
+from replicator.settings.document import Origin, parse_document
 from replicator.settings.starting_config import build_starting_config
 from replicator.wiring.configuration import list_plugins
 
