@@ -19,7 +19,7 @@ from replicator.domain.events import Event, InvalidEvent, VersionConflict, make_
 from replicator.settings import Loaded
 from replicator.wiring.configuration import find_config_file, read_config
 
-from .wiring import event_store as wiring
+from .wiring.adapters import make_emitter
 
 __all__ = ["Event", "EventStore", "InvalidEvent", "VersionConflict", "emit_event"]
 
@@ -33,7 +33,7 @@ class EventClient:
 
     def __init__(self, config: str | Path | None = None, env: str | None = None, *, loaded: Loaded | None = None) -> None:
         loaded = loaded or read_config(Path(config or find_config_file()), env, ())
-        self._emitting = wiring.make_emitter(loaded)
+        self._emitting = make_emitter(loaded)
 
     def emit_event(  # noqa: PLR0917 - the call is the same everywhere
         self,

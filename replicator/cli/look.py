@@ -384,9 +384,9 @@ def events(
 
     Without AGGREGATE_ID, lists the events of all aggregates of AGGREGATE_TYPE, ordered by time and version.
     """
-    from replicator.wiring import event_store as wiring
+    from replicator.wiring.adapters import open_store
 
-    store = wiring.open_store(session.loaded)
+    store = open_store(session.loaded)
     try:
         events = store.read(aggregate_type, aggregate_id, until=until, limit=limit)
     finally:
@@ -420,8 +420,8 @@ def serve(session: CommandSession, address: str | None) -> None:
     """
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.ports.runtime import Endpoints
+    from replicator.wiring.adapters import make_emitter
     from replicator.wiring.components import build_read_side, build_server
-    from replicator.wiring.event_store import make_emitter
     from replicator.wiring.process_setup import configure_logs, raise_limit
 
     configure_logs(session.verbosity)

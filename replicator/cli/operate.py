@@ -409,11 +409,11 @@ def emit(
     The event belongs to the aggregate AGGREGATE_TYPE AGGREGATE_ID. The config needs an `event_store`.
     """
     from replicator.domain.events import make_event, read_json
-    from replicator.wiring import event_store as wiring
+    from replicator.wiring.adapters import make_emitter
 
     texts = read_json("event_data", data), read_json("metadata", metadata)
     new = make_event(aggregate_id, aggregate_type, event_type, *texts, expected_version=expected_version, event_id=event_id)
-    emitting = wiring.make_emitter(session.loaded)
+    emitting = make_emitter(session.loaded)
     try:
         (entry,) = emitting.emit([new])
     finally:

@@ -157,7 +157,7 @@ def check(session: CommandSession) -> None:
     Prints all problems with file and line, not only the first one. `replicator doctor` checks the servers.
     """
     from replicator.wiring import projections
-    from replicator.wiring.config_checks import refuse_unusable
+    from replicator.wiring.configuration import refuse_unusable
 
     loaded = session.loaded
     refuse_unusable(loaded)

@@ -196,16 +196,13 @@ class Pipeline:
         if callable(source):
             raise make_config_error(at, "not_supported", "'source' of a flow from snapshots is a function", WRITE_SNAPSHOTS)
         name_of_source = split_source(_require_text(source, "source", at), at, self._list_names("sources"))[0]
-        transport = self._get_transport(name_of_source)
+        sources = self._document.data.get("sources") if isinstance(self._document.data, dict) else None
+        settings = sources.get(name_of_source) if isinstance(sources, dict) else None
+        transport = settings.get("transport") if isinstance(settings, dict) else None
         if transport not in (None, "snapshots"):
             sentence = f"the source '{name_of_source}' has the transport '{transport}', which does not read snapshots"
             raise make_config_error(at, "source", sentence, WRITE_SNAPSHOTS)
         self._add_flow(target, source, name, flow_keys, at)
-
-    def _get_transport(self, source: str) -> str | None:
-        sources = self._document.data.get("sources") if isinstance(self._document.data, dict) else None
-        settings = sources.get(source) if isinstance(sources, dict) else None
-        return settings.get("transport") if isinstance(settings, dict) else None
 
     def _add_flow(self, target: str, source: str, name: str | None, keys: Keys, at: Origin) -> None:
         name = _require_text(target if name is None else name, "name", at)
@@ -440,27 +437,30 @@ class PipelineSpec:
         """Add everything to `tables` of the document. Returns the path of each flow's entry with the flow's name.
 
         All flows from one source table are entries of one table, which the document may already have."""
-        self._refuse_unused()
-        tables = document.data.setdefault("tables", []) if isinstance(document.data, dict) else None
-        if not isinstance(tables, list):
-            return {}
-        return {_write_entry(tables, flow, self._get_options(flow), document.origins): flow.name for flow in self.flows}
-
-    def _get_options(self, flow: FlowSpec) -> Mapping[str, Any]:
-        table = self.tables.get(flow.target)
-        return table.options if table else {}
-
-    def _refuse_unused(self) -> None:
         targets = {flow.target for flow in self.flows}
         for name, table in self.tables.items():
             if name not in targets:
-                hint = f"there are flows into {_join_names(targets)}" if targets else "there is no flow yet"
+                named = ", ".join(f"'{target}'" for target in sorted(targets))
+                hint = f"there are flows into {named}" if targets else "there is no flow yet"
                 raise make_config_error(table.at, "unused_table", f"no flow writes table '{name}'", hint)
+        tables = document.data.setdefault("tables", []) if isinstance(document.data, dict) else None
+        if not isinstance(tables, list):
+            return {}
+        names = {}
+        for flow in self.flows:
+            declared = self.tables.get(flow.target)
+            names[_write_entry(tables, flow, declared.options if declared else {}, document.origins)] = flow.name
+        return names
 
 
 def _write_entry(tables: Any, flow: FlowSpec, options: Mapping[str, Any], origins: OriginsByPath) -> tuple[str | int, ...]:
     """Write the entry. Returns its path."""
-    index = _find_table_index(tables, flow, origins)
+    wanted = flow.source, flow.match
+    found = (i for i, one in enumerate(tables) if isinstance(one, dict) and (one.get("source"), one.get("match")) == wanted)
+    index = next(found, len(tables))
+    if index == len(tables):
+        tables.append({"match": flow.match, "source": flow.source})
+        origins[("tables", index)] = flow.at
     entries = tables[index].setdefault("to", [])
     if not isinstance(entries, list):
         return ("tables", index, "to")
@@ -469,16 +469,6 @@ def _write_entry(tables: Any, flow: FlowSpec, options: Mapping[str, Any], origin
     path = ("tables", index, "to", len(entries) - 1)
     origins[path] = flow.at
     return path
-
-
-def _find_table_index(tables: Any, flow: FlowSpec, origins: OriginsByPath) -> int:
-    """The index of the table that the flow reads. A missing table is added."""
-    for index, table in enumerate(tables):
-        if isinstance(table, dict) and (table.get("source"), table.get("match")) == (flow.source, flow.match):
-            return index
-    tables.append({"match": flow.match, "source": flow.source})
-    origins[("tables", len(tables) - 1)] = flow.at
-    return len(tables) - 1
 
 
 def split_source(source: str, at: Origin, sources: Sequence[str]) -> tuple[str, str]:
@@ -500,10 +490,6 @@ def split_target(target: str, at: Origin, sinks: Sequence[str]) -> tuple[str, st
         sentence = f"the target '{target}' names no sink of the pipeline"
         raise make_config_error(at, "target", sentence, f"write SINK.TABLE, such as '{example}'")
     return name, into or None
-
-
-def _join_names(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in sorted(names))
 
 
 # The arguments of calls as plain data of a config, and errors that name the call like a line of a YAML config.
@@ -545,19 +531,14 @@ def to_config_value(value: Any, name: str, at: Origin, depth: int = 0) -> Any:
     if isinstance(value, str | PurePath):
         return str(value)
     if isinstance(value, Mapping):
-        items = [(_require_key(key, name, at), f"{name}[{key!r}]", item) for key, item in value.items()]
-        return {key: to_config_value(item, label, at, depth + 1) for key, label, item in items}
+        if not all(isinstance(key, str) for key in value):
+            raise make_config_error(at, "key", f"a key in {name} is not text")
+        return {str(key): to_config_value(item, f"{name}[{key!r}]", at, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_config_value(item, f"{name}[{index}]", at, depth + 1) for index, item in enumerate(value)]
     kind = type(value).__name__
     step = PLAIN_HINT if kind == "Column" else "write it as text, a number, true or false, a list or a dict"
     raise make_config_error(at, "type", f"{name} is a {kind}, which a config cannot contain", step)
-
-
-def _require_key(key: Any, name: str, at: Origin) -> str:
-    if not isinstance(key, str):
-        raise make_config_error(at, "key", f"a key in {name} is not text")
-    return str(key)
 
 
 # Parameters of other systems that do not exist here. Each is refused by name, with the option to use instead.

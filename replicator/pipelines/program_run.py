@@ -62,18 +62,17 @@ def run_pipeline(
 
 def plan_pipeline(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], table: str | None) -> list[dict[str, Any]]:
     """See `Pipeline.plan`."""
-    every = [{"flow": _find_flow(loaded, names, lane), **lane} for lane in list_plans(ConfiguredComponents(loaded))]
+    every = []
+    for plan in list_plans(ConfiguredComponents(loaded)):
+        settings = (s for name in loaded.settings.sources for s in loaded.settings.resolve_lanes(plan["table"], name))
+        # Lanes from `tables` of the config have no flow.
+        flow = next((names.get(s.at) for s in settings if f"{s.sink}.{s.into}" == plan["lane"]), None)
+        every.append({"flow": flow, **plan})
     plans = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
     if table is not None and not plans:
         tables = ", ".join(sorted({p["table"] for p in every})) or "none yet"
         raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {tables}.")
     return plans
-
-
-def _find_flow(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], lane: Mapping[str, Any]) -> str | None:
-    """The flow of a lane; None for a lane from `tables` of the config."""
-    every = (s for name in loaded.settings.sources for s in loaded.settings.resolve_lanes(lane["table"], name))
-    return next((names.get(s.at) for s in every if f"{s.sink}.{s.into}" == lane["lane"]), None)
 
 
 @contextmanager

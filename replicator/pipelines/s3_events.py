@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
 from replicator.domain.errors import ConfigProblem
-from replicator.settings import Loaded
 from replicator.wiring.configuration import find_config_file, read_config
 
 from .program_run import run_pipeline
@@ -59,9 +58,14 @@ def handle(
     """
     created = list(dict.fromkeys(list_created(event)))
     loaded = read_config(Path(config or find_config_file()), env, tuple(overrides))
-    sources = _group_by_source(loaded, created)
-    own_objects = {one for objects in sources.values() for one in objects}
-    report = run_pipeline(loaded, once=True, stop=None, served=False, files=_list_files(sources)) if sources else None
+    own_objects: set[CreatedObject] = set()
+    files: dict[str, list[str]] = {}
+    for one in created:
+        for name, source in loaded.settings.sources.items():
+            if "through" in source.list_keys() and _is_in(one, getattr(source, "path", "")):
+                own_objects.add(one)
+                files.setdefault(name, []).append(str(one))
+    report = run_pipeline(loaded, once=True, stop=None, served=False, files=files) if files else None
     passed_over = [str(one) for one in created if one not in own_objects]
     return {"files": [str(one) for one in created if one in own_objects], "passed_over": passed_over, "report": report}
 
@@ -69,7 +73,12 @@ def handle(
 def list_created(event: Mapping[str, Any] | str) -> Iterator[CreatedObject]:
     """The objects that an event announces as created; none for S3's own test of a notification. ConfigProblem for another
     event."""
-    notification = _parse_event(event)
+    try:
+        notification = json.loads(event) if isinstance(event, str) else event
+    except ValueError:
+        raise _make_event_error() from None
+    if not isinstance(notification, Mapping):
+        raise _make_event_error()
     if "Records" in notification:
         for record in notification["Records"]:
             yield from _list_record_objects(record)
@@ -96,16 +105,6 @@ def _list_record_objects(record: Mapping[str, Any]) -> Iterator[CreatedObject]:
         raise _make_event_error()
 
 
-def _parse_event(event: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    try:
-        notification = json.loads(event) if isinstance(event, str) else event
-    except ValueError:
-        raise _make_event_error() from None
-    if not isinstance(notification, Mapping):
-        raise _make_event_error()
-    return notification
-
-
 def _make_event_error() -> ConfigProblem:
     return ConfigProblem(
         "the event is not a notification of S3",
@@ -113,20 +112,6 @@ def _make_event_error() -> ConfigProblem:
     )
 
 
-def _group_by_source(loaded: Loaded, created: Iterable[CreatedObject]) -> dict[str, list[CreatedObject]]:
-    """The objects that are in the folder of a source, by its name."""
-    by_source: dict[str, list[CreatedObject]] = {}
-    for one in created:
-        for name, source in loaded.settings.sources.items():
-            if "through" in source.list_keys() and _is_in(one, getattr(source, "path", "")):
-                by_source.setdefault(name, []).append(one)
-    return by_source
-
-
 def _is_in(one: CreatedObject, path: str) -> bool:
     folder = next((path.removeprefix(scheme) for scheme in SCHEMES if path.startswith(scheme)), None)
     return folder is not None and f"{one.bucket}/{one.key}".startswith(f"{folder}/")
-
-
-def _list_files(sources: Mapping[str, list[CreatedObject]]) -> dict[str, list[str]]:
-    return {name: [str(one) for one in objects] for name, objects in sources.items()}

@@ -1,15 +1,19 @@
-"""Builds the adapters that a configuration names."""
+"""Builds the adapters that a configuration names, and stores the events that programs emit."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from replicator.application.operations.backfill import BackfilledSource
-from replicator.application.quarantine.erasure_filter import ErasureEntries, ErasureList, filter_erased
-from replicator.domain.errors import ConfigProblem
-from replicator.domain.events import EventLimits
+from replicator.application.options import Backoff
+from replicator.application.quarantine.erasure_filter import ErasureList, filter_erased
+from replicator.domain.errors import ConfigProblem, Retryable
+from replicator.domain.events import AppendedEvent, EventLimits, NewEvent, prepare_retry
 from replicator.domain.out_of_range import OutOfRange, RangeRules, find_reads
 from replicator.domain.patterns import is_exact
 from replicator.ports.adapter_options import AdapterOptions, SourceOptions
@@ -19,7 +23,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
-from replicator.ports.stores import DeadLetters
+from replicator.ports.stores import DeadLetters, EventStore
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.adapter_models import (
     FORMAT_KEYS,
@@ -95,22 +99,20 @@ def make_check_options(loaded: Loaded, name: str) -> dict[str, Any]:
 def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str]) -> Source[Any]:
     """A reader of `topics` from their start in this process. The broker, security and options are those of the Kafka
     source `named`, or of the only one. ConfigProblem if the source is not clear."""
-    settings = get_transport_settings(loaded, _find_kafka_source(loaded, named))
+    names = [name for name, settings in loaded.settings.sources.items() if settings.reads_broker]
+    if named is None and len(names) == 1:
+        named = names[0]
+    if named not in names:
+        problem = f"there are {len(names)} Kafka sources"
+        if named:
+            problem = f"there is no source {named!r} with `transport: kafka`"
+        raise ConfigProblem(problem, next_step=f"Name one with --source: {', '.join(names) or 'the config has none'}.")
+    settings = get_transport_settings(loaded, str(named))
     # `model_copy` runs no validators: both values are valid.
     topic_settings = settings.model_copy(update={"topics": list(topics), "start_from": "earliest"})
     options = make_options(topic_settings, {"batch_bytes": compute_batch_bytes(loaded)})
     source: Source[Any] = call_factory(load_adapter("replicator.sources", settings.transport), options)
     return source
-
-
-def _find_kafka_source(loaded: Loaded, named: str | None) -> str:
-    names = [name for name, settings in loaded.settings.sources.items() if settings.reads_broker]
-    if named in names:
-        return str(named)
-    if named is None and len(names) == 1:
-        return names[0]
-    problem = f"there is no source {named!r} with `transport: kafka`" if named else f"there are {len(names)} Kafka sources"
-    raise ConfigProblem(problem, next_step=f"Name one with --source: {', '.join(names) or 'the config has none'}.")
 
 
 def has_backfills(loaded: Loaded, name: str) -> bool:
@@ -277,13 +279,8 @@ def build_decoder(loaded: Loaded, name: str) -> Decoder:
     decoder, erased = build_unfiltered_decoder(loaded, name), open_erasure_list(loaded).load()
     if erased is None:
         return decoder
-    _refuse_unknown_sources(loaded, erased)
-    return filter_erased(decoder, erased.hashes, erased.select_source(name))
-
-
-def _refuse_unknown_sources(loaded: Loaded, erased: ErasureEntries) -> None:
-    """Under another source name, erased rows would return."""
     for one in erased.erasures:
+        # Under another source name, erased rows would return.
         if one.source not in loaded.settings.sources:
             raise ConfigProblem(
                 f"rows of table {one.table} of source {one.source!r} were erased, but the config has no such source. "
@@ -291,6 +288,7 @@ def _refuse_unknown_sources(loaded: Loaded, erased: ErasureEntries) -> None:
                 next_step="Give the source its old name again. If the source does not exist any more, remove its entries "
                 f"from {open_erasure_list(loaded).path}.",
             )
+    return filter_erased(decoder, erased.hashes, erased.select_source(name))
 
 
 def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
@@ -493,3 +491,54 @@ def call_factory(factory: Any, options: Options) -> Any:
     except ValueError as wrong:
         # Raised by the adapter's own options model. Its text contains keys, but no values.
         raise ConfigProblem(f"{getattr(factory, '__name__', factory)}: {wrong}") from wrong
+
+
+# The event store, and the events that programs emit.
+
+
+def open_store(loaded: Loaded) -> EventStore:
+    """The event store, by its location and the pipeline's engine. ConfigProblem if the configuration has none."""
+    settings = loaded.settings.event_store
+    if settings is None:
+        raise ConfigProblem(
+            "the configuration has no event store",
+            next_step="Add one, for example event_store: {path: ./deltalake/events}",
+        )
+    engine, kind, values = loaded.settings.engine, settings.adapter, {}
+    if engine != LOCAL and f"{kind}_{engine}" in list_names("replicator.event_stores"):
+        scheme, is_url, _ = str(getattr(settings, "path", None)).partition("://")
+        session = dict(getattr(loaded.settings, engine))
+        kind = f"{kind}_{engine}"
+        values = {"session": session, engine: session, "stores": (scheme,) if is_url else ()}
+    factory = load_adapter("replicator.event_stores", kind, f"{loaded.describe_origin('event_store')}: ")
+    store: EventStore = call_factory(factory, make_options(settings, values))
+    return store
+
+
+@dataclass(frozen=True, slots=True)
+class EventEmitter:
+    """Stores events in `store`, if they are within `limits`. Temporary errors are retried with the same ids for
+    `patience` seconds. Thread-safe."""
+
+    store: EventStore
+    limits: EventLimits
+    patience: float = 10.0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def emit(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
+        """See `EventStore.append`; InvalidEvent for an event beyond the limits."""
+        for new in events:
+            self.limits.check(new)
+        backoff, end = Backoff(), time.monotonic() + self.patience
+        while True:
+            try:
+                return self.store.append(events)
+            except Retryable:
+                if time.monotonic() > end or backoff.wait(self.stop):
+                    raise
+                events = [prepare_retry(new) for new in events]
+
+
+def make_emitter(loaded: Loaded) -> EventEmitter:
+    """An emitter of events. Its store stays open until it is closed."""
+    return EventEmitter(open_store(loaded), build_event_limits(loaded))

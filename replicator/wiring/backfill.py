@@ -144,6 +144,17 @@ def build_reader_options(loaded: Loaded, table: str, source: str) -> dict[str, A
     settings: Any = loaded.settings.sources[source]
     keys = next((lane.keys for lane in loaded.settings.resolve_lanes(table, source) if lane.keys), None)
     options = to_plain_options(settings)
+    entry = loaded.settings.find_table(table, source)
+    masks = find_private_columns(entry, loaded.settings.defaults) if entry is not None else {}
+    private: dict[str, Any] = {}
+    if masks:
+        rules = [
+            (name, mask.kind, mask.length, mask.text, mask.key and hmac.new(mask.key, name.encode(), "sha256").hexdigest())
+            for name, mask in sorted(masks.items())
+        ]
+        # The decoder of the stream masks private columns before rows are written to the journal.
+        decoder = adapters.build_unfiltered_decoder(loaded, source)
+        private = {"private": decoder, "masked": tuple(masks), "masks": repr(rules)}
     return {
         **options["database"],
         "connect": options.get("connect"),
@@ -151,21 +162,8 @@ def build_reader_options(loaded: Loaded, table: str, source: str) -> dict[str, A
         "keys": keys,
         "state": str(adapters.get_backfills_folder(loaded, source)),
         "plain_names": get_format(settings.format).has_plain_names,
-        **_list_private_options(loaded, table, source),
+        **private,
     }
-
-
-def _list_private_options(loaded: Loaded, table: str, source: str) -> dict[str, Any]:
-    """The decoder of the stream, to mask private columns before rows are written to the journal."""
-    entry = loaded.settings.find_table(table, source)
-    masks = find_private_columns(entry, loaded.settings.defaults) if entry is not None else {}
-    if not masks:
-        return {}
-    rules = [
-        (name, mask.kind, mask.length, mask.text, mask.key and hmac.new(mask.key, name.encode(), "sha256").hexdigest())
-        for name, mask in sorted(masks.items())
-    ]
-    return {"private": adapters.build_unfiltered_decoder(loaded, source), "masked": tuple(masks), "masks": repr(rules)}
 
 
 def _refuse_taken_target(loaded: Loaded, lane: Lane) -> None:

@@ -196,6 +196,10 @@ def build_event_logs(loaded: Loaded, source: str) -> tuple[Lane, ...]:
     )
 
 
+MOST_NAMED = 10
+"""Tables that a sentence about an unmatched entry names."""
+
+
 def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[Any]) -> list[str]:
     """A sentence for each entry of `tables` without a matching table, because its name may be misspelt.
 
@@ -211,13 +215,10 @@ def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[A
             unread = sum(records for kind, records in kinds.items() if not kind.table)
             more = f"; the table of {format_count(unread, 'rejected record')} is unknown" if unread else ""
             line = loaded.describe_origin("tables", number, "match")
-            sentences.append(f"no table matched {entry.match} ({line}); seen: {_join_names(seen)}{more}")
+            names = ", ".join(seen[:MOST_NAMED]) or "none"
+            others = f" and {len(seen) - MOST_NAMED} more" if len(seen) > MOST_NAMED else ""
+            sentences.append(f"no table matched {entry.match} ({line}); seen: {names}{others}{more}")
     return sentences
-
-
-def _join_names(names: Sequence[str], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return (", ".join(names[:most]) or "none") + more
 
 
 def find_heartbeat(of_sources: Pipelines) -> float:
@@ -243,6 +244,8 @@ def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
     source, (table, entry) = settings.sources[lane.source], _get_settings(loaded, lane)
     options = source.for_decoder({key: value for key, value in to_plain_options(source).items() if key in RECORD_KEYS})
     limits = settings.limits
+    # Columns that are private because they are renames of private ones, whichever entry renames them.
+    renamed = sorted(find_private_columns(table, settings.defaults).keys() - (table.columns or {}).keys())
     rules = {
         "program": RULES_VERSION,
         "records": [lane.source, source.format, dict(options)],
@@ -250,10 +253,7 @@ def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
         "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
         **({"out_of_range": lane.out_of_range} if lane.out_of_range else {}),
         "shape": [stored_text(lane.row_transforms), stored_text(lane.tracked), stored_text(lane.schema_rules)],
-        "columns": [
-            *(to_plain_options(keys).get("columns") for keys in (table, entry)),
-            *_list_renamed_private(loaded, table),
-        ],
+        "columns": [*(to_plain_options(keys).get("columns") for keys in (table, entry)), *renamed],
         "limits": [limits.message_bytes, limits.depth, limits.columns],
     }
     return _hash_json(rules)
@@ -310,11 +310,6 @@ def digest_lane(loaded: Loaded, lane: LaneSettings) -> str:
         "lane": [lane.table, lane.sink, lane.into],
     }
     return _hash_json(rules)
-
-
-def _list_renamed_private(loaded: Loaded, table: TableSettings) -> list[str]:
-    """Columns that are private because they are renames of private ones, whichever entry renames them."""
-    return sorted(find_private_columns(table, loaded.settings.defaults).keys() - (table.columns or {}).keys())
 
 
 def _get_settings(loaded: Loaded, lane: LaneSettings) -> tuple[TableSettings, EntrySettings]:

@@ -56,9 +56,21 @@ class ConfiguredComponents:
         self.pipeline, self.engine = loaded.settings.pipeline, self._workspace.engine
         self.folder = self._workspace.folder
         self.register: Register = FileRegister(self._workspace.register_folder)
-        self.sources: Mapping[str, SourceRules] = {
-            name: _build_source_rules(loaded, name) for name in loaded.settings.sources
-        }
+        sources = {}
+        for name, source in loaded.settings.sources.items():
+            tables = [table.match for table in loaded.settings.tables if table.source == name]
+            sources[name] = SourceRules(
+                tables=frozenset(filter(is_exact, tables)),
+                rules_for=build.build_rules_for(loaded, name),
+                event_logs=build.build_event_logs(loaded, name),
+                transactions=build.build_transaction_rules(loaded, name),
+                has_backfills=adapters.has_backfills(loaded, name),
+                has_tables=bool(tables),
+                backfill_folder=adapters.get_backfills_folder(loaded, name),
+                kept_folder=adapters.get_kept_folder(loaded, name),
+                lake=source.lake or "",
+            )
+        self.sources: Mapping[str, SourceRules] = sources
         self.sinks: Mapping[str, SinkRules] = {
             name: _build_sink_rules(loaded, name, is_lake=name in self._workspace.lakes) for name in loaded.settings.sinks
         }
@@ -172,21 +184,6 @@ class ConfiguredComponents:
 
     def command_daemon(self, action: str, lane: str, argument: str) -> None:
         daemon_client.ask_control(self.loaded, action, lane, argument)
-
-
-def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:
-    settings = loaded.settings.sources[name]
-    return SourceRules(
-        tables=frozenset(t.match for t in loaded.settings.tables if t.source == name and is_exact(t.match)),
-        rules_for=build.build_rules_for(loaded, name),
-        event_logs=build.build_event_logs(loaded, name),
-        transactions=build.build_transaction_rules(loaded, name),
-        has_backfills=adapters.has_backfills(loaded, name),
-        has_tables=any(table.source == name for table in loaded.settings.tables),
-        backfill_folder=adapters.get_backfills_folder(loaded, name),
-        kept_folder=adapters.get_kept_folder(loaded, name),
-        lake=settings.lake or "",
-    )
 
 
 def _build_sink_rules(loaded: Loaded, name: str, *, is_lake: bool) -> SinkRules:

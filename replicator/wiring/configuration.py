@@ -1,4 +1,5 @@
-"""Loads settings for this installation: the config file, and the names of the installed adapters."""
+"""Loads settings for this installation: the config file, and the names of the installed adapters. Checks them without a
+connection."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from replicator.settings import Document, Loaded, Plugins, check_document, load_settings
+from replicator.domain.errors import ConfigProblem
+from replicator.settings import ConfigError, Document, Loaded, Plugins, check_document, load_settings
 from replicator.settings.adapter_models import DeadLetterSettings, EventStoreSettings
 from replicator.settings.plugins import list_names
 from replicator.settings.plugins import load_adapter as load_plugin
+
+from . import adapters, projections
 
 OPTIONS_GROUP = "replicator.engine_options"
 DEFAULT = Path("config/replicator.yaml")
@@ -64,3 +68,21 @@ def describe_defaults(loaded: Loaded) -> list[str]:
         location = getattr(letters, "path", None) or "the table _replicator.dead_letters of the first PostgreSQL sink"
         sentences.append(f"rejected records are stored in {location} (set another place with `dead_letters`)")
     return sentences
+
+
+def refuse_unusable(loaded: Loaded) -> None:
+    """Raise ConfigError with everything that would prevent the start of `run`. Connects to nothing."""
+    findings = []
+    for name in dict.fromkeys(table.source for table in loaded.settings.tables):
+        try:
+            adapters.build_decoder(loaded, name)
+        except ConfigProblem as problem:
+            at = ("sources", name)
+            findings.append(projections.make_finding(loaded, at, "unusable", problem.sentence, problem.next_step))
+    findings += projections.list_findings(loaded)
+    state = Path(loaded.settings.state)
+    if state.exists() and not state.is_dir():
+        sentence = "state is a file, and must be a folder"
+        findings.append(projections.make_finding(loaded, ("state",), "unusable", sentence, "name another one"))
+    if findings:
+        raise ConfigError(findings)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -85,7 +85,24 @@ class PipelineSetup:
         used = {table.source for table in loaded.settings.tables if files is None or table.source in files}
         sources = [name for name in loaded.settings.sources if name in used]
         sinks = adapters.list_used_sinks(loaded, sources)
-        inputs = [_make_input(loaded, name, len(sinks), (files or {}).get(name)) for name in sources]
+        inputs = []
+        for name in sources:
+            own_files = (files or {}).get(name)
+            source = PipelineSource(
+                name,
+                partial(adapters.build_source, loaded, name, sinks=len(sinks), files=own_files),
+                partial(adapters.build_decoder, loaded, name),
+                adapters.is_private(loaded, name),
+                adapters.has_backfills(loaded, name),
+            )
+            lanes = PipelineLanes(
+                build.build_rules_for(loaded, name),
+                adapters.list_used_sinks(loaded, [name]),
+                build.build_event_logs(loaded, name),
+                build.build_transaction_rules(loaded, name),
+                loaded.settings.on_reject,
+            )
+            inputs.append((source, lanes))
         return cls(loaded, Workspace.from_config(loaded), inputs, is_whole=build.are_whole(loaded, sources))
 
     @property
@@ -133,25 +150,6 @@ class PipelineSetup:
     def _list_sinks(self) -> list[str]:
         used = {name for _, lanes in self.inputs for name in lanes.sinks}
         return [name for name in self.loaded.settings.sinks if name in used]
-
-
-def _make_input(loaded: Loaded, name: str, sinks: int, files: Sequence[str] | None) -> tuple[PipelineSource, PipelineLanes]:
-    """A configured source and its lanes."""
-    source = PipelineSource(
-        name,
-        partial(adapters.build_source, loaded, name, sinks=sinks, files=files),
-        partial(adapters.build_decoder, loaded, name),
-        adapters.is_private(loaded, name),
-        adapters.has_backfills(loaded, name),
-    )
-    lanes = PipelineLanes(
-        build.build_rules_for(loaded, name),
-        adapters.list_used_sinks(loaded, [name]),
-        build.build_event_logs(loaded, name),
-        build.build_transaction_rules(loaded, name),
-        loaded.settings.on_reject,
-    )
-    return source, lanes
 
 
 # The container.
@@ -234,25 +232,19 @@ def retry_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> RetryResult:
             next_step="Stop the daemon, repeat the command, and start the daemon again: it resumes.",
         )
     container = Container(loaded=loaded)
-    with container.instance(), _open_pipelines(container) as pipelines:
-        return retry_selected(pipelines, container.runtime(), which)
-
-
-@contextmanager
-def _open_pipelines(container: Any) -> Iterator[build.Pipelines]:
-    """Every pipeline, and the running workers of the sinks; all closed afterwards."""
-    pipelines: build.Pipelines = container.pipelines()
-    workers = container.workers()
-    for worker in workers.values():
-        worker.start()
-    try:
-        yield pipelines
-    finally:
-        container.runtime().abandon.set()
+    with container.instance():
+        pipelines: build.Pipelines = container.pipelines()
+        workers = container.workers()
         for worker in workers.values():
-            worker.finish()
-            worker.join(None)
-            worker.close_sink()
-        for pipeline in pipelines.values():
-            pipeline.context.source.close()
-        container.dead_letters().close()
+            worker.start()
+        try:
+            return retry_selected(pipelines, container.runtime(), which)
+        finally:
+            container.runtime().abandon.set()
+            for worker in workers.values():
+                worker.finish()
+                worker.join(None)
+                worker.close_sink()
+            for pipeline in pipelines.values():
+                pipeline.context.source.close()
+            container.dead_letters().close()

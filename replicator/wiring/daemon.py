@@ -66,26 +66,24 @@ class DaemonPage:
             self.taken = problem
             options = {"address": ANY_PORT, "token": secrets.token_urlsafe(32)}
             url = self._start_monitor(options, views)
-        self._write_address(PageAddress(url, get_plain_token(options.get("token")), os.getpid()))
-        return url
-
-    def _start_monitor(self, options: Mapping[str, Any], views: Views) -> str:
-        self._monitor = load_adapter("replicator.monitors", "page")(options, self._telemetry)
-        return self._monitor.start(views)
-
-    def _write_address(self, address: PageAddress) -> None:
-        """Without this file, commands use `http.address`."""
+        address = PageAddress(url, get_plain_token(options.get("token")), os.getpid())
         try:
+            # Without this file, commands use `http.address`.
             self._path.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with os.fdopen(os.open(self._path, flags, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(address))
         except OSError as error:
-            if address.url != f"http://{self._options['address']}":
+            if url != f"http://{self._options['address']}":
                 self.hidden = EnvironmentProblem(
                     f"Commands such as `status` do not find the daemon: {self._path} cannot be written ({error.strerror})",
                     next_step=f"Let user {os.geteuid()} write there, and restart the daemon.",
                 )
+        return url
+
+    def _start_monitor(self, options: Mapping[str, Any], views: Views) -> str:
+        self._monitor = load_adapter("replicator.monitors", "page")(options, self._telemetry)
+        return self._monitor.start(views)
 
     def close(self) -> None:
         with suppress(OSError):

@@ -130,19 +130,17 @@ def parse_position(text: str) -> Position:
     """A position from `{"topic": {"partition": offset}}`, as in `status --json`, or from `topic:partition:offset,...`."""
     try:
         if text.lstrip().startswith("{"):
-            return _require_partitions(Position.from_json(json.loads(text)))
-        data: dict[str, dict[str, int]] = {}
-        for item in text.split(","):
-            topic, partition, offset = item.strip().rsplit(":", 2)
-            data.setdefault(topic, {})[partition] = int(offset)
-        return Position.from_json(data)
+            position = Position.from_json(json.loads(text))
+        else:
+            data: dict[str, dict[str, int]] = {}
+            for item in text.split(","):
+                topic, partition, offset = item.strip().rsplit(":", 2)
+                data.setdefault(topic, {})[partition] = int(offset)
+            position = Position.from_json(data)
+        if not position:
+            raise ValueError("no partition is named")
     except (ValueError, AttributeError, TypeError) as wrong:
         raise ConfigProblem(f"{text!r} is not a position", next_step="Write TOPIC:PARTITION:OFFSET[,...].") from wrong
-
-
-def _require_partitions(position: Position) -> Position:
-    if not position:
-        raise ValueError("no partition is named")
     return position
 
 
@@ -186,16 +184,12 @@ def _request_json(page: PageAddress, path: str, method: str = "GET", seconds: fl
             answer: dict[str, Any] = json.load(response)
             return answer if isinstance(answer, dict) else None
     except HTTPError as refused:
-        raise _make_refusal(refused) from refused
+        try:
+            refusal = json.load(refused)
+            error = Fatal(str(refusal["error"]), next_step=str(refusal.get("next_step", "")))
+            error.exit_code = ExitCode(refusal.get("code", ExitCode.RUNTIME))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            error = Fatal(f"the daemon answered {refused.code} {refused.reason}")
+        raise error from refused
     except (URLError, HTTPException, OSError, ValueError):
         return None
-
-
-def _make_refusal(refused: HTTPError) -> Fatal:
-    try:
-        refusal = json.load(refused)
-        error = Fatal(str(refusal["error"]), next_step=str(refusal.get("next_step", "")))
-        error.exit_code = ExitCode(refusal.get("code", ExitCode.RUNTIME))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Fatal(f"the daemon answered {refused.code} {refused.reason}")
-    return error

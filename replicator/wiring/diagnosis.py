@@ -21,7 +21,7 @@ from replicator.domain.errors import ConfigProblem, ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
 from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.transform.expressions import list_columns
-from replicator.ports.adapter_options import SinkOptions
+from replicator.ports.adapter_options import AdapterOptions
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, Lane
 from replicator.ports.runtime import Diagnosis
@@ -97,48 +97,64 @@ def _summarize_erasures(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], connect: str | None) -> Iterator[Task]:
-    settings = loaded.settings
-    for name, source in settings.sources.items():
-        yield (
-            _get_transport_check(source.transport),
-            f"source {name}",
-            {
-                **adapters.make_check_options(loaded, name),
-                **_make_lane_options(loaded, lanes, status, name),
-            },
-        )
-        for key in SOURCE_CHECKS:
-            own = to_plain_options(source).get(key)
-            if own is not None:
-                kind = DATABASE_CHECKS[getattr(source, key).kind] if key == "database" else key
-                yield kind, f"{key} of source {name}", {**own, **_make_database_options(loaded, name, kind)}
-        if "connect" in source.list_keys():
-            yield from _list_connector_tasks(loaded, name, connect)
+    settings, checks = loaded.settings, list_names(GROUP)
+    for name in settings.sources:
+        yield from _list_source_tasks(loaded, name, lanes, status, connect)
+    # The lanes of tables that the config names, even if no record of them was read yet, and the others.
+    every: list[Lane] = []
+    for table in settings.tables:
+        rules = build.build_rules_for(loaded, table.source)(table.match) if is_exact(table.match) else None
+        every += rules.lanes if rules else ()
+    every += lanes
     for name, sink in settings.sinks.items():
-        mine = {lane.into: lane for lane in (*_list_named_lanes(loaded), *lanes) if lane.sink == name}
-        kind, options = _get_sink_check(sink)
-        yield kind, f"sink {name}", {**options, "targets": list(mine), "lanes": list(mine.values())}
-    yield _make_dead_letters_task(loaded)
-    if settings.engine in list_names(GROUP):
+        mine = {lane.into: lane for lane in every if lane.sink == name}
+        section: AdapterOptions = sink
+        kind = sink.kind
+        if isinstance(sink, EventStoreSinkSettings):
+            section = sink.store
+            # An event store of another package has the check of its own kind.
+            kind = sink.store.adapter if isinstance(sink.store, FreeForm) else kind
+        yield kind, f"sink {name}", {**adapters.list_options(section), "targets": list(mine), "lanes": list(mine.values())}
+    letters = settings.dead_letters
+    kind, options = letters.adapter, adapters.list_options(letters)
+    # Some places have a check of their own for dead letters.
+    if f"{kind}_letters" in checks:
+        kind, options = f"{kind}_letters", {**options, "production": _is_production(loaded)}
+    yield kind, "dead letters", options
+    if settings.engine in checks:
         yield settings.engine, f"engine {settings.engine}", {"stores": adapters.list_object_stores(loaded)}
     yield "machine", "machine", {"state": settings.state}
 
 
-def _list_named_lanes(loaded: Loaded) -> Iterator[Lane]:
-    """The lanes of tables that the config names, even if no record of them was read yet."""
-    for table in loaded.settings.tables:
-        if is_exact(table.match):
-            rules = build.build_rules_for(loaded, table.source)(table.match)
-            yield from rules.lanes if rules else ()
-
-
-def _make_database_options(loaded: Loaded, name: str, kind: str) -> dict[str, Any]:
-    """The check of a source's database gets the configured tables."""
-    options: dict[str, Any] = {"tables": [table.match for table in loaded.settings.tables if table.source == name]}
-    if kind == "source_database":
-        options |= {"whole_rows": list(_list_whole_row_columns(loaded, name))}
-        options |= {"replica_identity": loaded.settings.sources[name].replica_identity}
-    return options
+def _list_source_tasks(
+    loaded: Loaded, name: str, lanes: Sequence[Lane], status: Mapping[str, Any], connect: str | None
+) -> Iterator[Task]:
+    """The checks of a source, and of its database, schema registry and connector."""
+    source = loaded.settings.sources[name]
+    # A transport has a check of its own if a kind of sink has the same name.
+    kind = f"{source.transport}_source"
+    kind = kind if kind in list_names(GROUP) else source.transport
+    mine = {lane.id for lane in lanes if lane.source == name}
+    options: dict[str, Any] = {
+        **adapters.make_check_options(loaded, name),
+        "positions": {one["id"]: one["position"] for one in status["lanes"] if one["position"] and one["id"] in mine},
+        "production": _is_production(loaded),
+    }
+    if source.reads_broker:
+        options["readers"] = _list_readers(loaded, name)
+    yield kind, f"source {name}", options
+    for key in SOURCE_CHECKS:
+        own = to_plain_options(source).get(key)
+        if own is None:
+            continue
+        kind = DATABASE_CHECKS[getattr(source, key).kind] if key == "database" else key
+        options = {**own, "tables": [table.match for table in loaded.settings.tables if table.source == name]}
+        if kind == "source_database":
+            options["whole_rows"] = list(_list_whole_row_columns(loaded, name))
+            options["replica_identity"] = source.replica_identity
+        yield kind, f"{key} of source {name}", options
+    if "connect" in source.list_keys():
+        yield from _list_connector_tasks(loaded, name, connect)
 
 
 def _list_whole_row_columns(loaded: Loaded, name: str) -> Iterator[dict[str, Any]]:
@@ -173,35 +189,6 @@ def _list_connector_tasks(loaded: Loaded, name: str, connect: str | None) -> Ite
     own |= {"dsn": database["dsn"]} if database.get("kind") == "postgresql" else {}
     topics = {"topics": to_plain_options(source)["topics"], "wanted": [need for need, holds in wanted.items() if holds]}
     yield "connect", f"connect of source {name}", {**own, **topics, "files": files}
-
-
-def _get_sink_check(sink: SinkOptions) -> tuple[str, Mapping[str, Any]]:
-    """The check of a sink, and its options. An event store of another package has the check of its own kind."""
-    if not isinstance(sink, EventStoreSinkSettings):
-        return sink.kind, adapters.list_options(sink)
-    return sink.store.adapter if isinstance(sink.store, FreeForm) else sink.kind, adapters.list_options(sink.store)
-
-
-def _make_dead_letters_task(loaded: Loaded) -> Task:
-    """The check of a place: `<place>_letters` if it has one for dead letters."""
-    settings = loaded.settings.dead_letters
-    own, options = f"{settings.adapter}_letters", adapters.list_options(settings)
-    if own in list_names(GROUP):
-        return own, "dead letters", {**options, "production": _is_production(loaded)}
-    return settings.adapter, "dead letters", options
-
-
-def _get_transport_check(name: str) -> str:
-    """The check of a transport: `<name>_source` if a kind of sink has the same name."""
-    return f"{name}_source" if f"{name}_source" in list_names(GROUP) else name
-
-
-def _make_lane_options(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The check of a source gets the positions of the lanes that read it."""
-    mine = {lane.id for lane in lanes if lane.source == source}
-    positions = {lane["id"]: lane["position"] for lane in status["lanes"] if lane["position"] and lane["id"] in mine}
-    options = {"positions": positions, "production": _is_production(loaded)}
-    return {**options, "readers": _list_readers(loaded, source)} if loaded.settings.sources[source].reads_broker else options
 
 
 def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]]:

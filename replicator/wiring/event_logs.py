@@ -81,18 +81,14 @@ def make_log_options(loaded: Loaded, source: str, sink: str, only: Collection[st
     """
     topics = getattr(loaded.settings.sources[source], "topics", None)
     wanted = [*topics, BACKFILLS] if topics else ["*"]
-    written = sorted(filter(TopicFilter(wanted), _list_written_topics(loaded, source, sink)))
+    with closing(adapters.build_sink(loaded, sink)) as target:
+        state = target.state(make_event_log_lane(loaded.settings.pipeline, source, sink))
+    stored = {partition.topic for partition in state.position} if state is not None else set()
+    written = sorted(filter(TopicFilter(wanted), stored))
     written = [topic for topic in written if topic in only] or written
     log = get_log(loaded, sink)
     patterns = [f"^{re.escape(topic)}\\Z" for topic in written]
     return {**log.for_reader(adapters.list_options(log)), "topics": patterns or wanted}
-
-
-def _list_written_topics(loaded: Loaded, source: str, sink: str) -> set[str]:
-    """The topics of `source` in the log. Empty if unknown."""
-    with closing(adapters.build_sink(loaded, sink)) as log:
-        state = log.state(make_event_log_lane(loaded.settings.pipeline, source, sink))
-    return set() if state is None else {partition.topic for partition in state.position}
 
 
 # The inputs of a rebuild: the records of an event log or of an archive, and one lane with another target.

@@ -12,7 +12,6 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 import structlog
@@ -36,7 +35,12 @@ def configure_logs(verbosity: int, normal: int = NORMAL_LEVEL) -> None:
     """
     level = {-1: logging.ERROR, 0: normal}.get(verbosity, logging.DEBUG)
     _log_to_stderr(level)
-    _forward_stdlib_logs(level, level if verbosity > 1 else max(level, logging.WARNING))
+    # Records of `logging`: those of adapters from `level` on.
+    root = logging.getLogger()
+    root.handlers = [*(h for h in root.handlers if not isinstance(h, _ForwardHandler)), _ForwardHandler(level)]
+    root.setLevel(level if verbosity > 1 else max(level, logging.WARNING))
+    for package in ("adapters", "replicator"):
+        logging.getLogger(package).setLevel(level)
 
 
 def log_to_stderr_by_default(level: int = logging.WARNING) -> None:
@@ -65,15 +69,6 @@ def _log_to_stderr(level: int) -> None:
         # Looks up stderr for each logger, because programs that run commands in process may replace it.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
-
-
-def _forward_stdlib_logs(own: int, foreign: int) -> None:
-    """Forward records of `logging`: of adapters from level `own` on, of libraries from `foreign` on."""
-    root = logging.getLogger()
-    root.handlers = [*(h for h in root.handlers if not isinstance(h, _ForwardHandler)), _ForwardHandler(own)]
-    root.setLevel(foreign)
-    for package in ("adapters", "replicator"):
-        logging.getLogger(package).setLevel(own)
 
 
 class _ForwardHandler(logging.Handler):
@@ -123,7 +118,8 @@ def reduce_exception(_logger: object, _method: str, event: MutableMapping[str, A
     chain = []
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        chain.append({"class": type(error).__qualname__, "at": _list_trace_lines(error.__traceback__)})
+        lines = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
+        chain.append({"class": type(error).__qualname__, "at": lines})
         error = error.__cause__ or error.__context__
     if chain:
         event["exception"] = chain
@@ -142,10 +138,6 @@ def escape_control_characters(_logger: object, _method: str, event: MutableMappi
     if chain := event.get("exception"):
         event["exception"] = "\n".join(f"{link['class']} at {', '.join(link['at'])}" for link in chain)
     return event
-
-
-def _list_trace_lines(trace: TracebackType | None) -> list[str]:
-    return [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace)]
 
 
 # The limit of open files for long-running processes.

@@ -20,9 +20,8 @@ from replicator.ports.adapter_options import SinkOptions
 from replicator.ports.options import to_timedelta
 from replicator.ports.runtime import Lineage
 from replicator.settings import ConfigError, Finding, Loaded
-from replicator.settings.lanes import LaneSettings
 from replicator.settings.plugins import load_adapter
-from replicator.settings.projections import ProjectionSettings, sort_projections
+from replicator.settings.projections import sort_projections
 from replicator.settings.queries import Query, QueryContext, QueryProblem, read_query
 from replicator.settings.schema import put_event_store
 
@@ -53,22 +52,16 @@ def list_findings(loaded: Loaded) -> Sequence[Finding]:
 
 def list_hints(loaded: Loaded) -> Iterator[Finding]:
     """Warnings for inputs that make refreshes by groups read more than necessary. Their rows are still right."""
+    tables = [table for table in loaded.settings.tables if is_exact(table.match)]
+    lanes = [lane for table in tables for lane in loaded.settings.resolve_entry_lanes(table, table.match)]
     for name, settings in loaded.settings.projections.items():
         query = _read_query(loaded, name)[0]
         for table, value in settings.inputs.items():
             key = query.keys.get(table) if query is not None else None
-            for lane in _list_lanes_into(loaded, value) if key is not None else ():
+            for lane in (one for one in lanes if key is not None and f"{one.sink}.{one.into}" == value):
                 for sentence, step in _describe_slow(loaded.settings.sinks[lane.sink], lane.options, key, value):
                     finding = make_finding(loaded, lane.at, "slow_groups", f"projection {name}: {sentence}", step)
                     yield replace(finding, severity="warning")
-
-
-def _list_lanes_into(loaded: Loaded, target: str) -> Iterator[LaneSettings]:
-    for table in loaded.settings.tables:
-        if is_exact(table.match):
-            yield from (
-                one for one in loaded.settings.resolve_entry_lanes(table, table.match) if f"{one.sink}.{one.into}" == target
-            )
 
 
 def _describe_slow(
@@ -110,7 +103,12 @@ def open_refresher(loaded: Loaded) -> Iterator[ProjectionRefresher]:
         projector = opened.enter_context(closing(_build_projector(loaded, opened)))
         lineage = loaded.settings.lineage
         namespace = (lineage and lineage.namespace) or loaded.settings.pipeline
-        yield ProjectionRefresher(projector, namespace, _build_lineage(loaded))
+        receiver: Lineage | None = None
+        if lineage is not None:
+            kind = "file" if lineage.path is not None else "http"
+            factory = load_adapter(LINEAGE, kind, f"{loaded.describe_origin('lineage')}: ")
+            receiver = factory(adapters.list_options(lineage))
+        yield ProjectionRefresher(projector, namespace, receiver)
 
 
 def build_scheduler(loaded: Loaded, lanes: LaneRuns) -> ProjectionScheduler:
@@ -140,24 +138,12 @@ def _build_projector(loaded: Loaded, opened: ExitStack) -> Any:
     sinks: dict[str, Any] = {name: lake for name, lake in lakes.items() if lake is not None}
     paths = (str(lake["path"]).partition("://") for lake in sinks.values())
     stores = sorted({scheme for scheme, is_url, _ in paths if is_url})
-    for name in _list_named_sinks(loaded) - sinks.keys():
+    configured = loaded.settings.projections.values()
+    inputs = {value.partition(".")[0] for one in configured for value in one.inputs.values()}
+    for name in ({one.sink for one in configured} | inputs) - sinks.keys():
         sinks[name] = opened.enter_context(closing(cast(Any, adapters.build_sink(loaded, name)))).features
     own = {} if engine == adapters.LOCAL else {engine: dict(getattr(loaded.settings, engine)), "stores": stores}
     return load_adapter(GROUP, engine, f"{loaded.describe_origin('engine')}: ")({"sinks": sinks, **own})
-
-
-def _list_named_sinks(loaded: Loaded) -> set[str]:
-    configured = loaded.settings.projections.values()
-    return {one.sink for one in configured} | {name.partition(".")[0] for one in configured for name in one.inputs.values()}
-
-
-def _build_lineage(loaded: Loaded) -> Lineage | None:
-    settings = loaded.settings.lineage
-    if settings is None:
-        return None
-    kind = "file" if settings.path is not None else "http"
-    lineage: Lineage = load_adapter(LINEAGE, kind, f"{loaded.describe_origin('lineage')}: ")(adapters.list_options(settings))
-    return lineage
 
 
 def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]:
@@ -173,8 +159,11 @@ def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]
     query, wrong = read_query(
         text, QueryContext(loaded.settings.engine, list(settings.inputs), settings.partition_by, settings.parameters)
     )
-    if query is not None and (why := _describe_unreadable(loaded, query)):
-        wrong = [QueryProblem(1, "sql_engine", f"is not read by the engine {loaded.settings.engine!r}: {why}")]
+    if query is not None:
+        projector = load_adapter(GROUP, loaded.settings.engine, f"{loaded.describe_origin('engine')}: ")
+        why = str(projector.unreadable(query.text))
+        if why:
+            wrong = [QueryProblem(1, "sql_engine", f"is not read by the engine {loaded.settings.engine!r}: {why}")]
     at = f"{loaded.describe_origin(*line)}: " if wrong else ""
     findings = [Finding("error", w.code, f"{at}projection {name} {w.sentence}", settings.sql, w.line, w.step) for w in wrong]
     unread = [] if query is None else [table for table in settings.inputs if table not in query.keys]
@@ -182,11 +171,6 @@ def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]
         sentence = f"projections.{name}.inputs.{table}: the query does not read it"
         findings.append(make_finding(loaded, ("projections", name, "inputs", table), "unused_input", sentence, "remove it"))
     return (None if findings else query), findings
-
-
-def _describe_unreadable(loaded: Loaded, query: Query) -> str:
-    projector = load_adapter(GROUP, loaded.settings.engine, f"{loaded.describe_origin('engine')}: ")
-    return str(projector.unreadable(query.text))
 
 
 def make_finding(loaded: Loaded, path: tuple[str | int, ...], code: str, sentence: str, step: str) -> Finding:
@@ -211,24 +195,19 @@ def _read_text(file: Path) -> str | None:
 
 def _build_projection(loaded: Loaded, name: str, query: Query) -> Projection:
     settings = loaded.settings.projections[name]
+    inputs = []
+    for table, value in settings.inputs.items():
+        sink, dot, target = value.partition(".")
+        inputs.append(ProjectionInput(table, sink, target if dot else None, query.keys[table], query.columns))
+    parts = [query.text, dict(settings.inputs), settings.keys, settings.partition_by]
     return Projection(
         name=name,
         query=query.text,
-        inputs=tuple(_build_input(table, value, query) for table, value in settings.inputs.items()),
+        inputs=tuple(inputs),
         sink=settings.sink,
         into=settings.into or name,
         keys=tuple(settings.keys or ()),
         partition_by=settings.partition_by,
-        fingerprint=_hash_projection(settings, query),
+        fingerprint=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32],
         config_line=loaded.describe_origin("projections", name),
     )
-
-
-def _build_input(table: str, value: str, query: Query) -> ProjectionInput:
-    sink, dot, name = value.partition(".")
-    return ProjectionInput(table, sink, name if dot else None, query.keys[table], query.columns)
-
-
-def _hash_projection(settings: ProjectionSettings, query: Query) -> str:
-    parts = [query.text, dict(settings.inputs), settings.keys, settings.partition_by]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

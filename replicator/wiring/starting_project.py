@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from replicator.settings.json_schema import render_file
 from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.starting_config import build_starting_config
 
-from .config_checks import refuse_unusable
-from .configuration import DEFAULT, list_plugins
+from .configuration import DEFAULT, list_plugins, refuse_unusable
 
 GROUP = "replicator.discovery"
 FOLDERS = "folder"
@@ -52,7 +51,12 @@ def find_sources(folder: Path, source: str, ask_password: AskPassword) -> Sequen
     Raises ConfigProblem for a URL of an unknown kind and a source without tables. Also raises the error of
     `ask_password`, and errors of `ports.source.Discover`.
     """
-    sources = [_use_project_path(one, _find_root(folder)) for one in _discover(source, "--from", ask_password)]
+    root, sources = _find_root(folder), []
+    for one in _discover(source, "--from", ask_password):
+        settings, path = one.settings, Path(one.settings.get("path", "/"))
+        if path.is_relative_to(root):
+            settings = {**settings, "path": f"./{path.relative_to(root)}"}
+        sources.append(replace(one, settings=settings))
     if not any(one.tables for one in sources):
         raise ConfigProblem(f"{sources[0].title} has no tables that can be read", next_step="Name another source.")
     return sources
@@ -110,11 +114,8 @@ def write_project(folder: Path, project: StartingProject) -> list[str]:
         step = "Name another folder, or remove the existing files."
         sentence = f"{', '.join(sorted(obstacles))} exist{'s' * (len(obstacles) == 1)} with another text"
         raise ConfigProblem(sentence, next_step=step)
-    return list(_write_files(folder, project.files))
-
-
-def _write_files(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
-    for path, text in files.items():
+    written = []
+    for path, text in project.files.items():
         file = folder / path
         if file.exists():
             continue
@@ -124,7 +125,8 @@ def _write_files(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
         except OSError as error:
             sentence = f"{file} cannot be written: {error.strerror}"
             raise ConfigProblem(sentence, next_step="Name a writable folder.") from None
-        yield path
+        written.append(path)
+    return written
 
 
 def _find_obstacle(file: Path, text: str) -> Path | None:
@@ -180,14 +182,6 @@ def _discover(url: str, option: str, ask_password: AskPassword) -> Sequence[Disc
 
 def _find_root(folder: Path) -> Path:
     return Path(os.path.normpath(folder.absolute()))
-
-
-def _use_project_path(source: DiscoveredSource, folder: Path) -> DiscoveredSource:
-    """The source, with a relative `path` if that is in the project."""
-    path = Path(source.settings.get("path", "/"))
-    if not path.is_relative_to(folder):
-        return source
-    return replace(source, settings={**source.settings, "path": f"./{path.relative_to(folder)}"})
 
 
 def _refuse_other_values(variables: Mapping[str, str]) -> None:

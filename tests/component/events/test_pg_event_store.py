@@ -10,7 +10,7 @@ from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits, make_event
 from replicator.testing.stores_contract import make_sample_event
-from replicator.wiring.event_store import EventEmitter
+from replicator.wiring.adapters import EventEmitter
 
 pytestmark = pytest.mark.postgres
 RELATION = "events.events"

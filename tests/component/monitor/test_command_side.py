@@ -15,7 +15,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryabl
 from replicator.domain.events import EventLimits
 from replicator.ports.runtime import Endpoints
 from replicator.testing.stores_contract import FakeEventStore
-from replicator.wiring.event_store import EventEmitter
+from replicator.wiring.adapters import EventEmitter
 
 TOKEN = "Ü-token"
 MOST = 2_000

@@ -23,8 +23,7 @@ from replicator.application.operations.refresh import RefreshResult
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.settings import ConfigError, Loaded
 from replicator.wiring import projections
-from replicator.wiring.config_checks import refuse_unusable
-from replicator.wiring.configuration import read_config
+from replicator.wiring.configuration import read_config, refuse_unusable
 from replicator.wiring.container import Container, run_until_caught_up
 from replicator.wiring.daemon import DaemonContainer
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from replicator.domain.errors import Retryable
 from replicator.domain.events import EventLimits, InvalidEvent, NewEvent, make_event, measure_depth, read_json, to_texts
 from replicator.testing.stores_contract import FakeEventStore
-from replicator.wiring.event_store import EventEmitter
+from replicator.wiring.adapters import EventEmitter
 
 LIMITS = EventLimits()
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)

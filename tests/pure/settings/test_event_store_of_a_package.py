@@ -12,8 +12,8 @@ from support.installed_box import install_box
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import NewEvent
 from replicator.settings import ConfigError, Loaded
+from replicator.wiring.adapters import make_emitter, open_store
 from replicator.wiring.configuration import list_plugins
-from replicator.wiring.event_store import make_emitter, open_store
 
 Read = Callable[..., Loaded]
 
