@@ -205,7 +205,13 @@ def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
             own = get_unqualified_name(match) if is_exact(match) else f"(own) {match} of {table.source}"
             into = template or own
         if is_regex(match) and GROUP.search(template):
-            yield from _check_groups(table, entry, template)
+            at = _get_path(table, entry)
+            for name in find_unknown_groups(template, match):
+                wrong = (
+                    "has a brace alone" if name == "{" else f"takes group {quote_name(name)}, which 'match' does not have"
+                )
+                groups = ", ".join(f"{{{group}}}" for group in list_groups(match)) or "none"
+                yield PathProblem(at, "unknown_group", f"{describe_path(at)} {wrong}", f"groups: {groups}")
         elif not is_exact(match) and template:
             at = (*entry.path, "into") if entry.into else entry.path
             sentence = (
@@ -220,15 +226,6 @@ def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
             yield PathProblem(entry.path, "same_target", sentence, f"give one of them another 'into'; {SHARED_TARGET_HINT}")
         else:
             seen[key] = entry.path
-
-
-def _check_groups(table: TableView, entry: EntryView, template: str) -> Iterator[PathProblem]:
-    for name in find_unknown_groups(template, table.match or ""):
-        at = _get_path(table, entry)
-        groups = ", ".join(f"{{{group}}}" for group in list_groups(table.match or "")) or "none"
-        wrong = "has a brace alone" if name == "{" else f"takes group {quote_name(name)}, which 'match' does not have"
-        sentence = f"{describe_path(at)} {wrong}"
-        yield PathProblem(at, "unknown_group", sentence, f"groups: {groups}")
 
 
 def _check_sinks(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:

@@ -119,6 +119,8 @@ def read_node(node: exp.Expr, level: int = 0) -> Expr:
         _refuse_more(node, ("this",))
         return Call("extract", (Lit(PARTS[name]), *below("this")))
     if name in READERS:
+        if name in ARGUMENTS:
+            _refuse_more(node, ARGUMENTS[name])
         return READERS[name](node, lambda part: read_node(part, level + 1))
     raise InvalidExpressionText(f"{_describe_problem(node, name)}; {EXPECTED}")
 
@@ -183,7 +185,6 @@ def _read_in(node: exp.Expr, read_: ReadNode) -> Expr:
 
 
 def _read_between(node: exp.Expr, read_: ReadNode) -> Expr:
-    _refuse_more(node, ("this", "low", "high"))
     value = read_(node.this)
     return AllOf((Compare(">=", value, read_(node.args["low"])), Compare("<=", value, read_(node.args["high"]))))
 
@@ -195,7 +196,6 @@ def _read_is(node: exp.Expr, read_: ReadNode) -> Expr:
 
 
 def _read_case(node: exp.Expr, read_: ReadNode) -> Expr:
-    _refuse_more(node, ("this", "ifs", "default"))
     default = node.args.get("default")
     value = node.args.get("this")
     branches = []
@@ -207,7 +207,6 @@ def _read_case(node: exp.Expr, read_: ReadNode) -> Expr:
 
 
 def _read_cast(node: exp.Expr, read_: ReadNode) -> Expr:
-    _refuse_more(node, ("this", "to"))
     to = node.args["to"]
     kind = find_type(NAMES_OF_TYPES.get(to.sql().upper(), to.sql()))
     if kind is None:
@@ -234,25 +233,13 @@ def _read_nullif(node: exp.Expr, read_: ReadNode) -> Expr:
     return Case(((Compare("=", value, read_(node.expression)), Lit(None)),), value)
 
 
-def _read_concat(node: exp.Expr, read_: ReadNode) -> Expr:
-    _refuse_more(node, ("expressions",))
-    return Call("concat", tuple(map(read_, node.expressions)))
-
-
-def _read_trim(node: exp.Expr, read_: ReadNode) -> Expr:
-    _refuse_more(node, ("this", "position"))
-    return Call(TRIMS[node.text("position")], (read_(node.this),))
-
-
-def _read_extract(node: exp.Expr, read_: ReadNode) -> Expr:
-    part = {"DOY": "day_of_year"}.get(node.this.name.upper(), node.this.name.lower())
-    return Call("extract", (Lit(part), read_(node.expression)))
-
-
-def _read_date_trunc(node: exp.Expr, read_: ReadNode) -> Expr:
-    _refuse_more(node, ("this", "unit"))
-    return Call("date_trunc", (Lit(node.text("unit").lower()), read_(node.this)))
-
+ARGUMENTS = {
+    **{"Between": ("this", "low", "high"), "Case": ("this", "ifs", "default"), "Cast": ("this", "to")},
+    **{"Concat": ("expressions",), "Trim": ("this", "position"), "DateTrunc": ("this", "unit")},
+}
+"""By the class, all arguments that it may have."""
+EXTRACTED = {"DOY": "day_of_year"}
+"""Parts of a date that have another name here."""
 
 READERS: Mapping[str, Callable[[Any, ReadNode], Expr]] = {
     "And": lambda node, read_: AllOf((read_(node.this), read_(node.expression))),
@@ -269,15 +256,13 @@ READERS: Mapping[str, Callable[[Any, ReadNode], Expr]] = {
         "Between": _read_between,
         "Is": _read_is,
     },
-    **{
-        "Case": _read_case,
-        "Cast": _read_cast,
-        "Coalesce": _read_coalesce,
-        "Nullif": _read_nullif,
-        "Concat": _read_concat,
-        "Trim": _read_trim,
-    },
-    **{"Extract": _read_extract, "DateTrunc": _read_date_trunc},
+    **{"Case": _read_case, "Cast": _read_cast, "Coalesce": _read_coalesce, "Nullif": _read_nullif},
+    "Concat": lambda node, read_: Call("concat", tuple(map(read_, node.expressions))),
+    "Trim": lambda node, read_: Call(TRIMS[node.text("position")], (read_(node.this),)),
+    "Extract": lambda node, read_: Call(
+        "extract", (Lit(EXTRACTED.get(node.this.name.upper(), node.this.name.lower())), read_(node.expression))
+    ),
+    "DateTrunc": lambda node, read_: Call("date_trunc", (Lit(node.text("unit").lower()), read_(node.this))),
 }
 
 

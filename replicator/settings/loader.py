@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -369,29 +369,6 @@ def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, .
     return tuple(v for option in options if get_origin(option) is Literal for v in get_args(option) if isinstance(v, str))
 
 
-def _list_source_models(value: Any, plugins: Plugins) -> Models:
-    transport = value.get("transport") if isinstance(value, dict) else None
-    if isinstance(transport, str) and transport in (plugins.transports | BROKEN_SOURCES.keys()) - SOURCES.keys():
-        return (PluginSourceSettings,)
-    return _select_models(SOURCES, transport)
-
-
-def _list_sink_models(value: Any, plugins: Plugins) -> Models:
-    kind = value.get("kind") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind in (plugins.sinks | BROKEN_SINKS.keys()) - SINKS.keys():
-        return (PluginSinkSettings,)
-    return _select_models(SINKS, kind)
-
-
-def _list_dead_letter_models(value: Any, _: Plugins) -> Models:
-    return (PluginDeadLetterSettings,) if isinstance(value, dict) and "kind" in value else (DeadLetterSettings,)
-
-
-def _list_event_store_models(value: Any, plugins: Plugins) -> Models:
-    is_of_package = isinstance(value, dict) and "kind" in value and plugins.event_stores
-    return (PluginStoreSettings,) if is_of_package else (EventStoreSettings,)
-
-
 def list_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """The keys of an adapter's model whose values are mappings with keys of their own, and the models of these."""
     sections = {}
@@ -402,8 +379,20 @@ def list_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     return sections
 
 
-def _select_models(kinds: Mapping[str, Any], kind: Any) -> Models:
-    return (kinds[kind],) if isinstance(kind, str) and kind in kinds else tuple(kinds.values())
+def _make_choice(
+    key: str, models: Mapping[str, Any], plugin: type[BaseModel], list_plugins: Callable[[Plugins], Collection[str]]
+) -> Callable[[Any, Plugins], Models]:
+    """The models of a section: that of the adapter which its `key` names, or `plugin`, or all of them."""
+
+    def choose(value: Any, plugins: Plugins) -> Models:
+        name = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(name, str):
+            return tuple(models.values())
+        if name in models:
+            return (models[name],)
+        return (plugin,) if name in list_plugins(plugins) else tuple(models.values())
+
+    return choose
 
 
 def _make_constant(model: type[BaseModel]) -> Callable[[Any, Plugins], Models]:
@@ -411,12 +400,18 @@ def _make_constant(model: type[BaseModel]) -> Callable[[Any, Plugins], Models]:
 
 
 NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
-    (Settings, "dead_letters"): _list_dead_letter_models,
+    (Settings, "dead_letters"): lambda value, _: (
+        (PluginDeadLetterSettings,) if isinstance(value, dict) and "kind" in value else (DeadLetterSettings,)
+    ),
     (Settings, "defaults"): _make_constant(PolicyKeys),
     **{(model, "schema_changes"): _make_constant(SchemaChangeModes) for model in (PolicyKeys, TableSettings, EntrySettings)},
     (Settings, "limits"): _make_constant(LimitSettings),
     (Settings, "http"): _make_constant(HttpSettings),
-    (Settings, "event_store"): _list_event_store_models,
+    (Settings, "event_store"): lambda value, plugins: (
+        (PluginStoreSettings,)
+        if isinstance(value, dict) and "kind" in value and plugins.event_stores
+        else (EventStoreSettings,)
+    ),
     (Settings, "serve"): _make_constant(ServeSettings),
     (Settings, "lineage"): _make_constant(LineageSettings),
     (EventStoreSettings, "storage"): _make_constant(StorageSettings),
@@ -427,8 +422,12 @@ NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     },
 }
 COLLECTIONS: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
-    (Settings, "sources"): _list_source_models,
-    (Settings, "sinks"): _list_sink_models,
+    (Settings, "sources"): _make_choice(
+        "transport", SOURCES, PluginSourceSettings, lambda plugins: plugins.transports | BROKEN_SOURCES.keys()
+    ),
+    (Settings, "sinks"): _make_choice(
+        "kind", SINKS, PluginSinkSettings, lambda plugins: plugins.sinks | BROKEN_SINKS.keys()
+    ),
     (Settings, "tables"): _make_constant(TableSettings),
     (Settings, "projections"): _make_constant(ProjectionSettings),
     (TableSettings, "to"): _make_constant(EntrySettings),

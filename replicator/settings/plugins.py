@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
@@ -16,7 +16,7 @@ from replicator.ports.runtime import OptionsCheck
 
 def list_names(group: str) -> tuple[str, ...]:
     """The adapters of a group, sorted."""
-    return tuple(sorted({e.name for e in _find_entries(group)}))
+    return tuple(sorted({entry.name for entry in _read_entries(tuple(sys.path)).select(group=group)}))
 
 
 def load_adapter(group: str, name: str, config_line: str = "") -> Any:
@@ -24,21 +24,15 @@ def load_adapter(group: str, name: str, config_line: str = "") -> Any:
 
     ConfigProblem with the available names if there is none. EnvironmentProblem if it cannot be imported.
     """
-    entries = [e for e in _find_entries(group) if e.name == name]
-    if not entries:
+    entry = next((one for one in _read_entries(tuple(sys.path)).select(group=group) if one.name == name), None)
+    if entry is None:
         have = ", ".join(list_names(group)) or "none is installed"
         kind = group.removeprefix("replicator.").rstrip("s").replace("_", " ")
         raise ConfigProblem(f"{config_line}there is no {kind} called {name!r}", next_step=f"There are: {have}.")
-    entry = entries[0]
     if entry.module.partition(".")[0] == "adapters":
         _refuse_other_package(tuple(sys.path))
     with explain_missing_modules(f"the adapter {entry.name!r} ({entry.value})"):
         return entry.load()
-
-
-def _find_entries(group: str) -> EntryPoints:
-    entries: EntryPoints = _read_entries(tuple(sys.path)).select(group=group)
-    return entries
 
 
 @cache

@@ -100,8 +100,7 @@ def check_projections(config: ConfigView) -> Iterator[PathProblem]:
     targets = list_targets(config.projections)
     for name, projection in config.projections.items():
         at: Path = ("projections", name)
-        yield from _check_sink(config, at, projection)
-        yield from _check_target(config, at, targets)
+        yield from _check_output(config, at, projection, targets)
         for table, value in to_mapping(projection.get("inputs")).items():
             if isinstance(value, str):
                 yield from _check_input(config, (*at, "inputs", table), value, targets)
@@ -132,12 +131,15 @@ def sort_projections(inputs: Mapping[str, Mapping[str, str]], targets: Mapping[s
     return order
 
 
-def _check_sink(config: ConfigView, at: Path, projection: Mapping[str, Any]) -> Iterator[PathProblem]:
-    name = get_text(dict(projection), "sink")
-    if name is None or config.sinks is None:
-        return
-    if name not in config.sinks:
-        hint = suggest_name(name, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
+def _check_output(
+    config: ConfigView, at: Path, projection: dict[str, Any], targets: Mapping[str, Target]
+) -> Iterator[PathProblem]:
+    """The sink of a projection, and its table there."""
+    name, sinks = get_text(projection, "sink"), config.sinks
+    if name is None or sinks is None:
+        pass  # Other checks report both.
+    elif name not in sinks:
+        hint = suggest_name(name, sinks) or f"known: {', '.join(sinks) or 'none'}"
         yield PathProblem((*at, "sink"), "unknown_sink", f"unknown sink {quote_name(name)} in {describe_path(at)}", hint)
     elif not config.get_sink_model(name).holds_projections:
         kinds = (kind for kind, model in SINKS.items() if model.holds_projections)
@@ -146,9 +148,6 @@ def _check_sink(config: ConfigView, at: Path, projection: Mapping[str, Any]) -> 
             f"which does not support projections yet"
         )
         yield PathProblem((*at, "sink"), "not_yet_supported", sentence, f"name a sink of kind {' or '.join(kinds)}")
-
-
-def _check_target(config: ConfigView, at: Path, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
     mine = targets[str(at[1])]
     into = ".".join(mine)
     if any(
@@ -174,9 +173,14 @@ def _resolve_target(into: str | None, match: str | None) -> str | None:
 
 def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
     sink, dot, table = value.partition(".")
-    known_targets = _list_known_targets(config, targets)
-    # An entry with a pattern may write tables that only the source knows.
-    is_open = any(e.sink == sink and t.match and not is_exact(t.match) for t, e in config.list_entries())
+    known_targets, is_open = set(targets.values()), False
+    for source_table, entry in config.list_entries():
+        into = _resolve_target(entry.into or source_table.into, source_table.match)
+        if entry.sink and into:
+            known_targets.add((entry.sink, into))
+        # An entry with a pattern may write tables that only the source knows.
+        has_pattern = source_table.match and not is_exact(source_table.match)
+        is_open = is_open or bool(entry.sink == sink and has_pattern)
     if value == EVENT_STORE:
         if not config.event_store:
             sentence = f"{describe_path(at)}: the store of events is not there"
@@ -193,12 +197,3 @@ def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str,
         yield PathProblem(at, "unknown_table", sentence, near or "name the target of a lane (its 'into') or of a projection")
     elif dot and (sink, table) == targets[str(at[1])]:
         yield PathProblem(at, "circle", f"{describe_path(at)}: a projection cannot read its own table", "name another table")
-
-
-def _list_known_targets(config: ConfigView, targets: Mapping[str, Target]) -> set[Target]:
-    known_targets = set(targets.values())
-    for table, entry in config.list_entries():
-        into = _resolve_target(entry.into or table.into, table.match)
-        if entry.sink and into:
-            known_targets.add((entry.sink, into))
-    return known_targets

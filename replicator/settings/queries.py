@@ -80,7 +80,7 @@ def read_query(text: str, context: QueryContext) -> tuple[Query | None, list[Que
     tree, wrong = _parse_query(text)
     if tree is None:
         return None, wrong
-    wrong = [*_check_tables(tree, context), *_check_functions(tree), *_check_parameters(tree, context)]
+    wrong = [*_check_tables(tree, context), *_check_values(tree, context)]
     if wrong:
         return None, wrong
     for node in [*tree.find_all(exp.Placeholder, exp.Parameter)]:
@@ -147,20 +147,6 @@ def _check_tables(tree: exp.Expr, context: QueryContext) -> Iterator[QueryProble
             yield QueryProblem(find_line(table), "unknown_table", f"reads the unknown table {quote_name(name)}", hint)
 
 
-def _check_functions(tree: exp.Expr) -> Iterator[QueryProblem]:
-    for node in tree.walk():
-        anonymous = isinstance(node, exp.Anonymous) and node.name.lower() in NON_DETERMINISTIC
-        if anonymous or isinstance(node, CLOCKS):
-            name = type(node).sql_names()[0] if isinstance(node, exp.Func) and not anonymous else node.name
-            sentence = f"calls {quote_name(name.lower())}, and this function has another result each time"
-            yield QueryProblem(
-                _find_nearest_line(node),
-                "sql_clock",
-                sentence,
-                "write a parameter, such as :reference_date, and its value under 'parameters'",
-            )
-
-
 def _find_nearest_line(node: exp.Expr) -> int:
     """The line of a node. For a node without names, the line of the nearest node around it."""
     while node.parent is not None and not any("line" in name.meta for name in node.find_all(exp.Identifier)):
@@ -168,19 +154,25 @@ def _find_nearest_line(node: exp.Expr) -> int:
     return find_line(node)
 
 
-def _check_parameters(tree: exp.Expr, context: QueryContext) -> Iterator[QueryProblem]:
+def _check_values(tree: exp.Expr, context: QueryContext) -> Iterator[QueryProblem]:
+    """Functions with another result each time, which a parameter can replace, and parameters without a value or a use."""
+    for node in tree.walk():
+        anonymous = isinstance(node, exp.Anonymous) and node.name.lower() in NON_DETERMINISTIC
+        if anonymous or isinstance(node, CLOCKS):
+            name = type(node).sql_names()[0] if isinstance(node, exp.Func) and not anonymous else node.name
+            sentence = f"calls {quote_name(name.lower())}, and this function has another result each time"
+            step = "write a parameter, such as :reference_date, and its value under 'parameters'"
+            yield QueryProblem(_find_nearest_line(node), "sql_clock", sentence, step)
     placeholders = {node.name: node for node in tree.find_all(exp.Placeholder, exp.Parameter)}
     for name, node in placeholders.items():
         if name not in context.parameters:
             hint = suggest_name(name, context.parameters) or "write its value under 'parameters'"
-            yield QueryProblem(
-                _find_nearest_line(node), "sql_parameter", f"names the unknown parameter {quote_name(name)}", hint
-            )
+            sentence = f"names the unknown parameter {quote_name(name)}"
+            yield QueryProblem(_find_nearest_line(node), "sql_parameter", sentence, hint)
     for name in context.parameters:
         if name not in placeholders:
-            yield QueryProblem(
-                1, "sql_parameter", f"does not name the parameter {quote_name(name)}", f"write :{name}, or remove it"
-            )
+            sentence = f"does not name the parameter {quote_name(name)}"
+            yield QueryProblem(1, "sql_parameter", sentence, f"write :{name}, or remove it")
 
 
 def _find_keys(tree: exp.Expr, context: QueryContext, dialect: str) -> dict[str, GroupKey | None]:

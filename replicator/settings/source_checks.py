@@ -20,7 +20,7 @@ from .adapter_models import (
     list_format_keys,
     list_formats_of,
 )
-from .config_view import ConfigView, EntryView, get_text, to_mapping
+from .config_view import ConfigView, get_text, to_mapping
 from .document import Path, PathProblem, describe_path, quote_name
 
 SNAPSHOTS, QUERY, FILES = "snapshots", "query", "files"
@@ -339,14 +339,14 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
                 f"{describe_path((*table.path, 'schema'))} does not declare the 'cursor_column' of {describe_path(at)}"
             )
             yield PathProblem((*table.path, "schema"), "missing", sentence, "add it with its type")
-    if any(_is_missing_deletes(config, entry) for table in tables for entry in table.to or ()):
+    with_deletes = [
+        entry.row_transforms
+        for table in tables
+        for entry in table.to or ()
+        if not config.is_event_log(entry.sink) and entry.policy not in CHANGE_POLICIES
+    ]
+    # The config has neither `deletes: ignore` for them nor a way to recognise deleted rows.
+    if any("apply_as_deletes" not in keys and keys.get("deletes", ((), None))[1] != "ignore" for keys in with_deletes):
         sentence = f"{describe_path(at)} only reads new rows: it does not see deleted rows"
         hint = "if rows are deleted there, use `transport: snapshots`; otherwise write `deletes: ignore` in its table"
         yield PathProblem(at, "no_deletes", sentence, hint, severity="warning")
-
-
-def _is_missing_deletes(config: ConfigView, entry: EntryView) -> bool:
-    """True if its target has deletes, but the config has neither `deletes: ignore` nor a way to recognise them."""
-    keeps = config.is_event_log(entry.sink) or entry.policy in CHANGE_POLICIES
-    ignores = entry.row_transforms.get("deletes", ((), None))[1] == "ignore"
-    return not (keeps or ignores or "apply_as_deletes" in entry.row_transforms)

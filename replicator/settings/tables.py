@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -50,12 +50,17 @@ def _check_name(text: str) -> str:
     return text
 
 
-def _check_expression(text: str) -> str:
-    try:
-        parse_expression(text)
-    except InvalidExpressionText as why:
-        raise make_value_error("expression", str(why)) from None
-    return text
+def _check_with(parse: Callable[[str], object], code: str) -> AfterValidator:
+    """Text that `parse` can read."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except InvalidExpressionText as why:
+            raise make_value_error(code, str(why)) from None
+        return text
+
+    return AfterValidator(check)
 
 
 def _check_key(secret: SecretStr) -> SecretStr:
@@ -89,7 +94,7 @@ class ColumnSettings(Strict):
     """Adds a column with metadata of the record."""
     constant: str | int | float | bool | None = None
     """Adds a column with the same value in every row."""
-    expression: Annotated[str, AfterValidator(_check_expression)] | None = None
+    expression: Annotated[str, _check_with(parse_expression, "expression")] | None = None
     """Adds a column that is computed from columns of the source, such as `concat(first, ' ', last)`."""
 
     @model_validator(mode="after")
@@ -206,25 +211,17 @@ def _check_columns(names: list[str]) -> list[str]:
     return names
 
 
-def _to_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-def _check_condition(text: str) -> str:
-    try:
-        parse_condition(text)
-    except InvalidExpressionText as why:
-        raise make_value_error("condition", str(why)) from None
-    return text
-
-
 Columns = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 Layout = Annotated[Columns, AfterValidator(_check_columns)]
-Order = Annotated[Layout, Field(json_schema_extra={"type": ["array", "string"]}), BeforeValidator(_to_list)]
+Order = Annotated[
+    Layout,
+    Field(json_schema_extra={"type": ["array", "string"]}),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+]
 """Columns, or the name of one."""
 
 
-Condition = Annotated[str, AfterValidator(_check_condition)]
+Condition = Annotated[str, _check_with(parse_condition, "condition")]
 
 
 class SchemaChangeModes(Strict):

@@ -89,18 +89,13 @@ def find_source(loaded: Loaded, table: str, source: str | None) -> str:
         raise ConfigProblem(
             f"{table!r} comes from several sources", next_step=f"Name one with `--source`: {', '.join(named)}."
         )
-    _refuse_source(loaded, named[0])
-    return named[0]
-
-
-def _refuse_source(loaded: Loaded, name: str) -> None:
-    settings = loaded.settings.sources[name]
-    where = loaded.describe_origin("sources", name)
-    form = get_format(settings.format)
+    name = named[0]
+    form_name, where = settings.sources[name].format, loaded.describe_origin("sources", name)
+    form = get_format(form_name)
     if not form.has_backfills:
         formats = " and ".join(sorted(name for name, one in FORMATS.items() if one.has_backfills))
         raise ConfigProblem(
-            f"source {name} has the format {settings.format!r}, but backfills need {formats} ({where})",
+            f"source {name} has the format {form_name!r}, but backfills need {formats} ({where})",
             next_step=form.reload_step,
         )
     if not adapters.has_backfills(loaded, name):
@@ -114,6 +109,7 @@ def _refuse_source(loaded: Loaded, name: str) -> None:
             f"backfills do not run on the engine {loaded.settings.engine!r} ({loaded.describe_origin('engine')})",
             next_step=f"Stop the daemon, and repeat with `--set engine=local`. {ALTERNATIVE_STEP}",
         )
+    return name
 
 
 def _list_lanes(loaded: Loaded, table: str, source: str) -> list[Lane]:

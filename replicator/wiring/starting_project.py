@@ -93,7 +93,10 @@ def make_project(
         roles[identity] = "a target already"
     _refuse_other_values(variables)
     text = build_starting_config(sources, sinks)
-    _refuse_config(folder, text, variables)
+    # Raises ConfigError if `replicator check` would refuse the config.
+    document = parse_document(text, lambda *_: Origin("the config would not be valid"))
+    environ = {**os.environ, **variables}
+    refuse_unusable(check_document(document, folder.absolute(), environ=environ, plugins=list_plugins()))
     files = {str(DEFAULT): text, str(DEFAULT.with_name("schema.json")): render_file(overlay=False)}
     files |= {path: text for one in sources for path, text in one.files.items()}
     return StartingProject(files | ({ENV_FILE: render_env_file(variables, ENV_COMMENT)} if variables else {}), variables)
@@ -190,10 +193,3 @@ def _refuse_other_values(variables: Mapping[str, str]) -> None:
     if other:
         sentence = f"the environment has another {', '.join(other)}, which would replace the value in {ENV_FILE}"
         raise ConfigProblem(sentence, next_step=f"unset {' '.join(other)}, also with _FILE, and repeat the command.")
-
-
-def _refuse_config(folder: Path, text: str, variables: Mapping[str, str]) -> None:
-    """Raise ConfigError if `replicator check` would refuse the config in the folder."""
-    document = parse_document(text, lambda *_: Origin("the config would not be valid"))
-    root = folder.absolute()
-    refuse_unusable(check_document(document, root, environ={**os.environ, **variables}, plugins=list_plugins()))
