@@ -456,8 +456,8 @@ class PipelineSpec:
 def _write_entry(tables: Any, flow: FlowSpec, options: Mapping[str, Any], origins: OriginsByPath) -> tuple[str | int, ...]:
     """Write the entry. Returns its path."""
     wanted = flow.source, flow.match
-    found = (i for i, one in enumerate(tables) if isinstance(one, dict) and (one.get("source"), one.get("match")) == wanted)
-    index = next(found, len(tables))
+    keys = [(one.get("source"), one.get("match")) if isinstance(one, dict) else None for one in tables]
+    index = keys.index(wanted) if wanted in keys else len(tables)
     if index == len(tables):
         tables.append({"match": flow.match, "source": flow.source})
         origins[("tables", index)] = flow.at

@@ -136,18 +136,18 @@ def _check_output(
 ) -> Iterator[PathProblem]:
     """The sink of a projection, and its table there."""
     name, sinks = get_text(projection, "sink"), config.sinks
-    if name is None or sinks is None:
-        pass  # Other checks report both.
-    elif name not in sinks:
-        hint = suggest_name(name, sinks) or f"known: {', '.join(sinks) or 'none'}"
-        yield PathProblem((*at, "sink"), "unknown_sink", f"unknown sink {quote_name(name)} in {describe_path(at)}", hint)
-    elif not config.get_sink_model(name).holds_projections:
-        kinds = (kind for kind, model in SINKS.items() if model.holds_projections)
-        sentence = (
-            f"{describe_path((*at, 'sink'))}: {quote_name(name)} is of kind {config.get_kind(name)}, "
-            f"which does not support projections yet"
-        )
-        yield PathProblem((*at, "sink"), "not_yet_supported", sentence, f"name a sink of kind {' or '.join(kinds)}")
+    if name is not None and sinks is not None:
+        if name not in sinks:
+            hint = suggest_name(name, sinks) or f"known: {', '.join(sinks) or 'none'}"
+            sentence = f"unknown sink {quote_name(name)} in {describe_path(at)}"
+            yield PathProblem((*at, "sink"), "unknown_sink", sentence, hint)
+        elif not config.get_sink_model(name).holds_projections:
+            kinds = (kind for kind, model in SINKS.items() if model.holds_projections)
+            sentence = (
+                f"{describe_path((*at, 'sink'))}: {quote_name(name)} is of kind {config.get_kind(name)}, "
+                f"which does not support projections yet"
+            )
+            yield PathProblem((*at, "sink"), "not_yet_supported", sentence, f"name a sink of kind {' or '.join(kinds)}")
     mine = targets[str(at[1])]
     into = ".".join(mine)
     if any(

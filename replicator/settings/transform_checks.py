@@ -109,7 +109,7 @@ def _check_lists(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterat
 
 
 def _check_entry(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    """What the table keeps private, the entry may only rename or cast, and not ask for. Key columns stay different."""
+    """Columns that the table keeps private may only be renamed or cast, and not be asked for. Keys stay different."""
     for name, rule in entry.columns.items():
         above = table.columns.get(name, {})
         if _is_private(above) and ("drop" in above or _is_private(rule) or is_added(rule)):
