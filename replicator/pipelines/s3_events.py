@@ -60,11 +60,13 @@ def handle(
     loaded = read_config(Path(config or find_config_file()), env, tuple(overrides))
     own_objects: set[CreatedObject] = set()
     files: dict[str, list[str]] = {}
-    for one in created:
-        for name, source in loaded.settings.sources.items():
-            if "through" in source.list_keys() and _is_in(one, getattr(source, "path", "")):
-                own_objects.add(one)
-                files.setdefault(name, []).append(str(one))
+    for name, source in loaded.settings.sources.items():
+        path = getattr(source, "path", "") if "through" in source.list_keys() else ""
+        folder = next((path.removeprefix(scheme) for scheme in SCHEMES if path.startswith(scheme)), None)
+        inside = [one for one in created if folder is not None and f"{one.bucket}/{one.key}".startswith(f"{folder}/")]
+        own_objects.update(inside)
+        if inside:
+            files[name] = [str(one) for one in inside]
     report = run_pipeline(loaded, once=True, stop=None, served=False, files=files) if files else None
     passed_over = [str(one) for one in created if one not in own_objects]
     return {"files": [str(one) for one in created if one in own_objects], "passed_over": passed_over, "report": report}
@@ -110,8 +112,3 @@ def _make_event_error() -> ConfigProblem:
         "the event is not a notification of S3",
         next_step="Send s3:ObjectCreated:* of the bucket, directly or through SQS, SNS or EventBridge.",
     )
-
-
-def _is_in(one: CreatedObject, path: str) -> bool:
-    folder = next((path.removeprefix(scheme) for scheme in SCHEMES if path.startswith(scheme)), None)
-    return folder is not None and f"{one.bucket}/{one.key}".startswith(f"{folder}/")

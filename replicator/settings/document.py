@@ -466,7 +466,7 @@ def _find_parent(base: Document, parts: Path, origin: Origin) -> tuple[Any, Path
 
 
 def _find_step(base: Document, node: Any, part: str | int, path: Path, origin: Origin) -> str | int | None:
-    """The key or index that `part` means inside `here`; None, and a problem, when it means nothing there."""
+    """The key or index that `part` means inside `node`; None, and a problem, when it means nothing there."""
     if isinstance(node, dict) and isinstance(part, str):
         return part
     if isinstance(node, list) and str(part).isdigit():

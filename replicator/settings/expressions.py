@@ -72,7 +72,8 @@ class InvalidExpressionText(ValueError):
 
 @cache
 def parse_expression(text: str) -> Expr:
-    """`text` as an expression over the source's own columns; NoExpression when it is none, or is nested too deeply."""
+    """`text` as an expression over the source's own columns; InvalidExpressionText when it is none, or is nested
+    too deeply."""
     # Loaded here only: a config without expressions does without.
     import sqlglot  # noqa: PLC0415
     from sqlglot import errors, exp  # noqa: PLC0415
@@ -271,7 +272,7 @@ READERS: Mapping[str, Callable[[Any, ReadNode], Expr]] = {
 
 @cache
 def parse_condition(text: str) -> Expr:
-    """`text` as a condition over the source's own columns; NoExpression when it is none."""
+    """`text` as a condition over the source's own columns; InvalidExpressionText when it is none."""
     condition = parse_expression(text)
     _refuse_no_condition(condition)
     return condition

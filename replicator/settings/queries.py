@@ -97,7 +97,16 @@ def read_query(text: str, context: QueryContext) -> tuple[Query | None, list[Que
         sentence = f"the rows of one {context.partition_by!r} cannot be computed alone: {mixed}"
         step = "change the query so that this is possible, or remove 'partition_by': then every refresh computes everything"
         return None, [QueryProblem(find_line(mixed.node), "not_by_group", sentence, step)]
-    return Query(written, keys, _find_columns(tree)), []
+    # Whole rows are read for `*`, a natural join, and the name of a table as a column.
+    selects = [item for select in tree.find_all(exp.Select) for item in select.expressions]
+    tables = {table.alias_or_name.lower() for table in tree.find_all(exp.Table)}
+    reads_all = (
+        any(join.args.get("method") for join in tree.find_all(exp.Join))
+        or any(item.is_star for item in selects)
+        or any(column.name.lower() in tables for column in tree.find_all(exp.Column))
+    )
+    names = frozenset(node.name.lower() for node in tree.find_all(exp.Identifier))
+    return Query(written, keys, None if reads_all else names), []
 
 
 def find_line(node: exp.Expr) -> int:
@@ -186,15 +195,6 @@ def _find_keys(tree: exp.Expr, context: QueryContext, dialect: str) -> dict[str,
     return keys
 
 
-def _find_columns(tree: exp.Expr) -> frozenset[str] | None:
-    tables = {table.alias_or_name.lower() for table in tree.find_all(exp.Table)}
-    selects = [item for select in tree.find_all(exp.Select) for item in select.expressions]
-    natural = any(join.args.get("method") for join in tree.find_all(exp.Join))
-    names = {node.name.lower() for node in tree.find_all(exp.Identifier)}
-    whole = {column.name.lower() for column in tree.find_all(exp.Column)} & tables
-    return None if natural or whole or any(item.is_star for item in selects) else frozenset(names)
-
-
 # Pushes a condition on a column of a query's result down to the tables of the query, as a condition on their columns.
 #
 # Result rows with some values in that column are then computed from these table rows only. If a clause is not known to allow
@@ -229,7 +229,7 @@ class _QueryScope:
 
 def find_group_keys(query: exp.Expr, column: str) -> dict[str, exp.Expr | None]:
     """By table of the query what of its columns is the value of the result's `column`; None for a table that is read whole.
-    NotByGroup when there is none of the former."""
+    NotPushable when there is none of the former."""
     by_table: dict[str, list[exp.Expr | None]] = {}
     names = _QueryScope({}, set())
     for table, key in _push_down(query, exp.column(column), names):
@@ -400,7 +400,7 @@ def _resolve_item(query: exp.Select, item: exp.Expr) -> exp.Expr:
 
 
 def _refuse_mixed(query: exp.Select, inner: exp.Expr, scope: Scope) -> None:
-    """Raise NotByGroup where one row is computed from rows of several groups."""
+    """Raise NotPushable where one row is computed from rows of several groups."""
     distinct = query.args.get("distinct")
     if distinct is not None and distinct.args.get("on"):
         _refuse_without_demand(inner, distinct.args["on"].expressions, scope, "DISTINCT ON", distinct)

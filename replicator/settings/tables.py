@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
@@ -146,14 +146,16 @@ class ColumnSettings(Strict):
         return AddedColumn(self.metadata or "", self.constant, find_type(self.cast) if self.cast else None, expression)
 
 
-def _expand_short(value: Any) -> Any:
-    return {"drop": True} if value == DROP else value
-
-
 ColumnRules = Annotated[
     dict[
         str,
-        Annotated[ColumnSettings, BeforeValidator(_expand_short, json_schema_input_type=ColumnSettings | Literal["drop"])],
+        Annotated[
+            ColumnSettings,
+            BeforeValidator(
+                lambda rule: {"drop": True} if rule == DROP else rule,
+                json_schema_input_type=ColumnSettings | Literal["drop"],
+            ),
+        ],
     ],
     Field(min_length=1),
 ]
@@ -197,10 +199,6 @@ EXCLUSIVE_KEYS = (
     ("track_history_column_list", "track_history_except_column_list"),
     ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
 )
-
-
-def _to_number(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
 def _check_columns(names: list[str]) -> list[str]:
@@ -259,6 +257,9 @@ class VerifySettings(Strict):
     """Compare at most this number of rows of the source per second. By default without a limit."""
 
 
+ScdType = Annotated[
+    Literal[1, 2], BeforeValidator(lambda value: int(value) if isinstance(value, str) and value.isdigit() else value)
+]
 OnReject = Literal["continue", "hold_key", "stop_lane"]
 
 
@@ -267,7 +268,7 @@ class PolicyKeys(Strict):
 
     policy: Policy | None = unset("scd1")
     """`scd1`: current rows. `append`: every change as a row. `scd2`: every version of every row."""
-    stored_as_scd_type: Annotated[Literal[1, 2], BeforeValidator(_to_number)] | None = None
+    stored_as_scd_type: ScdType | None = None
     """Another way to write `policy`: 1 means `scd1`, 2 means `scd2`."""
     keys: Columns | None = None
     """The key columns. By default the change events define the key."""

@@ -42,7 +42,28 @@ def build_projections(loaded: Loaded) -> tuple[Projection, ...]:
     targets = {name: (one.sink, one.into or name) for name, one in configured.items()}
     order = sort_projections({name: one.inputs for name, one in configured.items()}, targets)
     queries = {name: query for name, (query, _) in queries_read.items() if query is not None}
-    return tuple(_build_projection(loaded, name, queries[name]) for name in order)
+    projections = []
+    for name in order:
+        settings, query = configured[name], queries[name]
+        inputs = []
+        for table, value in settings.inputs.items():
+            sink, dot, target = value.partition(".")
+            inputs.append(ProjectionInput(table, sink, target if dot else None, query.keys[table], query.columns))
+        parts = [query.text, dict(settings.inputs), settings.keys, settings.partition_by]
+        projections.append(
+            Projection(
+                name=name,
+                query=query.text,
+                inputs=tuple(inputs),
+                sink=settings.sink,
+                into=settings.into or name,
+                keys=tuple(settings.keys or ()),
+                partition_by=settings.partition_by,
+                fingerprint=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32],
+                config_line=loaded.describe_origin("projections", name),
+            )
+        )
+    return tuple(projections)
 
 
 def list_findings(loaded: Loaded) -> Sequence[Finding]:
@@ -191,23 +212,3 @@ def _read_text(file: Path) -> str | None:
         return raw.decode("utf-8-sig") if len(raw) <= MAX_QUERY_BYTES else None
     except UnicodeDecodeError:
         return None
-
-
-def _build_projection(loaded: Loaded, name: str, query: Query) -> Projection:
-    settings = loaded.settings.projections[name]
-    inputs = []
-    for table, value in settings.inputs.items():
-        sink, dot, target = value.partition(".")
-        inputs.append(ProjectionInput(table, sink, target if dot else None, query.keys[table], query.columns))
-    parts = [query.text, dict(settings.inputs), settings.keys, settings.partition_by]
-    return Projection(
-        name=name,
-        query=query.text,
-        inputs=tuple(inputs),
-        sink=settings.sink,
-        into=settings.into or name,
-        keys=tuple(settings.keys or ()),
-        partition_by=settings.partition_by,
-        fingerprint=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32],
-        config_line=loaded.describe_origin("projections", name),
-    )
