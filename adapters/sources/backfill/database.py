@@ -19,9 +19,21 @@ from replicator.ports.runtime import ShowLine
 # The parts of a backfill that differ between databases.
 
 Schema = Mapping[str, Any]
+DECIMAL, WIDEST = "org.apache.kafka.connect.data.Decimal", 38
+"""Connect's type of exact numbers, and the most digits that are read."""
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Row = tuple[str, str, Sequence[str]]
 """JSON text of the key columns, JSON text of the row, and key values as texts that the database can read."""
+
+
+def named_schema(kind: str, name: str, **parameters: str) -> dict[str, Any]:
+    """The Connect schema with this type and name."""
+    return {"type": kind, "name": name, "version": 1, **({"parameters": parameters} if parameters else {})}
+
+
+def decimal_schema(precision: int, scale: int) -> Schema:
+    """The Connect schema of exact numbers."""
+    return named_schema("bytes", DECIMAL, **{"scale": str(scale), "connect.decimal.precision": str(precision)})
 
 
 class SourceColumn(Protocol):

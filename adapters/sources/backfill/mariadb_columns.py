@@ -30,14 +30,12 @@ from decimal import Decimal
 from typing import Any
 
 from ...decoders.debezium.masking import MASKED
-from .database import Schema
+from .database import WIDEST, Schema, decimal_schema, named_schema
 
-WIDEST = 38
 TWO_64 = 1 << 64
 FIRST_DAY = date(1970, 1, 1).toordinal()
 EPOCH = datetime(1970, 1, 1)
 CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?\Z")
-DECIMAL = "org.apache.kafka.connect.data.Decimal"
 INTEGERS = {
     "tinyint": ("int16", "int16"),
     "smallint": ("int16", "int32"),
@@ -121,10 +119,6 @@ class MariaDbColumn:
         return str(value)
 
 
-def _named_schema(kind: str, name: str, **parameters: str) -> dict[str, Any]:
-    return {"type": kind, "name": name, "version": 1, **({"parameters": parameters} if parameters else {})}
-
-
 def _to_text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -145,7 +139,7 @@ def _integer_form(column: MariaDbColumn) -> MariaDbValueFormat:
     cast = f"CAST(%s AS {'UNSIGNED' if column.unsigned else 'SIGNED'})"
     if column.type == "bigint" and column.unsigned:
         if column.precise:
-            return MariaDbValueFormat(_number_schema(20, 0), _to_unscaled, cast)
+            return MariaDbValueFormat(decimal_schema(20, 0), _to_unscaled, cast)
         encode = _to_signed
     return MariaDbValueFormat({"type": kind}, encode, cast)
 
@@ -155,15 +149,11 @@ def _to_signed(value: str) -> str:
     return str(number if number < TWO_64 >> 1 else number - TWO_64)
 
 
-def _number_schema(precision: int, scale: int) -> Schema:
-    return _named_schema("bytes", DECIMAL, **{"scale": str(scale), "connect.decimal.precision": str(precision)})
-
-
 def _decimal_form(column: MariaDbColumn) -> MariaDbValueFormat | None:
     if column.digits > WIDEST:
         return None
     return MariaDbValueFormat(
-        _number_schema(column.digits, column.scale), _to_unscaled, f"CAST(%s AS DECIMAL({column.digits}, {column.scale}))"
+        decimal_schema(column.digits, column.scale), _to_unscaled, f"CAST(%s AS DECIMAL({column.digits}, {column.scale}))"
     )
 
 
@@ -176,10 +166,10 @@ def _datetime_form(column: MariaDbColumn) -> MariaDbValueFormat:
     cast = "CAST(%s AS DATETIME(6))"
     if column.digits <= 3:
         return MariaDbValueFormat(
-            _named_schema("int64", "io.debezium.time.Timestamp"), lambda text: str(_parse_micros(text) // 1_000), cast
+            named_schema("int64", "io.debezium.time.Timestamp"), lambda text: str(_parse_micros(text) // 1_000), cast
         )
     return MariaDbValueFormat(
-        _named_schema("int64", "io.debezium.time.MicroTimestamp"), lambda text: str(_parse_micros(text)), cast
+        named_schema("int64", "io.debezium.time.MicroTimestamp"), lambda text: str(_parse_micros(text)), cast
     )
 
 
@@ -211,7 +201,7 @@ def _enum_form(column: MariaDbColumn) -> MariaDbValueFormat | None:
 
 
 def _labels_schema(name: str, allowed: Sequence[str]) -> Schema:
-    return _named_schema("string", f"io.debezium.data.{name}", allowed=",".join(allowed))
+    return named_schema("string", f"io.debezium.data.{name}", allowed=",".join(allowed))
 
 
 def _list_labels(column: MariaDbColumn) -> list[str]:
@@ -222,7 +212,7 @@ def _bits_form(column: MariaDbColumn) -> MariaDbValueFormat:
     if column.digits == 1:
         return MariaDbValueFormat({"type": "boolean"}, lambda bits: "true" if bits[0] else "false")
     return MariaDbValueFormat(
-        _named_schema("bytes", "io.debezium.data.Bits", length=str(column.digits)), lambda bits: _to_base64(bits[::-1])
+        named_schema("bytes", "io.debezium.data.Bits", length=str(column.digits)), lambda bits: _to_base64(bits[::-1])
     )
 
 
@@ -237,22 +227,22 @@ FORMS: Mapping[str, Callable[[MariaDbColumn], MariaDbValueFormat | None]] = {
     ),
     "double": lambda _: MariaDbValueFormat({"type": "double"}, str),
     "date": lambda _: MariaDbValueFormat(
-        _named_schema("int32", "io.debezium.time.Date"),
+        named_schema("int32", "io.debezium.time.Date"),
         lambda text: str(date.fromisoformat(text).toordinal() - FIRST_DAY),
         "CAST(%s AS DATE)",
     ),
     "year": lambda _: MariaDbValueFormat(
-        _named_schema("int32", "io.debezium.time.Year"), lambda text: str(int(text)), "CAST(%s AS UNSIGNED)"
+        named_schema("int32", "io.debezium.time.Year"), lambda text: str(int(text)), "CAST(%s AS UNSIGNED)"
     ),
-    "time": lambda _: MariaDbValueFormat(_named_schema("int64", "io.debezium.time.MicroTime"), _to_clock),
+    "time": lambda _: MariaDbValueFormat(named_schema("int64", "io.debezium.time.MicroTime"), _to_clock),
     "datetime": _datetime_form,
     "timestamp": lambda _: MariaDbValueFormat(
-        _named_schema("string", "io.debezium.time.ZonedTimestamp"), _to_zoned, "CAST(%s AS DATETIME(6))"
+        named_schema("string", "io.debezium.time.ZonedTimestamp"), _to_zoned, "CAST(%s AS DATETIME(6))"
     ),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), _string_form),
     "enum": _enum_form,
     "set": lambda column: MariaDbValueFormat(_labels_schema("EnumSet", _list_labels(column)), _to_text),
-    "uuid": lambda _: MariaDbValueFormat(_named_schema("string", "io.debezium.data.Uuid"), _to_text, "CAST(%s AS UUID)"),
+    "uuid": lambda _: MariaDbValueFormat(named_schema("string", "io.debezium.data.Uuid"), _to_text, "CAST(%s AS UUID)"),
     "bit": _bits_form,
     **dict.fromkeys(("binary", "varbinary"), lambda _: MariaDbValueFormat({"type": "bytes"}, _to_base64, "UNHEX(%s)")),
     **dict.fromkeys(

@@ -102,8 +102,10 @@ class PostgresDatabase:
         return replace(described, columns=tuple(column for column in described.columns if column.name not in unread)), unread
 
     def identity(self) -> str:
-        with self._translate_errors(""):
-            return read_system_id(self._session)
+        """See `SourceDatabase.identity`. It also differs after a failover."""
+        with self._translate_errors(""), closing(open_walsender(self._session)) as sender:
+            identifier, timeline, _, database = _fetch_answer(sender, "IDENTIFY_SYSTEM")
+        return f"{identifier}/{timeline}/{database}"
 
     @contextmanager
     def open_snapshot(self, table: BackfillTable[PostgresColumn], report: ShowLine) -> Iterator[_PostgresSnapshot]:
@@ -495,13 +497,6 @@ def describe_oldest_transaction(session: PostgresSession) -> str:
         return ""
     pid, seconds, name = row
     return f"pid {pid}, open for {seconds} s" + (f", {name}" if name else "")
-
-
-def read_system_id(session: PostgresSession) -> str:
-    """An identifier of the database. It differs for other databases, and after a failover."""
-    with closing(open_walsender(session)) as sender:
-        identifier, timeline, _, database = _fetch_answer(sender, "IDENTIFY_SYSTEM")
-    return f"{identifier}/{timeline}/{database}"
 
 
 def open_walsender(session: PostgresSession) -> psycopg.Connection[Any]:

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ...decoders.debezium.masking import MASKED
-from .database import Schema
+from .database import WIDEST, Schema, decimal_schema, named_schema
 
 AS_IT_IS = {
     "int2": "int16",
@@ -36,8 +35,6 @@ AS_IT_IS = {
 }
 """Types whose values need no conversion to JSON."""
 IN_LISTS = frozenset({"int2", "int4", "int8", "bool", "text", "varchar", "bpchar"})
-NUMERIC = "org.apache.kafka.connect.data.Decimal"
-WIDEST = 38
 TWO_64 = 1 << 64
 TWO_127 = 1 << 127
 DIGIT_BYTES = 7
@@ -82,7 +79,7 @@ class PostgresColumn:
             items = listed and {"type": AS_IT_IS[listed], "optional": True}
             return PostgresValueFormat({"type": "array", "items": items}, "{c}") if items else None
         if self.kind == "e":
-            return PostgresValueFormat(_named_schema("string", "io.debezium.data.Enum"), "{c}")
+            return PostgresValueFormat(named_schema("string", "io.debezium.data.Enum"), "{c}")
         if self.type in AS_IT_IS:
             return PostgresValueFormat({"type": AS_IT_IS[self.type]}, "{c}")
         make_form = FORMS.get(self.type)
@@ -101,12 +98,8 @@ class PostgresValueFormat:
         return self.value.replace("{c}", column)
 
 
-def _named_schema(kind: str, name: str) -> dict[str, Any]:
-    return {"type": kind, "name": name, "version": 1}
-
-
 def _text_form(name: str) -> Callable[[int], PostgresValueFormat]:
-    return lambda _: PostgresValueFormat(_named_schema("string", name), "{c}::text")
+    return lambda _: PostgresValueFormat(named_schema("string", name), "{c}::text")
 
 
 def _micros_expression(factor: int) -> str:
@@ -117,21 +110,21 @@ def _micros_expression(factor: int) -> str:
 
 def _time_form(modifier: int) -> PostgresValueFormat:
     if 0 <= modifier <= 3:
-        return PostgresValueFormat(_named_schema("int32", "io.debezium.time.Time"), _micros_expression(1_000))
-    return PostgresValueFormat(_named_schema("int64", "io.debezium.time.MicroTime"), _micros_expression(1_000_000))
+        return PostgresValueFormat(named_schema("int32", "io.debezium.time.Time"), _micros_expression(1_000))
+    return PostgresValueFormat(named_schema("int64", "io.debezium.time.MicroTime"), _micros_expression(1_000_000))
 
 
 def _timestamp_form(modifier: int) -> PostgresValueFormat:
     if 0 <= modifier <= 3:
-        return PostgresValueFormat(_named_schema("int64", "io.debezium.time.Timestamp"), _micros_expression(1_000))
-    return PostgresValueFormat(_named_schema("int64", "io.debezium.time.MicroTimestamp"), _micros_expression(1_000_000))
+        return PostgresValueFormat(named_schema("int64", "io.debezium.time.Timestamp"), _micros_expression(1_000))
+    return PostgresValueFormat(named_schema("int64", "io.debezium.time.MicroTimestamp"), _micros_expression(1_000_000))
 
 
 def _numeric_form(modifier: int) -> PostgresValueFormat | None:
     """Unscaled integers as base64 of big-endian bytes in two's complement. Empty for NaN and infinities, which the decoder
     rejects."""
     if modifier < 4:
-        struct = {**_named_schema("struct", "io.debezium.data.VariableScaleDecimal"), "fields": SCALED}
+        struct = {**named_schema("struct", "io.debezium.data.VariableScaleDecimal"), "fields": SCALED}
         # Without trailing zeros, as the connector sends it.
         number = "({c} * power(10::numeric, scale(trim_scale({c}))))"
         unscaled = (
@@ -145,9 +138,8 @@ def _numeric_form(modifier: int) -> PostgresValueFormat | None:
     precision, scale = modifier - 4 >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
     if precision > WIDEST or scale < 0:
         return None
-    parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
     unscaled = f"CASE WHEN {{c}} = 'NaN' THEN '' ELSE {_short_expression(f'({{c}} * {10**scale})')} END"
-    return PostgresValueFormat({**_named_schema("bytes", NUMERIC), "parameters": parameters}, unscaled)
+    return PostgresValueFormat(decimal_schema(precision, scale), unscaled)
 
 
 def _short_expression(number: str) -> str:
@@ -183,12 +175,12 @@ FORMS: dict[str, Callable[[int], PostgresValueFormat | None]] = {
     "oid": lambda _: PostgresValueFormat({"type": "int64"}, "{c}::bigint"),
     "numeric": _numeric_form,
     "date": lambda _: PostgresValueFormat(
-        _named_schema("int32", "io.debezium.time.Date"),
+        named_schema("int32", "io.debezium.time.Date"),
         f"CASE {{c}} WHEN 'infinity' THEN {LAST_DAY} WHEN '-infinity' THEN {FIRST_DAY} ELSE {{c}} - date '1970-01-01' END",
     ),
     "time": _time_form,
     "timestamp": _timestamp_form,
-    "timestamptz": lambda _: PostgresValueFormat(_named_schema("string", "io.debezium.time.ZonedTimestamp"), ZONED),
+    "timestamptz": lambda _: PostgresValueFormat(named_schema("string", "io.debezium.time.ZonedTimestamp"), ZONED),
     "uuid": _text_form("io.debezium.data.Uuid"),
     "json": _text_form("io.debezium.data.Json"),
     "jsonb": _text_form("io.debezium.data.Json"),
