@@ -39,7 +39,8 @@ class EventLogSource(LogSource[F]):
     def __init__(self, options: DeltaSourceSettings | Mapping[str, Any]) -> None:
         self._options = DeltaSourceSettings.read(options)
         super().__init__(self._options.topics or ("*",), self._options.below)
-        self._period = Period.from_texts(self._options.since, self._options.until)
+        bounds = (self._options.since, self._options.until)
+        self._period = Period(*(None if text is None else datetime.fromisoformat(text) for text in bounds))
         table = EventLogTable(self._options.path or "", self._wanted, self._options.storage)
         self._log = DeltaLog(table, OffsetRanges(), self._below)
 
@@ -126,11 +127,6 @@ class Period:
 
     since: datetime | None = None
     until: datetime | None = None
-
-    @classmethod
-    def from_texts(cls, since: str | None, until: str | None) -> Period:
-        """The range between two texts of the config."""
-        return cls(*(None if text is None else datetime.fromisoformat(text) for text in (since, until)))
 
     @property
     def stored_schema(self) -> pa.Schema:

@@ -143,7 +143,14 @@ class BatchBuilder:
         if len(self._rows) >= SLICE_RECORDS:
             self._close_rows()
         if self._options.is_whole:
-            refuse_larger(self._size, self._options)
+            # Refused before the first batch: a run that applied a part and stopped would not be a batch. Small batches are
+            # not joined instead, because writes of two schemas cannot be joined.
+            if self._size > self._options.batch_bytes:
+                raise Fatal(
+                    f"The new records in {self._options.path} have more than the {self._options.batch_bytes:,} bytes of "
+                    "keys and values that fit into one batch (`mode: batch`). None of them was applied.",
+                    next_step="Raise `limits.memory`. Or remove `mode`: then they are applied in several batches.",
+                )
         elif self._records >= self._options.batch_records or self._size >= self._options.batch_bytes:
             self.flush()
 
@@ -162,18 +169,6 @@ class BatchBuilder:
         self._chunks, self._records, self._size = [], 0, 0
         self._apply(batch)
         return True
-
-
-def refuse_larger(size: int, options: FileSourceOptions) -> None:
-    """Raise Fatal if one batch would exceed the limit. No batch was delivered then."""
-    # Refused before the first batch: a run that applied a part and stopped would not be a batch. Small batches are
-    # not joined instead, because writes of two schemas cannot be joined.
-    if size > options.batch_bytes:
-        raise Fatal(
-            f"The new records in {options.path} have more than the {options.batch_bytes:,} bytes of keys and values that "
-            "fit into one batch (`mode: batch`). None of them was applied.",
-            next_step="Raise `limits.memory`. Or remove `mode`: then they are applied in several batches.",
-        )
 
 
 # Offsets in the files of an archive.

@@ -55,11 +55,6 @@ class ObjectFolder:
                 yield StoredPath(self.bucket, key, self.storage, stamp.etag, one["size"]), label, one["size"], stamp
 
 
-def is_object_url(path: str) -> bool:
-    """True for the URL of an object store."""
-    return path.partition("://")[0] in SCHEMES and "://" in path
-
-
 # The files of an archive.
 
 FilePath: TypeAlias = Path | StoredPath
@@ -69,7 +64,9 @@ FilesLocation: TypeAlias = str | ObjectFolder
 
 def locate_files(options: FileSourceOptions) -> FilesLocation:
     """The location of the files. Raises ConfigProblem for an unknown store."""
-    return ObjectFolder.from_url(options.path, options.storage) if is_object_url(options.path) else options.path
+    scheme, separator, _ = options.path.partition("://")
+    is_object = bool(separator) and scheme in SCHEMES
+    return ObjectFolder.from_url(options.path, options.storage) if is_object else options.path
 
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")

@@ -353,19 +353,15 @@ def slice_to_json(batch: pa.RecordBatch) -> tuple[bytes, dict[str, list[Any]]]:
     """The common beginning of these rows' records (a brace ends them), and the JSON values of their columns. Times are in
     microseconds; a time that does not fit is written so that decoders reject it."""
     schema = pa.schema([(field.name, find_read_type(field.type)) for field in batch.schema])
-    columns = {f.name: _column_to_json(column, f.type) for column, f in zip(batch.columns, schema, strict=True)}
+    columns: dict[str, list[Any]] = {}
+    for column, field in zip(batch.columns, schema, strict=True):
+        plain = column.cast(field.type, safe=False)
+        values = columns[field.name] = to_json_values(pa.chunked_array([plain]), field.type)
+        if t.is_temporal(field.type) and not column.type.equals(field.type):
+            lost = pc.fill_null(pc.not_equal(plain.cast(column.type, safe=False), column), False)
+            for index in pc.indices_nonzero(lost).to_pylist():
+                values[index] = column[index].cast(pa.string()).as_py()
     return TypedRowLayout(schema).prefix, columns
-
-
-def _column_to_json(column: pa.Array, kind: pa.DataType) -> list[Any]:
-    plain = column.cast(kind, safe=False)
-    values = to_json_values(pa.chunked_array([plain]), kind)
-    if column.type.equals(kind) or not t.is_temporal(kind):
-        return values
-    lost = pc.fill_null(pc.not_equal(plain.cast(column.type, safe=False), column), False)
-    for index in pc.indices_nonzero(lost).to_pylist():
-        values[index] = column[index].cast(pa.string()).as_py()
-    return values
 
 
 def find_read_type(arrow: pa.DataType) -> pa.DataType | None:

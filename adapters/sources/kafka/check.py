@@ -132,14 +132,10 @@ class LaneBacklog:
     firsts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
 
-    def find_unread(self) -> list[TopicPartition]:
-        """Partitions with unread records."""
-        return [p for p, offset in self.position.items() if offset < self.ends.get(p, 0)]
-
 
 def check_retention(behind: LaneBacklog, settings: Settings, offsets_at: OffsetsAt, now: float) -> Iterator[Diagnosis]:
     """Diagnoses for unread records that are lost or will be soon. Empty if everything was read."""
-    unread = behind.find_unread()
+    unread = [p for p, offset in behind.position.items() if offset < behind.ends.get(p, 0)]
     lost = [p for p in unread if behind.position[p] < behind.firsts[p]]
     if lost:
         sentence = f"Lane {behind.lane} has not read records of {lost[0]} that the broker no longer has."

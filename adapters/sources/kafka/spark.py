@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -66,7 +66,11 @@ class KafkaSparkSource(KafkaSource):
         self._pace = ProgressListener()
         super().__init__(own)
         self._client = java_client({name: value.get_secret_value() for name, value in self._options.security.items()})
-        allow_endpoint(self._spark._jvm, self._client)
+        if ENDPOINT in self._client:
+            # Requests to the OAuth server must be allowed since Kafka 3.9.1. Executors of a cluster need
+            # `spark.executor.extraJavaOptions`.
+            jvm: Any = self._spark._jvm
+            jvm.java.lang.System.setProperty(ALLOWED, self._client[ENDPOINT])
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
 
     @property
@@ -103,6 +107,9 @@ class KafkaSparkSource(KafkaSource):
         return query
 
     def _read_options(self, position: Mapping[TopicPartition, int]) -> dict[str, str]:
+        numbers: dict[str, list[int]] = {}
+        for partition in position:
+            numbers.setdefault(partition.topic, []).append(partition.partition)
         return {
             **{f"kafka.{name}": value for name, value in self._client.items()},
             "kafka.bootstrap.servers": self._options.bootstrap_servers,
@@ -111,7 +118,7 @@ class KafkaSparkSource(KafkaSource):
             "failOnDataLoss": "true",
             # Otherwise few partitions would leave cores idle. Ranges of one partition stay in order.
             "minPartitions": str(self._spark.sparkContext.defaultParallelism),
-            "assign": partitions_to_json(position),
+            "assign": json.dumps(numbers),
         }
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[DataFrame], stop: Stop) -> None:
@@ -217,8 +224,10 @@ def to_raw(loaded: DataFrame) -> DataFrame:
 
 def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
     """See `adapters.spark.frames.cache_with_size`."""
-    with translate_query_errors():
+    try:
         return frames.cache_with_size(frame)
+    except (Py4JError, PySparkException) as error:
+        raise translate_query_error(error) from error
 
 
 def split_span(start: Mapping[TopicPartition, int], until: Position, records: int) -> Iterator[Span]:
@@ -235,14 +244,6 @@ def offsets_to_json(position: Mapping[TopicPartition, int]) -> str:
     out: dict[str, dict[str, int]] = {}
     for partition, offset in position.items():
         out.setdefault(partition.topic, {})[str(partition.partition)] = offset
-    return json.dumps(out)
-
-
-def partitions_to_json(position: Mapping[TopicPartition, int]) -> str:
-    """The value of Spark's `assign`."""
-    out: dict[str, list[int]] = {}
-    for partition in position:
-        out.setdefault(partition.topic, []).append(partition.partition)
     return json.dumps(out)
 
 
@@ -384,15 +385,6 @@ def translate_query_error(error: Exception) -> ReplicatorError:
     return translate_error(error, "reading from Kafka")
 
 
-@contextmanager
-def translate_query_errors() -> Iterator[None]:
-    """Translate Spark's errors with `translate_query_error`."""
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        raise translate_query_error(error) from error
-
-
 # librdkafka's settings as settings of the Java client, which Spark's executors use.
 
 LOGIN = {
@@ -475,13 +467,6 @@ def _login(security: Mapping[str, str]) -> dict[str, str]:
         "sasl.mechanism": mechanism,
         "sasl.jaas.config": f"{LOGIN[mechanism]} required username={user} password={password};",
     }
-
-
-def allow_endpoint(jvm: Any, client: Mapping[str, str]) -> None:
-    """Allow requests to the OAuth server in `client` in this JVM (required since Kafka 3.9.1). Executors of a cluster
-    need `spark.executor.extraJavaOptions`."""
-    if ENDPOINT in client:
-        jvm.java.lang.System.setProperty(ALLOWED, client[ENDPOINT])
 
 
 def _quote(value: str) -> str:
