@@ -317,13 +317,15 @@ class PacedPoller:
     stream. After `catch_up`, in which it runs once, it never runs again."""
 
     def __init__(self, take: Callable[[], bool], every: float) -> None:
-        self._task, self._every = BackgroundTask(take), every
+        self._take, self._every = take, every
         self._due = time.monotonic()
         self._once = self._was_read = False
+        self._running: Future[bool] | None = None
+        self._since: float | None = None
 
     def waited_for(self) -> tuple[str, float] | None:
-        seconds = self._task.running_seconds
-        return None if seconds is None else ("asking its database", seconds)
+        since = self._since
+        return None if since is None else ("asking its database", time.monotonic() - since)
 
     def poll(self) -> None:
         """See `JournalPoller.poll`: get a finished result, and start a read if it is time."""
@@ -335,44 +337,25 @@ class PacedPoller:
             self._wait(TURN)
 
     def _wait(self, seconds: float) -> None:
+        """Start a read if it is time, in a thread of its own, and wait for its end. Raises its error."""
         is_due = not self._was_read if self._once else time.monotonic() >= self._due
-        if self._task.wait(seconds, begin=is_due) is not None:
-            self._due = time.monotonic() + self._every
-            self._was_read = True
-
-
-class BackgroundTask:
-    """Runs `take` in a thread of its own, once at a time, so that the caller never waits for long."""
-
-    def __init__(self, take: Callable[[], bool]) -> None:
-        self._take = take
-        self._running: Future[bool] | None = None
-        self._since: float | None = None
-
-    @property
-    def running_seconds(self) -> float | None:
-        """The seconds for which it has been running; None if it is not."""
-        since = self._since
-        return None if since is None else time.monotonic() - since
-
-    def wait(self, seconds: float, *, begin: bool) -> bool | None:
-        """The result, after at most `seconds`; None if it is not finished, or not running. Raises the error of the task.
-        With `begin`, starts the task if it is not running."""
         if self._running is None:
-            if not begin:
-                return None
+            if not is_due:
+                return
             self._running = Future()
             Thread(target=self._run, args=(self._running,), name="snapshot", daemon=True).start()
         if not wait([self._running], seconds).done:
-            return None
+            return
         ended, self._running = self._running, None
-        return ended.result()
+        ended.result()
+        self._due = time.monotonic() + self._every
+        self._was_read = True
 
     def _run(self, future: Future[bool]) -> None:
         self._since = time.monotonic()
         try:
             future.set_result(self._take())
-        except BaseException as problem:  # Raised in `wait`.
+        except BaseException as problem:  # Raised in `_wait`.
             future.set_exception(problem)
         finally:
             self._since = None

@@ -43,9 +43,8 @@ class TableRows:
         at = Position({**self.start(), **start})
         refuse_losses(self.losses(at, {}))
         self._main = RowVersionReader(self._table, self._load, self._window_size(), at[self._partition])
-        follow_versions(
-            _HookedReader(self._main, self.before_refresh), start, self._empty_batch, apply_batch, stop, once=once
-        )
+        self._main.before_refresh = self.before_refresh
+        follow_versions(self._main, start, self._empty_batch, apply_batch, stop, once=once)
 
     def before_refresh(self) -> None:
         """A hook before each search for the newest version: sources that write the table themselves do so here."""
@@ -134,17 +133,6 @@ class TableRows:
         return WindowSize(self._options.batch_records, self._options.batch_bytes)
 
 
-class _HookedReader:
-    """A reader that runs a hook before each search for new versions."""
-
-    def __init__(self, main: RowVersionReader, look: Callable[[], None]) -> None:
-        self._main, self._look, self.deliver = main, look, main.deliver
-
-    def refresh(self) -> None:
-        self._look()
-        self._main.refresh()
-
-
 class RowsSource(TableRows):
     """`TableRows` of the table in the options; its options, and those of the engine."""
 
@@ -177,7 +165,10 @@ Load = Callable[[RowWindow, WindowSize], Batch[Any]]
 
 
 class RowVersionReader:
-    """A pass through the versions, from the offset `start`, and up to `until` if given."""
+    """A pass through the versions, from the offset `start`, and up to `until` if given. `before_refresh`: called before
+    each search for new versions."""
+
+    before_refresh: Callable[[], None] | None = None
 
     def __init__(self, table: RowsTable, load: Load, pace: WindowSize, start: int, until: int | None = None) -> None:
         self._table, self._load, self._pace = table, load, pace
@@ -194,6 +185,8 @@ class RowVersionReader:
 
     def refresh(self) -> None:
         """Look for new versions. Raises DataLoss if the table was replaced."""
+        if self.before_refresh is not None:
+            self.before_refresh()
         if self._table.read_identity() != self._id:
             raise other_table_error(self._table.name)
         end = first_change_offset(self._table.find_newest() + 1)

@@ -136,18 +136,6 @@ class Content:
     left_out: frozenset[str]
     masked: tuple[str, ...] = ()
 
-    def make_headers(self, count: int) -> pa.Array:
-        """The headers of `count` records."""
-        kind = RAW.field("headers").type
-        if not self.masked:
-            return pa.nulls(count, kind)
-        return pa.repeat(pa.scalar(add_mask_header(None, MaskHeader(self.topic, self.masked), None), kind), count)
-
-    def make_layout(self) -> TypedRowLayout:
-        """The columns of the records."""
-        fields = [field for field in self.schema if field.name not in self.left_out]
-        return TypedRowLayout(pa.schema([field.with_name(source_name(field.name)) for field in fields]))
-
 
 @dataclass(frozen=True)
 class TableFile:
@@ -185,7 +173,8 @@ class RowSplit:
 def read_records(piece: RowSplit) -> Iterator[pa.Table]:
     """The records of a split as raw frames, in their order. Raises FileRewritten if the file does not exist any more,
     EnvironmentProblem if it is unreadable."""
-    layout = piece.content.make_layout()
+    fields = [field for field in piece.content.schema if field.name not in piece.content.left_out]
+    layout = TypedRowLayout(pa.schema([field.with_name(source_name(field.name)) for field in fields]))
     with open_parquet(piece.file.path) as reader:
         if reader.metadata.num_rows != piece.file.rows:
             raise EnvironmentProblem(
@@ -306,12 +295,17 @@ def _row_numbers(piece: RowSplit, start: int, indexes: Sequence[int]) -> list[in
 def _to_raw(piece: RowSplit, metadata: RowMetadata, texts: list[bytes]) -> pa.Table:
     content, count = piece.content, len(texts)
     base = RowOffset(content.version, content.whole, 0).offset
+    header_kind = RAW.field("headers").type
+    headers = pa.nulls(count, header_kind)
+    if content.masked:
+        marks = add_mask_header(None, MaskHeader(content.topic, content.masked), None)
+        headers = pa.repeat(pa.scalar(marks, header_kind), count)
     columns = {
         "topic": pa.repeat(pa.scalar(content.topic), count),
         "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
         "offset": pa.array([base + number for number in metadata.rows], pa.int64()),
         "timestamp": pa.repeat(pa.scalar(content.at, pa.int64()), count).cast(RAW.field("timestamp").type),
-        "headers": content.make_headers(count),
+        "headers": headers,
         "key": pa.nulls(count, pa.binary()),
         "value": pa.array(texts, pa.binary()),
     }
