@@ -108,16 +108,15 @@ def _micros_expression(factor: int) -> str:
     return f"CASE WHEN {{c}} IS NOT NULL THEN greatest(least({number}, {LAST_MICROS}), {FIRST_MICROS})::bigint END"
 
 
-def _time_form(modifier: int) -> PostgresValueFormat:
-    if 0 <= modifier <= 3:
-        return PostgresValueFormat(named_schema("int32", "io.debezium.time.Time"), _micros_expression(1_000))
-    return PostgresValueFormat(named_schema("int64", "io.debezium.time.MicroTime"), _micros_expression(1_000_000))
+def _clock_form(millis: Schema, micros: Schema) -> Callable[[int], PostgresValueFormat]:
+    """Times in milliseconds if a second has at most three digits after the point, otherwise in microseconds."""
 
+    def make_form(modifier: int) -> PostgresValueFormat:
+        if 0 <= modifier <= 3:
+            return PostgresValueFormat(millis, _micros_expression(1_000))
+        return PostgresValueFormat(micros, _micros_expression(1_000_000))
 
-def _timestamp_form(modifier: int) -> PostgresValueFormat:
-    if 0 <= modifier <= 3:
-        return PostgresValueFormat(named_schema("int64", "io.debezium.time.Timestamp"), _micros_expression(1_000))
-    return PostgresValueFormat(named_schema("int64", "io.debezium.time.MicroTimestamp"), _micros_expression(1_000_000))
+    return make_form
 
 
 def _numeric_form(modifier: int) -> PostgresValueFormat | None:
@@ -178,8 +177,10 @@ FORMS: dict[str, Callable[[int], PostgresValueFormat | None]] = {
         named_schema("int32", "io.debezium.time.Date"),
         f"CASE {{c}} WHEN 'infinity' THEN {LAST_DAY} WHEN '-infinity' THEN {FIRST_DAY} ELSE {{c}} - date '1970-01-01' END",
     ),
-    "time": _time_form,
-    "timestamp": _timestamp_form,
+    "time": _clock_form(named_schema("int32", "io.debezium.time.Time"), named_schema("int64", "io.debezium.time.MicroTime")),
+    "timestamp": _clock_form(
+        named_schema("int64", "io.debezium.time.Timestamp"), named_schema("int64", "io.debezium.time.MicroTimestamp")
+    ),
     "timestamptz": lambda _: PostgresValueFormat(named_schema("string", "io.debezium.time.ZonedTimestamp"), ZONED),
     "uuid": _text_form("io.debezium.data.Uuid"),
     "json": _text_form("io.debezium.data.Json"),

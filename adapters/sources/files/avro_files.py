@@ -51,7 +51,7 @@ def read_messages(file: ArchiveFile, longest: int) -> Iterator[bytes]:
     with file.path.open("rb") as stream:
         try:
             meta, sync = _read_header(stream)
-            schema = _find_schema(file, meta)
+            schema = _find_schema(file, meta.get("avro.schema", b""))
             codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
             if codec not in CODECS:
                 raise ConfigProblem(
@@ -82,11 +82,6 @@ def read_messages(file: ArchiveFile, longest: int) -> Iterator[bytes]:
 def read_cached_schema(text: bytes) -> ValueSchema:
     """The value schema of the schema in a file. Raises one of NO_SCHEMA. Decoders check limits."""
     return read_schema(text, RecordLimits())
-
-
-def describe_reason(error: Exception) -> str:
-    """The reason of an error from `read_cached_schema`."""
-    return error.reject.sentence if isinstance(error, ValueMisfit) else "its schema is no Avro schema"
 
 
 class _BlockTooLarge(Exception):
@@ -122,11 +117,13 @@ def _read_header(stream: BinaryIO) -> tuple[dict[str, bytes], bytes]:
     return header["meta"], header["sync"]
 
 
-def _find_schema(file: ArchiveFile, meta: dict[str, bytes]) -> ValueSchema:
+def _find_schema(file: ArchiveFile, text: bytes) -> ValueSchema:
+    """The schema that the file has as `text`. Raises ConfigProblem for an unsupported one."""
     try:
-        return read_cached_schema(meta["avro.schema"])
+        return read_cached_schema(text)
     except NO_SCHEMA as error:
-        raise ConfigProblem(f"{file.path} cannot be read: {describe_reason(error)}", next_step=STEP) from None
+        reason = error.reject.sentence if isinstance(error, ValueMisfit) else "its schema is no Avro schema"
+        raise ConfigProblem(f"{file.path} cannot be read: {reason}", next_step=STEP) from None
 
 
 def _read_block(stream: BinaryIO, sync: bytes, most: int, unpack: Callable[[bytes, int], bytes]) -> tuple[int, bytes]:
@@ -196,10 +193,7 @@ def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
     text = _read_schema(schema)
     if text is None:
         raise ConfigProblem(f"{file.path} does not name the schema of its records (parquet.avro.schema)", next_step=STEP)
-    try:
-        names = [field["field"] for field in read_cached_schema(text).connect.get("fields", ())]
-    except NO_SCHEMA as error:
-        raise ConfigProblem(f"{file.path} cannot be read: {describe_reason(error)}", next_step=STEP) from None
+    names = [field["field"] for field in _find_schema(file, text).connect.get("fields", ())]
     if names != schema.names:
         raise ConfigProblem(f"{file.path} has other columns than the schema that it names", next_step=STEP)
     for field in schema:

@@ -160,7 +160,14 @@ class StreamLoop:
             for partition, error in self._reader.take_failed().items():
                 self._failures.add(partition, self._reader.next[partition], error)
             self._failures.clear(self._reader.next)
-            if self._begin_topic() or buffer.records or time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
+            begins_topic = bool(self._fresh) and time.monotonic() - self._begun >= NEW_TOPIC_SECONDS
+            if begins_topic:
+                # The topic that appeared first.
+                topic = next(iter(self._fresh)).topic
+                self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic == topic})
+                self._reader.refresh(topic)
+                self._begun = time.monotonic()
+            if begins_topic or buffer.records or time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
                 self._deliver(buffer, apply_batch)
         if self._reader.is_finished() and self._reader.take_skipped_offsets():
             self._deliver(RecordBuffer(), apply_batch)
@@ -170,16 +177,6 @@ class StreamLoop:
             self._watch.note_answer()
         apply_batch(self._reader.to_batch(buffer, self._watch.identity))
         self._handed = time.monotonic()
-
-    def _begin_topic(self) -> bool:
-        """Start with the topic that appeared first, if it is time."""
-        if not self._fresh or time.monotonic() - self._begun < NEW_TOPIC_SECONDS:
-            return False
-        topic = next(iter(self._fresh)).topic
-        self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic == topic})
-        self._reader.refresh(topic)
-        self._begun = time.monotonic()
-        return True
 
 
 # Offsets of the consumer group, for people and lag tools. The program never reads them.

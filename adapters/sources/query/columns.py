@@ -103,11 +103,6 @@ def _select_text(column: Any) -> sa.ColumnElement[Any]:
     return sa.cast(column, sa.Text())
 
 
-def _select_single(column: Any) -> sa.ColumnElement[Any]:
-    """MySQL returns FLOAT with six digits; in an expression it is a double with all digits."""
-    return sa.type_coerce(column * sa.literal_column("1e0"), sa.Double())
-
-
 def _find_type(kind: AnyType, where: str, name: str) -> tuple[pa.DataType, Choose]:
     if isinstance(kind, pg.DOMAIN):
         return _find_type(kind.data_type, where, name)[0], _select_as_is
@@ -156,7 +151,8 @@ KINDS: tuple[tuple[Any, Callable[[Any], tuple[pa.DataType, Choose]]], ...] = (
     (mysql.MEDIUMINT, _fixed_type(pa.int32())),
     (mysql.INTEGER, _integer_type(pa.int32(), pa.int64())),
     (mysql.BIGINT, _integer_type(pa.int64(), LONGEST)),
-    (mysql.FLOAT, _fixed_type(pa.float32(), _select_single)),
+    # MySQL returns FLOAT with six digits; in an expression it is a double with all digits.
+    (mysql.FLOAT, _fixed_type(pa.float32(), lambda column: sa.type_coerce(column * sa.literal_column("1e0"), sa.Double()))),
     (sa.SmallInteger, _fixed_type(pa.int16())),
     (sa.BigInteger, _fixed_type(pa.int64())),
     (sa.Integer, _fixed_type(pa.int32())),
