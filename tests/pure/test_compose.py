@@ -1,4 +1,4 @@
-"""docker-compose.yml without Docker: its shape, what it mounts, and that it is the same stack as the embedded one."""
+"""docker-compose.yml without Docker: its shape, its mounts, and that it matches the embedded stack."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def environment(service: str) -> dict[str, str]:
     return dict(SERVICES[service]["environment"])
 
 
-def test_the_services_are_those_of_the_contract() -> None:
+def test_services_are_those_of_the_contract() -> None:
     assert set(SERVICES) == ALWAYS.union(*PROFILES.values())
     assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
         name: [profile] for profile, names in PROFILES.items() for name in names
@@ -70,17 +70,17 @@ def test_the_services_are_those_of_the_contract() -> None:
     assert all(service["container_name"] == name for name, service in SERVICES.items())
 
 
-def test_the_file_is_one_of_compose() -> None:
+def test_file_is_valid_compose() -> None:
     schema = json.loads((GOLDEN / "compose" / "compose-spec.json").read_text())
     jsonschema.validate(COMPOSE, schema, jsonschema.Draft7Validator)
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_has_the_shape_of_one(name: str) -> None:
+def test_service_is_valid(name: str) -> None:
     jsonschema.validate(SERVICES[name], SERVICE_SCHEMA)
 
 
-def test_what_is_mounted_and_waited_for_exists() -> None:
+def test_mounts_and_dependencies_exist() -> None:
     for service in SERVICES.values():
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
@@ -89,12 +89,12 @@ def test_what_is_mounted_and_waited_for_exists() -> None:
     assert set(COMPOSE) == {"name", "services", "secrets", "volumes", "x-postgres", "x-spark"}
 
 
-def test_the_embedded_services_have_the_same_names() -> None:
+def test_embedded_services_have_the_same_names() -> None:
     home = StackHome.in_project(PROJECT)
     assert {service.name for service in default_services(home)} == ALWAYS - {"kafka-ui"}
 
 
-def test_the_ports_are_those_of_the_embedded_stack() -> None:
+def test_ports_equal_those_of_the_embedded_stack() -> None:
     ports = StackPorts()
     assert host_ports("postgres-source") == {ports.source: 5432}
     assert host_ports("postgres-datalake") == {ports.datalake: 5432}
@@ -110,7 +110,7 @@ def test_the_ports_are_those_of_the_embedded_stack() -> None:
 
 
 @pytest.mark.parametrize("name", DATABASES)
-def test_a_database_is_the_embedded_one(name: str) -> None:
+def test_databases_equal_the_embedded_ones(name: str) -> None:
     database, service = DATABASES[name], SERVICES[f"postgres-{name}"]
     assert environment(f"postgres-{name}") == {
         "POSTGRES_USER": SUPERUSER,
@@ -125,7 +125,7 @@ def test_a_database_is_the_embedded_one(name: str) -> None:
     assert f"ALTER DATABASE {database.database} OWNER TO {database.user}" in script
 
 
-def test_the_service_file_of_psql_has_the_same_databases() -> None:
+def test_service_file_of_psql_has_the_same_databases() -> None:
     file = ConfigParser()
     file.read(PROJECT / "config" / "pg_service.conf")
     ports = StackPorts().mapping()
@@ -135,7 +135,7 @@ def test_the_service_file_of_psql_has_the_same_databases() -> None:
     }
 
 
-def test_the_source_writes_a_logical_log() -> None:
+def test_source_has_logical_replication() -> None:
     command = SERVICES["postgres-source"]["command"]
     settings = dict(word.split("=") for word in command if "=" in word)
     assert settings == {
@@ -149,7 +149,7 @@ def as_property(variable: str, prefix: str) -> str:
     return variable.removeprefix(prefix).lower().replace("_", ".")
 
 
-def test_the_broker_has_the_embedded_settings() -> None:
+def test_broker_has_the_embedded_settings() -> None:
     given = {as_property(k, "KAFKA_"): v for k, v in environment("kafka").items() if k.startswith("KAFKA_")}
     assert {name: given.get(name) for name in BROKER} == dict(BROKER)
     advertised = dict(listener.split("://") for listener in given["advertised.listeners"].split(","))
@@ -163,7 +163,7 @@ BARE_NAMES = {"bootstrap.servers", "group.id", "key.converter", "value.converter
 """What the Debezium image reads from variables without the CONNECT_ prefix."""
 
 
-def test_the_worker_has_the_embedded_settings() -> None:
+def test_worker_has_the_embedded_settings() -> None:
     variables = environment("debezium")
     given = {as_property(k, "CONNECT_"): v for k, v in variables.items() if k.startswith("CONNECT_")}
     given |= {as_property(k, ""): v for k, v in variables.items() if as_property(k, "") in BARE_NAMES}
@@ -171,7 +171,7 @@ def test_the_worker_has_the_embedded_settings() -> None:
     assert given["bootstrap.servers"] == "kafka:9092"
 
 
-def test_the_connector_file_means_the_same_database_in_both() -> None:
+def test_connector_file_has_the_same_database_in_both() -> None:
     inside = {k: v for k, v in environment("debezium").items() if k.startswith("SOURCE_")}
     local = dict(ConnectService(StackHome.in_project(PROJECT)).environment())
     here = {"SOURCE_DB_HOST", "SOURCE_DB_PORT"}
@@ -180,7 +180,7 @@ def test_the_connector_file_means_the_same_database_in_both() -> None:
     assert (local["SOURCE_DB_HOST"], local["SOURCE_DB_PORT"]) == ("127.0.0.1", str(StackPorts().source))
 
 
-def test_the_connector_is_that_of_the_contract() -> None:
+def test_connector_is_that_of_the_contract() -> None:
     name, config = read_connector(PROJECT / "connectors" / "postgres-source-connector.json")
     used = set(re.findall(r"\$\{env:(\w+)\}", " ".join(config.values())))
     by_init = {"SOURCE_PASSWORD"}
@@ -209,8 +209,8 @@ def read_secret_files() -> dict[str, Path]:
     return {name: PROJECT / found[1] for name, found in files.items() if found}
 
 
-def test_the_daemon_connects_to_the_services_of_the_file() -> None:
-    """The shipped config in the container: every address is that of a service, as other services see it."""
+def test_daemon_connects_to_the_services_of_the_file() -> None:
+    """The shipped config in the container: every address is that of a service."""
     service, files = SERVICES["replicator"], read_secret_files()
     assert set(service["secrets"]) == set(COMPOSE["secrets"]) == set(files)
     environ = environment("replicator")
@@ -238,7 +238,7 @@ def test_the_daemon_connects_to_the_services_of_the_file() -> None:
     assert settings.http.address == "0.0.0.0:8090" and settings.http.token is not None
 
 
-def test_the_daemon_is_the_image_of_the_project() -> None:
+def test_daemon_is_the_image_of_the_project() -> None:
     service, stages = SERVICES["replicator"], read_stages(PROJECT / "Dockerfile")
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     assert service["image"] == f"replicator:{version}"
@@ -247,7 +247,7 @@ def test_the_daemon_is_the_image_of_the_project() -> None:
     assert service["healthcheck"]["test"][1:] == json.loads(written["HEALTHCHECK"].partition("CMD ")[2])
 
 
-def test_scripts_leave_the_daemon_to_who_asks_for_it() -> None:
+def test_scripts_do_not_start_the_daemon() -> None:
     assert "daemon" not in re.findall(r"--profile (\w+)", (PROJECT / "scripts" / "start.sh").read_text())
     stopped = (PROJECT / "scripts" / "stop.sh").read_text()
     assert set(re.findall(r"--profile (\w+)", stopped)) == set(PROFILES)

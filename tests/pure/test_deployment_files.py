@@ -1,4 +1,4 @@
-"""The Dockerfile, the unit of systemd and the objects of Kubernetes: what they say, and that they agree with the program."""
+"""The Dockerfile, the systemd unit and the Kubernetes objects."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def read_last(stage: str, instruction: str) -> str:
     return [rest for word, rest in STAGES[stage] if word == instruction][-1]
 
 
-def test_the_default_target_is_slim() -> None:
+def test_default_target_is_slim() -> None:
     assert list(STAGES)[-1] == "slim"
 
 
 @pytest.mark.parametrize("stage", FINAL)
-def test_an_image_runs_the_program_itself_as_a_user_without_rights(stage: str) -> None:
-    """In exec form: a shell would keep the signals."""
+def test_image_runs_the_program_as_an_unprivileged_user(stage: str) -> None:
+    """In exec form: a shell would not pass on signals."""
     assert json.loads(read_last(stage, "ENTRYPOINT")) == ["replicator"]
     assert json.loads(read_last(stage, "CMD")) == ["run"]
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", read_last(stage, "USER"))
@@ -62,8 +62,8 @@ def test_an_image_runs_the_program_itself_as_a_user_without_rights(stage: str) -
     ]
 
 
-def test_the_command_of_the_page_runs_what_init_makes() -> None:
-    """All but its volumes is read-only."""
+def test_command_of_the_page_runs_a_project_of_init() -> None:
+    """Everything but its volumes is read-only."""
     page = (PROJECT / "docs" / "how-to" / "run-as-a-service.md").read_text()
     command = next(block for block in page.split("```") if "docker run --detach" in block)
     mounts = set(re.findall(r"--volume \S+?:(/\S+)", command.replace('"', "")))
@@ -73,7 +73,7 @@ def test_the_command_of_the_page_runs_what_init_makes() -> None:
 
 
 @pytest.mark.parametrize("stage", FINAL)
-def test_an_image_has_nothing_to_build_with(stage: str) -> None:
+def test_image_has_no_build_tools(stage: str) -> None:
     written = " ".join(rest for word, rest in STAGES[stage] if word == "RUN")
     assert not re.search(r"pip install|gcc|build-essential|-dev\b|jdk(?!-17-jre-headless)", written)
     assert [rest for word, rest in STAGES[stage] if word == "COPY"] == [
@@ -85,7 +85,7 @@ def test_base_images_have_a_version() -> None:
     assert all(re.search(r":\d+\.\d+\.\d+-", stage[0][1]) for stage in STAGES.values())
 
 
-def test_every_package_of_an_image_is_one_of_a_lock() -> None:
+def test_every_package_of_an_image_is_locked() -> None:
     """A constraint with a hash lets pip refuse packages without one."""
     commands = [c for stage in ("build", "build-spark") for w, r in STAGES[stage] if w == "RUN" for c in r.split("&&")]
     installs = [c for c in commands if re.search(r"\bpip .*(?<!un)install\b", c)]
@@ -93,7 +93,7 @@ def test_every_package_of_an_image_is_one_of_a_lock() -> None:
     assert [c for c in installs if not re.search(r"--constraint requirements|--require-hashes|--no-deps", c)] == []
 
 
-def test_the_build_gets_what_the_dockerfile_copies() -> None:
+def test_build_context_has_the_copied_files() -> None:
     rules = [line for line in (PROJECT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert rules[0] == "*"
     sent = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
@@ -109,7 +109,7 @@ def test_the_build_gets_what_the_dockerfile_copies() -> None:
     assert any(fnmatch("replicator/cli/__pycache__", rule) for rule in rules[1:])
 
 
-def test_the_unit_restarts_what_a_restart_can_help() -> None:
+def test_unit_restarts_after_recoverable_errors_only() -> None:
     service = read_unit()["Service"]
     assert service["Restart"] == "on-failure"
     assert {int(code) for code in service["RestartPreventExitStatus"].split()} == {
@@ -119,7 +119,7 @@ def test_the_unit_restarts_what_a_restart_can_help() -> None:
     assert service["KillMode"] == "mixed" and service["ExecStart"].endswith("/replicator run")
 
 
-def test_the_unit_gives_a_pipeline_its_own_folder_only() -> None:
+def test_unit_gives_a_pipeline_its_own_folder_only() -> None:
     service = read_unit()["Service"]
     assert service["WorkingDirectory"] == f"%S/{service['StateDirectory']}" and "%i" in service["StateDirectory"]
     assert service["ProtectSystem"] == "strict" and service["NoNewPrivileges"] == "yes"
@@ -127,18 +127,18 @@ def test_the_unit_gives_a_pipeline_its_own_folder_only() -> None:
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
-def test_kubernetes_accepts_an_object(kind: str) -> None:
+def test_kubernetes_objects_are_valid(kind: str) -> None:
     kubernetes_validate.validate(OBJECTS[kind], kubernetes_validate.latest_version(), strict=True)
 
 
-def test_one_pod_runs_and_can_end_in_order() -> None:
+def test_one_pod_runs_and_has_time_to_stop() -> None:
     spec = OBJECTS["StatefulSet"]["spec"]
     assert spec["replicas"] == 1
     assert spec["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOncePod"]
     assert POD["terminationGracePeriodSeconds"] > LONGEST_STOP
 
 
-def test_a_pod_is_as_the_image_expects_it() -> None:
+def test_pod_matches_the_image() -> None:
     user, group = map(int, read_last("slim", "USER").split(":"))
     rights = POD["securityContext"]
     assert (rights["runAsUser"], rights["runAsGroup"], rights["fsGroup"]) == (user, group, group)
@@ -150,7 +150,7 @@ def test_a_pod_is_as_the_image_expects_it() -> None:
     assert writable == [PIPELINE, "/tmp"]
 
 
-def test_the_objects_refer_to_each_other(tmp_path) -> None:
+def test_references_between_objects_are_valid(tmp_path) -> None:
     """The config of the pod: its secrets are mounted, and probes and service reach its page."""
     mounts = {each["name"]: each["mountPath"] for each in CONTAINER["volumeMounts"]}
     (tmp_path / "config").mkdir()

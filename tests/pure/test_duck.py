@@ -1,4 +1,4 @@
-"""One DuckDB instance serves many threads, each with frames and tables of its own."""
+"""One DuckDB instance serves many threads, each with its own frames and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `plan` shows is what runs: the rendered stages of a policy in the dialect of each sink."""
+"""`plan` shows what runs: the rendered stages of a policy in the dialect of the sink."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_stage_is_shown(policy, dialect):
     assert all(text.strip() for text in stages.values())
 
 
-def test_the_names_of_policies_say_what_their_plans_keep():
+def test_policy_names_match_their_plans():
     plans = {policy: plan_for(policy, TABLE) for policy in POLICIES}
     assert plans.keys() == set(POLICY_NAMES)
     assert {name for name, plan in plans.items() if plan.history is not None} == VERSION_POLICIES
@@ -34,19 +34,19 @@ def test_the_names_of_policies_say_what_their_plans_keep():
     assert plans.keys() - VERSION_POLICIES - CHANGE_POLICIES == CURRENT_ROW_POLICIES
 
 
-def test_a_history_shows_how_versions_are_found():
+def test_plan_of_a_history_shows_the_search_of_versions():
     for dialect in (POSTGRES, SPARK, DUCKDB):
         reconcile = explain(plan_for("scd2", TABLE), dialect, '"t"')["reconcile"]
         assert "WITH events AS" in reconcile and dialect.quote_name("_cdc__opens") in reconcile
 
 
-def test_a_watermark_is_shown():
+def test_plan_shows_a_watermark():
     stages = explain(plan_for("append", TABLE, timedelta(minutes=10)), DUCKDB, '"t"')
     assert list(stages) == ["late", "fold", "reconcile", "write"]
     assert "- 600000000 AS" in stages["late"]
 
 
-def test_the_shown_merge_runs():
+def test_shown_merge_is_valid_sql():
     stages = explain(plan_for("scd1", TABLE), DUCKDB, '"t"')
     columns = '"a" BIGINT PRIMARY KEY, "b""; DROP" VARCHAR, "_cdc_op" VARCHAR, "_cdc_ts" TIMESTAMPTZ, "_event_id" VARCHAR, '
     columns += '"_cdc_applied_at" TIMESTAMPTZ, "_cdc_seq_1" BIGINT, "_cdc_seq_2" BIGINT'

@@ -1,4 +1,4 @@
-"""Files are whole or absent, and one lock holds a file."""
+"""Files are whole or absent, and a lock has one holder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replicator import local_files
 from replicator.local_files import FileLock, FileLocked, create_file, remove_file, replace_file, write_whole
 
 
-def test_a_file_is_replaced_at_the_end_of_the_block(tmp_path: Path) -> None:
+def test_file_is_replaced_at_the_end_of_the_block(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.write_text("old")
     with write_whole(path) as draft:
@@ -24,7 +24,7 @@ def test_a_file_is_replaced_at_the_end_of_the_block(tmp_path: Path) -> None:
     assert path.read_text() == "new" and [one.name for one in tmp_path.iterdir()] == ["rows"]
 
 
-def test_an_error_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
+def test_error_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.write_text("old")
     with pytest.raises(KeyboardInterrupt), write_whole(path) as draft:
@@ -33,7 +33,7 @@ def test_an_error_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
     assert path.read_text() == "old" and [one.name for one in tmp_path.iterdir()] == ["rows"]
 
 
-def test_the_draft_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
+def test_draft_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.with_name(".rows.partial").write_text("much of a longer file")
     with write_whole(path) as draft:
@@ -41,7 +41,7 @@ def test_the_draft_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "new" and [one.name for one in tmp_path.iterdir()] == ["rows"]
 
 
-def test_a_secret_has_its_mode_also_after_a_draft_with_another_one(tmp_path: Path) -> None:
+def test_secret_has_its_mode_despite_an_old_draft(tmp_path: Path) -> None:
     tmp_path.joinpath(".secret.partial").touch(0o666)
     replace_file(tmp_path / "secret", b"1", 0o600)
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
@@ -50,7 +50,7 @@ def test_a_secret_has_its_mode_also_after_a_draft_with_another_one(tmp_path: Pat
     assert (tmp_path / "open").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_writer_that_is_stopped_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_a_stopped_writer_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_files, "WAIT_SECONDS", 0.1)
     with write_whole(tmp_path / "rows") as draft:
         draft.write_text("whole")
@@ -59,7 +59,7 @@ def test_a_writer_that_is_stopped_is_not_waited_for_without_end(tmp_path: Path, 
     assert (tmp_path / "rows").read_text() == "whole"
 
 
-def test_threads_replace_one_file_and_readers_see_it_whole(tmp_path: Path) -> None:
+def test_readers_see_whole_files_while_threads_replace_them(tmp_path: Path) -> None:
     path, ended = tmp_path / "rows", threading.Event()
     contents = [bytes([65 + number]) * 50_000 for number in range(4)]
     replace_file(path, contents[0])
@@ -91,7 +91,7 @@ def test_one_of_several_threads_creates_a_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path] and path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_removed_file_leaves_no_draft_of_a_killed_process(tmp_path: Path) -> None:
+def test_removed_file_leaves_no_draft(tmp_path: Path) -> None:
     for kept in ("draft only", "both"):
         (tmp_path / f".{kept}.partial").touch()
     (tmp_path / "both").touch()
@@ -100,7 +100,7 @@ def test_a_removed_file_leaves_no_draft_of_a_killed_process(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -109,13 +109,13 @@ def test_a_full_disk_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         FileLock(tmp_path / "lock").acquire()
 
 
-def test_a_file_that_always_loses_its_name_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_file_that_is_always_replaced_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "samestat", lambda *_: False)
     with pytest.raises(OSError, match="again and again"):
         FileLock(tmp_path / "lock").acquire()
 
 
-def test_a_lock_is_held_once_and_names_its_holder(tmp_path: Path) -> None:
+def test_lock_has_one_holder_and_names_it(tmp_path: Path) -> None:
     first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     with first:
         with pytest.raises(FileLocked) as locked:
@@ -127,7 +127,7 @@ def test_a_lock_is_held_once_and_names_its_holder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_that_was_removed_before_it_was_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_file_removed_before_the_lock_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, lock = tmp_path / "lock", fcntl.flock
 
     def remove_first(handle: int, how: int) -> None:
@@ -140,7 +140,7 @@ def test_a_file_that_was_removed_before_it_was_locked_is_made_again(tmp_path: Pa
         FileLock(path).acquire()
 
 
-def test_a_link_is_not_locked(tmp_path: Path) -> None:
+def test_link_is_not_locked(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "other")
     with pytest.raises(OSError, match="symbolic links"):
         FileLock(tmp_path / "lock").acquire()

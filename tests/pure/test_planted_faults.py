@@ -1,4 +1,4 @@
-"""The list of planted faults is up to date: each can be planted, and its tests are there and run by default."""
+"""The list of planted faults is valid: each fault can be planted, and its tests run."""
 
 import re
 from functools import cache
@@ -40,7 +40,7 @@ def runs_by_default(test):
     return re.search(r"^pytestmark.*mark\.long", read(file), re.MULTILINE) is None
 
 
-def test_there_are_fifty_faults_of_different_names():
+def test_list_has_fifty_faults_with_unique_names():
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 50
 
 
@@ -50,6 +50,6 @@ def test_every_fault_can_be_planted():
     assert all(fault.old != fault.new for fault in FAULTS)
 
 
-def test_the_tests_of_every_fault_run_by_default():
+def test_tests_of_every_fault_run_by_default():
     assert not [fault.name for fault in FAULTS if not fault.tests]
     assert not [test for fault in FAULTS for test in fault.tests if not runs_by_default(test)]

@@ -1,4 +1,4 @@
-"""Rows of groups in DuckDB: offered to a query, and what comes of it."""
+"""Rows of groups in DuckDB: passed to a query, and filtered in its result."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ ROWS = pa.table({"x_city": ["Rome", "Oslo", None], "n": [1, 2, 3]})
     ],
 )
 @pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string())])
-def test_rows_of_other_groups_that_a_query_gives(groups: set[Any], left: int, kind: pa.DataType) -> None:
-    """Whatever the case of the column's name, and the type that DuckDB gives it."""
+def test_rows_of_other_groups_are_filtered(groups: set[Any], left: int, kind: pa.DataType) -> None:
+    """In any case of the column's name, and with any type that DuckDB gives it."""
     rows = ROWS.set_column(0, "X_City", ROWS["x_city"].cast(kind))
     found = filter_groups(rows, "x_cITY", frozenset(groups))
     assert found.schema == rows.schema and found.num_rows == left
     assert {*found["X_City"].to_pylist()} <= groups
 
 
-def test_a_query_without_the_column_of_the_groups_is_refused() -> None:
+def test_query_without_the_group_column_is_refused() -> None:
     with pytest.raises(Fatal, match="gives no column 'town'"):
         filter_groups(ROWS, "town", frozenset({"Rome"}))
 
 
 @pytest.mark.parametrize("names", [{"x_city": "x_city", "n": "n"}, {"x_city": "city", "n": "n"}])
 @pytest.mark.parametrize("groups", [None, frozenset({"Rome"}), frozenset({"Oslo", None})])
-def test_a_query_finds_rows_under_a_condition(names: dict[str, str], groups: frozenset[Any] | None) -> None:
-    """By the names that it has for their columns."""
+def test_query_reads_rows_of_the_groups_only(names: dict[str, str], groups: frozenset[Any] | None) -> None:
+    """By the query's names of the columns."""
     key = names["x_city"]
     with open_query_session("one") as connection:
         if groups is not None:

@@ -1,4 +1,4 @@
-"""The page of supported versions says what the locks and the code say, and names tests that exist."""
+"""The page of supported versions agrees with the locks and the code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_requirements() -> dict[str, str]:
         "Delta protocol, local engine": f"up to reader {READER}, writer {WRITER}",
     }.items(),
 )
-def test_the_tested_version_of_a_server_is_that_of_its_jars(row, version):
+def test_tested_version_of_a_server_is_that_of_its_jars(row, version):
     assert ROWS[row][TESTED] == version
 
 
@@ -69,15 +69,15 @@ def test_the_tested_version_of_a_server_is_that_of_its_jars(row, version):
         "MariaDB, `backfill` and `transport: query`": ".".join(map(str, OLDEST_MARIADB)),
     }.items(),
 )
-def test_the_oldest_version_is_the_one_that_the_program_accepts(row, oldest):
+def test_oldest_version_is_the_one_that_the_program_accepts(row, oldest):
     assert ROWS[row][FROM] == oldest
 
 
-def test_the_embedded_stack_takes_no_older_postgresql_than_targets_need():
+def test_embedded_stack_needs_the_same_postgresql_as_targets():
     assert OLDEST_STACK == OLDEST_SERVER // 10_000
 
 
-def test_packages_have_the_versions_of_the_project_and_of_its_locks():
+def test_packages_have_the_versions_of_project_and_locks():
     packages = {name: cells for name, cells in ROWS.items() if name in read_pins()}
     assert len(packages) > 10
     wanted = {}
@@ -87,7 +87,7 @@ def test_packages_have_the_versions_of_the_project_and_of_its_locks():
     assert {name: cells[:2] for name, cells in packages.items()} == wanted
 
 
-def test_features_of_delta_are_those_that_are_written():
+def test_features_of_delta_are_the_supported_ones():
     [said] = re.findall(r"^Features of the Delta protocol.*?\. A table", PAGE, re.M | re.S)
     assert set(re.findall(r"`(\w[\w-]*)`", said)) == FEATURES
 
@@ -97,7 +97,7 @@ def test_python_versions_are_those_of_the_package():
     assert versions and all(version in " ".join(ROWS["Python"]) for version in versions)
 
 
-def test_a_tested_row_names_tests_that_exist():
+def test_tests_of_a_row_exist():
     tables = [cells for cells in ROWS.values() if len(cells) == 4 and cells[TESTED] not in ("-", "tested", "---")]
     assert len(tables) > 15
     for _, _, tests, _ in tables:

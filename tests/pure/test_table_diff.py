@@ -1,4 +1,4 @@
-"""What tells which groups of two sides differ."""
+"""Checksums that show which groups of two sides differ."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ def list_differing_groups(
 WHOLE = [pa.int64(), pa.int64()]
 
 
-def test_rows_are_compared_as_often_as_they_are_there() -> None:
+def test_duplicate_rows_are_counted() -> None:
     assert list_differing_groups([(1, 1), (1, 1), (2, 5)], [(1, 1), (2, 5), (1, 1)], WHOLE) == []
     assert list_differing_groups([(1, 1), (2, 5)], [(1, 1), (1, 1), (2, 5)], WHOLE) == [1]
     assert list_differing_groups([(1, None)], [(1, 0)], WHOLE) == [1]
     assert list_differing_groups([], [(1, 1), (2, 1)], WHOLE) == [1, 2]
 
 
-def test_two_numbers_that_become_others() -> None:
+def test_numbers_with_equal_sums_differ() -> None:
     """Hashes of 0, 6 and 12 add up."""
     assert list_differing_groups([(0, 6), (0, 6)], [(0, 0), (0, 12)], WHOLE) == [0]
     assert list_differing_groups([(0, 1), (0, 2), (1, 1)], [(0, 2), (0, 2), (1, 1)], WHOLE) == [0]
 
 
-def test_rows_that_swap_a_value() -> None:
+def test_rows_that_exchange_a_value_differ() -> None:
     kinds = [*WHOLE, pa.string()]
     assert list_differing_groups([(1, 1, "a"), (1, 2, "b")], [(1, 1, "b"), (1, 2, "a")], kinds) == [1]
 
@@ -85,8 +85,7 @@ NESTED = [
 
 
 @pytest.mark.parametrize(("kind", "values"), NESTED, ids=str)
-def test_nested_values_that_look_alike(kind: pa.DataType, values: list[Any]) -> None:
-    """Each is another one than each other one."""
+def test_similar_nested_values_differ(kind: pa.DataType, values: list[Any]) -> None:
     for one in range(len(values)):
         for other in range(len(values)):
             differs = list_differing_groups([(1, values[one])], [(1, values[other])], [pa.int64(), kind]) == [1]
@@ -94,8 +93,8 @@ def test_nested_values_that_look_alike(kind: pa.DataType, values: list[Any]) -> 
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_sums_of_hashes_are_those_of_their_rows(name: str) -> None:
-    """No three rows of small values have the sums of three others, of either hash."""
+def test_sums_of_hashes_are_unique(name: str) -> None:
+    """No three rows of small values have the sums of three others, for either hash."""
     rows = pa.table({f"c{i}": [row[i] for row in SHAPES[name]] for i in range(len(SHAPES[name][0]))})
     with open_query_session("tests") as connection:
         connection.register("_rows", rows)

@@ -141,7 +141,7 @@ def test_record_with_too_few_crashes_is_decoded(tmp_path):
     assert read_poison_records(path) == set() and make_finder(path)._notes.suspect is None
 
 
-def test_crashes_outside_decoding_suspect_no_record(tmp_path):
+def test_crashes_outside_decoding_do_not_count(tmp_path):
     """Between two records, and before the first one, however often."""
     path = tmp_path / "shop.crashes"
 

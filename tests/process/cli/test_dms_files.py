@@ -163,7 +163,7 @@ def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
     assert any("last_login" in sentence for sentence in sentences) and not any("yesterday" in s for s in sentences)
 
 
-def test_files_with_headers_beside_tables_that_are_not_configured(users: Path, tmp_path: Path) -> None:
+def test_files_with_headers_and_unconfigured_tables(users: Path, tmp_path: Path) -> None:
     others = users.parent / "others"
     others.mkdir()
     put(others / "LOAD00000001.csv", "a,b\n1,2\n")

@@ -173,7 +173,7 @@ def test_transaction_with_a_part_in_a_late_lane_is_complete(world: World, how: s
     assert world.pipeline._transactions.progress.last == list(told.shop.after)[-1] or not world.together
 
 
-def test_part_of_a_transaction_in_a_joining_lane_is_not_held_back(world: World) -> None:
+def test_part_of_a_transaction_in_a_late_lane_is_not_held_back(world: World) -> None:
     """The end of the transaction has not arrived."""
     told, pieces = RecordedShop(), list[pa.Table]()
     changes = sorted(told.shop.new_order(3), key=lambda change: change[0] != "orders")

@@ -91,7 +91,7 @@ def test_each_batch_with_records_restarts_the_wait():
     assert buffer.release_idle(TABLE) == () and holds_changes(buffer)
 
 
-def test_joining_lane_brings_its_held_changes():
+def test_late_lane_brings_its_held_changes():
     main, own = make_buffer(at=3), make_buffer()
     push(own, [change(0, "c", 1), MOVE[0]], 0, 3)
     main.absorb_buffer(own)
@@ -162,7 +162,7 @@ def test_drop_in_another_topic_is_ignored():
     ) == [[(False, 0)]]
 
 
-def test_joining_lane_brings_its_held_drops():
+def test_late_lane_brings_its_held_drops():
     main, own = make_buffer(at=4), make_buffer()
     own.add_batch(
         [make_slice([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[make_position(3), make_position(4)]

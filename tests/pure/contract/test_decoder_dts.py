@@ -87,6 +87,6 @@ class TestDtsDecoder(DecoderContract):
     def mutate_record(self, value, rng):
         return altered_record(value, rng)
 
-    def test_the_samples_are_good(self):
+    def test_samples_decode_without_rejects(self):
         for table, run in self.list_slices(self.new_decoder(), self.samples()):
             assert set(self.new_decoder().decode(run, table)["_error"].to_pylist()) == {None}

@@ -87,7 +87,7 @@ class TestTablesOfAPackage(ProjectedLake):
         assert opened == [["left", "right"]]
         assert self.rows("sums").to_pylist() == [{"city": "Oslo", "total": 2}]
 
-    def test_a_sink_that_does_neither_is_named(self) -> None:
+    def test_sink_without_projections_is_reported(self) -> None:
         plain = SinkFeatures(policies=frozenset())
         self.replace_rows("orders", pa.table({"city": ["Oslo"], "amount": [1]}))
         projector = LocalProjector({"sinks": {**self.options["sinks"], "box": plain}})

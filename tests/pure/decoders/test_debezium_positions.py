@@ -154,7 +154,7 @@ def test_table_without_log_positions_needs_sequence_columns(source: dict[str, An
     assert [(c["_seq_1"], c["_seq_2"], c["_seq_3"], c["_error"]) for c in changes] == [(0, 0, 0, None), (0, 0, 1, None)]
 
 
-def test_records_without_position_are_rejected_beside_one_with_a_position() -> None:
+def test_records_without_position_are_rejected_if_one_has_a_position() -> None:
     nowhere = {"sequence": None, "lsn": None}
     frame = raw([event(COLUMNS, after=ROW, source=nowhere), event(COLUMNS, after=ROW)])
     decoder = DebeziumJsonDecoder({})

@@ -1,4 +1,4 @@
-"""Files of which the log says so much that it is known what reading them takes."""
+"""Files whose statistics in the log show how much a read costs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def file(size: int, rows: int | None) -> DataFile:
     ],
 )
 def test_few_rows_in_few_bytes(files: list[DataFile], few: bool) -> None:
-    """Both are counted of all together; rows that nobody has counted may be many."""
+    """Both are summed over all files; files without a row count may have many rows."""
     assert has_few_rows(files) == few
 
 
@@ -46,13 +46,13 @@ def test_few_rows_in_few_bytes(files: list[DataFile], few: bool) -> None:
         (ColumnBounds(3, datetime(2024, 1, 1), datetime(2024, 1, 1), 0), {date(2024, 1, 1)}, False),
     ],
 )
-def test_files_of_rows_of_the_groups_alone(bounds: ColumnBounds, groups: set[Any], only: bool) -> None:
-    """What is not known may be otherwise."""
+def test_files_with_rows_of_the_groups_only(bounds: ColumnBounds, groups: set[Any], only: bool) -> None:
+    """Unknown bounds may contain other groups."""
     assert has_only_groups([DataFile("a", 1, {}, bounds)], frozenset(groups)) == only
 
 
-def test_what_is_said_of_files_is_true_of_their_values() -> None:
-    """For all of up to three values: where the bounds say that only the groups are there, so it is."""
+def test_bounds_agree_with_the_values_of_a_file() -> None:
+    """For all combinations of up to three values: if the bounds say that only the groups occur, this is so."""
     for values in product([1, 2, 3, None], repeat=3):
         there = [value for value in values if value is not None]
         ends = (min(there), max(there)) if there else (None, None)

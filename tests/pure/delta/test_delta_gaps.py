@@ -1,4 +1,4 @@
-"""What is said of a gap can be typed as it stands."""
+"""The command in the message of a gap can be run unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replicator.ports.frames import FoldedChanges, Lane, Write
 from replicator.wiring.daemon_client import parse_position
 
 
-def test_the_command_that_accepts_a_gap_is_one_that_skip_takes() -> None:
+def test_command_for_a_gap_is_valid() -> None:
     at = TopicPartition("cdc.public.items", 3)
     span = Span(Position({at: 9}), Position({at: 12}))
     lane = Lane("lake.items", "p", "s", "public.items", "lake", "items", "scd1")

@@ -1,4 +1,4 @@
-"""Names as folders and as columns: reversible, distinct, never outside the lake."""
+"""Names as folders and columns: reversible, distinct, never outside of the lake."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_long_names_stay_distinct() -> None:
     assert all(len(folder) <= LONGEST and is_hashed(folder) for folder in folders)
 
 
-def test_a_name_cannot_pose_as_a_hashed_one() -> None:
+def test_name_that_looks_like_a_hashed_one_is_encoded() -> None:
     hashed = encode_name("t" * 300)
     assert encode_name(hashed) != hashed
 
@@ -84,7 +84,7 @@ def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["gs://bucket/lake", "abfss://x@y/z", "file://server/share"])
-def test_other_places_are_not_yet_supported(path: str) -> None:
+def test_other_locations_are_refused(path: str) -> None:
     with pytest.raises(ConfigProblem, match=r"not yet supported|cannot be reached yet"):
         Lake.from_path(path)
 
@@ -93,7 +93,7 @@ def test_file_urls_are_local(tmp_path: Path) -> None:
     assert Lake.from_path(f"file://{tmp_path}/my%20lake").root == tmp_path / "my lake"
 
 
-def test_a_column_name_with_a_nul_is_refused_before_there_is_a_table(tmp_path: Path) -> None:
+def test_column_name_with_nul_is_refused_before_the_table_is_created(tmp_path: Path) -> None:
     columns = (Column("id", pa.int64()), Column("n\0ul", pa.string()))
     with pytest.raises(Fatal, match=r"n\\x00ul.*NUL character.*Rename the column"):
         create_table(LocalFolder(tmp_path) / "t", "t", columns, settings={}, partition_by=[])

@@ -35,12 +35,12 @@ def test_state_survives_json(state: LaneState) -> None:
     assert state_from_json(json.loads(json.dumps(state_to_json(state)))) == state
 
 
-def test_a_state_without_a_watermark_says_nothing_of_one() -> None:
+def test_state_without_watermark_has_no_event_time() -> None:
     assert "reached" not in state_to_json(LaneState())
     assert not state_from_json(state_to_json(LaneState())).max_event_time
 
 
-def test_the_purged_sequence_survives_json() -> None:
+def test_purged_sequence_survives_json() -> None:
     state = replace(STATE, purged_up_to=GONE[0], delete_horizons=GONE, purge_pending=True)
     assert state_from_json(json.loads(json.dumps(state_to_json(state)))) == state
     assert not {"forgotten", "deletes", "owed"} & set(state_to_json(STATE))
@@ -101,7 +101,7 @@ def test_newer_format_is_refused(tmp_path: Path) -> None:
         PositionFiles(LocalFolder(tmp_path), "lake.items").read_record(1)
 
 
-def test_the_newest_are_kept(tmp_path: Path) -> None:
+def test_newest_files_are_kept(tmp_path: Path) -> None:
     kept = PositionFiles(LocalFolder(tmp_path), "lake.items")
     for version in range(1, KEPT_FILES + 6):
         kept.announce(version, STATE, SPAN)

@@ -1,4 +1,4 @@
-"""Every Arrow type to its Delta form, without loss, through a real table."""
+"""Every Arrow type in its Delta form, without loss, through a real table."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_existing_column_takes_only_what_it_can_keep(kept: pa.DataType, arrow: p
     assert can_accept(kept, arrow) is fits
 
 
-def test_statistics_leave_out_what_they_would_spoil() -> None:
+def test_columns_with_inexact_statistics_have_none() -> None:
     types = [
         pa.decimal128(15, 2),
         pa.decimal128(16, 2),

@@ -1,4 +1,4 @@
-"""Files that may have rows of some groups, by what the log says of them all at once and of each."""
+"""Files that may have rows of some groups, according to the log."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def _without_statistics(path: Path, rows: pa.Table) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("column", VALUES)
-def test_all_files_with_rows_of_the_groups_are_held(version: TableVersion, column: str) -> None:
-    """And none that looking at them one by one leaves out."""
+def test_all_files_with_rows_of_the_groups_are_found(version: TableVersion, column: str) -> None:
+    """And none that a check file by file excludes."""
     chance, values = random.Random(column), VALUES[column][1]
     left_out = 0
     for _ in range(20):
@@ -73,6 +73,6 @@ def test_all_files_with_rows_of_the_groups_are_held(version: TableVersion, colum
 @pytest.mark.parametrize(
     "groups", [frozenset({"1"}), frozenset({None}), frozenset(), frozenset({True}), frozenset({2**63, 1})]
 )
-def test_groups_of_another_type_are_looked_for_one_by_one(version: TableVersion, groups: frozenset[Any]) -> None:
+def test_groups_of_another_type_are_searched_file_by_file(version: TableVersion, groups: frozenset[Any]) -> None:
     expected = [file for file in version.files("whole") if mask_candidates([file.bounds], groups)[0]]
     assert version.find_candidate_files("whole", groups) == expected

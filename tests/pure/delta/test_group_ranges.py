@@ -1,4 +1,4 @@
-"""Rows of groups are replaced by rewriting the files that hold some of them, and files are found by what the log says."""
+"""Rows of groups are replaced by rewriting the files that contain them."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def rewrite_groups(path: Path, rows: pa.Table, groups: frozenset[Any]) -> tuple[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES)
-def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each of many replacements, the rows are those of a model, and each is found by its group."""
+def test_replaced_groups_equal_the_model(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each of many replacements, the rows equal a model, and each is found by its group."""
     monkeypatch.setattr(local, "SMALLEST", 1200)
     chance = random.Random(kind)
     values = [*VALUES[kind], None]
@@ -89,7 +89,7 @@ def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, 
 
 
 def test_few_files_are_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after many refreshes, whose new groups come anywhere, files keep ranges of their own and about their sizes."""
+    """Also after many refreshes with new groups anywhere, files keep their own ranges and similar sizes."""
     monkeypatch.setattr(local, "SMALLEST", 4000)
     groups = [n for n in range(0, 4000, 2) for _ in range(5)]
     write_deltalake(tmp_path, rows_of("numbers", groups, 0), target_file_size=1)
@@ -105,7 +105,7 @@ def test_few_files_are_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_files_without_bounds_stay_separate() -> None:
-    """Whatever file with NULL alone, which stays, was written between them."""
+    """Whatever file with only NULL was written between them."""
     unknown = [DataFile(f"unknown-{n}", 10, {}, ColumnBounds(1)) for n in range(2)]
     void, low, high = (
         DataFile("void", 10, {}, ColumnBounds(2, nulls=2)),
@@ -116,7 +116,7 @@ def test_files_without_bounds_stay_separate() -> None:
     assert (second.low, second.files) == ("c", (high,))
 
 
-def test_files_too_many_become_fewer(tmp_path: Path) -> None:
+def test_many_small_files_are_joined(tmp_path: Path) -> None:
     for number in range(30):
         write_deltalake(tmp_path, rows_of("numbers", [number], number), mode="append")
     rewrite_groups(tmp_path, rows_of("numbers", [7], 100), frozenset({7}))
@@ -126,8 +126,8 @@ def test_files_too_many_become_fewer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a word that comes again and again, {n}", "{n}"])
-def test_files_are_as_large_as_they_should_be(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However well their rows are compressed; otherwise the next refresh would take them for too many."""
+def test_files_have_the_target_size(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However well their rows compress; otherwise the next refresh would rewrite them again."""
     monkeypatch.setattr(local, "SMALLEST", 40_000)
     groups = sorted(n % 1000 for n in range(100_000))
     values = {"n": pa.array(range(100_000)), "text": [text.format(n=n * 7919 % 100_003) for n in range(100_000)]}
@@ -139,11 +139,11 @@ def test_files_are_as_large_as_they_should_be(text: str, tmp_path: Path, monkeyp
     assert gone == came == 1
 
 
-def test_no_rows_make_no_small_files() -> None:
+def test_empty_table_has_the_default_file_size() -> None:
     assert scale_bytes(pa.table({"n": pa.array([], pa.int64())})) == FILE_BYTES
 
 
-def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
+def test_second_of_two_concurrent_replacements_fails(tmp_path: Path) -> None:
     write_deltalake(tmp_path, rows_of("numbers", [1, 2], 0))
     version = version_of(tmp_path)
     what = plan_rewrite(version, "city", frozenset({1}))
@@ -155,15 +155,14 @@ def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [{"configuration": {CHANGE_DATA_FEED: "true"}}, {"partition_by": ["city"]}])
-def test_what_delta_rs_has_to_write(how: dict[str, Any], tmp_path: Path) -> None:
-    """A feed that has to be kept, and partitions."""
+def test_tables_that_only_delta_rs_can_write(how: dict[str, Any], tmp_path: Path) -> None:
+    """Tables with a change data feed or partitions."""
     write_deltalake(tmp_path, rows_of("numbers", [1, 2], 0), **how)
     assert plan_rewrite(version_of(tmp_path), "city", frozenset({1})) is None
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_partitions_are_found(kind: str, tmp_path: Path) -> None:
-    """Whatever their folders are called."""
+def test_partitions_are_found_by_their_values(kind: str, tmp_path: Path) -> None:
     values = [*(v for v in VALUES[kind] if v != ""), None, *(["it's", "a b", "50%", "x/y"] if kind == "texts" else [])]
     values = [value for value in values if not (isinstance(value, str) and len(value) > 80)]
     write_deltalake(tmp_path, rows_of(kind, values, 0), partition_by=["city"])
@@ -174,19 +173,18 @@ def test_partitions_are_found(kind: str, tmp_path: Path) -> None:
         assert version.rows(files).to_table()["city"].to_pylist() == [group]
 
 
-def test_values_of_another_type_are_looked_for_everywhere(tmp_path: Path) -> None:
+def test_values_of_another_type_are_searched_in_all_files(tmp_path: Path) -> None:
     """A query may find 5 equal to '5'."""
     write_deltalake(tmp_path, rows_of("texts", ["5", "7"], 0))
     assert len(version_of(tmp_path).find_candidate_files("city", frozenset({900}))) == 1
 
 
-def test_rows_come_in_order() -> None:
+def test_rows_are_sorted_by_group() -> None:
     rows = sort_by_group(rows_of("numbers", [3, None, -1], 0), "city")
     assert rows["city"].to_pylist() == [None, -1, 3]
 
 
-def test_nothing_to_rewrite_makes_a_file(tmp_path: Path) -> None:
-    """Of a table that has no rows."""
+def test_empty_table_gets_a_new_file(tmp_path: Path) -> None:
     write_deltalake(tmp_path, rows_of("numbers", [], 0))
     assert rewrite_groups(tmp_path, rows_of("numbers", [4], 1), frozenset({4}))[1] == 1
     assert isinstance(plan_rewrite(version_of(tmp_path), "city", frozenset({4})), GroupRewrite)

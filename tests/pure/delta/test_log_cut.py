@@ -1,4 +1,4 @@
-"""Where a moment lies among the records of an event log, and who stands there."""
+"""The cut of an event log at a time or position, and lanes whose position is at it."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ STREAM: tuple[Record, ...] = (
         (60, {ONE: 11, TWO: 2}, {ONE: 15, TWO: 2}),
     ],
 )
-def test_by_time(tmp_path: Path, at: float, below: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> None:
-    """A record without a time is of that of the one before it; the log had read one partition further than its last."""
+def test_cut_by_time(tmp_path: Path, at: float, below: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> None:
+    """A record without a time has the time of the record before it. The log had read one partition further."""
     found = cut_at_time(log(tmp_path, *STREAM), [TOPIC], minutes(at), Position({ONE: 15}))
     assert found == LogCut(Position({ONE: 3, TWO: 0}), Position(below), Position(end), minutes(at))
 
 
-def test_where_times_are_not_in_order_there_is_none(tmp_path: Path) -> None:
+def test_times_out_of_order_have_no_cut(tmp_path: Path) -> None:
     table = log(tmp_path, (0, 0, 2), (0, 1, 1), (0, 2, 3))
     assert cut_at_time(table, [TOPIC], minutes(1.5), NOTHING) is None
     assert cut_at_time(table, [TOPIC], minutes(2), NOTHING) is not None
 
 
-def test_by_place(tmp_path: Path) -> None:
+def test_cut_by_position(tmp_path: Path) -> None:
     found = cut_at_positions(log(tmp_path, *STREAM), [TOPIC], {ONE: 6}, NOTHING)
     assert (found.below, found.end) == (Position({ONE: 6, TWO: 2}), Position({ONE: 9, TWO: 2}))
     before = cut_at_positions(log(tmp_path / "again", *STREAM), [TOPIC], {ONE: 1, TWO: 1}, NOTHING)
@@ -94,19 +94,19 @@ BEGUN = Position({ONE: 0, TWO: 0})
         ({ONE: 6, THREE: 5}, {ONE: 0, THREE: 5}, True),
     ],
 )
-def test_who_stands_at_it(position: dict[TopicPartition, int], begun: dict[TopicPartition, int], *, is_at: bool) -> None:
-    """Between the last record before it and the first behind it; of a lane that began later than the log nobody knows."""
+def test_positions_at_the_cut(position: dict[TopicPartition, int], begun: dict[TopicPartition, int], *, is_at: bool) -> None:
+    """Between the last record before it and the first one after it."""
     assert BORDER.is_at(Position(position), Position(begun)) is is_at
 
 
-def test_nobody_stands_where_the_log_has_nothing() -> None:
-    """A log that was added later, or has other topics, says nothing of what a lane has applied."""
+def test_no_position_is_at_the_cut_of_an_empty_log() -> None:
+    """A log that was added later, or has other topics, shows nothing about a lane."""
     assert not LogCut().is_at(Position({ONE: 6}), Position())
     assert LogCut().is_at(Position({ONE: 6}), Position({ONE: 6}))
 
 
-def test_of_a_log_that_lost_its_beginning_nothing_is_known_of_before() -> None:
-    """Its first record lies behind the border, and the lane has applied what was there before that."""
+def test_position_before_a_truncated_log_is_not_at_the_cut() -> None:
+    """Its first record is after the cut, and the lane has applied the deleted records."""
     shortened = LogCut(Position({ONE: 20}), Position(), Position({ONE: 20}), NOON)
     assert not shortened.is_at(Position({ONE: 15}), Position({ONE: 0}))
     assert not shortened.is_at(Position({ONE: 20}), Position({ONE: 0}))

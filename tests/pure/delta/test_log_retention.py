@@ -1,4 +1,4 @@
-"""An event log whose oldest records are removed while its lane goes on writing."""
+"""Retention of an event log while its lanes continue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def truncate_log(log: RecordedLog, below: dict[TopicPartition, int], before: dat
         sink.close()
 
 
-def test_only_what_is_old_and_not_needed_goes(tmp_path: Path) -> None:
+def test_only_old_and_unneeded_records_are_removed(tmp_path: Path) -> None:
     log = RecordedLog(tmp_path / "log")
     log.append(pa.concat_tables([records(0, 0, 10), records(1, 5, 8)]))
     time.sleep(0.01)
@@ -63,7 +63,7 @@ def test_only_what_is_old_and_not_needed_goes(tmp_path: Path) -> None:
     assert offsets(log)[0] == [19, 20, 21] and removed(log) == {FIRST: 19, OTHER: 8}, "also from a checkpoint"
 
 
-def test_a_reloaded_log_misses_nothing(tmp_path: Path) -> None:
+def test_reloaded_log_misses_nothing(tmp_path: Path) -> None:
     log = RecordedLog(tmp_path / "log")
     log.append(records(0, 0, 10))
     assert truncate_log(log, {FIRST: 5}, datetime.now(UTC) + timedelta(seconds=1)) == {FIRST: 5}

@@ -1,4 +1,4 @@
-"""Versions of a table that are kept say the same as the table opened at them, whatever came after."""
+"""Cached versions of a table equal the table."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ STEPS: list[Callable[[Path, int], Any]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_kept_versions_stay_what_they_were(seed: int, tmp_path: Path) -> None:
+def test_cached_versions_stay_unchanged(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     write_deltalake(tmp_path, ROWS, partition_by=["city"] if seed % 2 else None)
     kept = SnapshotCache(LocalFolder(tmp_path))
@@ -77,7 +77,7 @@ def test_kept_versions_stay_what_they_were(seed: int, tmp_path: Path) -> None:
         last = newest.number
 
 
-def test_the_table_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opens = []
     monkeypatch.setattr(tables, "open_table", lambda *at: opens.append(at) or open_table(*at))
     write_deltalake(tmp_path, ROWS)
@@ -89,7 +89,7 @@ def test_the_table_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("versions", [0, 1, 2, 5])
-def test_another_table_that_takes_the_place(versions: int, tmp_path: Path) -> None:
+def test_replaced_table_is_opened_again(versions: int, tmp_path: Path) -> None:
     """Whether it has as many versions by then, fewer, or more."""
     path = tmp_path / "table"
     write_deltalake(path, ROWS)
@@ -106,7 +106,7 @@ def test_another_table_that_takes_the_place(versions: int, tmp_path: Path) -> No
     assert old is not None and read_version(old) == read_version(opened_at(path, 0))
 
 
-def test_how_files_are_read_is_asked_again_where_it_may_be_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_schema_is_refreshed_if_it_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     real = DeltaTable.to_pyarrow_dataset
     monkeypatch.setattr(DeltaTable, "to_pyarrow_dataset", lambda table, **how: asked.append(table) or real(table, **how))
@@ -123,7 +123,7 @@ def test_how_files_are_read_is_asked_again_where_it_may_be_another(tmp_path: Pat
     assert len(asked) == 3
 
 
-def test_a_commit_that_was_cleaned_up(tmp_path: Path) -> None:
+def test_expired_commit_reopens_the_table(tmp_path: Path) -> None:
     write_deltalake(tmp_path, ROWS)
     kept = SnapshotCache(LocalFolder(tmp_path))
     read_version(kept.get_newest())
@@ -134,8 +134,8 @@ def test_a_commit_that_was_cleaned_up(tmp_path: Path) -> None:
     assert kept.get_newest().rows().count_rows() == 6
 
 
-def test_files_that_lie_elsewhere(tmp_path: Path) -> None:
-    """As in a shallow clone: only the table says how they are reached, so it is opened anew."""
+def test_files_outside_of_the_table_folder(tmp_path: Path) -> None:
+    """As in a shallow clone: only the table knows their paths, so it is opened again."""
     path, elsewhere = tmp_path / "table", tmp_path / "elsewhere"
     write_deltalake(path, ROWS)
     write_deltalake(elsewhere, ROWS)
@@ -153,8 +153,8 @@ def test_files_that_lie_elsewhere(tmp_path: Path) -> None:
     assert first.table.version() == 1 and len(first.paths) == 2
 
 
-def test_a_table_that_is_put_back_from_a_copy(tmp_path: Path) -> None:
-    """It has the same id, and after a while other versions of the same numbers."""
+def test_table_restored_from_a_copy(tmp_path: Path) -> None:
+    """It has the same id, and later other versions with the same numbers."""
     path, copy = tmp_path / "table", tmp_path / "copy"
     write_deltalake(path, ROWS)
     shutil.copytree(path, copy)

@@ -1,4 +1,4 @@
-"""What stores say, as the program's own errors: a table."""
+"""Errors of object stores as errors of the program: a table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("text", "kind", "said"), TABLE)
-def test_what_a_store_says(text, kind, said):
+def test_error_of_a_store_is_translated(text, kind, said):
     found = translate_store_error(ASKED + text, "the lake")
     assert type(found) is kind and said in found.sentence
     assert "AKIDSECRET" not in str(found)
@@ -47,7 +47,7 @@ def test_what_a_store_says(text, kind, said):
     assert not is_damage(DeltaError(ASKED + text))
 
 
-def test_other_words_are_not_of_a_store():
+def test_other_errors_are_not_translated():
     assert translate_store_error("Not a directory (os error 20)", "the lake") is None
     assert type(translate_error(DeltaError("no such thing"), "t")) is Fatal
 

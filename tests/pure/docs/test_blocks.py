@@ -1,4 +1,4 @@
-"""Every block of the documentation that a reader may copy: YAML is valid for the config, commands exist, Python compiles."""
+"""Code blocks of the documentation: YAML is valid, commands exist, code can be parsed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def choose(*languages: str) -> list[Block]:
 
 
 def test_every_block_has_a_known_language():
-    """A block of another language would not be checked."""
+    """Blocks of other languages would not be checked."""
     unknown = {str(b): b.language for b in BLOCKS if b.language not in LANGUAGES.split()}
     assert unknown == {}
 
@@ -197,7 +197,7 @@ def test_unknown_command_is_found(line: str) -> None:
 
 
 @pytest.mark.parametrize("block", choose("python", "json"), ids=str)
-def test_code_can_be_read(block: Block) -> None:
+def test_code_can_be_parsed(block: Block) -> None:
     if block.language == "json":
         json.loads(block.text)
     else:

@@ -1,4 +1,4 @@
-"""The tables of the page about policies: the model gives these rows for these changes."""
+"""Tables of the page about policies: the model gives these rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def to_cell(value: Any) -> str:
 
 
 @pytest.mark.parametrize("heading", RESULTS)
-def test_the_model_gives_the_rows_of_the_page(heading: str) -> None:
+def test_model_gives_the_rows_of_the_page(heading: str) -> None:
     policy, wanted = RESULTS[heading]
     rows, _ = fold_changes(policy, ("id", "qty"), ("id",), read_changes(), wanted=wanted)
     expected = read_table(heading)

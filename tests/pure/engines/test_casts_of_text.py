@@ -1,4 +1,4 @@
-"""Text as numbers: exactly the number that is written, or none."""
+"""Text as numbers: exactly the written number, or none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def convert_exactly(text: str, kind: pa.DataType) -> Decimal | None:
 
 @pytest.mark.parametrize("kind", DECIMALS, ids=str)
 @given(texts=st.lists(WRITTEN, min_size=1, max_size=5))
-def test_a_decimal_in_text_is_that_number_or_none(kind: pa.DataType, texts: list[str]) -> None:
+def test_decimal_text_is_cast_exactly_or_not_at_all(kind: pa.DataType, texts: list[str]) -> None:
     expected = [convert_exactly(text, kind) for text in texts]
     done, lost = cast_values(pa.chunked_array([texts], pa.string()), kind)
     assert done.to_pylist() == expected
@@ -38,8 +38,8 @@ def test_a_decimal_in_text_is_that_number_or_none(kind: pa.DataType, texts: list
 
 @pytest.mark.parametrize("kind", DECIMALS, ids=str)
 @given(texts=st.lists(WRITTEN, min_size=1, max_size=5))
-def test_a_decimal_in_text_gets_into_a_target_as_that_number_or_is_rejected(kind: pa.DataType, texts: list[str]) -> None:
-    """As a number of any scale does that a column of a target of fixed scale is to hold."""
+def test_decimal_text_is_stored_exactly_or_rejected(kind: pa.DataType, texts: list[str]) -> None:
+    """For example a number of any scale, for a target column with a fixed scale."""
     expected = [convert_exactly(text, kind) for text in texts]
     good, bad = conform_rows(pa.table({"v": texts}), pa.schema([("v", kind)]))
     assert good["v"].to_pylist() == [number for number in expected if number is not None]
@@ -62,6 +62,6 @@ def test_a_decimal_in_text_gets_into_a_target_as_that_number_or_is_rejected(kind
         ("1e2", pa.decimal128(10, 2), Decimal(100)),
     ],
 )
-def test_a_number_in_text_is_that_number_or_none(text: str, kind: pa.DataType, expected: object) -> None:
+def test_number_text_is_cast_exactly_or_not_at_all(text: str, kind: pa.DataType, expected: object) -> None:
     done, lost = cast_values(pa.chunked_array([[text]], pa.string()), kind)
     assert (done.to_pylist(), lost.to_pylist()) == ([expected], [expected is None])

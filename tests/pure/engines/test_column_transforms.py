@@ -1,4 +1,4 @@
-"""Casts that lose nothing, masks that keep keys, and what of a table cannot be remade."""
+"""Column transforms: casts without loss, masks that keep keys, computed columns, refusals."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ DIGEST = Mask("hmac", b"k" * 16)
         ([], pa.int64(), pa.string(), []),
     ],
 )
-def test_a_cast_gives_a_value_back_or_none(values, kind, into, expected):
+def test_cast_is_exact_or_null(values, kind, into, expected):
     done, lost = cast_values(pa.chunked_array([pa.array(values, kind)]), into)
     found = ["lost" if gone else value for value, gone in zip(done.to_pylist(), lost.to_pylist(), strict=True)]
     assert (found, done.type) == (expected, into)
 
 
-def test_text_that_is_cast_to_text_stands_for_nothing_else():
-    """Whatever PostgreSQL would otherwise make of JSON, a UUID, an interval or a number of any scale."""
+def test_text_cast_to_text_loses_its_source_type():
+    """PostgreSQL would otherwise store JSON, a UUID, an interval or a number of any scale."""
     known = Column("v", pa.string(), source_type="io.debezium.data.Json")
     table = TableSpec("public.t", (Column("id", pa.int64()), known), ("id",), 2)
     assert ColumnTransforms((("v", ColumnRule(rename="w")),)).apply_to(table).column("w").source_type == known.source_type
@@ -70,7 +70,7 @@ def test_text_that_is_cast_to_text_stands_for_nothing_else():
 
 
 def test_equal_values_of_several_types_have_one_hmac():
-    """So that keys of two tables still join, be one of 32 bits, the other of 64, the third text."""
+    """So that keys of two tables still join, whether they have 32 bits, 64 bits or text."""
     kinds = (
         *((7, pa.int32()), (7, pa.int64()), ("7", pa.string()), (Decimal(7), pa.decimal128(5, 0))),
         *((Decimal("7.00"), pa.decimal128(12, 2)), (7.0, pa.float64()), (7.0, pa.float32())),
@@ -124,12 +124,12 @@ def test_truncated_text_starts_as_the_value_and_stays_distinct():
         ),
     ],
 )
-def test_what_does_not_suit_a_table_is_refused(remade, told):
+def test_unsuitable_transforms_are_refused(remade, told):
     with pytest.raises(ConfigProblem, match=told):
         RowTransforms(column_transforms=remade).apply_to(TABLE)
 
 
-def test_names_may_change_places():
+def test_columns_can_exchange_their_names():
     remade = ColumnTransforms(
         (("number", ColumnRule(rename="text")), ("text", ColumnRule(rename="number"))), (("at", AddedColumn("offset")),)
     )
@@ -138,15 +138,15 @@ def test_names_may_change_places():
     assert (table.column("text").type, table.column("number").type) == (pa.int64(), pa.string())
 
 
-def test_a_key_keeps_its_place_under_another_name():
+def test_renamed_key_keeps_its_position():
     table = RowTransforms(column_transforms=ColumnTransforms((("id", ColumnRule(mask=DIGEST, rename="who")),))).apply_to(
         TABLE
     )
     assert (table.keys, table.column("who").type) == (("who",), pa.string())
 
 
-def test_the_old_key_of_a_key_change_is_transformed_as_keys_are():
-    """Values that the create half lacks are looked for under it."""
+def test_old_key_of_a_key_change_is_transformed_too():
+    """Values that the create half lacks are looked up by it."""
     shape = RowTransforms(
         column_transforms=ColumnTransforms(
             (("id", ColumnRule(mask=DIGEST, rename="who")), ("text", ColumnRule(rename="note")))
@@ -185,7 +185,7 @@ TOTAL = Call("*", (source("number"), source("price")))
         ),
     ],
 )
-def test_what_cannot_be_computed_of_changes_is_refused(shape, told):
+def test_unsuitable_computed_columns_are_refused(shape, told):
     with pytest.raises(ConfigProblem, match=told):
         shape.apply_to(TABLE)
     of_one = AddedColumn(expression=Call("+", (source("id"), source("number"))))
@@ -211,8 +211,8 @@ def transform_rows(shape, *rows):
     return done.frame.to_pylist(), {r["_offset"]: r["_error"].partition(":")[0] for r in done.rejects.to_pylist()}
 
 
-def test_a_column_is_computed_of_what_changes_sent():
-    """Also of columns that a list leaves out, and under a type that it is cast to; a delete tells nothing of it."""
+def test_column_is_computed_from_sent_values():
+    """Also from columns that a list leaves out, and with the type of a cast; a delete has no value."""
     total = AddedColumn(cast=pa.decimal128(8, 2), expression=TOTAL)
     shape = RowTransforms(
         columns=ColumnSelection(("number", "price"), excluded=True),
@@ -239,7 +239,7 @@ def test_a_column_is_computed_of_what_changes_sent():
     assert "price" not in rows[0]
 
 
-def test_what_a_record_says_of_itself_is_kept_in_its_type_or_its_change_is_rejected():
+def test_column_from_record_metadata_is_exact_or_rejected():
     shape = RowTransforms(column_transforms=ColumnTransforms(additions=(("at", AddedColumn("offset", cast=pa.int8())),)))
     rows, rejects = transform_rows(
         shape, {"id": 1}, {"id": 1, "_offset": 200}, {"id": 1, "_op": "d", "_offset": 300}, {"_op": "t"}
@@ -250,7 +250,7 @@ def test_what_a_record_says_of_itself_is_kept_in_its_type_or_its_change_is_rejec
     )
 
 
-def test_a_key_change_recomputes_columns_that_use_the_key():
+def test_key_change_recomputes_columns_that_use_the_key():
     label = AddedColumn(expression=Call("concat", (source("id"), source("text"))))
     sent, moved = {"_unsent": ["text"]}, {"_op": "c", "_moved_from": {"id": 1}, "_unsent": ["text"]}
     rows, rejects = transform_rows(
@@ -261,7 +261,7 @@ def test_a_key_change_recomputes_columns_that_use_the_key():
     assert [row["_unsent"] for row in rows] == [["label", "text"]] and rejects == {1: "INCOMPLETE"}
 
 
-def test_undecidable_conditions_reject():
+def test_condition_that_cannot_be_evaluated_rejects_the_change():
     by_zero = Compare(">", Call("/", (source("price"), source("number"))), Lit(1))
     good, bad = {"id": 1, "number": 1, "price": 2.0}, {"id": 1, "number": 0, "price": 2.0}
     for shape in (
@@ -284,6 +284,6 @@ WHERE = Compare("=", source("text"), Lit("a"))
     "shape",
     [RowTransforms(where=WHERE, has_column_versions=True), RowTransforms(where=Compare("=", source("txt"), Lit("a")))],
 )
-def test_where_that_does_not_suit_a_table_is_refused(shape):
+def test_unsuitable_where_is_refused(shape):
     with pytest.raises(ConfigProblem, match="'where'"):
         shape.apply_to(TABLE)

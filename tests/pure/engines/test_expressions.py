@@ -1,4 +1,4 @@
-"""Expressions of the configuration over Arrow: as the model has them, row by row, and as DuckDB has those that both know."""
+"""Expressions of the config over Arrow: equal to the model and to DuckDB."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_random_expressions_equal_duckdb(text, rows):
         ("u + 0", Decimal(2**64 - 1)),
     ],
 )
-def test_what_expressions_are(text, expected):
+def test_results_of_expressions(text, expected):
     moment = datetime.fromisoformat("2024-02-29T23:30:00+00:00")
     given_: dict[str, tuple[object, pa.DataType]] = {
         "i": (MOST, pa.int64()),
@@ -316,7 +316,7 @@ def test_what_expressions_are(text, expected):
         ("coalesce(q, cast(i as decimal(38,0)))", "that need 42 digits"),
     ],
 )
-def test_expressions_that_make_no_sense(text, said):
+def test_invalid_types_of_expressions_are_refused(text, said):
     with pytest.raises(InvalidExpression) as refused:
         resolve_expression(parse_expression(text), TYPES)
     assert said in str(refused.value)
@@ -345,18 +345,18 @@ def test_expressions_that_make_no_sense(text, said):
         ("nullif(" * 20 + "i" + ", 1)" * 20, "is too long"),
     ],
 )
-def test_what_is_no_expression(text, said):
+def test_invalid_expression_text_is_refused(text, said):
     with pytest.raises(InvalidExpressionText) as refused:
         parse_expression(text)
     assert said in str(refused.value)
 
 
-def test_the_deepest_expression_is_evaluated():
+def test_deepest_expression_is_evaluated():
     text = " + ".join(["i"] * 190)
     assert evaluate_rows(text, [dict.fromkeys(TYPES) | {"i": 2}]) == [380]
 
 
-def test_one_row_of_many_fails_by_itself():
+def test_one_row_of_many_fails_alone():
     rows = [dict.fromkeys(TYPES) | {"i": MOST if place == 777 else place, "j": place % 2} for place in range(1000)]
     found = evaluate_rows("i + 1", rows)
     assert found.index(LOST) == 777 and found.count(LOST) == 1

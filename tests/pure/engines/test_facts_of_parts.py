@@ -1,4 +1,4 @@
-"""What is known of parts that share no key is what is known of them together."""
+"""Facts of disjoint parts of a batch add up to the facts of the batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENGINE = LocalEngine()
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 @pytest.mark.parametrize("seed", range(12))
-def test_facts_of_parts(seed: int, policy: str) -> None:
+def test_facts_of_parts_equal_those_of_the_batch(seed: int, policy: str) -> None:
     history = make_random_history(SEED + seed, 40, toast=True, keys=("int", "text", "composite"))
     table, rng = history.table(), Random(seed)
     changes = ENGINE.frames.concat([frame for _, frame in history.runs(0, len(history.events))], table)

@@ -1,4 +1,4 @@
-"""Rows whose keys change within one transaction, under every cut into batches and interleavings of two partitions."""
+"""Rows whose keys change within one transaction."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def open_versions(batches: list[Log], table: TableSpec = TABLE) -> dict[Key, Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_no_row_is_lost_that_changes_its_key_together_with_others(name: str) -> None:
+def test_no_row_is_lost_if_keys_change_together(name: str) -> None:
     """What is right is what the database has, under every policy that keeps rows; where keys are free when rows take them,
     without images too."""
     right = {key(number): value for number, value in CASES[name][2].items()}
@@ -164,7 +164,7 @@ def test_no_row_is_lost_that_changes_its_key_together_with_others(name: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_an_ambiguous_delete_is_rejected_under_every_cut(name: str) -> None:
+def test_ambiguous_delete_is_rejected_however_batches_are_split(name: str) -> None:
     """No row is lost, and what is too many has its reject: whether images are whole, or the key and a default."""
     right = {key(number): value for number, value in CASES[name][2].items()}
     for filled_in in (False, True) if name in OF_ANY_IMAGE else (False,):
@@ -190,7 +190,7 @@ def test_an_ambiguous_delete_is_rejected_under_every_cut(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_a_transaction_that_is_cut_loses_no_row(name: str) -> None:
+def test_split_transaction_loses_no_row(name: str) -> None:
     """Where only the changes say their transaction: a row too many has its reject, and the model rejects it too. With
     the whole transaction in a batch, and where keys are free when rows take them, everything is right."""
     right = {key(number): value for number, value in CASES[name][2].items()}
@@ -215,7 +215,7 @@ def test_a_transaction_that_is_cut_loses_no_row(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["swap", "rotation"])
-def test_a_transaction_that_is_sent_again_changes_nothing(name: str) -> None:
+def test_repeated_transaction_changes_nothing(name: str) -> None:
     """Sent again whole it has no rejects. In pieces the delete of a row that had lost its key before has one."""
     right = {key(number): value for number, value in CASES[name][2].items()}
     log, rejects = by_tx(stream(name, images=True)), list[Any]()
@@ -225,7 +225,7 @@ def test_a_transaction_that_is_sent_again_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["no values", "values not sent", "no transaction"])
-def test_what_shows_no_row_is_not_doubted(kind: str) -> None:
+def test_image_without_evidence_is_not_ambiguous(kind: str) -> None:
     """The image has no value, or lacks the one in which it differs from the row; or nothing says its transaction."""
     rejects: list[Any] = []
     log = by_tx(stream("shift", images=kind == "no transaction"))

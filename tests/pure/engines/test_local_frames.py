@@ -1,4 +1,4 @@
-"""Frames of the local engine where a table's types change, or are wider than DuckDB's."""
+"""Frames of the local engine if the types of a table change, and types that DuckDB cannot read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def changes(of: TableSpec, *rows: dict[str, Any]) -> pa.Table:
 
 
 def test_unite_widens_the_old_key_with_the_key() -> None:
-    """A key that became wider in mid-stream is as wide in the old key of a key change."""
+    """A key that becomes wider in the stream is as wide in the old key of a key change."""
     narrow, wide = table(pa.int32()), table(pa.int64())
     parts = [changes(narrow, {"id": 2, OLD_KEY: {"id": 1}}), changes(wide, {"id": 2**40})]
     united = ENGINE.frames.concat(parts, wide)
@@ -50,8 +50,8 @@ def test_folds_of_both_widths_can_be_joined() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.list_(pa.decimal256(50, 2))], ids=str)
-def test_types_that_duckdb_does_not_read_are_distinguished(kind: pa.DataType) -> None:
-    """As keys of rows, and as values of a table without a key; each twice, so that the rows must be related."""
+def test_values_of_types_unknown_to_duckdb_are_distinguished(kind: pa.DataType) -> None:
+    """As keys of rows, and as values of a table without a key; each value twice, so that rows must be matched."""
     one, two = ([Decimal(1)], [Decimal(2)]) if pa.types.is_list(kind) else (Decimal(1), Decimal(2))
     rows = [{"id": one, "_seq_1": 1}, {"id": two, "_seq_1": 1}, {"id": one, "_seq_1": 1}]
     for keys, policy in ((("id",), "scd1"), ((), "append")):

@@ -1,4 +1,4 @@
-"""Versions in process: what the model says, in every history, cut and order."""
+"""Versions computed in process equal the model in every history."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def to_tuples(rows: list[Row]) -> set[tuple]:
 
 
 def test_employees_in_every_order():
-    """The model in one of 17 of the 40,320 orders, in a long run in all; the versions in every order of each key's changes,
-    at once and one by one."""
+    """The model in one of 17 of the 40,320 orders, in a long run in all of them; the versions at once and one by one."""
     for order in one_in(17, itertools.permutations(range(len(FEED)))):
         model = Scd2(TABLE.column_names, TABLE.keys)
         for change in employees(order):

@@ -1,4 +1,4 @@
-"""Parts of a batch share no key, and are all of it."""
+"""Parts of a batch share no key, and together are the batch."""
 
 from itertools import chain
 from random import Random
@@ -17,7 +17,7 @@ def batch(rng, rows):
 
 
 @pytest.mark.parametrize("keys", [["id"], ["id", "kind"]])
-def test_each_key_is_in_one_part_and_every_row_in_its_order(keys):
+def test_each_key_is_in_one_part_and_rows_keep_their_order(keys):
     rng = Random(SEED)
     for _ in range(50):
         rows, size = batch(rng, rng.randrange(1, 400)), rng.randrange(1, 60)
@@ -29,7 +29,7 @@ def test_each_key_is_in_one_part_and_every_row_in_its_order(keys):
         assert [len(keys) for keys in seen] == sorted(len(keys) for keys in seen)
 
 
-def test_parts_are_about_as_large_as_asked_for():
+def test_parts_have_about_the_given_size():
     rows = pa.table({"id": list(range(1000))})
     assert [part.num_rows for part in split_by_key(rows, ["id"], 250)] == [250] * 4
     assert len(split_by_key(rows, ["id"], 501)) == 1

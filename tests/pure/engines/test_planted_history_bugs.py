@@ -1,4 +1,4 @@
-"""The histories bite: each planted bug is caught by some order of arrival."""
+"""The tests of histories notice planted bugs."""
 
 from __future__ import annotations
 
@@ -49,28 +49,28 @@ def change_statement(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["from_versions", "from_endings", "from_absorbed_changes", "from_truncates"])
-def test_a_known_version_is_dropped(monkeypatch, method):
+def test_dropped_version_is_noticed(monkeypatch, method):
     empty_branch(monkeypatch, method)
     caught()
 
 
-def test_changes_absorbed_by_a_version_are_dropped(monkeypatch):
+def test_dropped_absorbed_changes_are_noticed(monkeypatch):
     empty_branch(monkeypatch, "from_last_upserts")
     caught(assert_random_histories, ("v1", "v3"))
 
 
-def test_a_version_column_that_is_never_updated(change_statement):
+def test_version_column_that_is_never_updated_is_noticed(change_statement):
     change_statement("versions_select", '"_cdc__then_0" END AS "_cdc_last_seq_1"', '"_cdc_seq_1" END AS "_cdc_last_seq_1"')
     caught()
 
 
-def test_an_end_that_is_null(change_statement):
-    """`DELETED_AT = NULL`: a version that ended is still open."""
+def test_null_end_of_a_version_is_noticed(change_statement):
+    """`DELETED_AT = NULL`: an ended version stays open."""
     change_statement("versions_select", '"_cdc__next_1" AS "_cdc_end_seq_1"', 'NULL AS "_cdc_end_seq_1"')
     caught()
 
 
-def test_a_delete_that_begins_a_version(monkeypatch):
+def test_version_opened_by_a_delete_is_noticed(monkeypatch):
     real = _Scd2Steps.opens_condition
     monkeypatch.setattr(
         _Scd2Steps, "opens_condition", lambda self, first: real(self, first).replace("NOT (\"_op\" = 'd') AND", "")
@@ -78,27 +78,27 @@ def test_a_delete_that_begins_a_version(monkeypatch):
     caught(by=pa.ArrowIndexError)  # Its version ends nowhere among the rows.
 
 
-def test_a_late_change_that_is_taken_for_a_duplicate(change_statement):
+def test_late_change_counted_as_duplicate_is_noticed(change_statement):
     change_statement("events_select", 'ORDER BY "_cdc__kind", "_place")', 'ORDER BY "_cdc__kind" DESC, "_place")')
     caught()
 
 
-def test_null_that_equals_nothing(change_statement):
+def test_null_compared_with_sql_equality_is_noticed(change_statement):
     change_statement("versions_select", "IS DISTINCT FROM", "<>")
     caught()
 
 
-def test_values_that_were_not_sent_stay_null(change_statement):
+def test_unchanged_values_stored_as_null_are_noticed(change_statement):
     change_statement("events_select", 'CASE WHEN "_cdc__first" OR', 'CASE WHEN TRUE OR "_cdc__first" OR')
     caught(assert_random_histories, ())
 
 
-def test_the_first_value_of_an_untracked_column(change_statement):
+def test_first_instead_of_last_untracked_value_is_noticed(change_statement):
     change_statement("versions_select", '"_cdc__final_1" ELSE', '"_place" ELSE')
     caught()
 
 
-def test_a_version_that_is_no_more_but_stays(monkeypatch):
+def test_obsolete_version_that_stays_is_noticed(monkeypatch):
     real = scd2.versions_select
     monkeypatch.setattr(scd2_in_process, "versions_select", lambda *given: real(*given).split("UNION ALL")[0])
     caught()
@@ -107,12 +107,12 @@ def test_a_version_that_is_no_more_but_stays(monkeypatch):
 @pytest.mark.parametrize(
     "what", ['"_cdc__silent" AND', '"_cdc__opens" AND "_cdc__many" AND', 'NOT ("_op" = \'d\') AND NOT "_cdc__opens"']
 )
-def test_nothing_is_remembered_of(change_statement, what):
+def test_absorbed_changes_that_are_not_stored_are_noticed(change_statement, what):
     change_statement("absorbed_select", what, f"FALSE AND {what}")
     caught()
 
 
-def test_only_open_versions_are_read(monkeypatch):
+def test_ignored_closed_versions_are_noticed(monkeypatch):
     real = scd2_in_process.compute_versions
 
     def some(plan, kept, rows, related, absorbed, **given):
@@ -123,6 +123,6 @@ def test_only_open_versions_are_read(monkeypatch):
     caught()
 
 
-def test_values_that_were_not_sent_from_a_life_before(change_statement):
+def test_unchanged_values_of_an_earlier_row_are_noticed(change_statement):
     change_statement("events_select", '"_cdc__life", "_cdc__g0"', '"_cdc__g0"')
     caught(assert_random_histories, ())

@@ -1,4 +1,4 @@
-"""What a lane makes of changes: elements in the order of values, conditions with SQL's logic, a feed in every order."""
+"""Row transforms of a lane: order by columns, conditions for deletes and truncates, refusals."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ ORDERED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ORDERED, ids=str)
-def test_elements_are_in_the_order_of_their_values(kind):
+def test_sequence_elements_have_the_order_of_their_values(kind):
     @given(st.tuples(ORDERED[kind], ORDERED[kind]))
     def check(values):
         found = to_elements(pa.chunked_array([pa.array([*values, None], kind)]))
@@ -90,7 +90,7 @@ def test_elements_are_in_the_order_of_their_values(kind):
     check()
 
 
-def test_elements_are_what_the_table_says():
+def test_sequence_elements_of_each_type():
     made = {
         (pa.date32(), date(1969, 12, 31)): -1,
         (pa.timestamp("ms", "UTC"), datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)): 1_000_000,
@@ -109,7 +109,7 @@ def test_elements_are_what_the_table_says():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in ORDERED if get_display_type(kind)], ids=str)
-def test_elements_are_shown_as_the_values_they_were_made_of(kind):
+def test_sequence_elements_are_shown_as_their_values(kind):
     @given(ORDERED[kind])
     def check(value):
         values = pa.chunked_array([pa.array([value, None], kind)])
@@ -121,12 +121,12 @@ def test_elements_are_shown_as_the_values_they_were_made_of(kind):
     check()
 
 
-def test_what_is_shown_of_other_types_is_the_event_time():
+def test_other_types_are_shown_as_the_event_time():
     for kind in (pa.time64("us"), pa.timestamp("ns"), pa.decimal128(20, 2), pa.float64(), pa.list_(pa.int64())):
         assert get_display_type(kind) is None
 
 
-def test_a_time_beyond_64_bits_has_none():
+def test_time_beyond_64_bits_has_no_element():
     far = pa.chunked_array([pa.array([2**62, 1], pa.int64()).cast(pa.timestamp("s"))])
     assert to_elements(far).to_pylist() == [None, 1_000_000]
 
@@ -134,14 +134,14 @@ def test_a_time_beyond_64_bits_has_none():
 @pytest.mark.parametrize(
     "kind", [pa.float64(), pa.float16(), pa.list_(pa.int64()), pa.struct([]), pa.null(), pa.duration("s")]
 )
-def test_what_has_no_order_is_refused(kind):
+def test_type_without_order_is_refused(kind):
     table = TableSpec("t", (Column("id", pa.int64()), Column("v", kind)), ("id",))
     with pytest.raises(ConfigProblem, match="has no order that all engines share"):
         plan_for("scd1", table, None, RowTransforms(("v",)))
 
 
-def test_a_type_that_orders_otherwise_is_another_rule():
-    """Rows in the order of cents cannot be compared with rows in the order of tenths of them; a wider type is no matter."""
+def test_type_with_another_order_is_another_rule():
+    """Rows ordered by cents cannot be compared with rows ordered by tenths of cents. A wider type is the same rule."""
 
     def rule(kind):
         return plan_for("scd1", TableSpec("t", (Column("id", kind),), ("id",)), None, RowTransforms(("id",))).rule
@@ -220,11 +220,11 @@ def test_conditions_that_hold(text):
     "text",
     ["op = null", "not op = null", "op <> null", "op not in ('a', null)", "null", "op = null and gone", "gone and null"],
 )
-def test_what_is_unknown_does_not_hold(text):
+def test_condition_with_unknown_result_does_not_hold(text):
     assert not evaluate_text(text, **ROW)
 
 
-def test_what_was_not_sent_is_neither_null_nor_anything_else():
+def test_missing_value_fulfils_no_condition():
     for text in ("op is null", "op is not null", "op = 'a'", "not op = 'a'"):
         assert not evaluate_text(text, _unsent=["op"])
     assert evaluate_text("op is null or gone is null", _unsent=["op"])
@@ -249,7 +249,7 @@ def test_what_was_not_sent_is_neither_null_nor_anything_else():
         ("1 = 1", "compares constants with each other"),
     ],
 )
-def test_comparisons_that_make_no_sense(text, said):
+def test_invalid_comparisons_are_refused(text, said):
     with pytest.raises(ConfigProblem) as refused:
         plan_for("scd1", WIDE, None, RowTransforms(deletes=parse_condition(text)))
     assert said in str(refused.value) and "'apply_as_deletes'" in str(refused.value)
@@ -273,19 +273,19 @@ def test_comparisons_that_make_no_sense(text, said):
         ),
     ],
 )
-def test_shapes_that_do_not_suit_a_table(policy, shape, said):
+def test_unsuitable_transforms_are_refused(policy, shape, said):
     with pytest.raises(ConfigProblem, match=said):
         plan_for(policy, WIDE, None, shape)
 
 
-def test_rows_that_differ_by_position_alone_have_no_other_order():
+def test_table_without_key_refuses_sequence_by():
     table = TableSpec("t", (Column("v", pa.int64()),), (), 3, counted=True)
     with pytest.raises(ConfigProblem, match="has no key, so it cannot have 'sequence_by'"):
         plan_for("append", table, None, RowTransforms(("v",)))
     assert plan_for("append", table, None, RowTransforms(deletes=Compare("=", source("v"), Lit(1)))).reconcile.counted
 
 
-def test_plans_of_different_shapes_share_no_fold():
+def test_plans_with_different_transforms_share_no_fold():
     plain, ordered = plan_for("scd1", WIDE), plan_for("scd1", WIDE, None, RowTransforms(("id",)))
     assert (
         plain.fold_sharing_key
@@ -300,7 +300,7 @@ FEED = [*HIRED, *CHRIS, *PAT]
 
 
 @pytest.mark.slow
-def test_the_model_in_every_order():
+def test_model_in_every_order():
     wanted = ModelRowTransforms(
         deletes=lambda image, _: image["operation"] == "DELETE",
         sequence_by=("sequenceNum",),
@@ -334,13 +334,13 @@ def every_order_folded(feed, table, shape):
 
 
 @pytest.mark.slow
-def test_the_fold_in_every_order():
+def test_fold_in_every_order():
     stays, gone, orders = every_order_folded(FEED, EMPLOYEES, BY_NUMBER)
     assert gone == {6} and len(stays) == orders * len(REMAINING_ROLES)
     assert {(row["id"], row["role"]) for row in stays} == set(REMAINING_ROLES.items())
 
 
-def test_sales_in_every_order_of_the_model():
+def test_model_of_sales_in_every_order():
     columns = SALES.column_names[1:]
     changes = [Change(row["op"], (row["log"],), {name: row.get(name) for name in columns}) for row in SOLD]
     for order in one_in(17, permutations(changes)):
@@ -349,7 +349,7 @@ def test_sales_in_every_order_of_the_model():
 
 
 @pytest.mark.slow
-def test_sales_in_every_order_of_the_fold():
+def test_fold_of_sales_in_every_order():
     stays, gone, orders = every_order_folded(SOLD, SALES, NO_ROW_TRANSFORMS)
     assert gone == {1} and len(stays) == orders * len(REMAINING)
     assert {(row["id"], row["sales"]) for row in stays} == set(REMAINING.items())

@@ -1,4 +1,4 @@
-"""Rows over HTTP, out of a lake: pages, filters, keys, and requests that mean harm."""
+"""Rows over HTTP, from a lake: pages, filters, keys, and invalid requests."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
 
 
 @pytest.mark.parametrize("name", ["a/b", "/", "a%2Fb", "rows/timeline/history"])
-def test_a_slash_is_part_of_the_table_name(tmp_path: Path, name: str) -> None:
+def test_table_name_with_a_slash(tmp_path: Path, name: str) -> None:
     write_deltalake(str(tmp_path / "lake" / encode_name(name)), pa.table({"id": [1, 2]}))
     client = serve_tables(tmp_path, {"kind": "delta", "path": "./lake"}, {f"public.{name}": ["id"]})
     assert [table["name"] for table in client.get("/tables").json()["tables"]] == [f"s.{name}"]
@@ -93,16 +93,16 @@ def test_a_slash_is_part_of_the_table_name(tmp_path: Path, name: str) -> None:
     assert client.get(following).json()["rows"] == [{"id": 2}]
 
 
-def test_what_there_is(shop: TestClient) -> None:
-    """Targets of the config, and nothing else that lies in the lake."""
+def test_list_of_tables(shop: TestClient) -> None:
+    """Targets of the config, and no other tables of the lake."""
     assert [table["name"] for table in shop.get("/tables").json()["tables"]] == ["s.t", "s.texts"]
     problem(shop.get("/tables/s.other/rows"), 404)
     about = shop.get("/tables/s.t").json()
     assert (about["key"], about["columns"][2]) == (["id", "part"], {"name": "price", "type": "decimal128(20, 2)"})
 
 
-def test_a_row_by_its_key(shop: TestClient) -> None:
-    """Slashes in it and all; of values that JSON has not, a text."""
+def test_row_by_its_key(shop: TestClient) -> None:
+    """A key with a slash; values without a JSON form are text."""
     answer = shop.get(url("tables", "s.t", "rows", "1", "a/b"))
     assert answer.json() == {"table": "s.t", "rows": [TOLD], "next": None, "notes": []}
     assert answer.headers["cache-control"] == "no-store" and answer.headers["x-content-type-options"] == "nosniff"
@@ -111,8 +111,8 @@ def test_a_row_by_its_key(shop: TestClient) -> None:
     assert "does not fit type int64" in problem(shop.get(url("tables", "s.t", "rows", "x", "a")), 400)["detail"]
 
 
-def test_as_arrow(shop: TestClient) -> None:
-    """With its types, and the next page in a header."""
+def test_rows_as_arrow(shop: TestClient) -> None:
+    """With their types, and the next page in a header."""
     answer = shop.get(url("tables", "s.t", "rows", limit="1"), headers={"accept": f"{ARROW}, application/json;q=0.1"})
     found = pa.ipc.open_stream(io.BytesIO(answer.content)).read_all()
     assert answer.headers["content-type"] == ARROW
@@ -162,19 +162,19 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense(shop: TestClient, case: str) -> None:
+def test_invalid_query_is_refused(shop: TestClient, case: str) -> None:
     query, said = REFUSED[case]
     assert said in problem(shop.get(url("tables", "s.t", "rows", **query)), 400)["detail"]
 
 
 @pytest.mark.parametrize("raw", ["/tables/s.t/rows/%ff/a", "/tables/s.t/rows?id=%ff", "/tables/s.t/rows?limit=1&limit=2"])
-def test_what_cannot_be_read(shop: TestClient, raw: str) -> None:
+def test_invalid_url_is_refused(shop: TestClient, raw: str) -> None:
     problem(shop.get(raw), 400)
 
 
 @pytest.mark.slow
 def test_hostile_texts_are_texts(shop: TestClient) -> None:
-    """As keys and values they find their row alone; as columns and tables they are unknown ones."""
+    """As keys and values they find only their row; as columns and tables they are unknown."""
     texts = [text for text in hostile_strings() if "\0" not in text]
     for at, text in some(list(enumerate(texts))[::7], 20):
         if text not in (".", ".."):  # A client takes these for places.
@@ -187,7 +187,7 @@ def test_hostile_texts_are_texts(shop: TestClient) -> None:
     assert found == sorted(range(len(texts)), key=lambda at: texts[at].encode())
 
 
-def test_nothing_is_written(shop: TestClient) -> None:
+def test_writing_methods_are_refused(shop: TestClient) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         problem(shop.request(method, "/tables/s.t/rows"), 405)
     problem(shop.post("/events", json={}), 404)
@@ -202,8 +202,8 @@ ROWS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=min(12, 2 * EXAMPLES), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS, limit=st.integers(1, 4), bound=st.integers(0, 2))
-def test_pages_are_all_rows_once(tmp_path: Path, rows: list[Any], limit: int, bound: int) -> None:
-    """Without a key too, whatever is NULL or alike."""
+def test_pages_have_all_rows_once(tmp_path: Path, rows: list[Any], limit: int, bound: int) -> None:
+    """Without a key too, with NULLs and duplicates."""
     names = ("n", "s", "b")
     schema = pa.schema([("n", pa.int32()), ("s", pa.string()), ("b", pa.bool_())])
     table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
@@ -220,7 +220,7 @@ def _any(folder: Path) -> TestClient:
     return serve_tables(folder, {"kind": "delta", "path": "./lake"}, {"public.x": ["id"]}, tables=["s.*"])
 
 
-def test_a_row_that_went_takes_none_with_it(tmp_path: Path) -> None:
+def test_row_deleted_between_pages_hides_no_other(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1, 2, 3]}))
     client = serve_tables(tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]})
     following = client.get("/tables/s.t/rows?limit=2").json()["next"]
@@ -228,7 +228,7 @@ def test_a_row_that_went_takes_none_with_it(tmp_path: Path) -> None:
     assert client.get(following).json()["rows"] == [{"id": 3}]
 
 
-def test_a_version_of_then(tmp_path: Path) -> None:
+def test_version_as_of_a_time(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1]}))
     between = datetime.now(UTC)
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [2]}), mode="append")
@@ -239,7 +239,7 @@ def test_a_version_of_then(tmp_path: Path) -> None:
     assert "cannot be read at the time" in said["detail"]
 
 
-def test_a_reading_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_ends_at_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1]}))
     client = serve_tables(
         tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]}, query_timeout="0 milliseconds"
@@ -247,8 +247,8 @@ def test_a_reading_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "longer than 0 s" in problem(client.get("/tables/s.t/rows"), 504)["detail"]
 
 
-def test_who_is_answered(tmp_path: Path) -> None:
-    """With a token who has it, a browser's user too; without one only this machine, under its own name."""
+def test_access_with_and_without_a_token(tmp_path: Path) -> None:
+    """With a token, whoever has it, also as a browser's user. Without one, only this machine, under its own name."""
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1]}))
     lake = {"kind": "delta", "path": "./lake"}
     client = serve_tables(tmp_path, lake, {"public.t": ["id"]}, token="s3cr3t")

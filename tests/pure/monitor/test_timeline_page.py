@@ -1,4 +1,4 @@
-"""The page of a row's timeline shows texts as texts, whatever they hold."""
+"""The timeline page of a row shows any text as text."""
 
 from adapters.http.read_side import render_timeline
 from replicator.domain.timeline import HistoryEntry
@@ -7,7 +7,7 @@ from replicator.ports.reads import ReadTarget, RowHistory
 SCRIPT = "<script>document.title='taken'</script>"
 
 
-def test_no_text_is_markup():
+def test_texts_are_escaped():
     row, place = {"id": 1, SCRIPT: SCRIPT}, (SCRIPT, 0, 7, SCRIPT)
     created = HistoryEntry("c", None, (1,), *place, None, row, ())
     updated = HistoryEntry("u", None, (2,), *place, row, {**row, SCRIPT: None}, (SCRIPT,))

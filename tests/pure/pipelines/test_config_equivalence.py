@@ -1,4 +1,4 @@
-"""A pipeline in code is the config that says the same: the same settings, the same plans, the same findings."""
+"""A pipeline in code equals its config."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def same(code: Loaded, file: Loaded) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("flow", "written"), FLOWS)
-def test_a_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, written):
+def test_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, written):
     add(tmp_path, FEED)
     staff.create_auto_cdc_flow(**FLOW, **flow)
     file = in_yaml(tmp_path, written)
@@ -91,7 +91,7 @@ def test_a_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, 
     assert code == yaml and code["stages"]
 
 
-def test_a_flow_from_snapshots_has_the_settings_of_its_config(tmp_path):
+def test_flow_from_snapshots_has_the_settings_of_its_config(tmp_path):
     source = {"staff": {"format": "rows", "transport": "snapshots", "path": "./employees"}}
     code = dp.Pipeline("staff", **{**PARTS, "sources": source}, root=tmp_path)
     tracked = {"track_history_except_column_list": ["role"]}
@@ -106,7 +106,7 @@ def test_every_parameter_has_a_case():
 
 
 @pytest.mark.parametrize(("table", "written"), TABLES)
-def test_a_table_has_the_options_of_its_config(tmp_path, monkeypatch, table, written):
+def test_table_has_the_options_of_its_config(tmp_path, monkeypatch, table, written):
     monkeypatch.chdir(tmp_path)
     staff = dp.Pipeline("staff", engine="spark", **PARTS)
     staff.create_streaming_table("lake.employees", **table)
@@ -115,7 +115,7 @@ def test_a_table_has_the_options_of_its_config(tmp_path, monkeypatch, table, wri
     same(staff.check(), file)
 
 
-def test_the_keys_of_the_file_are_those_of_the_pipeline(tmp_path, monkeypatch):
+def test_pipeline_from_a_config_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKE", "lake-of-mine")
     more = {
@@ -137,7 +137,7 @@ def test_the_keys_of_the_file_are_those_of_the_pipeline(tmp_path, monkeypatch):
     assert code.config() == {"pipeline": "staff", **PARTS, **more, "state": "mine"}
 
 
-def test_flows_join_the_tables_of_a_file(tmp_path):
+def test_flows_are_added_to_the_tables_of_a_file(tmp_path):
     code = dp.Pipeline.from_config(config_file(tmp_path), overrides=["sinks.lake.path=./other"])
     code.create_auto_cdc_flow(**FLOW)
     code.create_auto_cdc_flow("lake.history", "staff.employees", ["id"], stored_as_scd_type=2, name="versions")
@@ -149,7 +149,7 @@ def test_flows_join_the_tables_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(("flow", "written"), MISTAKES)
-def test_what_is_wrong_is_said_in_the_same_words_with_the_line_of_the_call(staff, tmp_path, flow, written):
+def test_errors_equal_those_of_the_config_with_the_line_of_the_call(staff, tmp_path, flow, written):
     said = written or flow
     with pytest.raises(dp.ConfigError) as of_file:
         in_yaml(tmp_path, said)
@@ -171,7 +171,7 @@ def test_each_flow_of_a_table_has_its_own_line(staff):
     assert [finding.line for finding in caught.value.findings] == [line]
 
 
-def test_everything_wrong_is_said_at_once(staff):
+def test_all_errors_are_reported_at_once(staff):
     staff.create_auto_cdc_flow(**FLOW, apply_as_deletes="operation =")
     staff.create_auto_cdc_flow("lake.other", "nobody.employees")
     with pytest.raises(dp.ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""What a call refuses at once: what no config can hold, and what other systems have and we have not."""
+"""Calls that are refused at once: values that no config can have, and unsupported parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Column:
         ({"stored_as_scd_type": Column()}, "'stored_as_scd_type' of flow 'lake.employees' is a Column"),
     ],
 )
-def test_columns_are_not_guessed_at(staff, flow, said):
+def test_foreign_column_objects_are_refused(staff, flow, said):
     with pytest.raises(dp.ConfigError, match=r"import col, expr and struct from replicator\.pipelines") as caught:
         staff.create_auto_cdc_flow(**{**FLOW, **flow})
     (finding,) = caught.value.findings
@@ -62,14 +62,14 @@ def test_columns_are_not_guessed_at(staff, flow, said):
         ({"source": lambda version: None}, "'source' of a flow must be text"),
     ],
 )
-def test_refused_by_name_with_what_to_use(staff, given, said):
+def test_unsupported_parameters_are_refused_with_an_alternative(staff, given, said):
     with pytest.raises(dp.ConfigError) as caught:
         staff.create_auto_cdc_flow(**{**FLOW, **given})
     assert said in str(caught.value)
     assert staff.config()["tables"] == []
 
 
-def test_defaults_of_others_are_no_request(staff):
+def test_default_values_of_unsupported_parameters_are_accepted(staff):
     plain = dp.Pipeline("staff", **PARTS)
     plain.create_auto_cdc_flow(**FLOW)
     staff.create_auto_cdc_flow(**FLOW, once=False, columns_to_update=None, track_history_column_list=None)
@@ -77,7 +77,7 @@ def test_defaults_of_others_are_no_request(staff):
     staff.check()
 
 
-def test_an_unknown_parameter_is_a_mistake_of_the_program(staff):
+def test_unknown_parameter_is_a_type_error(staff):
     with pytest.raises(TypeError, match="no parameter 'aply_as_deletes'; did you mean 'apply_as_deletes'"):
         staff.create_auto_cdc_flow(**FLOW, aply_as_deletes="id = 1")
     with pytest.raises(TypeError, match="no parameter 'partition_columns'; did you mean 'partition_cols'"):
@@ -95,13 +95,13 @@ def test_an_unknown_parameter_is_a_mistake_of_the_program(staff):
         ({"cluster_by": [Column()]}, "is a Column"),
     ],
 )
-def test_tables_refuse_likewise(staff, table, said):
+def test_unsupported_parameters_of_tables_are_refused(staff, table, said):
     with pytest.raises(dp.ConfigError) as caught:
         staff.create_streaming_table("lake.employees", **table)
     assert said in str(caught.value)
 
 
-def test_names_are_used_once(staff):
+def test_duplicate_names_are_refused(staff):
     staff.create_auto_cdc_flow(**FLOW)
     with pytest.raises(dp.ConfigError, match=r"there is already a flow 'lake.employees', at .*another target"):
         staff.create_auto_cdc_flow(**FLOW)
@@ -112,7 +112,7 @@ def test_names_are_used_once(staff):
         staff.create_streaming_table("lake.employees")
 
 
-def test_options_of_a_table_that_nobody_writes_are_refused(staff):
+def test_options_of_a_table_without_flow_are_refused(staff):
     staff.create_auto_cdc_flow(**FLOW)
     staff.create_streaming_table("lake.employes", partition_cols=["country"])
     with pytest.raises(dp.ConfigError, match=r"no flow writes table 'lake\.employes'; there are flows into"):
@@ -120,19 +120,19 @@ def test_options_of_a_table_that_nobody_writes_are_refused(staff):
 
 
 @pytest.mark.parametrize("value", [{1: "a"}, {"format": b"rows"}])
-def test_parts_are_plain_data(value):
+def test_parts_must_be_plain_data(value):
     with pytest.raises(dp.ConfigError):
         dp.Pipeline("staff", **{**PARTS, "sources": {"staff": value}})
 
 
-def test_a_value_inside_itself_ends(staff):
+def test_recursive_value_is_refused(staff):
     keys: list = []
     keys.append(keys)
     with pytest.raises(dp.ConfigError, match="nested more than"):
         staff.create_auto_cdc_flow(**{**FLOW, "keys": keys})
 
 
-def test_what_is_given_may_change_afterwards(staff):
+def test_arguments_are_copied(staff):
     keys = ["id"]
     staff.create_auto_cdc_flow(**{**FLOW, "keys": keys})
     keys.append("name")
@@ -144,7 +144,7 @@ def test_what_is_given_may_change_afterwards(staff):
     assert staff.config()["sinks"] == PARTS["sinks"]
 
 
-def test_functions_are_of_the_pipeline_around_them(staff):
+def test_functions_need_a_current_pipeline(staff):
     with pytest.raises(ConfigProblem, match=r"create_auto_cdc_flow\(\) is called outside of a pipeline"):
         dp.create_auto_cdc_flow(**FLOW)
     with staff as entered:

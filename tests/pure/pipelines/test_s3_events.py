@@ -1,4 +1,4 @@
-"""Which objects an event of S3 tells of, as AWS documents its messages."""
+"""The objects of an S3 event, in the forms that AWS documents."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ ODD = "s3://company-bucket/dms/odd name+ü%.csv"
         (to_queue_event(TESTED), []),
     ],
 )
-def test_events(event, urls):
+def test_created_objects_of_events(event, urls):
     assert [str(one) for one in list_created(event)] == urls
 
 

@@ -1,4 +1,4 @@
-"""What each error of the driver means, as a table."""
+"""Meaning of each error of the driver, as a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_error(state: str) -> psycopg.Error:
     ("state", "kind"),
     [(s, Retryable) for s in RETRYABLE] + [(s, EnvironmentProblem) for s in ENVIRONMENT] + [(s, Fatal) for s in FATAL],
 )
-def test_by_sqlstate(state: str, kind: type[Exception]) -> None:
+def test_error_kind_by_sqlstate(state: str, kind: type[Exception]) -> None:
     found = translate_error(make_error(state), "testing")
     assert type(found) is kind
     assert state in str(found)
@@ -40,7 +40,7 @@ def test_by_sqlstate(state: str, kind: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("state", ROW)
-def test_rows(state: str) -> None:
+def test_errors_that_refuse_a_row(state: str) -> None:
     assert is_row_refusal(make_error(state))
     assert type(translate_error(make_error(state), "testing")) is Fatal
     assert "secret" not in str(translate_error(make_error(state), "testing"))
@@ -60,7 +60,7 @@ def test_rows(state: str) -> None:
         ("FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute", Retryable),
     ],
 )
-def test_without_sqlstate(text: str, kind: type[Exception]) -> None:
+def test_error_kind_without_sqlstate(text: str, kind: type[Exception]) -> None:
     assert type(translate_error(psycopg.OperationalError(text), "connecting")) is kind
 
 
@@ -72,7 +72,7 @@ def test_without_sqlstate(text: str, kind: type[Exception]) -> None:
         ('FATAL:  role "x" does not exist', "Correct user and password"),
     ],
 )
-def test_a_refused_connection_says_what_to_correct(text: str, step: str) -> None:
+def test_refused_connection_has_a_next_step(text: str, step: str) -> None:
     assert translate_error(psycopg.OperationalError(text), "connecting").next_step.startswith(step)
 
 
@@ -88,8 +88,8 @@ def test_lines_of_the_driver_become_sentences() -> None:
     )
 
 
-def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
-    """A server that is too old is refused when it is connected to."""
+def test_unsupported_feature_is_not_explained_by_the_server_version() -> None:
+    """A server that is too old is refused at the connection."""
     found = translate_error(make_error("0A000"), "testing")
     assert "15" not in found.next_step and "`into`" in found.next_step
 
@@ -99,5 +99,5 @@ def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
     [(s, True) for s in ("08006", "25006", "25P02", "25P03", "26000", "40003", "53200", "57P01", "57P05", "58030")]
     + [(s, False) for s in ("40001", "40P01", "55P03", "53100", "57014", "42P01", "0A000", "23505")],
 )
-def test_which_errors_end_the_session(state: str, ends: bool) -> None:
+def test_errors_that_end_the_session(state: str, ends: bool) -> None:
     assert is_session_lost(make_error(state)) is ends

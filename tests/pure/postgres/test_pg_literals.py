@@ -1,4 +1,4 @@
-"""Literals of slices, and of many rows: what the values of whole columns cannot show."""
+"""Literals of slices and of many rows equal those of the whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize(("column", "form"), COLUMNS)
-def test_slices_and_the_whole_agree(column: pa.Array, form: str) -> None:
+def test_literals_of_slices_equal_those_of_the_whole(column: pa.Array, form: str) -> None:
     whole = text_column(column, form).to_pylist()
     assert whole[1] is None
     for start in range(4):
@@ -31,7 +31,7 @@ def test_slices_and_the_whole_agree(column: pa.Array, form: str) -> None:
             assert text_column(column.slice(start, end - start), form).to_pylist() == whole[start:end]
 
 
-def test_texts() -> None:
+def test_literals_of_each_form() -> None:
     found = [text_column(column, form).to_pylist() for column, form in COLUMNS]
     assert found == [
         ["\\x6162", None, "\\x", "\\x00ff"],
@@ -63,8 +63,8 @@ def test_distant_instants() -> None:
     assert distant_instant(-62_135_596_800_000_001) == "0001-12-31 23:59:59.999999 BC"
 
 
-def test_json_cannot_end_its_row() -> None:
-    """Rows that travel as one JSON parameter: what is not one whole JSON value does not go that way."""
+def test_invalid_json_is_not_sent_as_json() -> None:
+    """Rows are sent as one JSON parameter. A value that is no whole JSON value is sent in another way."""
     fits = {"id": ColumnConversion(pa.int64()), "v": ColumnConversion(pa.string(), JSON_FORM)}
     rows = pa.table({"id": [1, 2], "v": ['{"a": 1}', None]})
     assert rows_to_json(rows, fits) == '[{"id":"1","v":{"a": 1}},{"id":"2","v":null}]'

@@ -1,4 +1,4 @@
-"""Options of the PostgreSQL adapters: what is wrong is named, and never shown."""
+"""Options of the PostgreSQL adapters: invalid values are reported without secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("dsn", UNREADABLE)
-def test_a_dsn_that_cannot_be_read_is_refused_without_showing_it(dsn: str) -> None:
+def test_invalid_dsn_is_refused_without_showing_it(dsn: str) -> None:
     with pytest.raises(ConfigProblem, match=r"`dsn` is neither a libpq connection string nor") as raised:
         read_dsn(SecretStr(dsn))
     shown = "".join(traceback.format_exception(raised.value))

@@ -50,7 +50,7 @@ def test_checkpoints_of_a_second_log_are_refused(folder):
     assert len(found) == 1 and "has another target" in found[0].message
 
 
-def test_checkpoints_beside_a_log_in_an_object_store_are_refused(folder):
+def test_checkpoints_with_a_first_log_in_an_object_store_are_refused(folder):
     """The past of a table is read from its first log in a lake, and that log has no checkpoints there."""
     folder.change(PATH, f"{PATH}    snapshots: {{every: 1 day}}\n  more:\n    kind: event_log\n    path: s3://bucket/log\n")
     text = folder.file.read_text().replace("      - sink: raw\n", "      - sink: more\n      - sink: raw\n")

@@ -44,7 +44,7 @@ def test_age_of_a_rewritten_file_starts_again(clock: SimpleNamespace) -> None:
     assert seconds_until_stable(Path("a"), 1030.5, 6, SETTLE) == SETTLE - 0.5, "it has another time"
 
 
-def test_deleted_files_are_forgotten(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_files_are_dropped_from_the_list(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST", 3)
     for number in range(9):
         seconds_until_stable(Path(str(number)), 9e9, 5, SETTLE)

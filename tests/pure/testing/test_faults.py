@@ -40,12 +40,12 @@ def test_faults_reach_an_object_of_the_features():
     assert faulty.features.removal.list_artifacts(LANE) == []
 
 
-def test_what_is_no_method_stays():
+def test_features_that_are_no_methods_are_unchanged():
     sink = HurriedSink(FakeStore())
     found = Faulty(sink).features
     assert found.policies == sink.features.policies and found.atomic_across_lanes and found.swap is None
 
 
-def test_an_unknown_method_has_no_faults():
+def test_faults_of_an_unknown_method_are_refused():
     with pytest.raises(AssertionError, match="no method compact"):
         Faulty(HurriedSink(FakeStore())).schedule("compact", FailBefore())

@@ -1,4 +1,4 @@
-"""The model against the source itself: what the policies mean is that the target has what the source has."""
+"""The model against the source itself."""
 
 import os
 
@@ -36,7 +36,7 @@ def test_current_rows_are_the_source_rows(history):
 
 @settings(max_examples=EXAMPLES)
 @given(history=histories())
-def test_append_holds_every_change_of_the_log_once(history):
+def test_append_has_every_change_once(history):
     table = history.table()
     rows, outcomes = fold_changes("append", table.column_names, table.keys, history.changes())
     originals = [e.change for e in history.source.log if e.change]

@@ -1,4 +1,4 @@
-"""The model of sequences per column: its rows are a function of the set of changes."""
+"""The model of sequences per column: its rows do not depend on the order of changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PARTS = st.tuples(
 )
 
 
-def test_rows_depend_on_which_changes_came_alone():
+def test_rows_do_not_depend_on_the_order_of_changes():
     @for_all(parts=st.lists(PARTS, max_size=8), order=st.randoms(use_true_random=False))
     def check(parts, order):
         changes = [change(i, *part) for i, part in enumerate(parts, 1)]
@@ -50,7 +50,7 @@ def test_rows_depend_on_which_changes_came_alone():
         assert Outcome.REJECTED not in outcomes
 
 
-def test_a_late_part_lands_and_a_stale_one_does_not():
+def test_late_part_is_applied_and_stale_part_is_not():
     model = Scd1ColumnVersions(COLUMNS, KEYS)
     late, stale = change(2, "u", 1, frozenset("a")), change(3, "u", 1, frozenset("b"))
     assert model.apply_change(change(1, "c", 1, frozenset())) is Outcome.APPLIED

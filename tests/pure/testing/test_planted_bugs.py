@@ -1,4 +1,4 @@
-"""The suites bite: each planted bug is caught by the test that is there to catch it."""
+"""The published suites notice planted bugs."""
 
 from dataclasses import replace
 
@@ -72,12 +72,12 @@ def without_newer(plan):
     return replace(plan, clauses=clauses)
 
 
-def test_a_guard_that_is_dropped(monkeypatch):
+def test_dropped_guard_is_noticed(monkeypatch):
     monkeypatch.setattr(plain_plan, "_check_stale", lambda *_, **__: None)
     caught_by_histories(plans=plant_plan_change(without_newer))
 
 
-def test_an_insert_on_an_unmatched_delete():
+def test_insert_by_an_unmatched_delete_is_noticed():
     def change(plan):
         clauses = tuple(c if c.matched else replace(c, when=AllOf(())) for c in plan.clauses)
         return replace(plan, clauses=clauses)
@@ -85,7 +85,7 @@ def test_an_insert_on_an_unmatched_delete():
     caught_by_histories(plans=plant_plan_change(change))
 
 
-def test_an_update_that_omits_a_bookkeeping_column():
+def test_missing_cdc_column_in_an_update_is_noticed():
     def change(plan):
         kept = {c: tuple(a for a in c.assign if a[0] != "_cdc_seq_2") for c in plan.clauses}
         return replace(plan, clauses=tuple(replace(c, assign=kept[c]) if c.action == "update" else c for c in plan.clauses))
@@ -93,19 +93,19 @@ def test_an_update_that_omits_a_bookkeeping_column():
     caught_by_histories(plans=plant_plan_change(change))
 
 
-def test_a_truncate_that_clears_nothing(monkeypatch):
+def test_truncate_that_clears_nothing_is_noticed(monkeypatch):
     monkeypatch.setattr(plain_plan, "_truncate_rows", lambda *_: plain_plan.APPLIED)
     caught_by_histories()
 
 
-def test_a_tombstone_that_is_lost():
+def test_lost_tombstone_is_noticed():
     def forgetful(plan):
         return replace(plan, reconcile=replace(plan.reconcile, uses_tombstones=False))
 
     caught_by_histories(plans=plant_plan_change(forgetful))
 
 
-def test_a_duplicate_that_is_appended(monkeypatch):
+def test_appended_duplicate_is_noticed(monkeypatch):
     def never(self, names, values):
         return None
 
@@ -113,7 +113,7 @@ def test_a_duplicate_that_is_appended(monkeypatch):
     caught_by_histories("append")
 
 
-def test_a_position_that_is_not_advanced(monkeypatch):
+def test_position_that_is_not_advanced_is_noticed(monkeypatch):
     advanced = fakes.advance_state
 
     def stuck(state, write, target):
@@ -124,12 +124,12 @@ def test_a_position_that_is_not_advanced(monkeypatch):
     assert_caught(Suite, "test_empty_write_advances_position")
 
 
-def test_a_state_that_is_committed_without_its_rows(monkeypatch):
+def test_state_committed_without_its_rows_is_noticed(monkeypatch):
     monkeypatch.setattr(fakes, "advance_state", lambda state, write, target: state)
     assert_caught(Suite, "test_state_is_committed_with_the_rows")
 
 
-def test_a_gap_that_is_accepted(monkeypatch):
+def test_accepted_gap_is_noticed(monkeypatch):
     monkeypatch.setattr(fakes, "refuse_gap", lambda write, position: None)
     assert_caught(Suite, "test_gap_is_refused", "test_apply_is_atomic_across_lanes")
 
@@ -145,7 +145,7 @@ class TwiceSink(FakeSink):
         return applied
 
 
-def test_a_write_that_is_applied_twice():
+def test_write_applied_twice_is_noticed():
     class Twice(Suite):
         sink = TwiceSink
 
@@ -163,7 +163,7 @@ class EarlySink(FakeSink):
         return applied
 
 
-def test_rejects_that_are_kept_after_the_commit():
+def test_rejects_stored_after_the_commit_are_noticed():
     class Early(Suite):
         sink = EarlySink
 
@@ -177,7 +177,7 @@ class SilentSink(FakeSink):
         return super().apply(writes, lambda lane, rows: None)
 
 
-def test_rejects_that_are_dropped():
+def test_dropped_rejects_are_noticed():
     class Silent(Suite):
         sink = SilentSink
 
@@ -189,7 +189,7 @@ class UnfencedSink(FakeSink):
         pass
 
 
-def test_two_instances_that_write_one_lane():
+def test_two_writers_of_one_lane_are_noticed():
     class Unfenced(Suite):
         sink = UnfencedSink
 
@@ -201,30 +201,30 @@ class LazyResetSink(FakeSink):
         self.store.lanes[lane.id].state = LaneState()
 
 
-def test_a_reset_that_keeps_the_rows():
+def test_reset_that_keeps_rows_is_noticed():
     class Lazy(Suite):
         sink = LazyResetSink
 
     assert_caught(Lazy, "test_reset_leaves_nothing")
 
 
-def test_tombstones_above_the_purged_sequence_that_are_purged(monkeypatch):
+def test_tombstones_purged_too_early_are_noticed(monkeypatch):
     monkeypatch.setattr(plain_plan.PlainTarget, "purge_tombstones", lambda self, high: self.deletes.clear())
     assert_caught(Suite, "test_tombstones_are_purged")
 
 
-def test_tombstones_that_are_never_purged(monkeypatch):
+def test_tombstones_that_are_never_purged_are_noticed(monkeypatch):
     monkeypatch.setattr(plain_plan.PlainTarget, "purge_tombstones", lambda self, high: None)
     assert_caught(Suite, "test_tombstones_are_purged")
 
 
 @pytest.mark.long
-def test_late_changes_that_are_applied(monkeypatch):
+def test_applied_late_changes_are_noticed(monkeypatch):
     monkeypatch.setattr(plain_plan, "_is_late", lambda *_: False)
     assert_caught(Suite, "test_tombstones_are_purged", "test_histories_with_purged_tombstones_equal_the_model")
 
 
-def test_late_changes_that_a_remembered_delete_does_not_save(monkeypatch):
+def test_late_changes_rejected_despite_a_stored_delete_are_noticed(monkeypatch):
     def hasty(plan, row, related, lateness):
         there = related.find(plan.table.keys, tuple(row[k] for k in plan.table.keys))
         return there is None and plain_plan.get_sequence(plan, row) <= lateness.max_purged
@@ -233,14 +233,14 @@ def test_late_changes_that_a_remembered_delete_does_not_save(monkeypatch):
     assert_caught(Suite, "test_tombstones_are_purged")
 
 
-def test_a_purged_sequence_that_is_not_stored(monkeypatch):
+def test_purged_sequence_that_is_not_stored_is_noticed(monkeypatch):
     advanced = fakes.advance_state
     monkeypatch.setattr(fakes, "advance_state", lambda *write: replace(advanced(*write), purged_up_to=None))
     assert_caught(Suite, "test_tombstones_are_purged", "test_the_purged_sequence_is_stored")
 
 
-def test_a_purged_sequence_that_falls_with_the_clock(monkeypatch):
-    """What was forgotten stays forgotten, also where deletes are to be kept for ever from now on."""
+def test_purged_sequence_that_decreases_is_noticed(monkeypatch):
+    """Purged deletes stay purged, also if all later deletes are kept for ever."""
     forgetting = fakes.advance_purge
 
     def recompute_horizon(plan, state, at):
@@ -250,12 +250,12 @@ def test_a_purged_sequence_that_falls_with_the_clock(monkeypatch):
     assert_caught(Suite, "test_the_purged_sequence_is_stored")
 
 
-def test_a_watermark_that_restarts_with_each_batch(monkeypatch):
+def test_watermark_that_restarts_with_each_batch_is_noticed(monkeypatch):
     monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: facts.max_event_times)
     assert_caught(Suite, "test_late_changes_are_rejected")
 
 
-def test_a_watermark_that_is_never_taken_away(monkeypatch):
+def test_watermark_that_is_never_removed_is_noticed(monkeypatch):
     def advance(plan, facts, state):
         return {**state.max_event_time, **facts.max_event_times}
 
@@ -263,8 +263,8 @@ def test_a_watermark_that_is_never_taken_away(monkeypatch):
     assert_caught(Suite, "test_a_watermark_may_change")
 
 
-def test_a_watermark_after_what_came_twice():
-    """A fold that drops what comes again cannot know whether the first is late."""
+def test_watermark_after_dropped_duplicates_is_noticed():
+    """A fold that drops duplicates cannot know whether the first change is late."""
 
     def fold(self, changes, plan):
         return LocalEngine.fold(self, changes, replace(plan, watermark=None))
@@ -301,8 +301,8 @@ def suite_of(engine):
     return override(EngineSuite, engine=engine)
 
 
-def test_a_fold_that_drops_the_delete_in_the_middle():
-    """Values that were deleted come back where the next image is partial: `_reset` is what says so."""
+def test_fold_without_the_delete_in_the_middle_is_noticed():
+    """Deleted values return if the next image is partial: `_reset` prevents this."""
 
     def fold(self, changes, plan):
         folded = LocalEngine.fold(self, changes, plan)
@@ -313,14 +313,14 @@ def test_a_fold_that_drops_the_delete_in_the_middle():
     assert_caught(suite_of(make_broken_engine(fold=fold)), "test_fold_flags_void_rows")
 
 
-def test_a_fold_that_takes_the_first_change():
+def test_fold_that_keeps_the_first_change_is_noticed():
     def fold(self, changes, plan):
         return LocalEngine.fold(self, changes.take(pa.array(range(changes.num_rows)[::-1], pa.int64())), plan)
 
     caught_by_histories(engine=make_broken_engine(fold=fold))
 
 
-def test_separate_merges_for_creates_updates_and_deletes():
+def test_separate_merges_per_operation_are_noticed():
     """A row that was deleted and came back in one batch is gone, for its delete is written last; it is the lack of
     the row that is caught, not some column of it."""
 
@@ -342,7 +342,7 @@ def test_separate_merges_for_creates_updates_and_deletes():
     caught_by_histories(engine=make_broken_engine(fold=fold))
 
 
-def test_a_fold_that_loses_count():
+def test_fold_with_wrong_counts_is_noticed():
     def fold(self, changes, plan):
         folded = LocalEngine.fold(self, changes, plan)
         return replace(folded, counts=type(folded.counts)())
@@ -351,13 +351,13 @@ def test_a_fold_that_loses_count():
     assert_caught(suite_of(make_broken_engine(fold=fold)), "test_fold_states_its_facts")
 
 
-def test_a_stream_that_is_not_cut_for_key_changes():
+def test_stream_not_split_at_key_changes_is_noticed():
     engine = make_engine_of_broken_frames(segments=lambda self, changes, table: [changes])
     caught_by_histories(engine=engine)
     assert_caught(suite_of(engine), "test_segments_keep_the_old_row_readable")
 
 
-def test_a_key_change_that_is_not_held_together():
+def test_key_change_that_is_not_held_together_is_noticed():
     engine = make_engine_of_broken_frames(find_open_key_changes=lambda self, changes: Position())
     caught_by_histories(engine=engine)
     assert_caught(suite_of(engine), "test_open_key_changes_are_found")

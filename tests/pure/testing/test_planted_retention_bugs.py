@@ -1,4 +1,4 @@
-"""The suites bite, where deleted rows stay for a time: each planted bug is caught by the test that is there to catch it."""
+"""The suites notice planted bugs of tombstone retention with soft deletes."""
 
 import pytest
 
@@ -40,13 +40,13 @@ def plant_retention_rule(monkeypatch, is_forgotten):
     monkeypatch.setattr(plain_plan.PlainTarget, "purge_rows", forget)
 
 
-def test_nothing_is_planted():
+def test_suite_passes_without_a_bug():
     for name in (STORY, HISTORIES):
         getattr(Suite(), name)()
 
 
 @pytest.mark.long
-def test_living_rows_that_go(monkeypatch):
+def test_removed_live_rows_are_noticed(monkeypatch):
     def by_age_alone(plan, row, gone):
         return plain_plan.get_sequence(plan, row) <= gone.max_sequence
 
@@ -54,24 +54,24 @@ def test_living_rows_that_go(monkeypatch):
     assert_caught(STORY, HISTORIES)
 
 
-def test_rows_above_the_purged_sequence_that_are_removed(monkeypatch):
+def test_rows_removed_too_early_are_noticed(monkeypatch):
     plant_retention_rule(monkeypatch, lambda plan, row, gone: row[CDC_DELETED])
     assert_caught(STORY)
 
 
-def test_rows_that_never_go(monkeypatch):
+def test_rows_that_are_never_removed_are_noticed(monkeypatch):
     plant_retention_rule(monkeypatch, lambda plan, row, gone: False)
     assert_caught(STORY)
 
 
-def test_rows_that_a_truncate_marked_and_that_go_by_their_own_sequence(monkeypatch):
+def test_truncated_rows_removed_by_their_own_sequence_are_noticed(monkeypatch):
     plant_retention_rule(
         monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and plain_plan.get_sequence(plan, row) <= gone.max_sequence
     )
     assert_caught(STORY)
 
 
-def test_rows_that_a_truncate_marked_and_that_never_go(monkeypatch):
+def test_truncated_rows_that_are_never_removed_are_noticed(monkeypatch):
     right = plain_plan._is_purged
     plant_retention_rule(
         monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and row["_cdc_op"] == "d" and right(plan, row, gone)
@@ -79,13 +79,13 @@ def test_rows_that_a_truncate_marked_and_that_never_go(monkeypatch):
     assert_caught(STORY)
 
 
-def test_a_truncate_that_is_not_counted(monkeypatch):
-    """Where no row is deleted otherwise, what it marked never goes."""
+def test_truncate_without_a_horizon_is_noticed(monkeypatch):
+    """Without other deletes, the rows that it flagged would never be removed."""
     monkeypatch.setattr(late_changes, "find_highest", lambda first, *others: first)
     assert_caught(STORY)
 
 
-def test_a_purged_sequence_that_rises_by_deletes_alone(monkeypatch):
+def test_purged_sequence_raised_by_deletes_only_is_noticed(monkeypatch):
     right = fakes.advance_purge
 
     def deaf(plan, state, at):

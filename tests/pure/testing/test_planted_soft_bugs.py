@@ -1,4 +1,4 @@
-"""The suites bite, where deletes leave rows: each planted bug is caught by its histories."""
+"""The suites notice planted bugs of soft deletes."""
 
 from dataclasses import replace
 
@@ -50,19 +50,19 @@ def without_assignment(clause, name):
     return replace(clause, assign=tuple((n, value) for n, value in clause.assign if n != name))
 
 
-def test_a_time_of_the_delete_that_stays_null():
+def test_null_time_of_a_delete_is_noticed():
     caught(with_clauses(lambda mark, update, insert: (without_assignment(mark, CDC_DELETED_AT), update, insert)))
 
 
-def test_a_row_that_comes_back_and_stays_marked():
+def test_restored_row_that_stays_flagged_is_noticed():
     caught(with_clauses(lambda mark, update, insert: (mark, without_assignment(update, CDC_DELETED), insert)))
 
 
-def test_a_row_that_comes_back_with_the_time_of_its_delete():
+def test_restored_row_with_its_delete_time_is_noticed():
     caught(with_clauses(lambda mark, update, insert: (mark, without_assignment(update, CDC_DELETED_AT), insert)))
 
 
-def test_a_delete_of_nothing_that_is_inserted():
+def test_inserted_delete_of_a_missing_row_is_noticed():
     def inserting(mark, update, insert):
         assign = tuple((n, Lit(True) if n == CDC_DELETED else value) for n, value in insert.assign)
         return mark, update, replace(insert, when=AllOf(()), assign=assign)
@@ -70,7 +70,7 @@ def test_a_delete_of_nothing_that_is_inserted():
     caught(with_clauses(inserting))
 
 
-def test_a_delete_that_writes_its_own_image():
+def test_delete_that_writes_its_image_is_noticed():
     def overwriting(mark, update, insert):
         assign = (*((n, source(n)) for n, _ in update.assign if not n.startswith("_")), *mark.assign)
         return replace(mark, assign=assign), update, insert
@@ -78,7 +78,7 @@ def test_a_delete_that_writes_its_own_image():
     caught(with_clauses(overwriting))
 
 
-def test_a_truncate_that_removes(monkeypatch):
+def test_truncate_that_removes_rows_is_noticed(monkeypatch):
     def removing(plan, target, row):
         verdict = right(plan, target, row)
         target.rows = [old for old in target.rows if plain_plan.get_sequence(plan, old) >= target.truncated_at]
@@ -89,7 +89,7 @@ def test_a_truncate_that_removes(monkeypatch):
     caught()
 
 
-def test_a_marked_row_that_gives_values(monkeypatch):
+def test_values_taken_from_a_flagged_row_are_noticed(monkeypatch):
     def giving(plan, folded, related):
         keys = folded.get("_moved_from") or folded
         return None if folded["_reset"] else related.find(plan.table.keys, tuple(keys[k] for k in plan.table.keys))
@@ -98,19 +98,19 @@ def test_a_marked_row_that_gives_values(monkeypatch):
     caught(name=BY_TEXT)
 
 
-def test_a_delete_that_drops_the_values_of_its_batch(monkeypatch):
+def test_delete_that_drops_values_of_its_batch_is_noticed(monkeypatch):
     monkeypatch.setattr(folding, "_list_missing_names", lambda rows, plan: [])
     monkeypatch.setattr(folding, "_complete_rows", lambda rows, kept, sent, names, plan: rows)
     caught()
 
 
-def test_a_truncate_folded_with_rows_it_flags(monkeypatch):
+def test_truncate_folded_with_its_rows_is_noticed(monkeypatch):
     right = key_change._to_key_change
     monkeypatch.setattr(key_change, "_to_key_change", lambda *told, **more: right(*told, **more)._replace(first=False))
     caught()
 
 
-def test_a_delete_that_is_folded_with_what_may_be_stale(monkeypatch):
+def test_delete_folded_with_possibly_stale_changes_is_noticed(monkeypatch):
     right = key_change._to_key_change
 
     def join_rows(*told, **more):
@@ -121,6 +121,6 @@ def test_a_delete_that_is_folded_with_what_may_be_stale(monkeypatch):
     caught(name=ORDERED)
 
 
-def test_a_delete_that_sends_what_it_brings(monkeypatch):
+def test_delete_that_sends_its_image_is_noticed(monkeypatch):
     monkeypatch.setattr(row_transforms, "_clear_delete_values", lambda ops, leaves, lists: lists)
     caught()

@@ -1,4 +1,4 @@
-"""The suites bite, where a lane makes something else of changes: each planted bug is caught by its histories."""
+"""The suites notice planted bugs of row and column transforms."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def caught(name, policy="scd1", plan=None, keys=("int", "composite")):
     pytest.fail("no history caught it")
 
 
-def test_an_order_that_begins_with_the_log(monkeypatch):
+def test_order_by_log_position_first_is_noticed(monkeypatch):
     def by_log(changes, shape, table):
         done = right(changes, shape, table)
         number = pc.utf8_rpad(done["_seq_2"].cast(pa.string()), 30)
@@ -45,7 +45,7 @@ def test_an_order_that_begins_with_the_log(monkeypatch):
     caught("with everything")
 
 
-def test_a_change_without_a_place_that_gets_one(monkeypatch):
+def test_default_for_a_missing_sequence_value_is_noticed(monkeypatch):
     def lowest(changes, name):
         found = right(changes, name)
         return pc.fill_null(found, "" if pa.types.is_string(found.type) else 0)
@@ -55,7 +55,7 @@ def test_a_change_without_a_place_that_gets_one(monkeypatch):
     caught("in the order of a column")
 
 
-def test_an_order_by_capitals(monkeypatch):
+def test_case_insensitive_order_is_noticed(monkeypatch):
     right = row_transforms.to_elements
 
     def capitals(column):
@@ -66,7 +66,7 @@ def test_an_order_by_capitals(monkeypatch):
     caught("with everything")
 
 
-def test_ties_that_are_duplicates(monkeypatch):
+def test_ties_counted_as_duplicates_are_noticed(monkeypatch):
     def without_log(changes, shape, table):
         done = right(changes, shape, table)
         for name in ("_seq_2", "_seq_3", "_seq_4"):
@@ -79,39 +79,39 @@ def test_ties_that_are_duplicates(monkeypatch):
     caught("in the order of a column")
 
 
-def test_partial_changes_that_are_folded_into_older_ones(monkeypatch):
+def test_partial_changes_folded_into_older_ones_are_noticed(monkeypatch):
     monkeypatch.setattr(key_change, "_ordering_columns", lambda table: ())
     caught("in the order of a column")
 
 
-def test_a_condition_for_which_what_was_not_sent_is_null(monkeypatch):
+def test_missing_value_as_null_in_a_condition_is_noticed(monkeypatch):
     monkeypatch.setattr(expressions, "mask_missing", lambda changes, name: None)
     caught("with deletes by what is not there")
 
 
-def test_a_condition_that_is_asked_of_deletes_too(monkeypatch):
-    """Of one that makes truncates: what was there is not what is to be done."""
+def test_condition_evaluated_for_deletes_is_noticed(monkeypatch):
+    """A condition for truncates must not see the before image."""
     monkeypatch.setattr(row_transforms, "WRITTEN", pa.array(["c", "u", "r", "d"]))
     caught("with truncates and deletes")
 
 
-def test_a_null_that_holds(monkeypatch):
+def test_null_result_that_holds_is_noticed(monkeypatch):
     monkeypatch.setattr(expressions, "pc", replace_functions(pc, fill_null=lambda values, _: pc.fill_null(values, True)))
     caught("with deletes by what is not there")
 
 
 @pytest.mark.long
-def test_a_truncate_with_values(monkeypatch):
+def test_truncate_with_values_is_noticed(monkeypatch):
     monkeypatch.setattr(row_transforms, "_list_value_columns", lambda changes: [])
     caught("with truncates and deletes")
 
 
-def test_a_dropped_column_that_is_still_missing(monkeypatch):
+def test_dropped_column_listed_as_missing_is_noticed(monkeypatch):
     monkeypatch.setattr(row_transforms, "_list_still_missing", lambda lists, columns: lists)
     caught("without a column")
 
 
-def test_the_old_row_of_a_key_change_that_stays(monkeypatch):
+def test_old_row_that_stays_after_a_key_change_is_noticed(monkeypatch):
     monkeypatch.setattr(
         row_transforms, "_mask_rows", lambda changes: pc.is_in(changes["_op"], value_set=pa.array(["c", "u", "r"]))
     )
@@ -121,7 +121,7 @@ def test_the_old_row_of_a_key_change_that_stays(monkeypatch):
 KEEPING = "where NULL changes nothing"
 
 
-def test_a_null_that_is_written_over_what_is_there():
+def test_ignored_null_that_overwrites_a_value_is_noticed():
     def overwriting(policy, table):
         plan = CASES[KEEPING].plan(policy, table)
         _, update, _ = plan.clauses
@@ -131,28 +131,28 @@ def test_a_null_that_is_written_over_what_is_there():
     caught(KEEPING, plan=overwriting)
 
 
-def test_a_null_that_hides_a_value_of_its_batch(monkeypatch):
+def test_ignored_null_that_hides_a_value_of_its_batch_is_noticed(monkeypatch):
     monkeypatch.setattr(row_transforms, "_add_ignored_nulls", lambda changes, lacking, names: lacking)
     caught(KEEPING)
 
 
-def test_a_null_that_is_kept_across_a_delete(monkeypatch):
+def test_ignored_null_kept_across_a_delete_is_noticed(monkeypatch):
     monkeypatch.setattr(key_change, "_can_need_cuts", lambda changes, table: False)
     caught(KEEPING)
 
 
-def test_a_change_that_needs_a_row_with_one_that_does_not(monkeypatch):
+def test_partial_change_folded_with_a_whole_one_is_noticed(monkeypatch):
     right = key_change._to_key_change
     monkeypatch.setattr(key_change, "_to_key_change", lambda *told, **more: right(*told, **more)._replace(needs=True))
     caught(KEEPING)
 
 
-def test_a_change_without_a_row_that_is_taken_for_one_that_needs_it(monkeypatch):
+def test_change_wrongly_counted_as_incomplete_is_noticed(monkeypatch):
     monkeypatch.setattr("replicator.testing.plain_plan.KEEP_EXISTING", "no such mark")
     caught(KEEPING)
 
 
-def test_rows_that_stay_where_the_condition_ceases_to_hold(monkeypatch):
+def test_rows_that_stay_outside_of_the_condition_are_noticed(monkeypatch):
     def changed_nothing(changes, where, errors):
         out, errors = right(changes, where, errors)
         return pc.and_(out, pc.equal(changes["_op"], "c")), errors
@@ -162,7 +162,7 @@ def test_rows_that_stay_where_the_condition_ceases_to_hold(monkeypatch):
     caught("where there is no such text")
 
 
-def test_a_condition_that_takes_what_was_not_sent_for_null(monkeypatch):
+def test_missing_value_as_null_in_where_is_noticed(monkeypatch):
     monkeypatch.setattr(
         row_transforms,
         "_missing_input_errors",
@@ -171,7 +171,7 @@ def test_a_condition_that_takes_what_was_not_sent_for_null(monkeypatch):
     caught("where there is no such text")
 
 
-def test_deletes_that_conditions_make_are_left_out_with_others(monkeypatch):
+def test_filtered_deletes_by_condition_are_noticed(monkeypatch):
     def before(changes, where, errors):
         out, errors = right(changes, where, errors)
         return pc.and_(out, False), errors
@@ -181,7 +181,7 @@ def test_deletes_that_conditions_make_are_left_out_with_others(monkeypatch):
     caught("where there is no such text, without deletes")
 
 
-def test_a_cast_that_loses_something(monkeypatch):
+def test_lossy_cast_is_noticed(monkeypatch):
     def silently(values, into):
         done, lost = right(values, into)
         return done, pc.and_(lost, False)
@@ -196,17 +196,17 @@ def is_missing(monkeypatch, planted):
     monkeypatch.setattr(column_transforms, "_find_missing", lambda *told: planted(*right(*told)))
 
 
-def test_a_value_that_is_computed_of_what_was_not_sent(monkeypatch):
+def test_value_computed_from_missing_values_is_noticed(monkeypatch):
     is_missing(monkeypatch, lambda partly, wholly: (pc.and_(partly, False), pc.and_(wholly, False)))
     caught("with a column that is computed")
 
 
-def test_a_value_that_stays_although_a_part_of_it_changed(monkeypatch):
+def test_computed_value_that_is_not_updated_is_noticed(monkeypatch):
     is_missing(monkeypatch, lambda partly, _: (partly, partly))
     caught("with a column that is computed of two")
 
 
-def test_a_number_out_of_range(monkeypatch):
+def test_overflowing_number_is_noticed(monkeypatch):
     monkeypatch.setattr(expressions, "pc", replace_functions(pc, multiply_checked=pc.multiply))
     caught("with a column that is computed, as far as it goes")
 
@@ -216,12 +216,12 @@ def replace_functions(module, **functions):
     return SimpleNamespace(**{**vars(module), **functions})
 
 
-def test_a_mask_that_ignores_its_key(monkeypatch):
+def test_mask_without_its_key_is_noticed(monkeypatch):
     right = masks.make_text_mask
     monkeypatch.setattr(masks, "make_text_mask", lambda mask: right(Mask(mask.kind, b"", mask.length)))
     caught("with a column as its HMAC")
 
 
-def test_what_was_not_sent_under_its_old_name(monkeypatch):
+def test_missing_column_under_its_old_name_is_noticed(monkeypatch):
     monkeypatch.setattr(column_transforms, "_rename_names", lambda names, now: names)
     caught("with a column of another name")

@@ -1,4 +1,4 @@
-"""The history derived from TPC-C: what it must hold to be worth replicating."""
+"""The history derived from TPC-C, and the conditions that it must fulfil."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def tables(world: Tpcc) -> dict[str, list[dict[str, Any]]]:
     return {name: [dict(row) for row in world.rows(name)] for name in TABLES}
 
 
-def test_the_conditions_hold_after_every_transaction():
+def test_conditions_hold_after_every_transaction():
     world = Tpcc(seed=2, warehouses=2)
     world.load()
     assert find_violations(tables(world)) == []
@@ -24,7 +24,7 @@ def test_the_conditions_hold_after_every_transaction():
 
 
 def test_each_condition_can_be_violated():
-    """One wrong value, or a row too many or too few, of those that the condition speaks of."""
+    """By one wrong value, or by a missing or extra row."""
     world = Tpcc(seed=2, warehouses=2)
     world.history(200)
 
@@ -47,8 +47,8 @@ def test_each_condition_can_be_violated():
     assert seen == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12}
 
 
-def test_it_holds_what_formats_stumble_over():
-    """Changes of keys, an old key given to a new row, deletes, NULLs that come and go, text of any kind."""
+def test_history_has_difficult_changes():
+    """Key changes, a reused key, deletes, NULLs that appear and disappear, text of any kind."""
     world = Tpcc(seed=4, warehouses=2)
     history = world.history(400)
     moved = [c for c in history if c.op == Op.UPDATE and any(c.before[k] != c.after[k] for k in TABLES[c.table].keys)]
@@ -62,7 +62,7 @@ def test_it_holds_what_formats_stumble_over():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_records_are_those_of_the_seed(name):
+def test_records_depend_on_the_seed_only(name):
     first, second = (make_raw_frame(name, Tpcc(seed=9).history(20)) for _ in range(2))
     assert first.equals(second)
     assert not first.equals(make_raw_frame(name, Tpcc(seed=10).history(20)))
