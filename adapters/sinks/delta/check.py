@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis
 
 from ...delta.folders import Folder, LocalFolder
-from ...delta.lake import HOME, Lake
+from ...delta.lake import HOME
 from ...delta.options import LakeOptions
 from ...observability.checks.machine import check_room, check_writable
 
@@ -32,28 +31,22 @@ class DeltaCheck:
     def diagnose(self) -> Sequence[Diagnosis]:
         try:
             lake = LakeOptions.from_options(self._options).lake
-            diagnoses = (
-                self._check_folder(lake.root) if isinstance(lake.root, LocalFolder) else check_store(self._name, lake.root)
-            )
-            return [*diagnoses, *self._check_second_writers(lake)]
+            name, root = self._name, lake.root
+            if not isinstance(root, LocalFolder):
+                diagnoses = [*check_store(name, root)]
+            elif root.exists() and not root.is_dir():
+                step = "Give another `path`, or remove the file."
+                diagnoses = [Diagnosis("error", name, f"{root} is a file, not a folder.", step)]
+            else:
+                diagnoses = [*check_writable(name, root), *check_room(name, root)]
+            for lane in self._lanes:
+                try:
+                    lake.refuse_other_writer(lane)
+                except ConfigProblem as problem:
+                    diagnoses.append(Diagnosis("error", name, f"{lane.id}: {problem.sentence}.", problem.next_step))
+            return diagnoses
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
-
-    def _check_second_writers(self, lake: Lake) -> Iterator[Diagnosis]:
-        for lane in self._lanes:
-            try:
-                lake.refuse_other_writer(lane)
-            except ConfigProblem as problem:
-                yield Diagnosis("error", self._name, f"{lane.id}: {problem.sentence}.", problem.next_step)
-
-    def _check_folder(self, root: Path) -> Iterator[Diagnosis]:
-        if root.exists() and not root.is_dir():
-            yield Diagnosis(
-                "error", self._name, f"{root} is a file, not a folder.", "Give another `path`, or remove the file."
-            )
-            return
-        yield from check_writable(self._name, root)
-        yield from check_room(self._name, root)
 
 
 # An object store: it answers, and accepts our credentials.
@@ -66,22 +59,18 @@ def check_store(name: str, folder: Folder) -> Iterator[Diagnosis]:
     try:
         tables = len([f for f in folder.folders() if f.name != HOME])
         yield Diagnosis("ok", name, f"{folder} answers; there are {tables} folders in it.")
-        yield _check_writable(name, folder)
+        place, file = folder / HOME / "checks", f"{uuid4().hex}.json"
+        try:
+            once, twice = place.claim(file, {"once": True}), place.claim(file, {"once": False})
+        finally:
+            place.drop(file)
+        if not once:
+            raise Fatal(f"a new file cannot be made in {place}")
+        if twice:
+            yield Diagnosis("error", name, f"{folder} lets a file be made twice.", NO_CREATE)
+        else:
+            yield Diagnosis("ok", name, f"{folder} can be written, and makes a file once only.")
     except ReplicatorError as problem:
         kind = problem.sentence[:1].upper() + problem.sentence[1:]
         step = problem.next_step or "Start it, or correct `endpoint` under `storage`, and `path`."
         yield Diagnosis("error", name, f"{kind}.", step)
-
-
-def _check_writable(name: str, folder: Folder) -> Diagnosis:
-    """Checks that a file can be created once and not twice. The file is deleted."""
-    place, file = folder / HOME / "checks", f"{uuid4().hex}.json"
-    try:
-        once, twice = place.claim(file, {"once": True}), place.claim(file, {"once": False})
-    finally:
-        place.drop(file)
-    if not once:
-        raise Fatal(f"a new file cannot be made in {place}")
-    if twice:
-        return Diagnosis("error", name, f"{folder} lets a file be made twice.", NO_CREATE)
-    return Diagnosis("ok", name, f"{folder} can be written, and makes a file once only.")

@@ -104,8 +104,15 @@ class DeltaDeadLetters:
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """The dead letters are durable on return: on the disk, not only in the system's memory."""
+        distinct: dict[tuple[str, str], DeadLetter] = {}
+        for letter in letters:
+            earlier_letter = distinct.get((letter.event_id, letter.lane))
+            if earlier_letter is not None:
+                attempts = earlier_letter.attempts + letter.attempts
+                letter = replace(letter, first_seen=earlier_letter.first_seen, attempts=attempts)  # noqa: PLW2901
+            distinct[letter.event_id, letter.lane] = letter
         self._merge_letters(
-            _drop_duplicates(letters), SAME, lambda m: m.when_matched_update(SEEN_AGAIN).when_not_matched_insert(FIRST_SEEN)
+            [*distinct.values()], SAME, lambda m: m.when_matched_update(SEEN_AGAIN).when_not_matched_insert(FIRST_SEEN)
         )
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
@@ -117,11 +124,13 @@ class DeltaDeadLetters:
             rows = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
         order = [("last_seen", "descending"), ("event_id", "ascending"), ("lane", "ascending")]
         newest = rows.cast(pa.schema([SCHEMA.field(name) for name in names])).sort_by(order)
-        letters = (_to_letter(row) for batch in newest.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
         matches: list[DeadLetter] = []
-        for letter in letters:
+        stored_rows = (row for batch in newest.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
+        for row in stored_rows:
             if limit is not None and len(matches) >= limit:
                 break
+            fields = {name: value for name, value in row.items() if value is not None or name not in UNKNOWN}
+            letter = DeadLetter(**fields)
             if which.is_match(letter):
                 matches.append(letter)
         return matches
@@ -181,7 +190,16 @@ class DeltaDeadLetters:
             for attempt in range(ATTEMPTS):
                 try:
                     table = self._take_snapshot()
-                    clauses(_create_merger(table, rows, on)).execute()
+                    merger = table.merge(
+                        rows.cast(pa.schema([read_schema(table).field(name) for name in SCHEMA.names])),
+                        on,
+                        source_alias="s",
+                        target_alias="t",
+                        streamed_exec=False,
+                        writer_properties=WRITER,
+                        commit_properties=CommitProperties(max_commit_retries=0),
+                    )
+                    clauses(merger).execute()
                 except CommitFailedError:
                     continue
                 except DeltaError as error:
@@ -218,32 +236,3 @@ class DeltaDeadLetters:
                 next_step="Name a folder of their own under `dead_letters`.",
             )
         return table
-
-
-def _create_merger(table: DeltaTable, rows: pa.Table, on: str) -> TableMerger:
-    return table.merge(
-        rows.cast(pa.schema([read_schema(table).field(name) for name in SCHEMA.names])),
-        on,
-        source_alias="s",
-        target_alias="t",
-        streamed_exec=False,
-        writer_properties=WRITER,
-        commit_properties=CommitProperties(max_commit_retries=0),
-    )
-
-
-def _to_letter(row: dict[str, Any]) -> DeadLetter:
-    fields = {name: value for name, value in row.items() if value is not None or name not in UNKNOWN}
-    return DeadLetter(**fields)
-
-
-def _drop_duplicates(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """One dead letter per (event_id, lane), with the sum of the attempts."""
-    distinct: dict[tuple[str, str], DeadLetter] = {}
-    for letter in letters:
-        earlier_letter = distinct.get((letter.event_id, letter.lane))
-        if earlier_letter is not None:
-            attempts = earlier_letter.attempts + letter.attempts
-            letter = replace(letter, first_seen=earlier_letter.first_seen, attempts=attempts)  # noqa: PLW2901
-        distinct[letter.event_id, letter.lane] = letter
-    return list(distinct.values())

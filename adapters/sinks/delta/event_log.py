@@ -220,7 +220,9 @@ class _LogAppend(LogClearing):
         """Stages every row above the position, in order. Only the position identifies redelivered records."""
         refuse_stored_records(snapshot, write, state.position)
         frame, trimmed = drop_applied(write.folded.frame, state.position, RAW_RECORD_POSITION)
-        rows, unfit = conform_to_table(number_rows(_add_days(frame)), read_schema(snapshot))
+        moment = pc.coalesce(frame["timestamp"], frame["ingested_at"])
+        dated = frame.append_column(DAY, pc.cast(pc.floor_temporal(moment, unit="day"), pa.date32()))
+        rows, unfit = conform_to_table(number_rows(dated), read_schema(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
         return StagedWrite(append_stage(rows) if rows.num_rows else None, replace(state), counts, to_rejects(frame, unfit))
 
@@ -289,11 +291,6 @@ def _read_ends(snapshot: DeltaTable) -> Position:
             place = TopicPartition(row["topic"], row["partition"])
             ends[place] = max(ends.get(place, 0), row["offset_max"] + 1)
     return Position(ends)
-
-
-def _add_days(frame: pa.Table) -> pa.Table:
-    moment = pc.coalesce(frame["timestamp"], frame["ingested_at"])
-    return frame.append_column(DAY, pc.cast(pc.floor_temporal(moment, unit="day"), pa.date32()))
 
 
 # The log cut of a time, found with two scans of positions and times.

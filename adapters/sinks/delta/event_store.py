@@ -119,23 +119,18 @@ class DeltaEventStore:
         new = select_new(appended_events)
         if new:
             transaction = next_transaction(table)
-            self._write(table, events_to_rows(new), transaction)
+            # To exactly this snapshot, which is current afterwards.
+            properties = CommitProperties(max_commit_retries=0, app_transactions=[transaction])
+            rows = events_to_rows(new)
+            write_deltalake(table, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
+            with translate_errors(NAME):  # An error here is not a failed commit.
+                sync_table(self._path, table)
             self._upkeep.after_commit(table, transaction.version)
         # The snapshot may already contain commits of others.
         alone = table.version() == before + bool(new) and len(stored_events.heads) < MOST_HEADS
         self._heads = {**stored_events.heads, **find_heads(new)} if alone else {}
         self._table = table
         return appended_events
-
-    def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
-        """Appends the rows in one durable commit to exactly this snapshot, which is current afterwards.
-
-        Raises CommitFailedError when the snapshot is not the newest one.
-        """
-        properties = CommitProperties(max_commit_retries=0, app_transactions=[transaction])
-        write_deltalake(table, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
-        with translate_errors(NAME):  # An error here is not a failed commit.
-            sync_table(self._path, table)
 
     def _check_landed(self, events: Sequence[NewEvent], error: Exception) -> Sequence[AppendedEvent]:
         """The stored events after an error that leaves the result of the commit open. Raises that error unless
@@ -232,18 +227,15 @@ def next_transaction(table: DeltaTable) -> Transaction:
 
 def find_known_events(table: DeltaTable, events: Sequence[NewEvent], before: dict[Aggregate, AggregateHead]) -> StoredEvents:
     """The stored events and heads of the snapshot for these events. `before`: heads that are already known."""
-    event_ids = {new.event_id for new in events if not new.has_new_id}
+    ids = {new.event_id for new in events if not new.has_new_id}
+    stored: list[Event] = []
+    if ids:
+        condition = _in_condition("event_id", ids) if len(ids) <= MOST_NAMED else None
+        wanted = pa.array(sorted(ids), pa.string())
+        batches = [b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, SCHEMA.names, condition)]
+        stored = rows_to_events(batches)
     missing = {new.aggregate for new in events} - before.keys()
-    return StoredEvents({e.event_id: e for e in _read_by_ids(table, event_ids)}, {**before, **read_heads(table, missing)})
-
-
-def _read_by_ids(table: DeltaTable, ids: set[str]) -> list[Event]:
-    if not ids:
-        return []
-    condition = _in_condition("event_id", ids) if len(ids) <= MOST_NAMED else None
-    wanted = pa.array(sorted(ids), pa.string())
-    batches = [b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, SCHEMA.names, condition)]
-    return rows_to_events(batches)
+    return StoredEvents({e.event_id: e for e in stored}, {**before, **read_heads(table, missing)})
 
 
 def find_stored_ids(table: DeltaTable, ids: set[str]) -> set[str]:
@@ -291,18 +283,14 @@ def read_events(
 
 def events_to_rows(events: Iterable[Event]) -> pa.Table:
     """Events as rows of the table."""
-    return pa.Table.from_pylist([_to_row(event) for event in events], SCHEMA)
+    rows = [{name: getattr(event, name) for name in SCHEMA.names} for event in events]
+    return pa.Table.from_pylist([row | {name: list(row[name].items()) for name in MAPS} for row in rows], SCHEMA)
 
 
 def rows_to_events(batches: Iterable[pa.RecordBatch]) -> list[Event]:
     """Rows of the table as events."""
     rows = (row for batch in batches for row in batch.to_pylist())
     return [Event(**row | {name: dict(row[name] or ()) for name in MAPS}) for row in rows]
-
-
-def _to_row(event: Event) -> dict[str, Any]:
-    row = {name: getattr(event, name) for name in SCHEMA.names}
-    return row | {name: list(row[name].items()) for name in MAPS}
 
 
 def _scan(table: DeltaTable, columns: Sequence[str], where: str | None) -> Iterable[pa.RecordBatch]:
@@ -380,7 +368,10 @@ class EventNumbering:
         events, rejects = read_new_events(frame, self._limits)
         stored_ids = find_stored_ids(snapshot, {one.event_id for one in events})
         missing = [one for one in events if one.event_id not in stored_ids]
-        stored_events = StoredEvents(heads=self._read_heads(snapshot, {one.aggregate for one in missing}))
+        if self._seen != snapshot.version() or len(self._heads) > MOST_HEADS:
+            self._heads = {}  # The heads are cached as long as no other writer commits.
+        unknown = {one.aggregate for one in missing} - self._heads.keys()
+        stored_events = StoredEvents(heads={**self._heads, **read_heads(snapshot, unknown)})
         new = select_new(number_events(missing, stored_events, datetime.now(UTC)))
         duplicates = trimmed + len(events) - len(new)
         counts = Counts(applied=len(new), duplicate=duplicates, rejected=rejects.num_rows)
@@ -393,13 +384,6 @@ class EventNumbering:
     def clear_blindly(self, _: Lane, __: DataLoss, /) -> Operation:
         """See `sinks.delta.lane.WriteStages.clear_blindly`. Events stay."""
         return append_nothing
-
-    def _read_heads(self, snapshot: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, AggregateHead]:
-        """The heads are cached as long as no other writer commits."""
-        if self._seen != snapshot.version() or len(self._heads) > MOST_HEADS:
-            self._heads = {}
-        missing = aggregates - self._heads.keys()
-        return {**self._heads, **read_heads(snapshot, missing)}
 
     def _append_operation(self, events: Sequence[Event]) -> Operation:
         def append(snapshot: DeltaTable, attempt: Attempt) -> None:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -303,12 +302,19 @@ class BulkLoad:
         Raises DataLoss when the table has rows.
         """
         if not is_empty(snapshot):
-            raise _not_empty_error(write.lane)
+            raise DataLoss(
+                f"the target of lane {write.lane.id} is not empty, so a bulk load is not possible",
+                next_step=f"Start from scratch: `replicator drop {write.lane.id}`, then repeat the command.",
+            )
         nothing, schema, facts = LaneState(), read_schema(snapshot), []
         counts, max_side_table_sequence = Counts(), None
+
+        def stage_part(part: FoldedChanges[Any]) -> StagedWrite:
+            staged: StagedWrite = self.stages.stage(snapshot, nothing, replace(write, folded=part))
+            return staged
+
         with pa.OSFile(str(self.folder / ROWS_FILE), "wb") as file, pa.ipc.new_file(file, schema, options=IPC_LZ4) as rows:
-            stage = partial(self._stage_part, snapshot, write)
-            for part, staged in stage_in_parallel(stage, self.parts):
+            for part, staged in stage_in_parallel(stage_part, self.parts):
                 if staged.counts.rejected:
                     reject(write.lane, staged.rejects)
                 if isinstance(staged.write, Merge):
@@ -319,15 +325,12 @@ class BulkLoad:
         state = advance_state(write.plan, nothing, merge_facts(facts), max_side_table_sequence, write.at)
         return StagedWrite(self._insert_operation(), state, counts, None)
 
-    def _stage_part(self, snapshot: DeltaTable, write: Write[Any], part: FoldedChanges[Any]) -> StagedWrite:
-        staged: StagedWrite = self.stages.stage(snapshot, LaneState(), replace(write, folded=part))
-        return staged
-
     def _insert_operation(self) -> Operation:
         def append(snapshot: DeltaTable, attempt: Attempt) -> None:
             with pa.memory_map(str(self.folder / ROWS_FILE)) as file:
                 rows = pa.ipc.open_file(file)
-                reader = pa.RecordBatchReader.from_batches(rows.schema, _read_batches(rows))
+                batches = (rows.get_batch(number) for number in range(rows.num_record_batches))
+                reader = pa.RecordBatchReader.from_batches(rows.schema, batches)
                 write_deltalake(
                     snapshot,
                     reader,
@@ -354,17 +357,6 @@ def stage_in_parallel(stage: Callable[[Part], Result], parts: Iterable[Part]) ->
             yield finished_part, result.result()
 
 
-def _read_batches(rows: pa.ipc.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:
-    yield from (rows.get_batch(number) for number in range(rows.num_record_batches))
-
-
-def _not_empty_error(lane: Lane) -> DataLoss:
-    return DataLoss(
-        f"the target of lane {lane.id} is not empty, so a bulk load is not possible",
-        next_step=f"Start from scratch: `replicator drop {lane.id}`, then repeat the command.",
-    )
-
-
 # The rows of one key. Conditions and commit texts stay in the table's log, so they must not contain a value.
 
 
@@ -384,24 +376,18 @@ def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]
                 f"table {table} has no column {target_name!r}, which is needed to find the rows of a key",
                 next_step=f"Load it again with `replicator lanes resync {lane.id}`, or remove it with `replicator drop`.",
             )
-        value = _to_value(make_text_mask(rule.mask)(text) if rule.mask is not None else text, schema.field(column).type)
-        if value is None:
+        kind = schema.field(column).type
+        stored_text = make_text_mask(rule.mask)(text) if rule.mask is not None else text
+        try:
+            value = pa.array([stored_text], pa.string())
+            if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+                value = pa.array([bytes.fromhex(stored_text)], kind)
+            elif pa.types.is_timestamp(kind):
+                value = value.cast(pa.timestamp("us"))
+            columns[column] = value.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
             return None
-        columns[column] = value
     return pa.table(columns)
-
-
-def _to_value(text: str, kind: pa.DataType) -> pa.Array | None:
-    """The text as a value of that type; None when it is not one."""
-    try:
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            return pa.array([bytes.fromhex(text)], kind)
-        values = pa.array([text], pa.string())
-        if pa.types.is_timestamp(kind):
-            values = values.cast(pa.timestamp("us"))
-        return values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
-        return None
 
 
 def count_key_rows(snapshot: DeltaTable, row: pa.Table) -> int:

@@ -130,7 +130,11 @@ class DeltaLanes:
         """
         key = _lane_key(lane)
         if key not in self._held:
-            upkeep = self._upkeep(TableOptions.from_lane(lane))
+            options = TableOptions.from_lane(lane)
+            every = self._vacuum.every if options.vacuum_every is None else options.vacuum_every
+            retain = self._vacuum.retain if options.vacuum_retain is None else options.vacuum_retain
+            compact_every = self._compact_every if options.compact_every is None else options.compact_every
+            upkeep = TableMaintenance(compact_every, self._writer, VacuumSchedule(every, retain))
             delta_lane = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._snapshots, upkeep=upkeep)
             try:
                 with translate_errors(lane.into):
@@ -141,12 +145,6 @@ class DeltaLanes:
                 raise
             self._held[key] = delta_lane
         return self._held[key]
-
-    def _upkeep(self, options: TableOptions) -> TableMaintenance:
-        every = self._vacuum.every if options.vacuum_every is None else options.vacuum_every
-        retain = self._vacuum.retain if options.vacuum_retain is None else options.vacuum_retain
-        compact_every = self._compact_every if options.compact_every is None else options.compact_every
-        return TableMaintenance(compact_every, self._writer, VacuumSchedule(every, retain))
 
     def compact(self, lane: Lane) -> CompactionResult | None:
         return compact_table(self._path_of(lane), lane.into, self._writer)
@@ -195,7 +193,10 @@ class DeltaLanes:
             if self._at_once == 1:
                 apply(writes)
             else:
-                run_in_parallel(apply, self._group_by_table(writes), self._at_once)
+                writes_by_table: dict[Folder, list[Write[Any]]] = {}
+                for write in writes:
+                    writes_by_table.setdefault(self._path_of(write.lane), []).append(write)
+                run_in_parallel(apply, [*writes_by_table.values()], self._at_once)
         except ReplicatorError as error:
             if applied:
                 error.add_note(f"lanes applied before it: {', '.join(applied)}")
@@ -209,12 +210,6 @@ class DeltaLanes:
         self, write: Write[pa.Table], parts: Iterable[FoldedChanges[pa.Table]], reject: RejectRows[pa.Table], folder: Path
     ) -> LaneOutcome:
         return self._get_prepared(write.lane).load(write, BulkLoad(self._stages, parts, folder), reject)
-
-    def _group_by_table(self, writes: Sequence[Write[Any]]) -> list[list[Write[Any]]]:
-        writes_by_table: dict[Folder, list[Write[Any]]] = {}
-        for write in writes:
-            writes_by_table.setdefault(self._path_of(write.lane), []).append(write)
-        return list(writes_by_table.values())
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """Raises Fatal when the lane has no table yet."""
@@ -249,19 +244,16 @@ class DeltaLanes:
                 self.run_exclusive(lane, lambda delta_lane: delta_lane.record_state(None, remove_rows))
                 remains.remove_side_files(drop_tombstones)
                 return
-            self._release(lane)
+            self._snapshots.pop(self._path_of(lane), None)
+            self._versions.pop(self._path_of(lane), None)
+            delta_lane = self._held.pop(_lane_key(lane), None)
+            if delta_lane is not None:
+                delta_lane.close()
             hold = self._lake.hold(lane)
             try:
                 remains.remove(remains.find_origin(), drop_tombstones)
             finally:
                 hold.release()
-
-    def _release(self, lane: Lane) -> None:
-        self._snapshots.pop(self._path_of(lane), None)
-        self._versions.pop(self._path_of(lane), None)
-        delta_lane = self._held.pop(_lane_key(lane), None)
-        if delta_lane is not None:
-            delta_lane.close()
 
     def close(self) -> None:
         """Releases the locks; may be called twice."""
@@ -415,7 +407,8 @@ class DeltaLaneRemains:
         except DataLoss:
             return "made" if self._positions.files() else "none"
         if self._positions.has_file(DROP_MARK):
-            return "made" if self._read_remark() in (None, str(snapshot.metadata().id)) else "none"
+            dropped_id = json.loads(self._positions.load(DROP_MARK))[TABLE_ID]
+            return "made" if dropped_id in (None, str(snapshot.metadata().id)) else "none"
         remark = snapshot.metadata().description
         if remark != ownership_remark(self._lane) and not self._log.version(snapshot):
             return "none"
@@ -458,7 +451,12 @@ class DeltaLaneRemains:
         Raises Fenced when another instance wrote the lane meanwhile, which is possible only without a lock.
         """
         if not self._positions.has_file(DROP_MARK):
-            self._positions.put(DROP_MARK, {"format": 1, TABLE_ID: self._table_id()})
+            try:
+                table_id = str(self._log.open().metadata().id) if has_table(self._table) else None
+            except DataLoss:
+                table_id = None
+            # A later table in the same folder has another id.
+            self._positions.put(DROP_MARK, {"format": 1, TABLE_ID: table_id})
         # First, because a writer of the lane checks the file of its last commit before each commit.
         for file in self._positions.files():
             if file != DROP_MARK:
@@ -484,17 +482,6 @@ class DeltaLaneRemains:
             return self._log.state(self._log.open()) is not None
         except DataLoss:
             return True
-
-    def _table_id(self) -> str | None:
-        """The id that distinguishes the table from a later one in the same folder; None when it cannot be read."""
-        try:
-            return str(self._log.open().metadata().id) if has_table(self._table) else None
-        except DataLoss:
-            return None
-
-    def _read_remark(self) -> str | None:
-        table_id: str | None = json.loads(self._positions.load(DROP_MARK))[TABLE_ID]
-        return table_id
 
 
 def _has_content(folder: Folder) -> bool:

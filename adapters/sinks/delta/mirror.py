@@ -39,7 +39,10 @@ class DeltaMirror:
 
         The position in the staged state is the position of `state`.
         """
-        write = _to_stored_names(write, read_schema(snapshot))
+        names = stored_names(write.plan.table.column_names, read_schema(snapshot).names)
+        if names:
+            folded = replace(write.folded, frame=stored_frame(write.folded.frame, names))
+            write = replace(write, plan=stored_plan(write.plan, names), folded=folded)
         staged = stage_write(DeltaSession(self, snapshot, state, write), write, state)
         operation = write_stage(write.plan, staged.rows, staged.truncates)
         return StagedWrite(operation, staged.state, staged.counts, staged.rejects)
@@ -98,12 +101,3 @@ class DeltaSession:
 
     def delete_side_rows(self, high: SequenceKey) -> None:
         self._mirror.tombstones.forget(self._lane, self._plan, high)
-
-
-def _to_stored_names(write: Write[pa.Table], schema: pa.Schema) -> Write[pa.Table]:
-    """The write with the column names of the table."""
-    names = stored_names(write.plan.table.column_names, schema.names)
-    if not names:
-        return write
-    folded = replace(write.folded, frame=stored_frame(write.folded.frame, names))
-    return replace(write, plan=stored_plan(write.plan, names), folded=folded)

@@ -52,14 +52,21 @@ class DeltaTombstones:
         self._open: dict[Folder, DeltaTable] = {}
 
     def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> None:
-        """Stores the deletes of a folded or a rows frame, and leaves out its other rows. Tombstones are visible on
-        return. Safe for use from several threads."""
+        """Stores the deletes of a folded frame (`_seq_*`) or a rows frame (`_cdc_seq_*`), and leaves out its other
+        rows. Tombstones are visible on return. Safe for use from several threads."""
         path = self._lake.tombstones(lane.into)
         with self._recording, translate_errors(f"{lane.into} (its side table)"):
             table = self._open_table(path, lane, plan)
-            entries = _to_entries(plan, deletes, read_schema(table))
+            schema = read_schema(table)
+            deletes = deletes.filter(pc.equal(deletes[OP], Op.DELETE.value))
+            names = cdc_sequence_columns(plan.table.sequence)
+            sent_names = names if names[0] in deletes.column_names else sequence_columns(plan.table.sequence)
+            columns = {key: deletes[key] for key in plan.table.keys}
+            columns |= {name: deletes[sent_name] for name, sent_name in zip(names, sent_names, strict=True)}
+            columns[EVENT_ID] = _read_event_ids(deletes)
+            entries, _ = conform_to_table(number_rows(pa.table(columns)), schema)
             if entries.num_rows:
-                write_deltalake(table, entries, mode="append")
+                write_deltalake(table, entries.select(schema.names).cast(schema), mode="append")
                 self._upkeep.after_commit(table, table.version())
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
@@ -75,7 +82,16 @@ class DeltaTombstones:
             wanted, _ = conform_to_table(number_rows(keys.select(list(plan.table.keys))), schema)
             entries = lookup_rows(table, schema.names, {k: pc.unique(wanted[k]) for k in plan.table.keys})
         entries = select_applied(entries, applied)
-        return _highest_per_key(plan, (exclude_rows(entries, keys) if again else entries).drop_columns([EVENT_ID]))
+        if again:
+            entries = exclude_rows(entries, keys)
+        entries = entries.drop_columns([EVENT_ID])
+        q, sequence = DUCKDB.quote_name, cdc_sequence_columns(plan.table.sequence)
+        order = ", ".join(f"{q(name)} DESC" for name in sequence)
+        rank = f"row_number() OVER (PARTITION BY {', '.join(q(k) for k in plan.table.keys)} ORDER BY {order})"
+        with open_session() as connection:
+            connection.register("entries", entries.append_column("_row", pa.array(range(entries.num_rows), pa.int64())))
+            best = connection.sql(f"SELECT _row FROM entries QUALIFY {rank} = 1 ORDER BY _row").to_arrow_table()
+        return entries.take(best["_row"])
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
         """Files without other tombstones are removed once they are a week old."""
@@ -147,31 +163,8 @@ def _with_target_types(plan: ApplyPlan, target_schema: pa.Schema) -> tuple[Colum
     return tuple(Column(c.name, types.get(c.name, c.type)) if c.name in keys else c for c in side_columns(plan))
 
 
-def _to_entries(plan: ApplyPlan, deletes: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The deletes of a folded frame (`_seq_*`) or of a rows frame (`_cdc_seq_*`), with the columns of the table."""
-    deletes = deletes.filter(pc.equal(deletes[OP], Op.DELETE.value))
-    names = cdc_sequence_columns(plan.table.sequence)
-    sent_names = names if names[0] in deletes.column_names else sequence_columns(plan.table.sequence)
-    columns = {k: deletes[k] for k in plan.table.keys} | {a: deletes[b] for a, b in zip(names, sent_names, strict=True)}
-    columns[EVENT_ID] = _read_event_ids(deletes)
-    good, _ = conform_to_table(number_rows(pa.table(columns)), schema)
-    return good.select(schema.names).cast(schema)
-
-
 def _read_event_ids(frame: pa.Table) -> pa.ChunkedArray:
     return frame[EVENT_ID] if EVENT_ID in frame.column_names else build_event_ids(frame)
-
-
-def _highest_per_key(plan: ApplyPlan, entries: pa.Table) -> pa.Table:
-    """The highest sequence per key."""
-    q = DUCKDB.quote_name
-    keys = ", ".join(q(k) for k in plan.table.keys)
-    sequence = ", ".join(q(n) for n in cdc_sequence_columns(plan.table.sequence))
-    rank = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(s + ' DESC' for s in sequence.split(', '))})"
-    with open_session() as connection:
-        connection.register("entries", entries.append_column("_row", pa.array(range(entries.num_rows), pa.int64())))
-        best = connection.sql(f"SELECT _row FROM entries QUALIFY {rank} = 1 ORDER BY _row").to_arrow_table()
-    return entries.take(best["_row"])
 
 
 # Changes that an scd2 target does not show, as an append-only side table in Delta.

@@ -66,12 +66,23 @@ def swap_tables(
     """See `ports.sink.SinkFeatures.swap`, for two held lanes. The second one has the new rows. `reopen`: drops this
     process's cached data about side tables."""
     target_lane, rebuilt_lane = lanes
+    lane = target_lane.lane
     source, rebuilt_state = rebuilt_lane.newest(), rebuilt_lane.state()
     if rebuilt_state is None:
-        raise Fatal(f"{rebuilt_lane.lane.id} is empty, so it cannot replace {target_lane.lane.id}")
-    _refuse_unswappable(target_lane, source)
+        raise Fatal(f"{rebuilt_lane.lane.id} is empty, so it cannot replace {lane.id}")
+    table = target_lane.newest()
+    if not is_owned(table.metadata().description):
+        raise Fatal(
+            f"table {lane.into} existed before lane {lane.id}, and keeps its own rows",
+            next_step="Name another table with `--into`.",
+        )
+    if partition_columns(table) and not partition_columns(source):
+        raise Fatal(
+            f"table {lane.into} is partitioned, but its rebuild is not, and no commit can change that",
+            next_step=f"Name another table with `--into`, or `replicator drop {lane.id}` and load it.",
+        )
     state = judge(target_lane.state(), rebuilt_state)
-    lake.positions(target_lane.lane.pipeline, target_lane.lane.id).put(SWAP_MARK, {"format": 1})
+    lake.positions(lane.pipeline, lane.id).put(SWAP_MARK, {"format": 1})
     target_lane.set_properties(source.metadata().configuration)
     columns = [TargetColumn(field.name, field) for field in read_schema(source)]
     target_lane.record_state(replace(state, copied_from=rebuilt_lane.lane.into), writer.replace_with(source, columns))
@@ -82,46 +93,29 @@ def swap_tables(
 def finish_swap(lake: Lake, target_lane: SwapLane) -> LaneState | None:
     """Finishes a swap that was killed at any point; returns the lane's state after it, None when there is
     nothing to finish."""
-    positions = lake.positions(target_lane.lane.pipeline, target_lane.lane.id)
+    lane = target_lane.lane
+    positions = lake.positions(lane.pipeline, lane.id)
     if not positions.has_file(SWAP_MARK):
         return None
     state = target_lane.state()
     if state is not None and state.copied_from:
-        state = _copy_side_tables(lake, target_lane.lane, state)
+        if not has_table(lake.table(state.copied_from)):
+            raise DataLoss(
+                f"the rows of lane {lane.id} came from table {state.copied_from}, which does not exist any "
+                "more, so its tombstones are lost",
+                next_step=f"Load the lane again with `replicator lanes resync {lane.id}`.",
+            )
+        side_table, own_side_table = lake.tombstones(state.copied_from), lake.tombstones(lane.into)
+        version = copy_table(side_table, own_side_table, state.side_table_version, lane.into)
+        schemas, own = lake.schemas(state.copied_from), lake.schemas(lane.into)
+        for name in own.files():
+            own.drop(name)
+        for name in schemas.files():
+            own.put(name, json.loads(schemas.load(name)))
+        state = replace(state, copied_from="", side_table_version=None if state.side_table_version is None else version)
         target_lane.record_state(state)
     positions.drop(SWAP_MARK)
     return state
-
-
-def _refuse_unswappable(target_lane: SwapLane, source: DeltaTable) -> None:
-    table = target_lane.newest()
-    if not is_owned(table.metadata().description):
-        raise Fatal(
-            f"table {target_lane.lane.into} existed before lane {target_lane.lane.id}, and keeps its own rows",
-            next_step="Name another table with `--into`.",
-        )
-    if partition_columns(table) and not partition_columns(source):
-        raise Fatal(
-            f"table {target_lane.lane.into} is partitioned, but its rebuild is not, and no commit can change that",
-            next_step=f"Name another table with `--into`, or `replicator drop {target_lane.lane.id}` and load it.",
-        )
-
-
-def _copy_side_tables(lake: Lake, lane: Lane, state: LaneState) -> LaneState:
-    """Copies the side tables of the rebuild. Returns the lane's state afterwards; may be repeated."""
-    if not has_table(lake.table(state.copied_from)):
-        raise DataLoss(
-            f"the rows of lane {lane.id} came from table {state.copied_from}, which does not exist any more, so its "
-            "tombstones are lost",
-            next_step=f"Load the lane again with `replicator lanes resync {lane.id}`.",
-        )
-    version = copy_table(lake.tombstones(state.copied_from), lake.tombstones(lane.into), state.side_table_version, lane.into)
-    schemas, own = lake.schemas(state.copied_from), lake.schemas(lane.into)
-    for name in own.files():
-        own.drop(name)
-    for name in schemas.files():
-        own.put(name, json.loads(schemas.load(name)))
-    return replace(state, copied_from="", side_table_version=None if state.side_table_version is None else version)
 
 
 def copy_table(source: Folder, target: Folder, version: int | None, name: str) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -97,7 +96,10 @@ class TransactionTable:
         key = (pipeline, source)
         if key not in self._rows and has_table(self._path):
             for row in self._open_table().to_pyarrow_table().to_pylist():
-                self._rows[row["pipeline"], row["source"]] = _to_published(row)
+                versions = tuple(sorted(dict(row["versions"] or ()).items()))
+                self._rows[row["pipeline"], row["source"]] = PublishedTransaction(
+                    row["transaction"], row["ended_at"], row["exact"], tuple(row["behind"]), versions
+                )
         return self._rows.get(key)
 
     def _open_table(self) -> DeltaTable:
@@ -121,11 +123,6 @@ class TransactionTable:
         except CommitFailedError as error:
             raise Retryable("another writer changed the table of transactions at the same time") from error
         self._table, self._rows[pipeline, source] = table, row
-
-
-def _to_published(row: Mapping[str, Any]) -> PublishedTransaction:
-    versions = tuple(sorted(dict(row["versions"] or ()).items()))
-    return PublishedTransaction(row["transaction"], row["ended_at"], row["exact"], tuple(row["behind"]), versions)
 
 
 def _quote_text(text: str) -> str:

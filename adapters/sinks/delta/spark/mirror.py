@@ -179,8 +179,11 @@ class SparkMirror:
             return rows, None, Counts(applied=counts.applied)
         related_rows = related()
         rows, others, ambiguous = drop_foreign_deletes(write.plan, write.folded.facts, rows, related_rows)
-        tombstones = self._read_tombstones(write, rows, state)
-        relations = {"rows": rows, "related": related_rows} | ({} if tombstones is None else {"ledger": tombstones})
+        relations = {"rows": rows, "related": related_rows}
+        if needs_tombstones(write.plan, write.folded.facts, state):
+            relations["ledger"] = self._tombstones.lookup(
+                write.lane, write.plan, rows, state.position, again=write.out_of_band
+            )
         resent = get_resent_limit(write.plan, state, write.span)
         below = find_lateness_limit(write.plan, write.folded.facts, state)
 
@@ -219,11 +222,6 @@ class SparkMirror:
             related = related.filter(column(name).isin(values))
         return related
 
-    def _read_tombstones(self, write: Write[DataFrame], rows: DataFrame, state: LaneState) -> DataFrame | None:
-        if not needs_tombstones(write.plan, write.folded.facts, state):
-            return None
-        return self._tombstones.lookup(write.lane, write.plan, rows, state.position, again=write.out_of_band)
-
 
 def _count_truncates(plan: ApplyPlan, facts: Facts) -> int:
     """The number of truncates that are not rows."""
@@ -234,29 +232,24 @@ def _count_truncates(plan: ApplyPlan, facts: Facts) -> int:
 
 def _rename_columns(frame: DataFrame, names: Names) -> DataFrame:
     """The frame with the column names of the table, also within `_unsent` and the old key."""
-    unsent = sf.transform(column(UNCHANGED), lambda name: _stored_name(name, names))
-    out = []
+
+    def rename(name: Any) -> Any:
+        out = name
+        for source, target in names.items():
+            out = sf.when(name == source, sf.lit(target)).otherwise(out)
+        return out
+
+    columns = []
     for field in frame.schema:
         value = column(field.name)
         if field.name == UNCHANGED:
-            value = unsent
+            value = sf.transform(value, rename)
         elif field.name == OLD_KEY:
-            value = _rename_old_key(frame, names)
-        out.append(value.alias(names.get(field.name, field.name), metadata=field.metadata))
-    return keep_parents(frame.select(out), frame)
-
-
-def _rename_old_key(frame: DataFrame, names: Names) -> Any:
-    inner: Any = frame.schema[OLD_KEY].dataType
-    fields = [StructField(names.get(f.name, f.name), f.dataType, f.nullable, f.metadata) for f in inner]
-    return column(OLD_KEY).cast(StructType(fields))
-
-
-def _stored_name(name: Any, names: Names) -> Any:
-    out = name
-    for source, target in names.items():
-        out = sf.when(name == source, sf.lit(target)).otherwise(out)
-    return out
+            inner: Any = field.dataType
+            fields = [StructField(names.get(f.name, f.name), f.dataType, f.nullable, f.metadata) for f in inner]
+            value = value.cast(StructType(fields))
+        columns.append(value.alias(names.get(field.name, field.name), metadata=field.metadata))
+    return keep_parents(frame.select(columns), frame)
 
 
 def _split_misfits(
@@ -267,8 +260,10 @@ def _split_misfits(
     if fitting is None:
         return rows, None, Counts(applied=total)
     fitting = cache_frame(fitting)
-    good = keep_parents(filter_rows(fitting, column(ERROR).isNull()).drop(ERROR), fitting)
-    return good, filter_rows(fitting, column(ERROR).isNotNull()), _count_rows(fitting)
+    is_good, is_bad = column(ERROR).isNull(), column(ERROR).isNotNull()
+    applied, rejected = fitting.agg(sf.count_if(is_good), sf.count_if(is_bad)).collect()[0]
+    good = keep_parents(filter_rows(fitting, is_good).drop(ERROR), fitting)
+    return good, filter_rows(fitting, is_bad), Counts(applied=applied, rejected=rejected)
 
 
 def _conform_rows(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFrame | None:
@@ -312,13 +307,13 @@ def _null_refusals(rows: DataFrame, snapshot: DeltaTable) -> list[Refusal]:
 
 def _partition_refusals(rows: DataFrame, partitions: list[str]) -> list[Refusal]:
     """See `delta.partitions.split_unnameable`."""
-    texts = [n for n in partitions if n in rows.columns and isinstance(rows.schema[n].dataType, StringType)]
-    return [(_is_empty_name(n), unnameable_reason(n)) for n in texts]
-
-
-def _is_empty_name(name: str) -> Column:
-    value = column(name)
-    return value.isin("", NULL_FOLDER) | value.contains("\0") | (sf.octet_length(value) > max_text_bytes(name))
+    refusals = []
+    for name in partitions:
+        if name in rows.columns and isinstance(rows.schema[name].dataType, StringType):
+            value = column(name)
+            is_too_long = sf.octet_length(value) > max_text_bytes(name)
+            refusals.append((value.isin("", NULL_FOLDER) | value.contains("\0") | is_too_long, unnameable_reason(name)))
+    return refusals
 
 
 def _find_partitions(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> Partitions:
@@ -346,10 +341,3 @@ def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> t
     error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error
     holes = keep_parents(filter_rows(rows, error.isNotNull()).withColumn(ERROR, error), rows)
     return filter_rows(rows, error.isNull()), holes, holes.count()
-
-
-def _count_rows(rows: DataFrame) -> Counts:
-    """`applied`: the rows that fit; `rejected`: the others. Computes and caches the rows."""
-    error = column(ERROR)
-    good, bad = rows.agg(sf.count_if(error.isNull()), sf.count_if(error.isNotNull())).collect()[0]
-    return Counts(applied=good, rejected=bad)

@@ -72,11 +72,7 @@ class PerColumnTask:
         if not pieces:
             return
         inputs = pa.Table.from_batches(pieces)
-        for output in self._decide(inputs, pa.schema([pa.field(f.name, f.type) for f in inputs.schema])):
-            if output.num_rows:
-                yield from output.combine_chunks().to_batches(max_chunksize=PIECE)
-
-    def _decide(self, inputs: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
+        schema = pa.schema([pa.field(f.name, f.type) for f in inputs.schema])
         keys, sequence = list(self.plan.table.keys), cdc_sequence_columns(self.plan.table.sequence)
         changes, related, column_versions = (
             inputs.filter(pc.equal(inputs[KIND], kind)) for kind in (CHANGE, RELATED, STORED)
@@ -94,7 +90,9 @@ class PerColumnTask:
         keep = keep.append_column(BESIDE, pa.array(list(decision.column_versions.values()), pa.string()))
         counts = [a - b for a, b in zip(decision.counts.as_tuple(), self.alone.as_tuple(), strict=True)]
         totals = pa.table({BESIDE: [json.dumps([*counts, decision.write.num_rows, keep.num_rows])]})
-        yield from (_widen_rows(t, kind, schema) for t, kind in ((decision.write, WRITE), (keep, KEEP), (totals, COUNTS)))
+        for output, kind in ((decision.write, WRITE), (keep, KEEP), (totals, COUNTS)):
+            if output.num_rows:
+                yield from _widen_rows(output, kind, schema).combine_chunks().to_batches(max_chunksize=PIECE)
 
 
 def _widen_rows(rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
@@ -122,14 +120,20 @@ class SparkPerColumn:
         """
         plan, facts = write.plan, write.folded.facts
         table = self._column_versions.open_table(write.lane, plan, state.side_table_version, read_schema(snapshot))
-        changes, truncates = _number_rows(rows, plan), None
-        is_truncate = column(OP) == Op.TRUNCATE.value
+        names = [OP, *(c.name for c in plan.target), UNCHANGED]
+        # Numbers in arrival order, which is the physical order of the rows.
+        numbered = rows.select(sf.monotonically_increasing_id().alias(ARRIVAL), *(column(n) for n in names))
+        changes = cache_frame(keep_parents(numbered, rows))
+        task = PerColumnTask(plan, state.truncated_at, pa.table({}), Counts(), clears=False)
         if facts.truncated_at is not None:
+            is_truncate = column(OP) == Op.TRUNCATE.value
             truncates = changes.filter(is_truncate).toArrow()
+            truncates = truncates.take(pc.sort_indices(truncates[ARRIVAL]))
+            alone = decide_columns(plan, truncates.drop_columns([ARRIVAL]), {}, [], state.truncated_at).counts
+            task = PerColumnTask(plan, state.truncated_at, truncates, alone, clears=True)
             changes = filter_rows(changes, ~is_truncate)
-        deciding = _create_task(plan, state.truncated_at, truncates)
         related, texts = self._read(snapshot, partitions), self._column_versions.read_rows(table)
-        outputs = cache_frame(_decide_by_key(changes, related, texts, deciding))
+        outputs = cache_frame(_decide_by_key(changes, related, texts, task))
         numbers = [json.loads(row[0]) for row in outputs.filter(column(KIND) == COUNTS).select(BESIDE).collect()]
         *counts, written_count, keep = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
         version = table.version()
@@ -137,56 +141,32 @@ class SparkPerColumn:
             texts = outputs.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, BESIDE)])
             version = self._column_versions.store(table, texts, keep, write.lane)
         new_truncates = find_new_truncates(plan, facts, state)
-        names = [OP, *(c.name for c in plan.target), UNCHANGED]
         written_rows = keep_parents(outputs.filter(column(KIND) == WRITE).select([column(n) for n in names]), outputs)
         operation = write_stage(plan, written_rows, new_truncates, partitions) if written_count or new_truncates else None
         after = replace(advance_state(plan, state, facts, None), side_table_version=version)
-        return StagedWrite(operation, after, Counts(*counts) + deciding.alone, None)
+        return StagedWrite(operation, after, Counts(*counts) + task.alone, None)
 
 
-def _number_rows(rows: DataFrame, plan: ApplyPlan) -> DataFrame:
-    """The columns of the changes that a task needs, with numbers in arrival order, which is their physical order."""
-    names = [OP, *(c.name for c in plan.target), UNCHANGED]
-    placed = rows.select(sf.monotonically_increasing_id().alias(ARRIVAL), *(column(n) for n in names))
-    return cache_frame(keep_parents(placed, rows))
-
-
-def _create_task(plan: ApplyPlan, floor: Sequence | None, truncates: pa.Table | None) -> PerColumnTask:
-    if truncates is None:
-        return PerColumnTask(plan, floor, pa.table({}), Counts(), clears=False)
-    ordered = truncates.take(pc.sort_indices(truncates[ARRIVAL]))
-    alone = decide_columns(plan, ordered.drop_columns([ARRIVAL]), {}, [], floor).counts
-    return PerColumnTask(plan, floor, ordered, alone, clears=True)
-
-
-def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataFrame, deciding: PerColumnTask) -> DataFrame:
+def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataFrame, task: PerColumnTask) -> DataFrame:
     """The output of the tasks. All rows of a key are in one task."""
-    plan = deciding.plan
+    plan = task.plan
     keys, names = [column(k) for k in plan.table.keys], list(plan.table.keys)
     wanted = changes.select(keys)
-    if deciding.clears:
+    if task.clears:
         wanted = wanted.unionAll(column_versions.select(keys))
     target_columns = [*keys, *(column(n) for n in cdc_sequence_columns(plan.table.sequence))]
     parts = {
         CHANGE: changes,
         RELATED: target.select(target_columns).join(wanted, names, "left_semi"),
-        STORED: column_versions if deciding.clears else column_versions.join(wanted, names, "left_semi"),
+        STORED: column_versions if task.clears else column_versions.join(wanted, names, "left_semi"),
     }
-    schema = _task_schema(changes)
-    frames = [_to_kind(frame, kind, schema) for kind, frame in parts.items()]
-    together = reduce(DataFrame.unionAll, frames).repartition(*keys)
-    return keep_parents(together.mapInArrow(deciding.run, schema), changes, target)
-
-
-def _task_schema(changes: DataFrame) -> StructType:
-    """The schema of the input and output of a task."""
     plain = [StructField(f.name, f.dataType) for f in changes.schema if f.name != ARRIVAL]
-    return StructType(
+    schema = StructType(
         [StructField(KIND, StringType()), StructField(ARRIVAL, LongType()), *plain, StructField(BESIDE, StringType())]
     )
-
-
-def _to_kind(frame: DataFrame, kind: str, schema: StructType) -> DataFrame:
-    names = set(frame.columns)
-    values = [sf.lit(kind) if f.name == KIND else column(f.name) if f.name in names else sf.lit(None) for f in schema]
-    return frame.select([value.cast(f.dataType).alias(f.name) for value, f in zip(values, schema, strict=True)])
+    frames = []
+    for kind, frame in parts.items():
+        values = {name: column(name) for name in frame.columns} | {KIND: sf.lit(kind)}
+        frames.append(frame.select([values.get(f.name, sf.lit(None)).cast(f.dataType).alias(f.name) for f in schema]))
+    together = reduce(DataFrame.unionAll, frames).repartition(*keys)
+    return keep_parents(together.mapInArrow(task.run, schema), changes, target)

@@ -198,15 +198,11 @@ class SparkColumnVersions(DeltaColumnVersions):
             attempt = Attempt(app, table.version() + 1, token_hex(8), self._path(lane))
             refuse_changed_table(table, attempt)
             with commit_session(self._session.spark, attempt) as spark:
-                _merge_rows(SparkTable.forPath(spark, to_spark_path(table.table_uri)), rows)
+                q, keys = SPARK.quote_name, [name for name in rows.columns if name != BESIDE]
+                text = f"s.{q(BESIDE)}"
+                spark_table = SparkTable.forPath(spark, to_spark_path(table.table_uri)).alias("t")
+                merger = spark_table.merge(rows.alias("s"), " AND ".join(f"t.{q(k)} = s.{q(k)}" for k in keys))
+                merger = merger.whenMatchedDelete(f"{text} IS NULL").whenMatchedUpdate(set={q(BESIDE): text})
+                merger.whenNotMatchedInsert(f"{text} IS NOT NULL", {q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}).execute()
             confirm_commit(table, attempt)
             return int(table.version())
-
-
-def _merge_rows(table: SparkTable, rows: DataFrame) -> None:
-    """The merge of `DeltaColumnVersions.write`."""
-    q, keys = SPARK.quote_name, [name for name in rows.columns if name != BESIDE]
-    text = f"s.{q(BESIDE)}"
-    merger = table.alias("t").merge(rows.alias("s"), " AND ".join(f"t.{q(k)} = s.{q(k)}" for k in keys))
-    merger = merger.whenMatchedDelete(f"{text} IS NULL").whenMatchedUpdate(set={q(BESIDE): text})
-    merger.whenNotMatchedInsert(f"{text} IS NOT NULL", {q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}).execute()
