@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 from weakref import ref
 
@@ -246,8 +245,18 @@ class PositionFiles:
         """File `version`, whose commit the caller has read. Raises DataLoss when it is missing or damaged."""
         try:
             data = json.loads(self._folder.load(_file_name(version)))
-            self._refuse_newer(version, data["format"])
-            return _parse_record(version, data)
+            if data["format"] > FORMAT:
+                raise Fatal(
+                    f"position file {version} of lane {self._lane} has format {data['format']}, which a newer version wrote",
+                    next_step="Run that version of Replicator.",
+                )
+            state, span = data["state"], data["span"]
+            return PositionRecord(
+                version,
+                None if state is None else state_from_json(state),
+                None if span is None else Span.from_json(span),
+                data["attempt"],
+            )
         except FileNotFoundError as error:
             raise self._lost_error(version, "is missing although its commit is there") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -260,13 +269,6 @@ class PositionFiles:
             if number.isdecimal() and int(number) <= version - KEPT_FILES:
                 self._folder.drop(file)
 
-    def _refuse_newer(self, version: int, stored_format: int) -> None:
-        if stored_format > FORMAT:
-            raise Fatal(
-                f"position file {version} of lane {self._lane} has format {stored_format}, which a newer version wrote",
-                next_step="Run that version of Replicator.",
-            )
-
     def _lost_error(self, version: int, fault: str) -> DataLoss:
         return DataLoss(
             f"position file {self._folder / _file_name(version)} of lane {self._lane} {fault}",
@@ -276,16 +278,6 @@ class PositionFiles:
 
 def _file_name(version: int) -> str:
     return f"{version}.json"
-
-
-def _parse_record(version: int, data: Mapping[str, Any]) -> PositionRecord:
-    state, span = data["state"], data["span"]
-    return PositionRecord(
-        version,
-        None if state is None else state_from_json(state),
-        None if span is None else Span.from_json(span),
-        data["attempt"],
-    )
 
 
 # The position of a lane at each version of its table, from the table's commits.
@@ -314,18 +306,14 @@ def read_version_positions(table: DeltaTable, app: str) -> Iterator[tuple[int, P
     versions: list[tuple[int, Position]] = []
     at: Position | None = None
     for entry in sorted(table.history(), key=lambda entry: entry["version"]):
-        metadata = _read_metadata(entry)
-        if metadata is not None and metadata[0] == app:
-            at = None if metadata[1] is None else Position.from_json(metadata[1])
+        text = entry.get(STANDING)
+        if text is None and STANDING in str(entry.get(USER_METADATA)):
+            text = json.loads(entry[USER_METADATA])[STANDING]
+        lane, position = (None, None) if text is None else json.loads(text)
+        if lane == app:
+            at = None if position is None else Position.from_json(position)
         elif entry.get("operation") not in SAME_ROWS:
             at = None
         if at is not None:
             versions.append((entry["version"], at))
     yield from reversed(versions)
-
-
-def _read_metadata(entry: dict[str, Any]) -> Any:
-    text = entry.get(STANDING)
-    if text is None and STANDING in str(entry.get(USER_METADATA)):
-        text = json.loads(entry[USER_METADATA])[STANDING]
-    return None if text is None else json.loads(text)

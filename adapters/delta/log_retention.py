@@ -53,24 +53,22 @@ def find_cuts(table: DeltaTable, below: Position, came_before: datetime) -> dict
 
     The last record of a partition stays. Partitions without deletions are left out.
     """
-    cuts = {partition: _find_cut(table, partition, end, came_before) for partition, end in below.items()}
-    return {partition: cut for partition, cut in cuts.items() if cut is not None}
-
-
-def _find_cut(table: DeltaTable, partition: TopicPartition, end: int, came_before: datetime) -> int | None:
-    firsts, lasts, bounds = [], [], [end]
-    for batch in pa.RecordBatchReader.from_stream(
-        table.scan(columns=["offset", "ingested_at"], predicate=_partition_condition(partition))
-    ):
-        if batch.num_rows:
-            ends = pc.min_max(batch["offset"]).as_py()
-            firsts.append(ends["min"])
-            lasts.append(ends["max"])
-            stays = pc.fill_null(pc.greater_equal(batch["ingested_at"], came_before), True)
-            first = pc.min(pc.filter(batch["offset"], stays)).as_py()
-            bounds += [] if first is None else [first]
-    cut = min([*bounds, max(lasts)]) if lasts else 0
-    return cut if firsts and min(firsts) < cut else None
+    cuts = {}
+    for partition, end in below.items():
+        firsts, lasts, bounds = [], [], [end]
+        scan = table.scan(columns=["offset", "ingested_at"], predicate=_partition_condition(partition))
+        for batch in pa.RecordBatchReader.from_stream(scan):
+            if batch.num_rows:
+                ends = pc.min_max(batch["offset"]).as_py()
+                firsts.append(ends["min"])
+                lasts.append(ends["max"])
+                stays = pc.fill_null(pc.greater_equal(batch["ingested_at"], came_before), True)
+                first = pc.min(pc.filter(batch["offset"], stays)).as_py()
+                bounds += [] if first is None else [first]
+        cut = min([*bounds, max(lasts)]) if lasts else 0
+        if firsts and min(firsts) < cut:
+            cuts[partition] = cut
+    return cuts
 
 
 def _partition_condition(partition: TopicPartition) -> str:

@@ -16,7 +16,6 @@ from replicator.domain.change import OP, UNCHANGED, Op
 from replicator.domain.expr import source as value_of
 from replicator.domain.policy.plan import (
     ApplyPlan,
-    Clause,
     Truncate,
 )
 from replicator.domain.policy.policies import NOT_DELETE
@@ -172,21 +171,18 @@ def _create_merger(
         commit_properties=properties,
     )
     for clause in plan.clauses:
-        merger = _add_clause(merger, clause)
+        when = render_expression(clause.when, DELTA_RS)
+        values = {DELTA_RS.quote_name(name): render_expression(value, DELTA_RS) for name, value in clause.assign}
+        match clause.matched, clause.action:
+            case True, "delete":
+                merger = merger.when_matched_delete(when)
+            case True, "update":
+                merger = merger.when_matched_update(values, when)
+            case False, "insert":
+                merger = merger.when_not_matched_insert(values, when)
+            case matched, action:
+                raise AssertionError(f"a plan cannot {action} rows that are {'' if matched else 'not '}there")
     return merger
-
-
-def _add_clause(merger: TableMerger, clause: Clause) -> TableMerger:
-    when = render_expression(clause.when, DELTA_RS)
-    values = {DELTA_RS.quote_name(name): render_expression(value, DELTA_RS) for name, value in clause.assign}
-    match clause.matched, clause.action:
-        case True, "delete":
-            return merger.when_matched_delete(when)
-        case True, "update":
-            return merger.when_matched_update(values, when)
-        case False, "insert":
-            return merger.when_not_matched_insert(values, when)
-    raise AssertionError(f"a plan cannot {clause.action} rows that are {'' if clause.matched else 'not '}there")
 
 
 def delete_where(condition: str) -> Operation:

@@ -67,7 +67,10 @@ def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]
 
 def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
     """Raises Fatal when a file of the table has a path that delta-rs cannot find again when it removes the file."""
-    if partition_columns(table) and not all(path.isascii() for path in _list_paths(table)):
+    if not partition_columns(table):
+        return
+    paths = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+    if not all(str(path).isascii() for path in paths):
         raise Fatal(
             f"table {name} has files that another writer put into folders with characters outside ASCII: delta-rs cannot "
             "remove them, so rows would exist twice",
@@ -136,7 +139,3 @@ def old_key_column(plan: ApplyPlan, key: str) -> str:
 
 def _can_partition(stored_type: pa.DataType) -> bool:
     return bool(t.is_string(stored_type) or t.is_integer(stored_type) or t.is_boolean(stored_type) or t.is_date(stored_type))
-
-
-def _list_paths(table: DeltaTable) -> list[str]:
-    return [str(path) for path in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()]

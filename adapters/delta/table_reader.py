@@ -42,7 +42,14 @@ def read_table(
     with translate_missing_files(name, table):
         if where is not None:
             return _read_matching(reader, name, where, limit).cast(schema)
-        return _read_first(reader, schema, limit)
+        batches, rows = [], 0
+        for batch in reader:
+            if limit is not None and rows >= limit:
+                break
+            batches.append(batch)
+            rows += batch.num_rows
+        first = pa.Table.from_batches(batches, reader.schema).cast(schema)
+        return first if limit is None else first.slice(0, limit)
 
 
 def read_columns(path: Folder, name: str, version: int) -> pa.Schema:
@@ -89,50 +96,28 @@ def open_at(path: Folder, name: str, *, version: int | None, as_of: datetime | N
     if version is not None and as_of is not None:
         raise ConfigProblem("a query has both a version and a time", next_step="Use only one of them.")
     try:
-        table = _open_version(path, version)
+        table = open_table(path)
+        if version is not None:
+            # delta-rs would search a future version one by one.
+            if not 0 <= version <= table.version():
+                raise ValueError("the table has no such version")
+            table = open_table(path, version)
         if as_of is not None:
-            _load_version_at(table, as_of if as_of.tzinfo else as_of.replace(tzinfo=UTC))
+            moment = as_of if as_of.tzinfo else as_of.replace(tzinfo=UTC)
+            # delta-rs would load the first version for every time before it.
+            if moment.timestamp() * 1000 < min(entry["timestamp"] for entry in table.history()):
+                raise ValueError("the table is younger")
+            table.load_as_version(moment)
     except (DeltaError, OSError, ValueError) as error:
         version_text = f"version {version}" if as_of is None else f"the time {as_of.isoformat()}"
-        raise Fatal(f"table {name!r} cannot be read at {version_text}: {_describe_versions(path)}") from error
+        entries = open_table(path).history()
+        versions = [entry["version"] for entry in entries]
+        first = datetime.fromtimestamp(min(entry["timestamp"] for entry in entries) / 1000, UTC)
+        raise Fatal(
+            f"table {name!r} cannot be read at {version_text}: it has versions {min(versions)} to {max(versions)}, "
+            f"from {first.isoformat(timespec='seconds')} on"
+        ) from error
     return table
-
-
-def _open_version(path: Folder, version: int | None) -> DeltaTable:
-    """The table at that version, or at the newest. Raises ValueError for a future version, which delta-rs would
-    search one by one."""
-    table = open_table(path)
-    if version is None:
-        return table
-    if not 0 <= version <= table.version():
-        raise ValueError("the table has no such version")
-    return open_table(path, version)
-
-
-def _load_version_at(table: DeltaTable, time: datetime) -> None:
-    """Loads the version of that time. Raises ValueError for a time before the first version; delta-rs would
-    load the first."""
-    if time.timestamp() * 1000 < min(entry["timestamp"] for entry in table.history()):
-        raise ValueError("the table is younger")
-    table.load_as_version(time)
-
-
-def _describe_versions(path: Folder) -> str:
-    entries = open_table(path).history()
-    versions = [entry["version"] for entry in entries]
-    first = datetime.fromtimestamp(min(entry["timestamp"] for entry in entries) / 1000, UTC)
-    return f"it has versions {min(versions)} to {max(versions)}, from {first.isoformat(timespec='seconds')} on"
-
-
-def _read_first(reader: pa.RecordBatchReader, schema: pa.Schema, limit: int | None) -> pa.Table:
-    batches, rows = [], 0
-    for batch in reader:
-        if limit is not None and rows >= limit:
-            break
-        batches.append(batch)
-        rows += batch.num_rows
-    table = pa.Table.from_batches(batches, reader.schema).cast(schema)
-    return table if limit is None else table.slice(0, limit)
 
 
 def _read_matching(reader: pa.RecordBatchReader, name: str, where: str, limit: int | None) -> pa.Table:
@@ -185,36 +170,26 @@ def select_rows(
     numbered_schema = pa.schema([field.with_name(f"c{at}") for at, field in enumerate(schema)])
     names = dict(zip(schema.names, numbered_schema.names, strict=True))
     ranges = _range_conditions(stored_schema, dict(zip(schema.names, stored_schema.names, strict=True)), wanted)
-    batches = _scan_table(table, numbered_schema, ranges, _start_deadline(name, seconds))
-    wanted = _rename_selection(wanted, names)
-    with translate_missing_files(name, table):
-        reader = Scanner.from_batches(batches, schema=numbered_schema, filter=_filter_expression(wanted)).to_reader()
-        return _take_page(reader, numbered_schema, wanted).rename_columns(schema.names).cast(schema)
-
-
-def _rename_selection(wanted: ReadQuery, names: dict[str, str]) -> ReadQuery:
     conditions = tuple(replace(one, column=names[one.column]) for one in wanted.conditions)
-    return replace(wanted, conditions=conditions, order=tuple(names[name] for name in wanted.order))
-
-
-def _start_deadline(name: str, seconds: float | None) -> Callable[[], None]:
+    wanted = replace(wanted, conditions=conditions, order=tuple(names[name] for name in wanted.order))
+    terms = [COMPARE[one.operator](pc.field(one.column), one.value) for one in wanted.conditions]
+    if wanted.start:
+        terms.append(_start_expression(wanted))
     end = None if seconds is None else time.monotonic() + seconds
 
-    def check() -> None:
-        if end is not None and time.monotonic() > end:
-            raise ReadTimeout(
-                f"reading table {name} takes longer than {seconds:g} s",
-                next_step="Filter by the first column of its key, or allow more time (`serve.query_timeout`).",
-            )
+    def read_batches() -> Iterator[pa.RecordBatch]:
+        for batch in pa.RecordBatchReader.from_stream(table.scan(predicate=ranges or None)):
+            if end is not None and time.monotonic() > end:
+                raise ReadTimeout(
+                    f"reading table {name} takes longer than {seconds:g} s",
+                    next_step="Filter by the first column of its key, or allow more time (`serve.query_timeout`).",
+                )
+            rows = pa.Table.from_batches([batch]).rename_columns(numbered_schema.names)
+            yield from rows.cast(numbered_schema).to_batches()
 
-    return check
-
-
-def _scan_table(table: DeltaTable, schema: pa.Schema, ranges: str, check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    scan = pa.RecordBatchReader.from_stream(table.scan(predicate=ranges or None))
-    for batch in scan:
-        check()
-        yield from pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema).to_batches()
+    with translate_missing_files(name, table):
+        scanner = Scanner.from_batches(read_batches(), schema=numbered_schema, filter=reduce(and_, terms) if terms else None)
+        return _take_page(scanner.to_reader(), numbered_schema, wanted).rename_columns(schema.names).cast(schema)
 
 
 def _range_conditions(schema: pa.Schema, names: dict[str, str], wanted: ReadQuery) -> str:
@@ -230,42 +205,26 @@ def _range_conditions(schema: pa.Schema, names: dict[str, str], wanted: ReadQuer
     return " AND ".join(texts)
 
 
-def _filter_expression(wanted: ReadQuery) -> pc.Expression | None:
-    terms = [COMPARE[one.operator](pc.field(one.column), one.value) for one in wanted.conditions]
-    if wanted.start:
-        terms.append(_start_expression(wanted))
-    return reduce(and_, terms) if terms else None
-
-
 def _start_expression(wanted: ReadQuery) -> pc.Expression:
-    """Rows at or after the start, compared column by column in the order."""
+    """Rows at or after the start, compared column by column in the order.
+
+    NaN sorts after all numbers, and NULL last.
+    """
     alike = pc.scalar(True)
     behind = []
     for name, value in zip(wanted.order, wanted.start, strict=True):
-        column = pc.field(name)
-        behind.append(alike & _greater_expression(column, value))
-        alike = alike & _equal_expression(column, value)
+        column, is_float = pc.field(name), pa.types.is_floating(value.type)
+        if not value.is_valid:
+            greater, equal = pc.scalar(False), column.is_null()
+        elif is_float and pc.is_nan(value).as_py():
+            greater, equal = column.is_null(), column.is_valid() & column.is_nan()
+        else:
+            greater, equal = (column > value) | column.is_null(), column.is_valid() & (column == value)
+            if is_float:
+                greater = greater | column.is_nan()
+        behind.append(alike & greater)
+        alike = alike & equal
     return reduce(or_, behind, alike)
-
-
-def _is_nan(value: pa.Scalar) -> bool:
-    return pa.types.is_floating(value.type) and value.is_valid and bool(pc.is_nan(value).as_py())
-
-
-def _greater_expression(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
-    """True after the value. NaN sorts after all numbers, and NULL last."""
-    if not value.is_valid:
-        return pc.scalar(False)
-    if _is_nan(value):
-        return column.is_null()
-    above = (column > value) | column.is_null()
-    return above | column.is_nan() if pa.types.is_floating(value.type) else above
-
-
-def _equal_expression(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
-    if not value.is_valid:
-        return column.is_null()
-    return column.is_valid() & (column.is_nan() if _is_nan(value) else column == value)
 
 
 def _take_page(reader: pa.RecordBatchReader, schema: pa.Schema, wanted: ReadQuery) -> pa.Table:
@@ -313,29 +272,18 @@ def lookup_rows(
     `partitions`: partition columns and their values to read; other partitions are skipped.
     """
     schema = pa.schema([read_schema(snapshot).field(c) for c in columns])
-    bounds = [_range_condition(name, values) for name, values in wanted.items() if name not in partitions]
-    among = [
-        f"{DELTA_RS.quote_name(name)} IN ({', '.join(map(_render_literal, values))})" for name, values in partitions.items()
-    ]
-    predicate = " AND ".join(filter(None, (condition, *bounds, *among)))
+    conditions = [condition] if condition else []
+    for name, values in wanted.items():
+        # The range of whole numbers skips files. Rows without a value are in no range.
+        if name not in partitions and pa.types.is_integer(values.type) and len(values) and not values.null_count:
+            column, ends = DELTA_RS.quote_name(name), pc.min_max(values).as_py()
+            conditions.append(f"{column} >= {ends['min']} AND {column} <= {ends['max']}")
+    for name, among in partitions.items():
+        literals = [f"DATE '{v.isoformat()}'" if isinstance(v, date) else render_literal(v) for v in among]  # type: ignore[arg-type]
+        conditions.append(f"{DELTA_RS.quote_name(name)} IN ({', '.join(literals)})")
+    predicate = " AND ".join(conditions)
     reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(columns), predicate=predicate or None))
     # Arrow cannot filter string views. One expression hashes the values once, not once for every batch.
     batches = (piece for batch in reader for piece in pa.Table.from_batches([batch]).cast(schema).to_batches())
     among_them = [pc.field(name).isin(values) for name, values in wanted.items()]
     return Scanner.from_batches(batches, schema=schema, filter=reduce(and_, among_them) if among_them else None).to_table()
-
-
-def _range_condition(name: str, values: pa.Array) -> str | None:
-    """The range of whole numbers as a condition, which skips files.
-
-    None if a NULL is also searched, because rows without a value are in no range.
-    """
-    if not pa.types.is_integer(values.type) or not len(values) or values.null_count:
-        return None
-    ends = pc.min_max(values).as_py()
-    column = DELTA_RS.quote_name(name)
-    return f"{column} >= {ends['min']} AND {column} <= {ends['max']}"
-
-
-def _render_literal(value: object) -> str:
-    return f"DATE '{value.isoformat()}'" if isinstance(value, date) else render_literal(value)  # type: ignore[arg-type]

@@ -234,7 +234,9 @@ def vacuum_files(
     refuse_unknown_files(table)
     look = partial(table.vacuum, hours, enforce_retention_duration=False, dry_run=True)
     files = look(full=True)
-    foreign = next((file for file in files if not _is_own(table, file)), None)
+    has_random_folders = table.metadata().configuration.get(RANDOM_FOLDERS) == "true"
+    own = (OWN_FILE, OWN_RANDOM_FILE) if has_random_folders else (OWN_FILE,)
+    foreign = next((file for file in files if not any(pattern.match(file) for pattern in own)), None)
     if foreign is not None:
         log.warning(
             "The folder of the Delta table %s holds %s, which is not of this table: files that its log does not name stay.",
@@ -245,11 +247,6 @@ def vacuum_files(
     if files and not dry_run:
         files = look(dry_run=False, full=foreign is None, commit_properties=properties)
     return len(files)
-
-
-def _is_own(table: DeltaTable, file: str) -> bool:
-    random = table.metadata().configuration.get(RANDOM_FOLDERS) == "true"
-    return bool(OWN_FILE.match(file) or (random and OWN_RANDOM_FILE.match(file)))
 
 
 def describe_old_versions(path: Folder, table: DeltaTable) -> str:

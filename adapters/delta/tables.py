@@ -114,7 +114,13 @@ def find_missing_columns(table: DeltaTable, name: str, columns: tuple[Column, ..
     schema = read_schema(table)
     columns = stored_columns(columns, schema.names)
     refuse_names(name, columns)
-    _refuse_types(schema, name, columns)
+    for column in columns:
+        if column.name in schema.names and not can_accept(schema.field(column.name).type, column.type):
+            raise Fatal(
+                f"column {column.name!r} of the existing table {name} has type {schema.field(column.name).type}, which "
+                f"cannot take the source's {column.type}",
+                next_step="Give the table another name with `into`, or rewrite the column to a type that fits.",
+            )
     missing = [c for c in columns if c.name not in schema.names]
     names = {n.casefold(): n for n in schema.names}
     for column in missing:
@@ -145,44 +151,35 @@ def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> 
     """Raises Fatal when the settings of an existing table would lose rows or positions.
 
     That is: it forgets transactions, it has statistics of long decimals, or it requires values in columns that
-    we do not fill.
+    we do not fill. Raises ConfigProblem for a table of this program of another kind than `columns`.
     """
-    settings = table.metadata().configuration
-    _refuse_own(read_schema(table), name, columns)
-    if FORGETS_TXN in settings:
-        raise Fatal(
-            f"table {name} has the property {FORGETS_TXN}: it would lose the position of its lane",
-            next_step=f"Remove it in Spark: ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS_TXN}'). "
-            "Or give the table another name with `into`.",
-        )
-    schema = read_schema(table)
-    _refuse_statistics(table, name)
-    filled = {c.name for c in stored_columns(columns, schema.names)}
-    for field in schema:
-        if not field.nullable and field.name not in filled:
-            raise Fatal(
-                f"column {field.name!r} of table {name} must not be null, and the source has no such column",
-                next_step="Make the column nullable, or give the table another name with `into`.",
-            )
-
-
-def _refuse_own(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> None:
-    """Raises ConfigProblem for a table of this program of another kind than `columns`."""
+    settings, schema = table.metadata().configuration, read_schema(table)
     for kind, marks in OWN_KINDS.items():
         if marks <= set(schema.names) and not marks <= {c.name for c in columns}:
             raise ConfigProblem(
                 f"the folder of table {name} is {kind}",
                 next_step="Give the table another name with `into`, or move the other one.",
             )
-
-
-def _refuse_types(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> None:
-    for column in columns:
-        if column.name in schema.names and not can_accept(schema.field(column.name).type, column.type):
+    if FORGETS_TXN in settings:
+        raise Fatal(
+            f"table {name} has the property {FORGETS_TXN}: it would lose the position of its lane",
+            next_step=f"Remove it in Spark: ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS_TXN}'). "
+            "Or give the table another name with `into`.",
+        )
+    covered = columns_with_statistics(table)
+    for field in schema:
+        if field.name in covered and pa.types.is_decimal(field.type) and not has_exact_statistics(field.type):
             raise Fatal(
-                f"column {column.name!r} of the existing table {name} has type {schema.field(column.name).type}, which "
-                f"cannot take the source's {column.type}",
-                next_step="Give the table another name with `into`, or rewrite the column to a type that fits.",
+                f"column {field.name!r} of the existing table {name} has more than {EXACT_DECIMAL_DIGITS} digits "
+                "with statistics, which delta-rs cannot write exactly: readers would miss rows",
+                next_step=f"Leave the column out of the table property {STATISTICS}.",
+            )
+    filled = {c.name for c in stored_columns(columns, schema.names)}
+    for field in schema:
+        if not field.nullable and field.name not in filled:
+            raise Fatal(
+                f"column {field.name!r} of table {name} must not be null, and the source has no such column",
+                next_step="Make the column nullable, or give the table another name with `into`.",
             )
 
 
@@ -193,17 +190,6 @@ def columns_with_statistics(table: DeltaTable) -> list[str]:
         return [part.strip().strip("`") for part in settings[STATISTICS].split(",")]
     names: list[str] = read_schema(table).names
     return names[: int(settings.get("delta.dataSkippingNumIndexedCols", STATISTICS_COLUMNS))]
-
-
-def _refuse_statistics(table: DeltaTable, name: str) -> None:
-    covered = columns_with_statistics(table)
-    for field in read_schema(table):
-        if field.name in covered and pa.types.is_decimal(field.type) and not has_exact_statistics(field.type):
-            raise Fatal(
-                f"column {field.name!r} of the existing table {name} has more than {EXACT_DECIMAL_DIGITS} digits "
-                "with statistics, which delta-rs cannot write exactly: readers would miss rows",
-                next_step=f"Leave the column out of the table property {STATISTICS}.",
-            )
 
 
 def can_have_statistics(field: pa.Field) -> bool:

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from pyarrow import types as t
 
 from replicator.domain.errors import Fatal
+from replicator.domain.sequence import is_bytes, is_text
 
 from ..apply.conform import conform_to_schema, out_of_range_reason, to_refused
 from ..arrow.decimals import cast_digits
@@ -87,15 +88,6 @@ def _same(arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
-def _is_string(arrow: pa.DataType) -> bool:
-    return bool(t.is_string(arrow) or t.is_large_string(arrow) or t.is_string_view(arrow))
-
-
-def _is_binary(arrow: pa.DataType) -> bool:
-    binary = t.is_binary(arrow) or t.is_large_binary(arrow) or t.is_binary_view(arrow) or t.is_fixed_size_binary(arrow)
-    return bool(binary)
-
-
 def _is_list(arrow: pa.DataType) -> bool:
     return bool(t.is_list(arrow) or t.is_large_list(arrow) or t.is_fixed_size_list(arrow))
 
@@ -108,8 +100,8 @@ _RULES: tuple[tuple[Callable[[Any], bool], Callable[[Any], pa.DataType]], ...] =
     (t.is_float16, lambda _: pa.float32()),
     (t.is_floating, _same),
     (t.is_decimal, _decimal),
-    (_is_string, lambda _: pa.string()),
-    (_is_binary, lambda _: pa.binary()),
+    (is_text, lambda _: pa.string()),
+    (is_bytes, lambda _: pa.binary()),
     (t.is_date, lambda _: pa.date32()),
     (t.is_time, lambda _: pa.string()),
     (t.is_timestamp, _timestamp),
@@ -160,7 +152,10 @@ def to_storage(column: pa.ChunkedArray, stored_type: pa.DataType) -> pa.ChunkedA
         # Arrow compares the precision with the range of the integer type, not with the actual values.
         return pc.cast(column, pa.decimal128(20 if arrow == pa.uint64() else 19, 0))
     if t.is_time(arrow) and t.is_string(stored_type):
-        return _time_to_text(column)
+        text = pc.cast(column, pa.string())
+        # 24:00:00 is a time in PostgreSQL, but Arrow has no text for it.
+        at_end = pc.equal(_to_ticks(column), _midnight(arrow))
+        return pc.if_else(at_end, pa.scalar(_LATEST[arrow.unit]), text) if pc.any(at_end).as_py() else text
     return column
 
 
@@ -196,15 +191,8 @@ def mask_impossible(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return pc.fill_null(beyond, False) if pc.any(beyond).as_py() else None
 
 
-def _time_to_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times as text. 24:00:00 is a time in PostgreSQL, but Arrow has no text for it."""
-    text = pc.cast(column, pa.string())
-    at_end = pc.equal(_to_ticks(column), _midnight(column.type))
-    return pc.if_else(at_end, pa.scalar(_LATEST[column.type.unit]), text) if pc.any(at_end).as_py() else text
-
-
 def _text_to_time(column: pa.ChunkedArray, time: pa.DataType) -> pa.ChunkedArray:
-    """The times of texts by `_time_to_text`, including 24:00:00."""
+    """The times of texts by `to_storage`, including 24:00:00."""
     per_second = _midnight(time) // 86_400
     hours, minutes, seconds = (pc.cast(pc.utf8_slice_codeunits(column, at, at + 2), pa.int64()) for at in (0, 3, 6))
     fraction = pc.utf8_slice_codeunits(column, 9, 18)
