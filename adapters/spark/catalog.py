@@ -81,12 +81,20 @@ class CatalogNames:
         self.refuse_foreign_name(lane, view)
         table = self.catalog_table(lane)
         with self._translate_errors(lane), self._one:
-            self._ensure_table(table)
+            if not self._catalog.databaseExists(self._schema):
+                self._run(table.create_schema())
+            if self._read_entry(table) is None:
+                self._run(table.create_table())
             for other in VIEWS:
-                if other != view and self._find_own_view(table, other) is not None:
+                entry = self._read_entry(table, other) if other != view else None
+                if entry is not None and _is_view(table, entry):
                     self._run(f"DROP VIEW {table.quote_name(other)}")
             if view and COLUMNS[view] in read_schema(open_table(self._folder_of(lane))).names:
-                self._ensure_view(table, view)
+                entry = self._read_entry(table, view)
+                if entry is None:
+                    self._run(table.create_view(view))
+                elif entry.query != table.query(view) or entry.columns != self._render_columns(table):
+                    self._run(table.alter_view(view))
             self._known.add(_lane_key(lane))
 
     def ensure_once(self, lane: Lane, view: str) -> None:
@@ -115,19 +123,6 @@ class CatalogNames:
                     self._run(f"DROP TABLE IF EXISTS {table.quote_name()}")
             self._known.discard(_lane_key(lane))
 
-    def _ensure_table(self, table: CatalogTable) -> None:
-        if not self._catalog.databaseExists(self._schema):
-            self._run(table.create_schema())
-        if self._read_entry(table) is None:
-            self._run(table.create_table())
-
-    def _ensure_view(self, table: CatalogTable, view: str) -> None:
-        entry = self._read_entry(table, view)
-        if entry is None:
-            self._run(table.create_view(view))
-        elif entry.query != table.query(view) or entry.columns != self._render_columns(table):
-            self._run(table.alter_view(view))
-
     def _list_own_names(self, table: CatalogTable) -> Iterator[str]:
         """The names that replicator created, views first."""
         for view in reversed(ALL):
@@ -136,10 +131,6 @@ class CatalogNames:
                 _is_view(table, entry) if view else self._is_table(table, entry) and is_owned(entry.remark)
             ):
                 yield view
-
-    def _find_own_view(self, table: CatalogTable, view: str) -> CatalogEntry | None:
-        entry = self._read_entry(table, view)
-        return entry if entry is not None and _is_view(table, entry) else None
 
     def _is_table(self, table: CatalogTable, entry: CatalogEntry) -> bool:
         """True if the entry points to the lane's table. Any program may have created it."""

@@ -58,7 +58,7 @@ DIED = "Python worker exited unexpectedly"
 STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
 
 
-def translate_error(error: Exception, doing: str) -> ReplicatorError:
+def translate_error(error: Exception, doing: str) -> ReplicatorError:  # noqa: PLR0911  (a case each)
     """The error to raise instead of `error`, which occurred while `doing`. It never contains a row's values."""
     text = str(error)
     if isinstance(error, Py4JNetworkError) or any(sign in text for sign in STOPPED):
@@ -66,38 +66,25 @@ def translate_error(error: Exception, doing: str) -> ReplicatorError:
             f"the Spark driver's JVM ended while {doing}", next_step="Start again: the lanes resume at their positions."
         )
     if messages := OWN.findall(text):
-        kind, sentence = messages[-1]
-        return OWN_KINDS[kind](sentence)
+        kind, message = messages[-1]
+        return OWN_KINDS[kind](message)
     if DIED in text:
         return DecoderDied(
             f"a Python worker of Spark ended while {doing}",
             next_step="Start again. If it happens repeatedly, the record that causes it is rejected.",
         )
-    cause = _find_innermost(text)
-    if problem := _translate_file_error(text, doing, cause):
-        return problem
-    if any(sign in text for sign in PASSING):
-        return Retryable(f"Spark could not continue while {doing}: {cause}")
-    return Fatal(f"Spark failed while {doing}: {cause}", next_step="The daemon's log with -v and the Spark UI say more.")
-
-
-def _translate_file_error(text: str, doing: str, cause: str) -> ReplicatorError | None:
-    """The error for a missing file, or for a store that refuses access."""
+    # The class of the last cause in a Java stack trace, or the first line. Messages may quote data, so they are left out.
+    causes = CAUSE.findall(text)
+    cause = causes[-1].split(":", 1)[0].rsplit(".", 1)[-1] if causes else text.strip().split("\n", 1)[0].split(":", 1)[0]
+    cause = cause[:200]
     if match := GONE.search(text):
         return FileGone(f"a data file is gone while {doing}: {unquote(match[1])}", next_step=RESTORE)
     for signs, sentence, step in OF_STORES:
         if any(sign in text for sign in signs):
             return EnvironmentProblem(f"{sentence} while {doing}: {cause}", next_step=step)
-    return None
-
-
-def _find_innermost(text: str) -> str:
-    """The class of the last cause in a Java stack trace, or the first line. Messages are left out, because they
-    may quote data."""
-    causes = CAUSE.findall(text)
-    if not causes:
-        return text.strip().split("\n", 1)[0].split(":", 1)[0][:200]
-    return str(causes[-1].split(":", 1)[0].rsplit(".", 1)[-1])[:200]
+    if any(sign in text for sign in PASSING):
+        return Retryable(f"Spark could not continue while {doing}: {cause}")
+    return Fatal(f"Spark failed while {doing}: {cause}", next_step="The daemon's log with -v and the Spark UI say more.")
 
 
 @contextmanager

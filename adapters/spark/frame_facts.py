@@ -172,12 +172,27 @@ def collect_transaction_facts(changes: DataFrame, fine: Column) -> dict[bool, tu
 
     One job. The driver reads a row for each transaction in each partition.
     """
-    out: dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]] = {}
+    names = position_columns(changes.columns)
+    position = sf.array(*(column(name) for name in names)) if names else sf.array(sf.lit(None).cast("long"))
+    identity = sf.xxhash64(*(column(name) for name in identity_columns(changes.columns)))
+    more = [
+        # Of two changes with the same hash one is not counted. The count can be too low, but never too high.
+        sf.size(sf.collect_set(identity)).alias("changes"),
+        sf.min(position).alias("low"),
+        sf.max(position).alias("high"),
+    ]
     streamed = sf.when(sf.coalesce(column(OP) != Op.READ.value, sf.lit(True)), column(TX))
-    for row in group_facts(changes, fine.alias("fine"), streamed.alias("tx"), more=_exact_columns(changes)).collect():
+    out: dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]] = {}
+    for row in group_facts(changes, fine.alias("fine"), streamed.alias("tx"), more=more).collect():
         facts, parts = out.get(row["fine"], (FrameFacts(), ()))
         one = to_facts(row)
-        out[row["fine"]] = (facts + one, [*parts, _to_part(row, one)] if row["tx"] is not None else parts)
+        if row["tx"] is not None:
+            at = TopicPartition(row[TOPIC], row[PARTITION])
+            low, high = tuple(row["low"]), tuple(row["high"])
+            bounds = (None, None) if None in low else (low, high)  # Null is the lowest.
+            first, last = one.first[at], one.end[at] - 1
+            parts = [*parts, TransactionPart(row["tx"], "", at, one.rows, first, last, row["changes"], *bounds)]
+        out[row["fine"]] = (facts + one, parts)
     return out
 
 
@@ -193,23 +208,3 @@ def get_parts(changes: DataFrame) -> Sequence[TransactionPart]:
     if parts is None:
         _, parts = collect_transaction_facts(changes, sf.lit(True)).get(True, (FrameFacts(), ()))
     return parts
-
-
-def _exact_columns(changes: DataFrame) -> list[Column]:
-    names = position_columns(changes.columns)
-    position = sf.array(*(column(name) for name in names)) if names else sf.array(sf.lit(None).cast("long"))
-    identity = sf.xxhash64(*(column(name) for name in identity_columns(changes.columns)))
-    return [
-        # Of two changes with the same hash one is not counted. The count can be too low, but never too high.
-        sf.size(sf.collect_set(identity)).alias("changes"),
-        sf.min(position).alias("low"),
-        sf.max(position).alias("high"),
-    ]
-
-
-def _to_part(row: Row, facts: FrameFacts) -> TransactionPart:
-    at = TopicPartition(row[TOPIC], row[PARTITION])
-    low, high = tuple(row["low"]), tuple(row["high"])
-    complete = None not in low  # Null is the lowest.
-    bounds = (low, high) if complete else (None, None)
-    return TransactionPart(row["tx"], "", at, facts.rows, facts.first[at], facts.end[at] - 1, row["changes"], *bounds)

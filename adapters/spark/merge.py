@@ -55,25 +55,25 @@ def write_stage(plan: ApplyPlan, rows: DataFrame, truncates: Sequence[Truncate],
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
         refuse_changed_table(snapshot, attempt)
-        same = sf.expr(merge_condition(plan, SPARK))
-        meets = same if truncates else _limit_to_partitions(same, partitions)
+        meets = sf.expr(merge_condition(plan, SPARK))
+        if not truncates:
+            # Spark reads no files of other partitions.
+            for name, values in partitions.items():
+                meets = meets & sf.col(f"t.{quote_name(name)}").isin(values)
         with commit_session(rows.sparkSession, attempt) as session:
             merger = SparkTable.forPath(session, to_spark_path(attempt.table.uri)).alias("t").merge(rows.alias("s"), meets)
             for clause in plan.clauses:
                 merger = _add_clause(merger, clause)
             for truncate in truncates:
-                merger = _add_truncate(merger, plan, truncate)
+                truncated, assignments = truncate_parts(plan, SPARK, truncate)
+                if assignments:
+                    merger = merger.whenNotMatchedBySourceUpdate(truncated, {**assignments})
+                else:
+                    merger = merger.whenNotMatchedBySourceDelete(truncated)
             merger.execute()
         confirm_commit(snapshot, attempt)
 
     return merge
-
-
-def _add_truncate(merger: DeltaMergeBuilder, plan: ApplyPlan, truncate: Truncate) -> DeltaMergeBuilder:
-    truncated, assignments = truncate_parts(plan, SPARK, truncate)
-    if not assignments:
-        return merger.whenNotMatchedBySourceDelete(truncated)
-    return merger.whenNotMatchedBySourceUpdate(truncated, {**assignments})
 
 
 def append_stage(rows: DataFrame) -> Operation:
@@ -146,13 +146,6 @@ def remove_key_stage(row: DataFrame) -> Operation:
 def table_name(uri: str) -> str:
     """The table at delta-rs's `uri`, in a statement."""
     return f"delta.{quote_name(to_spark_path(uri))}"
-
-
-def _limit_to_partitions(condition: Column, partitions: Partitions) -> Column:
-    """The condition, limited to rows of these partitions, so that Spark reads no files of others."""
-    for name, values in partitions.items():
-        condition = condition & sf.col(f"t.{quote_name(name)}").isin(values)
-    return condition
 
 
 def refuse_changed_table(snapshot: DeltaTable, attempt: Attempt) -> None:

@@ -25,13 +25,12 @@ FIXED: Mapping[str, str] = {
 
 def find_wrong_options(names: Iterable[str]) -> Sequence[WrongOption]:
     """`ports.runtime.OptionsCheck` for the session's options."""
-    return [problem for name in sorted(names) if (problem := _check_option(name)) is not None]
-
-
-def _check_option(name: str) -> WrongOption | None:
-    if name in FIXED:
-        return WrongOption(name, "is set by replicator itself", "remove it")
-    if not name.startswith(PREFIX):
-        # Spark silently ignores such a name.
-        return WrongOption(name, f"is none of Spark's: their names begin with '{PREFIX}'", "correct it, or remove it")
-    return None
+    problems = []
+    for name in sorted(names):
+        if name in FIXED:
+            problems.append(WrongOption(name, "is set by replicator itself", "remove it"))
+        elif not name.startswith(PREFIX):
+            # Spark silently ignores such a name.
+            problem = f"is none of Spark's: their names begin with '{PREFIX}'"
+            problems.append(WrongOption(name, problem, "correct it, or remove it"))
+    return problems

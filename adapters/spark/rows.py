@@ -26,7 +26,7 @@ from replicator.domain.policy.plan import (
     is_counting_copies,
 )
 from replicator.domain.policy.policies import get_start_type
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position
 from replicator.ports.frames import Write
 
 from ..apply.rows_frame import copied_columns, end_columns
@@ -52,15 +52,11 @@ def drop_applied(
     again = {p: o for p, o in position.items() if write.span.start.get(p, o) < o}
     if not again:
         return frame, 0
+    topic, number, at = (column(name) for name in names)
     below = sf.lit(False)
     for partition, offset in again.items():
-        below = below | _is_below(partition, offset, names)
+        below = below | ((topic == partition.topic) & (number == partition.partition) & (at < offset))
     return filter_rows(frame, ~below), frame.filter(below).count()
-
-
-def _is_below(topic_partition: TopicPartition, offset: int, names: tuple[str, str, str]) -> Column:
-    topic, partition, at = (column(name) for name in names)
-    return (topic == topic_partition.topic) & (partition == topic_partition.partition) & (at < offset)
 
 
 # Changes that are late by the watermark.
@@ -131,7 +127,10 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
     extra |= {c.name: sf.lit(None).cast(spark_type(c.type)) for c in plan.target if c.name in end_columns(plan)}
     clears = plan.truncates and not plan.has_column_versions
     rows = folded.filter(column(change.OP) != change.Op.TRUNCATE.value) if clears else folded
-    needed = _needed_names() if plan.table.ignore_null or plan.soft_deletes else column(change.UNCHANGED)
+    needed = column(change.UNCHANGED)
+    if plan.table.ignore_null or plan.soft_deletes:
+        spare = sf.array_contains(needed, change.KEEP_EXISTING) & column(change.KEY_CHANGE_DELETE).isNull()
+        needed = sf.when(spare, sf.lit(None)).otherwise(needed)
     columns = [
         column(change.OP),
         *(extra.get(c.name, column(c.name)).alias(c.name) for c in plan.target),
@@ -143,33 +142,20 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
     return keep_parents(rows.select(columns), folded)
 
 
-def _needed_names() -> Column:
-    """See `adapters.apply.rows_frame._needed_names`."""
-    lists = column(change.UNCHANGED)
-    spare = sf.array_contains(lists, change.KEEP_EXISTING) & column(change.KEY_CHANGE_DELETE).isNull()
-    return sf.when(spare, sf.lit(None)).otherwise(lists)
-
-
 def _computed_columns(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
     columns = {
         EVENT_ID: sf.concat_ws("-", *(column(name).cast("string") for name in change.RECORD_POSITION)),
         CDC_APPLIED_AT: sf.timestamp_micros(sf.lit(round(applied_at.timestamp() * 1_000_000))),
-        **(_mark_columns() if plan.soft_deletes else {}),
     }
+    if plan.soft_deletes:
+        is_delete = column(change.OP) == change.Op.DELETE.value
+        is_incomplete = is_delete & column(change.UNCHANGED).isNotNull()
+        columns[CDC_DELETED] = sf.when(is_incomplete, sf.lit(None).cast("boolean")).otherwise(is_delete)
+        columns[CDC_DELETED_AT] = sf.when(is_delete, column(change.TS))
     start = get_start_type(plan.table) if plan.history else None
     if start is not None:
         columns[START_AT] = value_expression(column(change.sequence_columns(1)[0]), start)
     return columns
-
-
-def _mark_columns() -> dict[str, Column]:
-    """See `adapters.apply.rows_frame._mark_columns`."""
-    is_delete = column(change.OP) == change.Op.DELETE.value
-    is_incomplete = is_delete & column(change.UNCHANGED).isNotNull()
-    return {
-        CDC_DELETED: sf.when(is_incomplete, sf.lit(None).cast("boolean")).otherwise(is_delete),
-        CDC_DELETED_AT: sf.when(is_delete, column(change.TS)),
-    }
 
 
 def _old_key_columns(plan: ApplyPlan) -> list[Column]:

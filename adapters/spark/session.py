@@ -119,7 +119,10 @@ def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> S
     for problem in find_wrong_options(options):
         raise ConfigProblem(f"spark option {problem.name} {problem.problem}", next_step=f"{problem.next_step.capitalize()}.")
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
-    _choose_python(options.get("spark.pyspark.python"))
+    # PySpark reads the executors' Python only from the environment. As in `spark-submit`, the option has precedence.
+    if (python := options.get("spark.pyspark.python")) is not None:
+        os.environ["PYSPARK_PYTHON"] = str(python)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     user_settings = {name: str(value) for name, value in options.items()}
     local = _is_local(user_settings.get("spark.master", DEFAULTS["spark.master"]))
     settings = {**DEFAULTS, **(LOCAL if local else {}), **user_settings, **FIXED}
@@ -134,14 +137,6 @@ def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> S
     session: SparkSession = builder.getOrCreate()
     _ship_code(session)
     return session
-
-
-def _choose_python(python: object) -> None:
-    """Sets the executors' Python. PySpark reads only the environment; as in `spark-submit`, the option has
-    precedence."""
-    if python is not None:
-        os.environ["PYSPARK_PYTHON"] = str(python)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _ship_code(spark: SparkSession) -> None:

@@ -27,13 +27,14 @@ STANDS_FOR = "arrow"
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """The Spark schema for rows of `schema`."""
-    return StructType([_spark_field(field) for field in schema])
-
-
-def _spark_field(field: pa.Field) -> StructField:
-    stored_type = storage_type(field.type)
-    metadata = {} if stored_type.equals(field.type) else {STANDS_FOR: _type_to_text(field.type)}
-    return StructField(field.name, spark_type(stored_type), nullable=True, metadata=metadata)
+    fields = []
+    for field in schema:
+        stored_type, metadata = storage_type(field.type), {}
+        if not stored_type.equals(field.type):
+            serialized = pa.schema([pa.field("", field.type)]).serialize().to_pybytes()
+            metadata[STANDS_FOR] = b64encode(serialized).decode()
+        fields.append(StructField(field.name, spark_type(stored_type), nullable=True, metadata=metadata))
+    return StructType(fields)
 
 
 def spark_type(kind: pa.DataType) -> DataType:
@@ -43,14 +44,17 @@ def spark_type(kind: pa.DataType) -> DataType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that `schema` represents."""
-    return pa.schema([pa.field(f.name, _arrow_type(f)) for f in schema])
-
-
-def _arrow_type(field: StructField) -> pa.DataType:
-    if STANDS_FOR in field.metadata:
-        return _text_to_type(field.metadata[STANDS_FOR])
-    kind = to_arrow_type(field.dataType)
-    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
+    fields = []
+    for field in schema:
+        if STANDS_FOR in field.metadata:
+            serialized = pa.py_buffer(b64decode(field.metadata[STANDS_FOR]))
+            kind = pa.ipc.read_schema(serialized).field(0).type
+        else:
+            kind = to_arrow_type(field.dataType)
+            if pa.types.is_timestamp(kind) and kind.tz:
+                kind = pa.timestamp("us", "UTC")
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
 
 
 def struct_names(schema: StructType, name: str) -> list[str]:
@@ -85,17 +89,14 @@ def _restore_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
         parts = [_restore_items(column.field(i), field.type) for i, field in enumerate(kind)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(column))
-    offsets, items = slice_items(column.cast(pa.list_(_item_type(column.type))))
+    is_map = pa.types.is_map(column.type)
+    item_type = pa.struct([column.type.key_field, column.type.item_field]) if is_map else column.type.value_type
+    offsets, items = slice_items(column.cast(pa.list_(item_type)))
     marked = pc.if_else(pa.concat_arrays([pc.is_null(column), pa.array([False])]), pa.scalar(None, pa.int32()), offsets)
     if pa.types.is_map(kind):
         keys, values = _restore_items(items.field(0), kind.key_type), _restore_items(items.field(1), kind.item_type)
         return pa.MapArray.from_arrays(marked, keys, values, type=kind)
     return pa.ListArray.from_arrays(marked, _restore_items(items, kind.value_type)).cast(kind)
-
-
-def _item_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the items; for a map its pairs."""
-    return pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
 
 
 def _restore_items(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -108,7 +109,8 @@ def _restore_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArra
     late = pc.starts_with(column, "24:")
     if not pc.any(late).as_py():
         return _parse_times(column, kind)
-    midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), _number_type(kind)).cast(kind)
+    number_type = pa.int32() if pa.types.is_time32(kind) else pa.int64()
+    midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), number_type).cast(kind)
     return pc.if_else(late, midnight, _parse_times(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
 
 
@@ -118,19 +120,6 @@ def _parse_times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
-def _number_type(kind: pa.DataType) -> pa.DataType:
-    return pa.int32() if pa.types.is_time32(kind) else pa.int64()
-
-
-def _type_to_text(kind: pa.DataType) -> str:
-    return b64encode(pa.schema([pa.field("", kind)]).serialize().to_pybytes()).decode()
-
-
-def _text_to_type(text: str) -> pa.DataType:
-    schema: Any = pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
-    return schema.field(0).type
 
 
 # Elements of a sequence, converted back to their values: `adapters.arrow.sequence_elements` as SQL expressions.
