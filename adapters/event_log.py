@@ -53,14 +53,10 @@ def merge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def to_raw(rows: pa.Table) -> pa.Table:
     """A raw frame (`domain.change.RAW`) from the log's columns. A record with unreadable headers is rejected."""
     columns = {name: rows[name].cast(RAW.field(name).type) for name in ("topic", "partition", "offset", "key", "value")}
-    columns["timestamp"] = _to_times(rows["timestamp"])
+    times = pa.chunked_array([null_out_of_range(array) for array in rows["timestamp"].cast(TIMESTAMP).chunks], TIMESTAMP)
+    columns["timestamp"] = pc.cast(times, RAW.field("timestamp").type, safe=False)
     columns["headers"] = _parse_headers(rows["headers"])
     return pa.table([columns[name] for name in RAW.names], schema=RAW)
-
-
-def _to_times(stamps: pa.ChunkedArray) -> pa.ChunkedArray:
-    arrays = [null_out_of_range(array) for array in stamps.cast(TIMESTAMP).chunks]
-    return pc.cast(pa.chunked_array(arrays, TIMESTAMP), RAW.field("timestamp").type, safe=False)
 
 
 def _parse_headers(texts: pa.ChunkedArray) -> pa.Array:
@@ -68,16 +64,14 @@ def _parse_headers(texts: pa.ChunkedArray) -> pa.Array:
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), RAW.field("headers").type)
     distinct = texts.combine_chunks().dictionary_encode()
-    read = pa.array([_parse_header_list(text) for text in distinct.dictionary.to_pylist()], RAW.field("headers").type)
-    return read.take(distinct.indices)
-
-
-def _parse_header_list(text: str) -> list[Header]:
-    try:
-        return [(name, _to_bytes(value)) for name, value in _decoder.decode(text)]
-    except (msgspec.MsgspecError, binascii.Error, UnicodeEncodeError):
-        reject = Reject(RejectCode.MALFORMED, "the headers of this record in the event log cannot be read")
-        return [(ERROR_HEADER, str(reject).encode())]
+    lists: list[list[Header]] = []
+    for text in distinct.dictionary.to_pylist():
+        try:
+            lists.append([(name, _to_bytes(value)) for name, value in _decoder.decode(text)])
+        except (msgspec.MsgspecError, binascii.Error, UnicodeEncodeError):
+            reject = Reject(RejectCode.MALFORMED, "the headers of this record in the event log cannot be read")
+            lists.append([(ERROR_HEADER, str(reject).encode())])
+    return pa.array(lists, RAW.field("headers").type).take(distinct.indices)
 
 
 def _to_bytes(value: str | HeaderBytes | None) -> bytes | None:
@@ -147,7 +141,11 @@ def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Tab
     """The columns of `domain.event_log.EVENT_LOG`, one row per record. Erased ones keep only position and time."""
     features = decoder.features
     withheld = None if features.find_erased is None else features.find_erased(raw)
-    raw = raw if withheld is None else _blank_erased_records(raw, withheld)
+    if withheld is not None:
+        for name in ("headers", "key", "value"):
+            field = raw.schema.field(name)
+            remaining = pc.if_else(pc.invert(withheld), raw[name], pa.scalar(None, field.type))
+            raw = raw.set_column(raw.column_names.index(name), field, remaining)
     raw = raw if features.mask_records is None else features.mask_records(raw)
     envelope = decoder.envelope(raw)
     computed = {
@@ -164,15 +162,6 @@ def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Tab
             values = envelope[column.name] if column.name in envelope.column_names else raw[column.name]
         columns[column.name] = values.cast(column.type)
     return pa.table(columns)
-
-
-def _blank_erased_records(raw: pa.Table, withheld: pa.Array) -> pa.Table:
-    """The records, with null key, value and headers for erased ones."""
-    for name in ("headers", "key", "value"):
-        field = raw.schema.field(name)
-        remaining = pc.if_else(pc.invert(withheld), raw[name], pa.scalar(None, field.type))
-        raw = raw.set_column(raw.column_names.index(name), field, remaining)
-    return raw
 
 
 def _headers_to_json(headers: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

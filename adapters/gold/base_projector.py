@@ -105,17 +105,19 @@ class BaseProjector(ABC):
     def open_refresh(self, projection: Projection) -> Iterator[RefreshStart]:
         try:
             reads, last = self._read_inputs(projection), self._read_last(projection)
-            yield RefreshStart(reads, last, self._list_locations(projection))
+            lakes = [(one.label, one.sink, one.table) for one in projection.inputs if one.sink in self._lakes]
+            locations = {label: self._input_folder(sink, table).uri for label, sink, table in lakes}
+            locations |= {
+                one.label: self._inputs[one.name].place for one in projection.inputs if one.sink not in self._lakes
+            }
+            target = self._found.get(projection.name)
+            yield RefreshStart(
+                reads,
+                last,
+                {**locations, projection.label: self._target_folder(projection).uri if target is None else target.place},
+            )
         finally:
             self._release_inputs()
-
-    def _list_locations(self, projection: Projection) -> dict[str, str]:
-        """By label, the locations of the inputs and of the table."""
-        lakes = [(one.label, one.sink, one.table) for one in projection.inputs if one.sink in self._lakes]
-        locations = {label: self._input_folder(sink, table).uri for label, sink, table in lakes}
-        locations |= {one.label: self._inputs[one.name].place for one in projection.inputs if one.sink not in self._lakes}
-        target = self._found.get(projection.name)
-        return {**locations, projection.label: self._target_folder(projection).uri if target is None else target.place}
 
     def _read_inputs(self, projection: Projection) -> InputVersions:
         """Also reads the table meanwhile, for `_read_last`."""
@@ -398,9 +400,13 @@ def app_id(projection: Projection) -> str:
 def read_last_record(table: DeltaTable) -> RefreshRecord | None:
     """The record of the last refresh; None if another program wrote rows since."""
     for entry in _read_commits(table):
-        fields = _parse_record(entry)
-        if fields is not None:
-            return RefreshRecord.from_json(fields)
+        record = entry.get(RECORD)
+        if record is None and RECORD in str(entry.get(USER_METADATA)):
+            record = json.loads(entry[USER_METADATA])[RECORD]
+        if isinstance(record, str):
+            record = json.loads(record)
+        if record is not None:
+            return RefreshRecord.from_json(record)
         if entry.get("operation") not in LEAVE_ROWS:
             return None
     return None
@@ -410,14 +416,6 @@ def _read_commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
     """Commits, the last one first. Nearly always it is the wanted one, and reading a commit is expensive."""
     yield from table.history(1)
     yield from table.history(RECENT)[1:]
-
-
-def _parse_record(entry: dict[str, Any]) -> dict[str, Any] | None:
-    text = entry.get(RECORD)
-    if text is None and RECORD in str(entry.get(USER_METADATA)):
-        text = json.loads(entry[USER_METADATA])[RECORD]
-    fields: dict[str, Any] | None = json.loads(text) if isinstance(text, str) else text
-    return fields
 
 
 def commit_properties(table: DeltaTable, projection: Projection, record: RefreshRecord) -> CommitProperties:

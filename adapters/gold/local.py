@@ -92,7 +92,16 @@ class LocalProjector(BaseProjector):
         if work.groups is None:
             rows = _to_storable(self._compute(projection, None, record))
             table = self._prepare_target(projection, rows.schema, work)
-            _replace_all(table, rows, projection, commit_properties(table, projection, record))
+            # With groups, rows are in their order, and files contain ranges of groups.
+            write_deltalake(
+                table,
+                rows,
+                mode="overwrite",
+                schema_mode="overwrite",
+                target_file_size=FILE_BYTES if projection.partition_by is None else scale_bytes(rows),
+                writer_properties=WRITER,
+                commit_properties=commit_properties(table, projection, record),
+            )
             version = int(table.version())
         elif work.groups:
             table = self._get_existing_target(projection)
@@ -154,19 +163,6 @@ class LocalProjector(BaseProjector):
             connection, (scan_columns(diff.removed, names), scan_columns(diff.added, names)), names, key, most
         )
 
-    def _read_rows(
-        self, version: TableVersion, one: ProjectionInput, groups: Groups, names: Mapping[str, str]
-    ) -> tuple[Rows, bool]:
-        """The rows of a version for the groups, and True if they may include rows of other groups.
-
-        Files without rows of the groups are skipped, if the key is a column and statistics show it.
-        """
-        stored_names = {source_name(name).lower(): name for name in version.schema.names}
-        column = None if one.key is None else stored_names.get(one.key.column or "")
-        files = version.files() if column is None else version.find_candidate_files(column, groups)
-        others = column is None or not has_only_groups(files, groups)
-        return (read_columns if has_few_rows(files) else scan_columns)(version.rows(files), names), others
-
     def _compute_in_memory(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> pa.Table:
         with translate_errors(projection.label):
             return self._compute(projection, groups, record)
@@ -186,7 +182,12 @@ class LocalProjector(BaseProjector):
         if groups is None:
             return scan_columns(version.rows(), names), names, False
         with translate_errors(one.label):
-            rows, others = self._read_rows(version, one, groups, names)
+            # Files without rows of the groups are skipped, if the key is a column and statistics show it.
+            stored_names = {source_name(name).lower(): name for name in version.schema.names}
+            column = None if one.key is None else stored_names.get(one.key.column or "")
+            files = version.files() if column is None else version.find_candidate_files(column, groups)
+            others = column is None or not has_only_groups(files, groups)
+            rows = (read_columns if has_few_rows(files) else scan_columns)(version.rows(files), names)
         return rows, names, others
 
     def _compute(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> pa.Table:
@@ -198,7 +199,10 @@ class LocalProjector(BaseProjector):
             if within is not None:
                 register_groups(connection, within, self._read_group_type(projection) or pa.string())
             for one, rows, names, others in offered:
-                register_rows(connection, one.name, rows, names, _groups_condition(one, within if others else None))
+                condition = None
+                if others and within is not None and one.key is not None:
+                    condition = groups_condition(one.key.text, within)
+                register_rows(connection, one.name, rows, names, condition)
             self._opened.close()
             order = projection.partition_by if groups == within else None
             computed = run_query(connection, projection.query, order, within)
@@ -210,27 +214,9 @@ class LocalProjector(BaseProjector):
         return computed
 
 
-def _groups_condition(one: ProjectionInput, groups: Groups | None) -> str | None:
-    return None if groups is None or one.key is None else groups_condition(one.key.text, groups)
-
-
 def _to_storable(rows: pa.Table) -> pa.Table:
     """The rows in the types and with the names of a Delta table."""
     return to_storable(rows).rename_columns([stored_name(name) for name in rows.column_names])
-
-
-def _replace_all(table: DeltaTable, rows: pa.Table, projection: Projection, properties: CommitProperties) -> None:
-    """Replaces every row. With groups, rows are in their order, and files contain ranges of groups."""
-    size = FILE_BYTES if projection.partition_by is None else scale_bytes(rows)
-    write_deltalake(
-        table,
-        rows,
-        mode="overwrite",
-        schema_mode="overwrite",
-        target_file_size=size,
-        writer_properties=WRITER,
-        commit_properties=properties,
-    )
 
 
 # Queries of projections in DuckDB over versions of tables, for all rows or by groups.
@@ -370,7 +356,12 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: str, column: str | N
     # Cast in Arrow, because DuckDB would plan the query again.
     for at, kind in enumerate(kinds):
         if kind == "HUGEINT":
-            rows = rows.set_column(at, rows.field(at).name, _narrow_sums(rows.column(at), rows.field(at).name))
+            # DuckDB sums integers in 128 bits, other engines in 64.
+            name = rows.field(at).name
+            try:
+                rows = rows.set_column(at, name, rows.column(at).cast(pa.int64()))
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(f"a value of column {name} has more than 64 bits") from error
     return rows
 
 
@@ -387,14 +378,6 @@ def filter_groups(rows: pa.Table, column: str, groups: Groups) -> pa.Table:
     if groups.issuperset(values.unique().to_pylist()):
         return rows
     return rows.filter(pa.array([value in groups for value in values.to_pylist()], pa.bool_()))
-
-
-def _narrow_sums(sums: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Sums of integers, which have 128 bits in DuckDB, in 64 bits as on other engines."""
-    try:
-        return sums.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise pa.ArrowInvalid(f"a value of column {name} has more than 64 bits") from error
 
 
 def has_repeated_keys(rows: pa.Table, keys: Sequence[str]) -> bool:
@@ -499,21 +482,11 @@ def find_file_ranges(files: Sequence[DataFile], groups: Groups) -> list[FileRang
     homes = {max(0, unknown + bisect_right(lows, group) - 1) for group in groups if group is not None}
     touched = {file.path for file in compress(files, mask_candidates((f.bounds for f in files), groups))}
     touched |= {order[home].path for home in homes if order}
-    if len(files) > FILES_TOO_MANY * _count_files(files):
+    size = sum(file.size for file in files)
+    wanted_files = size // file_bytes(size) + 8  # With a margin.
+    if len(files) > FILES_TOO_MANY * wanted_files:
         touched = {file.path for file in files}
     return _join_neighbours(order, touched)
-
-
-def _count_files(files: Sequence[DataFile]) -> int:
-    """How many files there should be, with a margin."""
-    size = sum(file.size for file in files)
-    return size // file_bytes(size) + 8
-
-
-def _rows_per_file(files: Sequence[DataFile]) -> int:
-    """How many rows a file should have, by the existing files."""
-    size, rows = sum(file.size for file in files), sum(file.bounds.rows or 0 for file in files)
-    return max(1, rows * file_bytes(size) // size) if rows else 100_000
 
 
 def _join_neighbours(order: Sequence[DataFile], touched: Collection[str]) -> list[FileRange]:
@@ -556,8 +529,10 @@ def plan_rewrite(version: TableVersion, column: str, groups: Groups) -> GroupRew
     touched = [file for one in ranges for file in one.files]
     if any(file.size > LARGEST_FILE for file in touched):
         return None
+    size, rows = sum(file.size for file in files), sum(file.bounds.rows or 0 for file in files)
+    rows_per_file = max(1, rows * file_bytes(size) // size) if rows else 100_000
     stay = _read_staying_rows(version, ranges, column, groups)
-    return GroupRewrite(column, groups, ranges, _rows_per_file(files), [*stay] if has_few_rows(touched) else stay)
+    return GroupRewrite(column, groups, ranges, rows_per_file, [*stay] if has_few_rows(touched) else stay)
 
 
 def _read_staying_rows(
@@ -579,7 +554,8 @@ def replace_groups(version: TableVersion, rows: pa.Table, rewrite: GroupRewrite,
     writer = _FileWriter(version, rewrite)
     shares = _assign_rows(rewrite.file_ranges, sort_by_group(rows.cast(version.schema), rewrite.column), rewrite.column)
     for (one, new), staying in zip(shares, rewrite.staying_rows, strict=True):
-        actions += [_remove_action(file) for file in one.files]
+        now = int(time.time() * 1000)
+        actions += [RemoveAction(file.path, True, now, file.size, {}) for file in one.files]
         actions += writer.write(sort_by_group(pa.concat_tables([staying, new]), rewrite.column))
     table = version.table
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
@@ -599,12 +575,6 @@ def _assign_rows(ranges: Sequence[FileRange], rows: pa.Table, column: str) -> It
         yield one, rows.slice(begins[number], begins[number + 1] - begins[number])
 
 
-def _remove_action(file: DataFile) -> RemoveAction:
-    return RemoveAction(
-        path=file.path, data_change=True, deletion_timestamp=int(time.time() * 1000), size=file.size, partition_values={}
-    )
-
-
 class _FileWriter:
     """Writes data files of a table. They belong to the table once the returned actions are committed."""
 
@@ -619,16 +589,14 @@ class _FileWriter:
         number = max(1, round(rows.num_rows / self._rows))
         cuts = [rows.num_rows * at // number for at in range(number + 1)]
         for begin, end in pairwise(cuts):
-            if end > begin:
-                yield self._write_file(rows.slice(begin, end - begin))
-
-    def _write_file(self, rows: pa.Table) -> AddAction:
-        path = f"part-{uuid4()}.snappy.parquet"
-        with self._filesystem.open_output_stream(path) as sink:
-            pq.write_table(rows, sink, **LIKE_OTHERS)
-            size = int(sink.tell())
-        stats = json.dumps(_file_statistics(rows.select(self._covered_names), rows.num_rows))
-        return AddAction(path, size, {}, int(time.time() * 1000), data_change=True, stats=stats)
+            if end == begin:
+                continue
+            part, path = rows.slice(begin, end - begin), f"part-{uuid4()}.snappy.parquet"
+            with self._filesystem.open_output_stream(path) as sink:
+                pq.write_table(part, sink, **LIKE_OTHERS)
+                size = int(sink.tell())
+            stats = json.dumps(_file_statistics(part.select(self._covered_names), part.num_rows))
+            yield AddAction(path, size, {}, int(time.time() * 1000), data_change=True, stats=stats)
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
@@ -644,9 +612,6 @@ def _file_statistics(rows: pa.Table, number: int) -> dict[str, Any]:
         if any(isinstance(end, str) and len(end) > LONGEST_BOUND for end in ends.values()):
             continue
         if ends["min"] is not None:
-            stats["minValues"][name], stats["maxValues"][name] = (_to_statistic(ends[end]) for end in ("min", "max"))
+            low, high = (end.isoformat() if isinstance(end, date) else end for end in (ends["min"], ends["max"]))
+            stats["minValues"][name], stats["maxValues"][name] = low, high
     return stats
-
-
-def _to_statistic(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, date) else value

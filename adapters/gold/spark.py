@@ -82,10 +82,19 @@ class SparkProjector(BaseProjector):
         if work.groups == frozenset():
             return self._commit_record(projection, record)
         with translate_errors(f"computing projection {projection.name}"):
-            rows = self._compute(projection, work.groups, record)
+            frame = self._run_query(projection, work.groups, record)
+            fields = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(frame.schema)]
+            types = spark_schema(pa.schema(fields))
+            columns = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(frame.columns, types, strict=True)]
+            rows = frame.select(columns).persist()
             try:
                 number = rows.count()
-                _refuse_repeated(rows, projection)
+                if projection.keys:
+                    names = {source_name(name).lower(): name for name in rows.columns}
+                    keys = ", ".join(quote_name(names[name.lower()]) for name in projection.keys)
+                    several = rows.selectExpr(f"struct({keys}) AS _key").groupBy("_key").count().where("count > 1")
+                    if not several.isEmpty():
+                        raise repeated_keys_error(projection)
                 schema = arrow_schema(rows.schema)
                 table = self._prepare_target(projection, schema, work)
                 version = self._write_rows(table, rows, projection, work, record)
@@ -107,19 +116,16 @@ class SparkProjector(BaseProjector):
             raise repeated_keys_error(projection)
         return rows
 
-    def _compute(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
-        """The rows of the groups, or all, in the types of the table; persisted until the caller drops them."""
-        frame = self._run_query(projection, groups, record)
-        fields = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(frame.schema)]
-        types = spark_schema(pa.schema(fields))
-        columns = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(frame.columns, types, strict=True)]
-        return frame.select(columns).persist()
-
     def _run_query(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
         """The result of the query for the groups, or for all rows."""
         spark = self._own_session()
         for one in projection.inputs:
-            rows = self._register_input(spark, one, record)
+            if one.name in self._inputs:
+                rows = from_arrow(spark, to_storable(self._inputs[one.name].read(one.columns)))
+            else:
+                uri = self._input_folder(one.sink, one.table).uri
+                rows = _read_version(spark, uri, record.reads[one.name].version)
+                rows = rows.select([column(name).alias(source_name(name)) for name in rows.columns])
             if groups is not None and one.key is not None:
                 rows = rows.where(groups_filter(one.key.text, groups, SPARK))
             rows.createOrReplaceTempView(one.name)
@@ -129,13 +135,6 @@ class SparkProjector(BaseProjector):
             frame = frame.where(groups_filter(SPARK.quote_name(projection.partition_by), groups, SPARK))
         refuse_missing_keys(projection, frame.columns)
         return frame
-
-    def _register_input(self, spark: SparkSession, one: ProjectionInput, record: RefreshRecord) -> DataFrame:
-        """The rows of an input, in types of a lake."""
-        if one.name in self._inputs:
-            return from_arrow(spark, to_storable(self._inputs[one.name].read(one.columns)))
-        uri = self._input_folder(one.sink, one.table).uri
-        return _rename_columns(_read_version(spark, uri, record.reads[one.name].version))
 
     def _write_rows(
         self, table: DeltaTable, rows: DataFrame, projection: Projection, work: RefreshWork, record: RefreshRecord
@@ -163,11 +162,6 @@ def _read_version(spark: SparkSession, uri: str, version: int) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", version).load(to_spark_path(uri))
 
 
-def _rename_columns(rows: DataFrame) -> DataFrame:
-    """The rows with the source names of columns."""
-    return rows.select([column(name).alias(source_name(name)) for name in rows.columns])
-
-
 def _select_columns(rows: DataFrame, columns: Collection[str] | None) -> DataFrame:
     """The columns that a query may read, and the file of each row."""
     names = [name for name in rows.columns if columns is None or source_name(name).lower() in columns]
@@ -179,13 +173,3 @@ def _filter_files(rows: DataFrame, files: Collection[str], sign: int) -> DataFra
     """The rows of these files."""
     names = sorted({path.rpartition("/")[2] for path in files})
     return rows.where(sf.col(FILE).isin(names)).drop(FILE).withColumn(SIGN, sf.lit(sign))
-
-
-def _refuse_repeated(rows: DataFrame, projection: Projection) -> None:
-    if not projection.keys:
-        return
-    names = {source_name(name).lower(): name for name in rows.columns}
-    keys = ", ".join(quote_name(names[name.lower()]) for name in projection.keys)
-    several = rows.selectExpr(f"struct({keys}) AS _key").groupBy("_key").count().where("count > 1")
-    if not several.isEmpty():
-        raise repeated_keys_error(projection)

@@ -236,14 +236,11 @@ class VersionDiff:
                     return None
         except (DeltaError, OSError, pa.ArrowException):
             return None  # It was off for some time, or its files are deleted.
-        return self._to_stored_values(pa.Table.from_batches(batches)) if batches else None
-
-    def _to_stored_values(self, feed: pa.Table) -> pa.Table:
-        """Replaces empty text in partition columns by NULL, as Delta stores it ("Partition Value
-        Serialization").
-
-        delta-rs does this for rows, but not for rows of a feed.
-        """
+        if not batches:
+            return None
+        feed = pa.Table.from_batches(batches)
+        # Delta stores empty text in a partition column as NULL ("Partition Value Serialization"). delta-rs returns NULL in
+        # rows, but not in rows of a feed.
         for at, name in enumerate(feed.column_names):
             if name in self.new.partition_columns and pa.types.is_string(self.new.schema.field(name).type):
                 values = feed.column(at).cast(pa.string())
