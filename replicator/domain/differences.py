@@ -139,15 +139,12 @@ def compare_rows(expected: pa.Table, actual: pa.Table, keys: Sequence[str]) -> R
     missing = pc.filter(pa.array(range(len(wanted)), pa.int64()), pc.invert(pc.is_in(wanted, value_set=present)))
     extra = pc.filter(first["row"].combine_chunks(), pc.invert(pc.is_in(first["row"].combine_chunks(), value_set=row_of)))
     candidates: pa.Array = pa.array([False] * len(pair_of), pa.bool_())
-    for one, other in pairs.values():
-        candidates = pc.or_(candidates, _differs(one.take(pair_of), other.take(row_of)))
+    for wanted_values, present_values in pairs.values():
+        one, other = wanted_values.take(pair_of), present_values.take(row_of)
+        unequal = pc.fill_null(pc.not_equal(one, other), False)
+        candidates = pc.or_(candidates, pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(other))))
     different = list(zip(pair_of.filter(candidates).to_pylist(), row_of.filter(candidates).to_pylist(), strict=True))
     return RowDiff(expected, actual, tuple(keys), missing.to_pylist(), extra.to_pylist(), different, pairs)
-
-
-def _differs(one: pa.Array, other: pa.Array) -> pa.Array:
-    unequal = pc.fill_null(pc.not_equal(one, other), False)
-    return pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(other)))
 
 
 def are_comparable(one: pa.DataType, other: pa.DataType) -> bool:
@@ -302,11 +299,7 @@ def _add_differences(
             changed = {name: [one[name], other[name]] for name in one if repr(one[name]) != repr(other[name])}
             diff.columns.update(list(changed))
             if len(diff.first["differing"]) < max_shown:
-                diff.first["differing"].append({"key": _select_columns(one, by), "columns": changed})
-
-
-def _select_columns(row: Mapping[str, Any], names: Sequence[str]) -> Row:
-    return {name: row[name] for name in names}
+                diff.first["differing"].append({"key": {name: one[name] for name in by}, "columns": changed})
 
 
 def _take_rows(table: pa.Table, numbers: Sequence[int]) -> Iterator[Row]:

@@ -103,17 +103,13 @@ def to_key_text(value: Any) -> str | None:
         case float() if value.is_integer():
             return str(int(value))
         case Decimal():
-            return _format_digits(value)
+            # Without trailing zeros, and without rounding: `Decimal.normalize` rounds from 29 digits on.
+            text = format(value, "f") if value else "0"
+            return text.rstrip("0").rstrip(".") if "." in text else text
         case None | dict() | list():
             return None
         case _:
             return str(value)
-
-
-def _format_digits(value: Decimal) -> str:
-    """Without trailing zeros, and without rounding: `Decimal.normalize` rounds from 29 digits on."""
-    text = format(value, "f") if value else "0"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def find_keys(columns: Sequence[str], documents: Any) -> Iterator[tuple[str, ...]]:

@@ -163,32 +163,30 @@ def number_events(events: Sequence[NewEvent], earlier: StoredEvents, now: dateti
     """The result of appending `events` to the `earlier` ones, in order. Events with a stored id stay as stored; all
     others are the next versions of their aggregates. Raises VersionConflict if an event expects another version."""
     stored, heads = dict(earlier.stored), dict(earlier.heads)
-    return [_number_event(new, stored, heads, now) for new in events]
-
-
-def _number_event(
-    new: NewEvent, stored: dict[str, Event], heads: dict[Aggregate, AggregateHead], now: datetime
-) -> AppendedEvent:
-    stored_event = stored.get(new.event_id)
-    if stored_event is not None:
-        return AppendedEvent(stored_event, is_new=False)
-    head = heads.get(new.aggregate, AggregateHead())
-    if new.expected_version not in (None, head.version):
-        raise VersionConflict(new.aggregate_type, new.expected_version or 0, head.version)
-    at = (new.at or now).astimezone(UTC)
-    event = Event(
-        event_id=new.event_id,
-        event_type=new.event_type,
-        aggregate_id=new.aggregate_id,
-        aggregate_type=new.aggregate_type,
-        event_data=dict(new.event_data),
-        metadata=dict(new.metadata),
-        event_version=head.version + 1,
-        created_at=at if head.at is None else max(at, head.at),
-    )
-    stored[event.event_id] = event
-    heads[event.aggregate] = AggregateHead(event.event_version, event.created_at)
-    return AppendedEvent(event, is_new=True)
+    appended_events = []
+    for new in events:
+        stored_event = stored.get(new.event_id)
+        if stored_event is not None:
+            appended_events.append(AppendedEvent(stored_event, is_new=False))
+            continue
+        head = heads.get(new.aggregate, AggregateHead())
+        if new.expected_version not in (None, head.version):
+            raise VersionConflict(new.aggregate_type, new.expected_version or 0, head.version)
+        at = (new.at or now).astimezone(UTC)
+        event = Event(
+            event_id=new.event_id,
+            event_type=new.event_type,
+            aggregate_id=new.aggregate_id,
+            aggregate_type=new.aggregate_type,
+            event_data=dict(new.event_data),
+            metadata=dict(new.metadata),
+            event_version=head.version + 1,
+            created_at=at if head.at is None else max(at, head.at),
+        )
+        stored[event.event_id] = event
+        heads[event.aggregate] = AggregateHead(event.event_version, event.created_at)
+        appended_events.append(AppendedEvent(event, is_new=True))
+    return appended_events
 
 
 def select_new(appended: Iterable[AppendedEvent]) -> list[Event]:
@@ -279,7 +277,21 @@ def to_texts(name: str, value: object) -> dict[str, str | None]:
 
 def json_to_texts(name: str, value: Mapping[str, msgspec.Raw]) -> dict[str, str | None]:
     """A JSON object as a map of texts: numbers keep every digit that was sent."""
-    return {key: _decode_text(name, bytes(raw)) for key, raw in value.items()}
+    texts: dict[str, str | None] = {}
+    for key, encoded in value.items():
+        raw = bytes(encoded)
+        try:
+            if raw == NULL:
+                texts[key] = None
+            elif raw.startswith(b'"'):
+                texts[key] = msgspec.json.decode(raw, type=str)
+            elif ESCAPED_NUL.search(raw):
+                raise InvalidEvent(f"a value in {name} contains a NUL character, which PostgreSQL cannot store")
+            else:
+                texts[key] = msgspec.json.format(raw, indent=-1).decode()
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            raise InvalidEvent(f"a value in {name} is not JSON") from None
+    return texts
 
 
 def read_json(name: str, text: str) -> dict[str, str | None]:
@@ -302,19 +314,6 @@ def measure_depth(text: str) -> int:
         elif match[0] in "]}":
             depth -= 1
     return deepest
-
-
-def _decode_text(name: str, raw: bytes) -> str | None:
-    try:
-        if raw == NULL:
-            return None
-        if raw.startswith(b'"'):
-            return msgspec.json.decode(raw, type=str)
-        if ESCAPED_NUL.search(raw):
-            raise InvalidEvent(f"a value in {name} contains a NUL character, which PostgreSQL cannot store")
-        return msgspec.json.format(raw, indent=-1).decode()
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise InvalidEvent(f"a value in {name} is not JSON") from None
 
 
 def _encode_json(name: str, value: object) -> str:

@@ -102,7 +102,9 @@ def describe_malformed(pattern: str) -> str:
 def has_overlap(one: str, other: str) -> bool:
     """Some name is matched by both globs."""
     left, right = split_tokens(one), split_tokens(other)
-    alphabet = _list_characters(left + right)
+    # Characters that distinguish the tokens: all that occur, their neighbours (ends of ranges), and another one.
+    written = {character for part in left + right for character in part}
+    alphabet = {chr(max(0, ord(c) + step)) for c in written for step in (-1, 0, 1)} | {"\N{SNOWMAN}"}
 
     @cache
     def from_here(i: int, j: int) -> bool:
@@ -112,19 +114,12 @@ def has_overlap(one: str, other: str) -> bool:
             return from_here(i + 1, j) or (j < len(right) and from_here(i, j + 1))
         if j < len(right) and right[j] == "*":
             return from_here(i, j + 1) or (i < len(left) and from_here(i + 1, j))
-        return i < len(left) and j < len(right) and _has_common_name(left[i], right[j], alphabet) and from_here(i + 1, j + 1)
+        if i == len(left) or j == len(right):
+            return False
+        are_alike = any(fnmatchcase(character, left[i]) and fnmatchcase(character, right[j]) for character in alphabet)
+        return are_alike and from_here(i + 1, j + 1)
 
     return from_here(0, 0)
-
-
-def _list_characters(parts: tuple[str, ...]) -> frozenset[str]:
-    """Characters that distinguish the tokens: all that occur, their neighbours (ends of ranges), and another one."""
-    written = {character for part in parts for character in part}
-    return frozenset(chr(max(0, ord(c) + step)) for c in written for step in (-1, 0, 1)) | {"\N{SNOWMAN}"}
-
-
-def _has_common_name(one: str, other: str, alphabet: frozenset[str]) -> bool:
-    return any(fnmatchcase(character, one) and fnmatchcase(character, other) for character in alphabet)
 
 
 def list_groups(pattern: str) -> dict[str, int]:
@@ -144,7 +139,13 @@ def expand_template(template: str, pattern: str, name: str) -> str:
     """The template with each `{1}` and `{group}` replaced by the text of that group in the name. The regular expression
     has to match the name. A group without a match is empty."""
     numbers = list_groups(pattern)
-    return GROUP.sub(lambda match: _extract_group(pattern, name, numbers[match[1]]), template)
+
+    def extract(match: re.Match[str]) -> str:
+        number = numbers[match[1]]
+        groups = pc.replace_substring_regex(pa.array([name]), pattern=_anchor(pattern), replacement=f"\\{number}")
+        return str(groups[0].as_py())
+
+    return GROUP.sub(extract, template)
 
 
 def _anchor(pattern: str) -> str:
@@ -157,11 +158,6 @@ def _matches(pattern: str, name: str) -> bool:
         return bool(pc.match_substring_regex(pa.array([name], pa.string()), pattern=_anchor(pattern))[0].as_py())
     except UnicodeEncodeError:
         return False  # No table of a database has such a name.
-
-
-def _extract_group(pattern: str, name: str, group: int) -> str:
-    groups = pc.replace_substring_regex(pa.array([name]), pattern=_anchor(pattern), replacement=f"\\{group}")
-    return str(groups[0].as_py())
 
 
 # Column lists of the configuration.

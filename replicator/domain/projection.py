@@ -91,7 +91,11 @@ class RefreshRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain values."""
-        reads = {name: _to_plain(read) for name, read in self.reads.items()}
+        reads: dict[str, dict[str, Any]] = {}
+        for name, read in self.reads.items():
+            reads[name] = {"table_id": read.table_id, "version": read.version}
+            if read.mark:
+                reads[name]["mark"] = read.mark
         values = {name: getattr(self, name) for name in ("run", "fingerprint", "kind", "at")}
         return {**values, "reads": reads}
 
@@ -103,10 +107,6 @@ class RefreshRecord:
             for name, one in data["reads"].items()
         }
         return cls(data["run"], data["fingerprint"], reads, data["kind"], data["at"])
-
-
-def _to_plain(read: InputVersion) -> dict[str, Any]:
-    return {"table_id": read.table_id, "version": read.version, **({"mark": read.mark} if read.mark else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +160,13 @@ def _plan_groups(projection: Projection, affected: Iterable[tuple[ProjectionInpu
     together: Groups = frozenset()
     for one, groups in affected:
         if groups is None:
-            return RefreshWork(reason=_describe_full_refresh(projection, one))
+            why = "the affected groups are unknown"
+            if projection.partition_by is None:
+                why = "the projection has no partition_by"
+            elif one.key is None:
+                why = "every group depends on it"
+            return RefreshWork(reason=f"{one.name} has changed, and {why}")
         together |= groups
         if len(together) > MAX_GROUPS:
             return RefreshWork(reason=f"more than {MAX_GROUPS:,} groups have changed")
     return RefreshWork(together)
-
-
-def _describe_full_refresh(projection: Projection, one: ProjectionInput) -> str:
-    if projection.partition_by is None:
-        return f"{one.name} has changed, and the projection has no partition_by"
-    if one.key is None:
-        return f"{one.name} has changed, and every group depends on it"
-    return f"{one.name} has changed, and the affected groups are unknown"

@@ -10,6 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from .errors import ConfigProblem, Fatal
+from .sequence import is_bytes, is_text
 
 Operator = Literal["=", "<>", "<", "<=", ">", ">=", "is null", "is not null"]
 
@@ -50,30 +51,26 @@ BuildReadQuery = Callable[[pa.Schema], ReadQuery]
 def is_comparable(kind: pa.DataType) -> bool:
     """True if values of the type can be compared with a value that a user writes."""
     t = pa.types
-    tests = (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean, t.is_temporal, _is_text, _is_bytes)
+    tests = (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean, t.is_temporal, is_text, is_bytes)
     return any(test(kind) for test in tests) and not t.is_interval(kind)
 
 
 def parse_value(text: str, kind: pa.DataType) -> pa.Scalar:
     """The value of `text` in the type: bytes are hexadecimal digits, times are ISO text (in UTC without a zone),
     durations are numbers. ValueError for any other text; the error does not contain it."""
+    t = pa.types
     try:
-        return _parse(text, kind)
+        if is_bytes(kind):
+            return pa.scalar(bytes.fromhex(text), kind)
+        if t.is_time(kind):
+            return pa.scalar(time.fromisoformat(text), kind)
+        if t.is_duration(kind):
+            return pa.scalar(int(text), pa.int64()).cast(kind)
+        if t.is_timestamp(kind) and kind.tz is not None and not _has_zone(text):
+            text += "Z" if "T" in text or " " in text else "T00:00:00Z"
+        return pa.array([text], pa.string()).cast(kind)[0]
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
         raise ValueError(f"no {kind}") from None
-
-
-def _parse(text: str, kind: pa.DataType) -> pa.Scalar:
-    t = pa.types
-    if _is_bytes(kind):
-        return pa.scalar(bytes.fromhex(text), kind)
-    if t.is_time(kind):
-        return pa.scalar(time.fromisoformat(text), kind)
-    if t.is_duration(kind):
-        return pa.scalar(int(text), pa.int64()).cast(kind)
-    if t.is_timestamp(kind) and kind.tz is not None and not _has_zone(text):
-        text += "Z" if "T" in text or " " in text else "T00:00:00Z"
-    return pa.array([text], pa.string()).cast(kind)[0]
 
 
 def _has_zone(text: str) -> bool:
@@ -98,7 +95,7 @@ def to_exact_text(value: pa.Scalar) -> str | None:
         return None
     if pa.types.is_temporal(value.type):
         return str(value.value)
-    if _is_bytes(value.type):
+    if is_bytes(value.type):
         return str(value.as_py().hex())
     return str(value.as_py())
 
@@ -114,13 +111,3 @@ def from_exact_text(text: str | None, kind: pa.DataType) -> pa.Scalar:
         except (pa.ArrowException, OverflowError):
             raise ValueError(f"no {kind}") from None
     return parse_value(text, kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind))

@@ -26,20 +26,16 @@ def can_hold(wide: pa.DataType, narrow: pa.DataType) -> bool:
         whole, scale = _count_digits(narrow)
         return whole >= 0 and wide.scale >= scale and wide.precision - wide.scale >= whole
     if pa.types.is_integer(wide) and pa.types.is_integer(narrow):
-        return _can_hold_integers(wide, narrow)
+        is_signed = pa.types.is_signed_integer(wide)
+        same_sign = is_signed == pa.types.is_signed_integer(narrow)
+        more_bits = wide.bit_width - narrow.bit_width
+        return bool(more_bits >= 0 if same_sign else is_signed and more_bits > 0)
     if pa.types.is_floating(wide):
         return _count_mantissa_bits(narrow) <= {16: 11, 32: 24, 64: 53}[wide.bit_width]
     if pa.types.is_timestamp(wide) and pa.types.is_timestamp(narrow):
         units = ("s", "ms", "us", "ns")
         return bool(wide.tz == narrow.tz and units.index(wide.unit) >= units.index(narrow.unit))
     return bool(pa.types.is_large_string(wide) and pa.types.is_string(narrow))
-
-
-def _can_hold_integers(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    signed_wide, signed_narrow = pa.types.is_signed_integer(wide), pa.types.is_signed_integer(narrow)
-    if signed_wide == signed_narrow:
-        return bool(wide.bit_width >= narrow.bit_width)
-    return bool(signed_wide and wide.bit_width > narrow.bit_width)
 
 
 def _count_digits(narrow: pa.DataType) -> tuple[int, int]:
@@ -223,7 +219,13 @@ def list_changes(older: TableSpec, newer: TableSpec, renames: tuple[tuple[str, s
     columns do not count. A key that is unknown in `older` may become known."""
     old, new = ({c.name: c for c in table.columns} for table in (older, newer))
     new_names = {a: b for a, b in renames if a in old and a not in new and b in new and b not in old}
-    changes = [*_list_key_changes(older, newer)]
+    changes = []
+    if older.keys and older.keys != newer.keys:
+        keys = (", ".join(keys) or "none" for keys in (older.keys, newer.keys))
+        changes.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "", *(f"({key})" for key in keys)))
+    if older.sequence != newer.sequence:
+        counts = (f"{table.sequence} elements" for table in (older, newer))
+        changes.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "order of its changes", *counts))
     for name, column in old.items():
         if name in new_names:
             changes.append(SchemaChange(SchemaChangeKind.RENAMED, name, to=new_names[name]))
@@ -236,17 +238,6 @@ def list_changes(older: TableSpec, newer: TableSpec, renames: tuple[tuple[str, s
             changes.append(SchemaChange(kind, label, _describe_column(column), _describe_column(after)))
     added = (c for c in newer.columns if c.name not in old and c.name not in new_names.values())
     return (*changes, *(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in added))
-
-
-def _list_key_changes(older: TableSpec, newer: TableSpec) -> list[SchemaChange]:
-    changes = []
-    if older.keys and older.keys != newer.keys:
-        keys = (", ".join(keys) or "none" for keys in (older.keys, newer.keys))
-        changes.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "", *(f"({key})" for key in keys)))
-    if older.sequence != newer.sequence:
-        counts = (f"{table.sequence} elements" for table in (older, newer))
-        changes.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "order of its changes", *counts))
-    return changes
 
 
 def _describe_column(column: Column) -> str:
@@ -344,18 +335,18 @@ class _LaneColumns:
         mode = SchemaChangeMode.EVOLVE if self._accepted and mode in STOPPING_MODES else mode
         if change.kind is SchemaChangeKind.KEY_CHANGED:
             self.stops.append(change)
-        elif mode is not SchemaChangeMode.IGNORE:
-            self._evolve(change, mode)
-
-    def _evolve(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
-        if change.kind is SchemaChangeKind.READDED:
+        elif mode is SchemaChangeMode.IGNORE:
+            return
+        elif change.kind is SchemaChangeKind.READDED:
             self._add_again(change, mode)
         elif change.kind is SchemaChangeKind.ADDED:
             self.columns[change.column] = replace(self._newer.column(change.column), nullable=True)
         elif change.kind is SchemaChangeKind.RENAMED:
             self._rename(change)
         elif change.kind is SchemaChangeKind.DROPPED:
-            self._drop(change, mode)
+            if self._rules.removes and mode is SchemaChangeMode.EVOLVE:
+                del self.columns[change.column]
+                self.reshaping = self.reshaping.then(TargetReshape(removals=(change.column,)))
         else:
             self._retype(change, mode)
 
@@ -381,11 +372,6 @@ class _LaneColumns:
             for name, c in self.columns.items()
         }
         self.reshaping = self.reshaping.then(TargetReshape(renames=((change.column, new),)))
-
-    def _drop(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
-        if self._rules.removes and mode is SchemaChangeMode.EVOLVE:
-            del self.columns[change.column]
-            self.reshaping = self.reshaping.then(TargetReshape(removals=(change.column,)))
 
     def _retype(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
         name = self._names.get(change.column, change.column)

@@ -85,7 +85,9 @@ def get_element(kind: pa.DataType) -> SequenceElement | None:
     """The elements of a column of this type; None for a type without an order."""
     kind = to_plain_type(kind)
     if t.is_decimal(kind):
-        return _make_decimal_element(kind)
+        scale = max(kind.scale, 0)
+        digits = max(kind.precision - min(kind.scale, 0), scale)
+        return SequenceElement(ElementForm.UNSCALED if digits <= MAX_DIGITS else ElementForm.UNSCALED_TEXT, digits, scale)
     if t.is_timestamp(kind) or t.is_time(kind):
         return SequenceElement(ElementForm.NANOSECOND if kind.unit == "ns" else ElementForm.MICROSECOND)
     return next((SequenceElement(form) for holds, form in _FORMS if holds(kind)), None)
@@ -107,17 +109,13 @@ def to_plain_type(kind: pa.DataType) -> pa.DataType:
     return to_plain_type(kind.value_type) if t.is_dictionary(kind) else kind
 
 
-def _make_decimal_element(kind: pa.DataType) -> SequenceElement:
-    scale = max(kind.scale, 0)
-    digits = max(kind.precision - min(kind.scale, 0), scale)
-    return SequenceElement(ElementForm.UNSCALED if digits <= MAX_DIGITS else ElementForm.UNSCALED_TEXT, digits, scale)
-
-
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """True for every type of text."""
     return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
+    """True for every type of bytes."""
     return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind))
 
 
@@ -126,6 +124,6 @@ _FORMS = (
     (t.is_uint64, ElementForm.DIGITS),
     (t.is_integer, ElementForm.NUMBER),
     (t.is_date, ElementForm.DAY),
-    (_is_text, ElementForm.TEXT),
-    (_is_bytes, ElementForm.HEX),
+    (is_text, ElementForm.TEXT),
+    (is_bytes, ElementForm.HEX),
 )

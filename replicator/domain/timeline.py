@@ -117,8 +117,13 @@ class _RowStates:
             self.alive[row_key] = after
         elif row_key in self.alive:
             self.deleted[row_key] = self.alive.pop(row_key)
-        sent = _select_sent(change, table.column_names) if after is None else None
-        return [_make_entry(sequence, change, before[0] if before else sent, after and after[0])] if row_key == key else []
+        if row_key != key:
+            return []
+        row_before = before[0] if before else None
+        if row_before is None and after is None:
+            # The image of a delete; often only the key was sent.
+            row_before = {name: change[name] for name in table.column_names if change[name] is not None}
+        return [_make_entry(sequence, change, row_before, after and after[0])]
 
 
 def _make_entry(sequence: tuple[Any, ...], change: Row, before: Row | None, after: Row | None) -> HistoryEntry:
@@ -135,11 +140,6 @@ def _compute_after(change: Row, columns: Sequence[str], before: tuple[Row, bool]
     row = {name: earlier.get(name) if name in unchanged else change[name]
            for name in columns if name not in unchanged or whole or name in earlier}  # fmt: skip
     return row, len(row) == len(columns)
-
-
-def _select_sent(change: Row, columns: Sequence[str]) -> Row:
-    """The image of a delete; often only the key was sent."""
-    return {name: change[name] for name in columns if change[name] is not None}
 
 
 def _list_changed(before: Row | None, after: Row | None) -> tuple[str, ...]:
@@ -179,28 +179,25 @@ def build_audit(changes: pa.Table, table: TableSpec, envelopes: pa.Table, raw: p
     pairs = zip(envelopes["before"].to_pylist(), envelopes["after"].to_pylist(), strict=True)
     images = dict(zip(positions, pairs, strict=True))
     names = [OP, TS, TX, TOPIC, PARTITION, OFFSET, KEY_CHANGE_DELETE, UNCHANGED, *table.keys]
-    entries = [_to_row(change, table.keys, images, by) for change in to_rows(changes.select(names))]
+    entries = []
+    for change in to_rows(changes.select(names)):
+        unchanged = change[UNCHANGED] or ()
+        pair = images.get((change[TOPIC], change[PARTITION], change[OFFSET]), (None, None))
+        before, after = pair if change[OP] == "u" else (None, None)
+        key = {name: to_json_value(change[name]) for name in table.keys} if change[OP] != "t" else {}
+        entry = {
+            "at": change[TS],
+            "operation": "m" if change[KEY_CHANGE_DELETE] else change[OP],
+            "key": json.dumps(key, default=str, ensure_ascii=False) if key else None,
+            "changed": _list_audited_changes(before, after, unchanged),
+            "transaction": change[TX],
+            "who": None if by is None or by in unchanged else _find_author(pair, by),
+            "topic": change[TOPIC],
+            "partition": change[PARTITION],
+            "offset": change[OFFSET],
+        }
+        entries.append(entry)
     return pa.Table.from_pylist(entries, AUDIT)
-
-
-def _to_row(
-    change: dict[str, Any], keys: Iterable[str], images: dict[tuple[Any, ...], tuple[str | None, str | None]], by: str | None
-) -> dict[str, Any]:
-    position = change[TOPIC], change[PARTITION], change[OFFSET]
-    pair = images.get(position, (None, None))
-    before, after = pair if change[OP] == "u" else (None, None)
-    key = {name: to_json_value(change[name]) for name in keys} if change[OP] != "t" else {}
-    return {
-        "at": change[TS],
-        "operation": "m" if change[KEY_CHANGE_DELETE] else change[OP],
-        "key": json.dumps(key, default=str, ensure_ascii=False) if key else None,
-        "changed": _list_audited_changes(before, after, change[UNCHANGED] or ()),
-        "transaction": change[TX],
-        "who": None if by is None or by in (change[UNCHANGED] or ()) else _find_author(pair, by),
-        "topic": position[0],
-        "partition": position[1],
-        "offset": position[2],
-    }
 
 
 def _list_audited_changes(before: str | None, after: str | None, unchanged: Iterable[str]) -> list[str] | None:

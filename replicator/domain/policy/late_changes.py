@@ -88,7 +88,8 @@ def update_delete_horizons(
 
 def needs_tombstones(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
     """True if a tombstone, or a purged one, can affect some change of the batch."""
-    highest = find_highest(state.max_side_table_sequence, _get_purged_sequence(state))
+    purged_sequence = None if state.purged_up_to is None else state.purged_up_to.max_sequence
+    highest = find_highest(state.max_side_table_sequence, purged_sequence)
     return plan.reconcile.uses_tombstones and facts.lowest is not None and highest is not None and facts.lowest <= highest
 
 
@@ -112,10 +113,6 @@ def find_lateness_limit(plan: ApplyPlan, facts: Facts, state: LaneState) -> Late
 
 def _to_sequences(deleted: DeleteHorizon) -> tuple[Sequence, Sequence | None]:
     return deleted.max_sequence, deleted.truncated
-
-
-def _get_purged_sequence(state: LaneState) -> Sequence | None:
-    return None if state.purged_up_to is None else state.purged_up_to.max_sequence
 
 
 def make_late_reject(lane: str) -> Reject:

@@ -381,7 +381,9 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
     """Parses the result of `state_to_json`. `identity` may also be a list of pairs, as PostgreSQL stores it.
 
     Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
-    identity, purged = data["identity"], data.get("forgotten")
+    identity, purged, version = data["identity"], data.get("forgotten"), data.get("beside")
+    if version is not None and not isinstance(version, int):
+        raise TypeError("a version is a number")
     return LaneState(
         position=Position.from_json(data["position"]),
         max_sequence=_sequence_from_json(data["high"]),
@@ -393,18 +395,12 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         rule=_check_text(data["rule"]),
         max_event_time=Position.from_json(data.get("reached", {})).offsets,
         truncates=tuple(Truncate(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
-        side_table_version=_check_version(data.get("beside")),
+        side_table_version=version,
         copied_from=_check_text(data.get("took", "")),
         purged_up_to=None if purged is None else _horizon_from_json(purged),
         delete_horizons=tuple(map(_horizon_from_json, data.get("deletes", ()))),
         purge_pending=bool(data.get("owed", False)),
     )
-
-
-def _check_version(value: Any) -> int | None:
-    if value is not None and not isinstance(value, int):
-        raise TypeError("a version is a number")
-    return value
 
 
 def _check_text(value: Any) -> str:

@@ -156,14 +156,24 @@ class ColumnTransforms:
             if name not in table.column_names:
                 if rule.can_be_missing:
                     continue
-                raise _make_unknown_error(name, table)
+                raise ConfigProblem(
+                    f"'columns' names column {name!r}, which table {table.name} does not have, or which its column lists "
+                    "leave out",
+                    next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. To add a "
+                    f"column, set `constant`, `metadata` or `expression`. {DECLARE_STEP}",
+                )
             refuse_change(rule, table.column(name), table)
         existing = self.transform_columns(table.columns)
         for name, added in self.additions:
             if added.expression is not None:
                 self._refuse_expression(name, list_columns(added.expression), table)
         columns = (*existing, *(Column(name, added.get_type(name, seen or table)) for name, added in self.additions))
-        _refuse_duplicates([column.name for column in columns], table)
+        same = next(iter(find_duplicates([column.name for column in columns], table.column_names)), None)
+        if same is not None:
+            raise ConfigProblem(
+                f"'columns' of table {table.name} creates two columns with the name {same!r}",
+                next_step="Choose another name.",
+            )
         keys, keeping = (tuple(filter(None, map(self.get_new_name, names))) for names in (table.keys, table.ignore_null))
         transformed = replace(table, columns=columns, keys=keys, ignore_null=keeping)
         refuse_frame_names(transformed)
@@ -279,23 +289,7 @@ def _make_column_error(column: Column, table: TableSpec, sentence: str, next_ste
     return ConfigProblem(f"'columns' of table {table.name} {sentence}: {column.name!r}", next_step=next_step)
 
 
-def _make_unknown_error(name: str, table: TableSpec) -> ConfigProblem:
-    return ConfigProblem(
-        f"'columns' names column {name!r}, which table {table.name} does not have, or which its column lists leave out",
-        next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. To add a column, set "
-        f"`constant`, `metadata` or `expression`. {DECLARE_STEP}",
-    )
-
-
 def find_duplicates(names: Sequence[str], before: Iterable[str]) -> list[str]:
     """The names that several columns have now, except the source's own columns `before`."""
     now, own = (Counter(map(str.casefold, columns)) for columns in (names, before))
     return [name for name in names if now[name.casefold()] > max(1, own[name.casefold()])]
-
-
-def _refuse_duplicates(names: list[str], table: TableSpec) -> None:
-    same = next(iter(find_duplicates(names, table.column_names)), None)
-    if same is not None:
-        raise ConfigProblem(
-            f"'columns' of table {table.name} creates two columns with the name {same!r}", next_step="Choose another name."
-        )

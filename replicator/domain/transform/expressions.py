@@ -13,6 +13,7 @@ from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.sequence import is_text
 from replicator.domain.table import TableSpec
 
 from .typed_expressions import (
@@ -28,7 +29,6 @@ from .typed_expressions import (
     has_text,
     is_castable,
     is_null,
-    is_textual,
     make_constant,
     make_literal,
     to_basic_type,
@@ -50,7 +50,13 @@ def resolve_expression(expression: Expr, types: Types) -> TypedExpr:  # noqa: PL
         case AllOf() | AnyOf() | Not() | IsNull() | Compare():
             return resolve_boolean(expression, types)
         case Coalesce():
-            return _resolve_coalesce(expression, types)
+            terms: list[Expr] = []
+            rest: Expr = expression
+            while isinstance(rest, Coalesce):
+                terms.append(rest.first)
+                rest = rest.other
+            operands = unify_types([resolve_expression(term, types) for term in (*terms, rest)])
+            return TypedExpr("coalesce", operands[0].type, operands)
         case Case(branches, otherwise):
             values = unify_types([resolve_expression(e, types) for e in (*(then for _, then in branches), otherwise)])
             conditions = [resolve_boolean(when, types) for when, _ in branches]
@@ -87,18 +93,9 @@ def _describe_operand(expression: Expr, typed: TypedExpr) -> str:
     return f"column {expression.name!r} ({typed.type})" if isinstance(expression, Col) else f"a value of type {typed.type}"
 
 
-def _resolve_coalesce(expression: Expr, types: Types) -> TypedExpr:
-    terms: list[Expr] = []
-    while isinstance(expression, Coalesce):
-        terms.append(expression.first)
-        expression = expression.other
-    operands = unify_types([resolve_expression(term, types) for term in (*terms, expression)])
-    return TypedExpr("coalesce", operands[0].type, operands)
-
-
 def _resolve_cast(operand: Expr, kind: pa.DataType, types: Types) -> TypedExpr:
     typed = resolve_expression(operand, types)
-    if typed.operation == "constant" and typed.value is not None and is_textual(typed.type) and get_kind(kind) in TIMES:
+    if typed.operation == "constant" and typed.value is not None and is_text(typed.type) and get_kind(kind) in TIMES:
         try:
             return make_constant(Lit(typed.value), kind, "it")
         except InvalidExpression:
@@ -150,13 +147,9 @@ def _find_common_type(nodes: list[TypedExpr], literals: list[Lit]) -> pa.DataTyp
         return min((node.type for node in nodes), key=str)  # Of two time types, the one with nanoseconds.
     if any(node.type == pa.float64() for node in nodes):
         return pa.float64()
-    whole = all(node.type == WHOLE for node in nodes) and all(_is_whole(lit.value) for lit in literals)
-    return WHOLE if whole else NUMBERS
-
-
-def _is_whole(value: str | int | bool | Decimal | None) -> bool:
-    """True for a whole number of 64 bits, and for values other than numbers."""
-    return not isinstance(value, int | Decimal) or make_literal(value).type == WHOLE
+    # A literal may also be no number.
+    numbers = [make_literal(lit.value) for lit in literals if isinstance(lit.value, int | Decimal)]
+    return WHOLE if all(node.type == WHOLE for node in (*nodes, *numbers)) else NUMBERS
 
 
 def list_columns(expression: Expr) -> frozenset[str]:
@@ -185,8 +178,10 @@ def to_text(expression: Expr) -> str:  # noqa: PLR0911  (a case each)
     match expression:
         case Col(_, name):
             return name
+        case Lit(str(text)):
+            return "'{}'".format(text.replace("'", "''"))
         case Lit(value):
-            return _constant_to_text(value)
+            return "null" if value is None else str(value).lower()
         case Compare(op, left, right):
             return f"{to_text(left)} {op} {to_text(right)}"
         case AllOf(terms) | AnyOf(terms):
@@ -211,12 +206,6 @@ def _function_to_text(expression: Expr) -> str:
             between, words = (f" {name} ", "") if name in (*ARITHMETIC, "||") else (", ", name)
             return f"{words}({between.join(map(to_text, arguments))})"
     raise AssertionError(f"no expression: {expression}")
-
-
-def _constant_to_text(value: str | int | bool | Decimal | None) -> str:
-    if isinstance(value, str):
-        return "'{}'".format(value.replace("'", "''"))
-    return "null" if value is None else str(value).lower()
 
 
 def refuse_condition(expression: Expr, table: TableSpec, key: str) -> None:

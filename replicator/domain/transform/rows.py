@@ -84,32 +84,20 @@ class RowTransforms:
             if condition is not None:
                 refuse_condition(condition, table, key)
         self._refuse_where(table)
-        seen = self._restore_columns(table)
-        table = self._apply_target_types(
-            self._apply_column_versions(
-                self._apply_soft_deletes(self._apply_ignore_null(self._select_columns(self._apply_sequence(table))))
-            )
-        )
+        # All columns; those that stay have their types in `target_columns`.
+        declared = {c.name: c for c in self.target_columns or () if self.columns is None or c.name in self.columns}
+        seen = replace(table, columns=tuple(declared.get(c.name, c) for c in table.columns))
+        table = self._apply_row_rules(self._apply_ignore_null(self._select_columns(self._apply_sequence(table))))
+        if self.target_columns is not None:
+            columns = tuple(c for c in self.target_columns if c.name in table.column_names)
+            names = {c.name for c in columns}
+            table = replace(table, columns=columns, ignore_null=tuple(n for n in table.ignore_null if n in names))
         return self.column_transforms.apply_to(table, seen) if self.column_transforms else table
 
     def widen_table(self, table: TableSpec) -> TableSpec:
         """The table, with missing columns of `target_columns` at the end."""
         lacking = tuple(c for c in self.target_columns or () if c.name not in table.column_names)
         return replace(table, columns=(*table.columns, *lacking)) if lacking else table
-
-    def _restore_columns(self, table: TableSpec) -> TableSpec:
-        """The table with all columns. Remaining columns have their types in `target_columns`."""
-        by_name = {c.name: c for c in self.target_columns or () if self.columns is None or c.name in self.columns}
-        return replace(table, columns=tuple(by_name.get(c.name, c) for c in table.columns))
-
-    def _apply_target_types(self, table: TableSpec) -> TableSpec:
-        if self.target_columns is None:
-            return table
-        names = table.column_names
-        columns = tuple(c for c in self.target_columns if c.name in names)
-        return replace(
-            table, columns=columns, ignore_null=tuple(n for n in table.ignore_null if n in {c.name for c in columns})
-        )
 
     def _refuse_where(self, table: TableSpec) -> None:
         names = list_columns(self.where) if self.where is not None else frozenset[str]()
@@ -126,7 +114,13 @@ class RowTransforms:
                     next_step="Name other columns in 'where', or leave this one out of 'ignore_null_updates'.",
                 )
 
-    def _apply_column_versions(self, table: TableSpec) -> TableSpec:
+    def _apply_row_rules(self, table: TableSpec) -> TableSpec:
+        """The table with soft deletes and column versions, neither of which can be combined with the others."""
+        if self.soft_deletes and self.ignore_null is not None:
+            raise ConfigProblem(
+                f"table {table.name} has both soft deletes and 'ignore_null_updates', which cannot be combined",
+                next_step="Remove `deletes: soft`, or 'ignore_null_updates' and its lists.",
+            )
         others = {"`deletes: soft`": self.soft_deletes, "'ignore_null_updates' and its lists": self.ignore_null is not None}
         other = next((name for name, is_set in others.items() if is_set), None)
         if self.has_column_versions and other:
@@ -134,15 +128,7 @@ class RowTransforms:
                 f"table {table.name} has `partial_updates: by_column`, which cannot be combined with {other}",
                 next_step=f"Remove {other}, or `partial_updates: by_column`.",
             )
-        return replace(table, has_column_versions=self.has_column_versions)
-
-    def _apply_soft_deletes(self, table: TableSpec) -> TableSpec:
-        if self.soft_deletes and self.ignore_null is not None:
-            raise ConfigProblem(
-                f"table {table.name} has both soft deletes and 'ignore_null_updates', which cannot be combined",
-                next_step="Remove `deletes: soft`, or 'ignore_null_updates' and its lists.",
-            )
-        return replace(table, soft_deletes=self.soft_deletes)
+        return replace(table, soft_deletes=self.soft_deletes, has_column_versions=self.has_column_versions)
 
     def _select_columns(self, table: TableSpec) -> TableSpec:
         if self.columns is None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from replicator.domain.expr import Lit
-from replicator.domain.sequence import to_plain_type
+from replicator.domain.sequence import is_text, to_plain_type
 
 MAX_DIGITS = 38
 NUMBERS = pa.decimal256(76, MAX_DIGITS)
@@ -74,7 +74,7 @@ def get_kind(kind: pa.DataType) -> ExpressionKind | None:
     kind = to_plain_type(kind)
     if t.is_timestamp(kind):
         return ExpressionKind.MOMENT if kind.tz else ExpressionKind.LOCAL_MOMENT
-    if is_textual(kind):
+    if is_text(kind):
         return ExpressionKind.TEXT
     if t.is_boolean(kind):
         return ExpressionKind.TRUTH
@@ -220,7 +220,7 @@ def has_text(kind: pa.DataType) -> bool:
     """True if each value of this type has one text: whole numbers, decimals, booleans, dates, bytes, and text."""
     kind = to_plain_type(kind)
     numbers = t.is_integer(kind) or t.is_decimal(kind) or t.is_boolean(kind)
-    return bool(numbers or t.is_date(kind) or is_textual(kind) or t.is_binary(kind) or t.is_large_binary(kind))
+    return bool(numbers or t.is_date(kind) or is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind))
 
 
 def is_hashable(kind: pa.DataType) -> bool:
@@ -229,11 +229,6 @@ def is_hashable(kind: pa.DataType) -> bool:
     kind = to_plain_type(kind)
     scalar = t.is_floating(kind) or t.is_time(kind) or t.is_timestamp(kind) or t.is_fixed_size_binary(kind)
     return bool(scalar or has_text(kind) or t.is_binary_view(kind))
-
-
-def is_textual(kind: pa.DataType) -> bool:
-    """True for text types."""
-    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
 def is_castable(kind: pa.DataType, into: pa.DataType) -> bool:
@@ -253,7 +248,7 @@ def is_injective_cast(kind: pa.DataType, into: pa.DataType) -> bool:
     if kind == into:
         return True
     if t.is_string(into):
-        return bool(t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind) or is_textual(kind))
+        return bool(t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind) or is_text(kind))
     if t.is_integer(kind) and t.is_integer(into):
         signs = t.is_signed_integer(kind), t.is_signed_integer(into)
         same_sign = signs[0] == signs[1]
