@@ -69,7 +69,10 @@ class SparkProjector(BaseProjector):
             if sides[0].schema != sides[1].schema or any(isinstance(f.dataType, MapType) for f in sides[0].schema):
                 return None
             names = [name for name in sides[0].columns if name != FILE]
-            signed = [_filter_files(side, only, by) for side, only, by in zip(sides, files, (-1, 1), strict=True)]
+            signed = []
+            for side, only, sign in zip(sides, files, (-1, 1), strict=True):
+                file_names = sorted({path.rpartition("/")[2] for path in only})
+                signed.append(side.where(sf.col(FILE).isin(file_names)).drop(FILE).withColumn(SIGN, sf.lit(sign)))
             changed = signed[0].unionByName(signed[1]).groupBy(*map(column, names)).agg(sf.sum(SIGN).alias(SIGN))
             changed = changed.where(sf.col(SIGN) != 0)
             if one.key is None:
@@ -167,9 +170,3 @@ def _select_columns(rows: DataFrame, columns: Collection[str] | None) -> DataFra
     names = [name for name in rows.columns if columns is None or source_name(name).lower() in columns]
     expressions = [column(name).alias(source_name(name)) for name in names or rows.columns[:1]]
     return rows.select(*expressions, sf.col("_metadata.file_name").alias(FILE))
-
-
-def _filter_files(rows: DataFrame, files: Collection[str], sign: int) -> DataFrame:
-    """The rows of these files."""
-    names = sorted({path.rpartition("/")[2] for path in files})
-    return rows.where(sf.col(FILE).isin(names)).drop(FILE).withColumn(SIGN, sf.lit(sign))

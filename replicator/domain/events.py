@@ -272,7 +272,14 @@ def to_texts(name: str, value: object) -> dict[str, str | None]:
         raise InvalidEvent(f"{name} is not a mapping of names to values")
     for key in value:
         _check_text(f"a name in {name}", key)
-    return {key: one if isinstance(one, str) or one is None else _encode_json(name, one) for key, one in value.items()}
+    texts: dict[str, str | None] = {}
+    for key, one in value.items():
+        if one is None or isinstance(one, str):
+            texts[key] = one
+        else:
+            _refuse_other(name, one, 1)
+            texts[key] = msgspec.json.encode(one).decode()
+    return texts
 
 
 def json_to_texts(name: str, value: Mapping[str, msgspec.Raw]) -> dict[str, str | None]:
@@ -314,11 +321,6 @@ def measure_depth(text: str) -> int:
         elif match[0] in "]}":
             depth -= 1
     return deepest
-
-
-def _encode_json(name: str, value: object) -> str:
-    _refuse_other(name, value, 1)
-    return msgspec.json.encode(value).decode()
 
 
 def _refuse_other(name: str, value: Any, depth: int) -> None:

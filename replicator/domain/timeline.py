@@ -127,9 +127,12 @@ class _RowStates:
 
 
 def _make_entry(sequence: tuple[Any, ...], change: Row, before: Row | None, after: Row | None) -> HistoryEntry:
+    changed: tuple[str, ...] = ()
+    if before is not None and after is not None:
+        changed = tuple(name for name, value in after.items() if name not in before or before[name] != value)
     return HistoryEntry(
         change[OP], change[TS], sequence, change[TOPIC], change[PARTITION], change[OFFSET], change[TX],
-        before, after, _list_changed(before, after), change.get(OLD_KEY), bool(change[KEY_CHANGE_DELETE]),
+        before, after, changed, change.get(OLD_KEY), bool(change[KEY_CHANGE_DELETE]),
     )  # fmt: skip
 
 
@@ -140,12 +143,6 @@ def _compute_after(change: Row, columns: Sequence[str], before: tuple[Row, bool]
     row = {name: earlier.get(name) if name in unchanged else change[name]
            for name in columns if name not in unchanged or whole or name in earlier}  # fmt: skip
     return row, len(row) == len(columns)
-
-
-def _list_changed(before: Row | None, after: Row | None) -> tuple[str, ...]:
-    if before is None or after is None:
-        return ()
-    return tuple(name for name, value in after.items() if name not in before or before[name] != value)
 
 
 # The audit of changes: which values changed, and when.

@@ -419,7 +419,12 @@ class DeltaLaneRemains:
         if kind == "none" and not positions:
             return []
         # The log of a table that existed before still names a dropped lane.
-        has_lane = kind != "found" or self._has_position()
+        has_lane = kind != "found"
+        if not has_lane:
+            try:
+                has_lane = self._log.state(self._log.open()) is not None  # None for a lane that starts again.
+            except DataLoss:
+                has_lane = True
         folders = {"table": self._table} if has_lane and kind != "none" else {}
         folders |= {name: folder for name, folder in self._remembered.items() if _has_content(folder)}
         folders |= {"positions": self._positions} if has_lane and positions else {}
@@ -475,13 +480,6 @@ class DeltaLaneRemains:
         """Removes the tombstones and the schemas."""
         drop_tombstones()
         self._schemas.clear()
-
-    def _has_position(self) -> bool:
-        """False for a lane that starts again."""
-        try:
-            return self._log.state(self._log.open()) is not None
-        except DataLoss:
-            return True
 
 
 def _has_content(folder: Folder) -> bool:

@@ -147,9 +147,11 @@ def _find_common_type(nodes: list[TypedExpr], literals: list[Lit]) -> pa.DataTyp
         return min((node.type for node in nodes), key=str)  # Of two time types, the one with nanoseconds.
     if any(node.type == pa.float64() for node in nodes):
         return pa.float64()
+    if any(node.type != WHOLE for node in nodes):
+        return NUMBERS
     # A literal may also be no number.
-    numbers = [make_literal(lit.value) for lit in literals if isinstance(lit.value, int | Decimal)]
-    return WHOLE if all(node.type == WHOLE for node in (*nodes, *numbers)) else NUMBERS
+    numbers = (make_literal(lit.value) for lit in literals if isinstance(lit.value, int | Decimal))
+    return WHOLE if all(number.type == WHOLE for number in numbers) else NUMBERS
 
 
 def list_columns(expression: Expr) -> frozenset[str]:
