@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.policy.plan import LaneState, state_from_json, state_to_json
-from replicator.domain.position import Position, Span
+from replicator.domain.position import Position, Span, TopicPartition
 
 from .errors import first_line, is_damage, is_newer, translate_error
 from .folders import Folder
@@ -186,6 +186,11 @@ class LaneLog:
                 f"another instance has written lane {self._lane}: its version is {now}, not {before}",
                 next_step="Stop one of the two instances.",
             )
+
+
+def removal_app_id(partition: TopicPartition) -> str:
+    """The application of the transaction that stores the offset below which a partition's records were deleted."""
+    return f"replicator/removed/{partition.topic}/{partition.partition}"
 
 
 # Position files: one per commit, named by the txn version that makes it valid.

@@ -1,19 +1,26 @@
-"""Frames in Spark's storage, which are kept while a derived frame is in use."""
+"""Frames in Spark's storage, which are kept while a derived frame is in use, and the known facts about their rows."""
 
 from __future__ import annotations
 
 import contextlib
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
+from replicator.domain.change import KEY_CHANGE_DELETE, OFFSET, OLD_KEY, OP, PARTITION, TOPIC, TX, UNCHANGED, Op
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.transactions import TransactionMark, TransactionPart
+
+from ..arrow.transactions import identity_columns, position_columns
 from .types import arrow_schema, from_spark, spark_schema, to_spark
 
 CACHED_FRAMES = "_replicator_kept"
@@ -157,3 +164,199 @@ def _compact_buffers(piece: pa.RecordBatch) -> pa.RecordBatch:
     if not any(array.offset for array in piece.columns):
         return piece
     return piece.take(pa.array(range(piece.num_rows), pa.int64()))
+
+
+# Facts about a frame's rows that the driver knows from an earlier job, so that it need not run another one.
+
+ROW_COUNT, KNOWN_FACTS = "_replicator_rows", "_replicator_known"
+"""Attributes of a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameFacts:
+    """Facts about a changes frame.
+
+    - `rows`: the number of changes.
+    - `first`, `end`: per partition the first offset, and the offset after the last. A folded frame lies within
+      these.
+    - `unsent`: the columns that some change did not send.
+    - `partial`: how many changes have missing values.
+    - `halves`: how many changes are a half of a key change; for a folded frame an upper bound.
+    - `moves`: how many are the create half of a key change.
+    - `truncates`: how many are truncates.
+    """
+
+    rows: int = 0
+    first: Position = field(default_factory=Position)
+    end: Position = field(default_factory=Position)
+    unsent: frozenset[str] = frozenset()
+    partial: int = 0
+    halves: int = 0
+    moves: int = 0
+    truncates: int = 0
+
+    def __add__(self, other: FrameFacts) -> FrameFacts:
+        return FrameFacts(
+            self.rows + other.rows,
+            Position.lowest((self.first, other.first)),
+            self.end.advanced_to(other.end),
+            self.unsent | other.unsent,
+            self.partial + other.partial,
+            self.halves + other.halves,
+            self.moves + other.moves,
+            self.truncates + other.truncates,
+        )
+
+
+def set_row_count(frame: DataFrame, rows: int) -> DataFrame:
+    """`frame`, with its number of rows as an attribute."""
+    setattr(frame, ROW_COUNT, rows)
+    return frame
+
+
+def count_rows(frame: DataFrame) -> int:
+    """The number of rows; by a job if it is not known."""
+    rows: int | None = getattr(frame, ROW_COUNT, None)
+    return frame.count() if rows is None else rows
+
+
+def set_facts(frame: DataFrame, facts: FrameFacts | None) -> DataFrame:
+    """`frame`, with these facts as an attribute; unchanged if `facts` is None."""
+    if facts is not None:
+        setattr(frame, KNOWN_FACTS, facts)
+        set_row_count(frame, facts.rows)
+    return frame
+
+
+def get_facts(*frames: DataFrame) -> FrameFacts | None:
+    """The combined facts of the frames; None if those of one frame are not known."""
+    each: Sequence[FrameFacts | None] = [getattr(frame, KNOWN_FACTS, None) for frame in frames]
+    parts = [one for one in each if one is not None]
+    return reduce(lambda a, b: a + b, parts, FrameFacts()) if len(parts) == len(each) else None
+
+
+def collect_facts(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], FrameFacts]:
+    """The facts of a changes frame, for each combination of `by`. One job."""
+    out: dict[tuple[object, ...], FrameFacts] = {}
+    for row in group_facts(changes, *by).collect():
+        group = tuple(row)[: len(by)]
+        out[group] = out.get(group, FrameFacts()) + to_facts(row)
+    return out
+
+
+def group_facts(changes: DataFrame, *by: Column, more: Sequence[Column] = ()) -> DataFrame:
+    """One row for each combination of `by` and each partition, with the input of `to_facts`, and the columns
+    `more`."""
+    moves = column(OLD_KEY).isNotNull() if OLD_KEY in changes.columns else sf.lit(False)
+    half = sf.coalesce(column(KEY_CHANGE_DELETE), sf.lit(False)) | moves if KEY_CHANGE_DELETE in changes.columns else moves
+    return changes.groupBy(*by, TOPIC, PARTITION).agg(
+        sf.count(sf.lit(1)).alias("rows"),
+        sf.min(OFFSET).alias("first"),
+        sf.max(OFFSET).alias("last"),
+        sf.array_distinct(sf.flatten(sf.collect_set(UNCHANGED))).alias("unsent"),
+        sf.count_if(column(UNCHANGED).isNotNull()).alias("partial"),
+        sf.count_if(half).alias("halves"),
+        sf.count_if(moves).alias("moves"),
+        sf.count_if(column(OP) == Op.TRUNCATE.value).alias("truncates"),
+        *more,
+    )
+
+
+def to_facts(row: Row) -> FrameFacts:
+    """The facts in a row of `group_facts`."""
+    at = TopicPartition(row[TOPIC], row[PARTITION])
+    return FrameFacts(
+        row["rows"],
+        Position({at: row["first"]}),
+        Position({at: row["last"] + 1}),
+        frozenset(row["unsent"] or ()),
+        row["partial"],
+        row["halves"],
+        row["moves"],
+        row["truncates"],
+    )
+
+
+def is_inside(facts: FrameFacts, span: Span) -> bool:
+    """Every change is in `span`."""
+    inside = (at in span.end and span.start[at] <= facts.first[at] and end <= span.end[at] for at, end in facts.end.items())
+    return all(inside)
+
+
+def is_outside(facts: FrameFacts, span: Span) -> bool:
+    """No change is in `span`, as far as the first and the last ones show it."""
+    return all(
+        at not in span.end or end <= span.start[at] or span.end[at] <= facts.first[at] for at, end in facts.end.items()
+    )
+
+
+# The transactions in frames, collected by jobs that run anyway.
+
+ATTENDED, MARKS, PARTS = "_replicator_attended", "_replicator_marks", "_replicator_parts"
+"""Attributes of a frame."""
+
+
+def set_topic(frame: DataFrame, topic: str) -> DataFrame:
+    """`frame`, with `topic` as the topic of its transaction markers. Its transactions are then collected."""
+    setattr(frame, ATTENDED, topic)
+    return frame
+
+
+def get_topic(frame: DataFrame) -> str | None:
+    """The topic, if `set_topic` was called."""
+    topic: str | None = getattr(frame, ATTENDED, None)
+    return topic
+
+
+def set_markers(raw: DataFrame, marks: Sequence[TransactionMark]) -> None:
+    """Stores the transaction markers of a raw frame."""
+    setattr(raw, MARKS, tuple(marks))
+
+
+def get_markers(raw: DataFrame) -> Sequence[TransactionMark] | None:
+    """The transaction markers of a raw frame; None if they are not known."""
+    marks: Sequence[TransactionMark] | None = getattr(raw, MARKS, None)
+    return marks
+
+
+def collect_transaction_facts(changes: DataFrame, fine: Column) -> dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]]:
+    """`collect_facts` by `fine`, and the transaction parts without their table.
+
+    One job. The driver reads a row for each transaction in each partition.
+    """
+    names = position_columns(changes.columns)
+    position = sf.array(*(column(name) for name in names)) if names else sf.array(sf.lit(None).cast("long"))
+    identity = sf.xxhash64(*(column(name) for name in identity_columns(changes.columns)))
+    more = [
+        # Of two changes with the same hash one is not counted. The count can be too low, but never too high.
+        sf.size(sf.collect_set(identity)).alias("changes"),
+        sf.min(position).alias("low"),
+        sf.max(position).alias("high"),
+    ]
+    streamed = sf.when(sf.coalesce(column(OP) != Op.READ.value, sf.lit(True)), column(TX))
+    out: dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]] = {}
+    for row in group_facts(changes, fine.alias("fine"), streamed.alias("tx"), more=more).collect():
+        facts, parts = out.get(row["fine"], (FrameFacts(), ()))
+        one = to_facts(row)
+        if row["tx"] is not None:
+            at = TopicPartition(row[TOPIC], row[PARTITION])
+            low, high = tuple(row["low"]), tuple(row["high"])
+            bounds = (None, None) if None in low else (low, high)  # Null is the lowest.
+            first, last = one.first[at], one.end[at] - 1
+            parts = [*parts, TransactionPart(row["tx"], "", at, one.rows, first, last, row["changes"], *bounds)]
+        out[row["fine"]] = (facts + one, parts)
+    return out
+
+
+def set_parts(changes: DataFrame, parts: Sequence[TransactionPart]) -> DataFrame:
+    """`changes`, with these transaction parts as an attribute."""
+    setattr(changes, PARTS, tuple(parts))
+    return changes
+
+
+def get_parts(changes: DataFrame) -> Sequence[TransactionPart]:
+    """The transaction parts of a changes frame, without their table; by a job if they are not known."""
+    parts: Sequence[TransactionPart] | None = getattr(changes, PARTS, None)
+    if parts is None:
+        _, parts = collect_transaction_facts(changes, sf.lit(True)).get(True, (FrameFacts(), ()))
+    return parts

@@ -53,24 +53,30 @@ from ...arrow.record_positions import DROPS, collect_rejected, find_drops, group
 from ...delta.types import mask_impossible
 from ...event_log import build_rows
 from ...spark.errors import translate_errors
-from ...spark.frame_facts import (
+from ...spark.frames import (
     FrameFacts,
+    cache_frame,
     collect_facts,
     collect_transaction_facts,
+    column,
     count_rows,
+    filter_rows,
+    from_arrow,
     get_facts,
     get_markers,
     get_parts,
     get_topic,
     is_inside,
     is_outside,
+    keep_parents,
+    map_frame,
     set_facts,
     set_markers,
     set_parts,
     set_row_count,
     set_topic,
+    to_arrow,
 )
-from ...spark.frames import cache_frame, column, filter_rows, from_arrow, keep_parents, map_frame, to_arrow
 from ...spark.key_change_deletes import is_doubtful
 from ...spark.session import split_options
 from ...spark.types import arrow_schema, spark_schema, struct_names

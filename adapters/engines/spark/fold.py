@@ -28,8 +28,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import FoldedChanges
 
 from ...arrow.key_change import asks_target, can_have_foreign_deletes
-from ...spark.frame_facts import FrameFacts, collect_facts, get_facts, set_facts
-from ...spark.frames import cache_frame, column, keep_parents, run_select
+from ...spark.frames import FrameFacts, cache_frame, collect_facts, column, get_facts, keep_parents, run_select, set_facts
 from ...spark.key_change_deletes import is_doubtful, mark_foreign_deletes
 from ...sql.dialect import SPARK
 from ...sql.fold import (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, WriterProperties
+from deltalake import DeltaTable, Transaction, WriterProperties
 
 from replicator.domain.change import RAW, RAW_RECORD_POSITION
 from replicator.domain.erasures import ERASED_RECORD
@@ -28,11 +28,10 @@ from replicator.ports.sink import (
 
 from ...apply.conform import number_rows, to_rejects
 from ...apply.lane_progress import drop_applied
-from ...delta.commits import WRITER, Attempt, Operation
+from ...delta.commits import WRITER, Attempt, Operation, removal_app_id
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
-from ...delta.log_retention import LogTruncation, find_cuts, read_newest_time
 from ...delta.merge import append_stage, delete_where
 from ...delta.options import LakeOptions
 from ...delta.table_reader import read_table
@@ -339,3 +338,60 @@ def _read_partitions(table: DeltaTable, topics: Collection[str], *more: str) -> 
             rows = pa.table(batch)
             for number in pc.unique(rows["partition"]).to_pylist():
                 yield TopicPartition(topic, number), rows.filter(pc.equal(rows["partition"], number))
+
+
+# The times of records, and the deletion of old records.
+
+
+def read_newest_time(table: DeltaTable, since: Position, below: Position) -> datetime | None:
+    """See `ports.sink.SinkFeatures.find_newest_time`."""
+    times: list[datetime] = []
+    for partition, end in below.items():
+        where = f'{_partition_condition(partition)} AND "offset" >= {since.get(partition, 0)} AND "offset" < {end}'
+        for batch in pa.RecordBatchReader.from_stream(table.scan(columns=["ts"], predicate=where)):
+            latest = pc.max(batch["ts"]).as_py()
+            times += [] if latest is None else [latest]
+    return max(times, default=None)
+
+
+@dataclass(frozen=True)
+class LogTruncation:
+    """Deletes the records below `cuts`.
+
+    The same commit stores the cuts as transactions of their own applications. They stay in the table's log, and
+    in every copy of it.
+    """
+
+    cuts: Mapping[TopicPartition, int]
+
+    def __call__(self, snapshot: DeltaTable, attempt: Attempt) -> None:
+        parts = (f'({_partition_condition(partition)} AND "offset" < {cut})' for partition, cut in sorted(self.cuts.items()))
+        marks = [Transaction(removal_app_id(partition), cut) for partition, cut in self.cuts.items()]
+        snapshot.delete(" OR ".join(parts), commit_properties=attempt.with_transactions(marks))
+
+
+def find_cuts(table: DeltaTable, below: Position, came_before: datetime) -> dict[TopicPartition, int]:
+    """The offsets below which records may be deleted: all arrived before `came_before`, and are below `below`.
+
+    The last record of a partition stays. Partitions without deletions are left out.
+    """
+    cuts = {}
+    for partition, end in below.items():
+        firsts, lasts, bounds = [], [], [end]
+        scan = table.scan(columns=["offset", "ingested_at"], predicate=_partition_condition(partition))
+        for batch in pa.RecordBatchReader.from_stream(scan):
+            if batch.num_rows:
+                ends = pc.min_max(batch["offset"]).as_py()
+                firsts.append(ends["min"])
+                lasts.append(ends["max"])
+                stays = pc.fill_null(pc.greater_equal(batch["ingested_at"], came_before), True)
+                first = pc.min(pc.filter(batch["offset"], stays)).as_py()
+                bounds += [] if first is None else [first]
+        cut = min([*bounds, max(lasts)]) if lasts else 0
+        if firsts and min(firsts) < cut:
+            cuts[partition] = cut
+    return cuts
+
+
+def _partition_condition(partition: TopicPartition) -> str:
+    return f'"topic" = {text_literal(partition.topic)} AND "partition" = {partition.partition}'

@@ -119,18 +119,23 @@ class DeltaEventStore:
         new = select_new(appended_events)
         if new:
             transaction = next_transaction(table)
-            # To exactly this snapshot, which is current afterwards.
-            properties = CommitProperties(max_commit_retries=0, app_transactions=[transaction])
-            rows = events_to_rows(new)
-            write_deltalake(table, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
-            with translate_errors(NAME):  # An error here is not a failed commit.
-                sync_table(self._path, table)
+            self._write(table, events_to_rows(new), transaction)
             self._upkeep.after_commit(table, transaction.version)
         # The snapshot may already contain commits of others.
         alone = table.version() == before + bool(new) and len(stored_events.heads) < MOST_HEADS
         self._heads = {**stored_events.heads, **find_heads(new)} if alone else {}
         self._table = table
         return appended_events
+
+    def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
+        """Appends the rows in one durable commit to exactly this snapshot, which is current afterwards.
+
+        Raises CommitFailedError when the snapshot is not the newest one.
+        """
+        properties = CommitProperties(max_commit_retries=0, app_transactions=[transaction])
+        write_deltalake(table, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
+        with translate_errors(NAME):  # An error here is not a failed commit.
+            sync_table(self._path, table)
 
     def _check_landed(self, events: Sequence[NewEvent], error: Exception) -> Sequence[AppendedEvent]:
         """The stored events after an error that leaves the result of the commit open. Raises that error unless

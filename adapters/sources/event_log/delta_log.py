@@ -16,10 +16,9 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import ApplyBatch, Batch, F, Stop
 from replicator.ports.options import StorageSettings
 
-from ...delta.commits import LaneLog, PositionFiles
+from ...delta.commits import LaneLog, PositionFiles, removal_app_id
 from ...delta.folders import FileLocation, Folder
 from ...delta.lake import HOME, decode_name
-from ...delta.log_retention import removal_app_id
 from ...delta.tables import read_schema
 from ...event_log import ACCEPT, LogBounds, describe_removed, recreated_error
 from ..delta_reader import FileRewritten, SourceDeltaTable, WindowSize, WindowTooLarge, open_parquet

@@ -24,8 +24,17 @@ from adapters.engines.spark.fold import list_still_missing
 from adapters.sinks.postgres.spark.sink import PostgresSparkSink
 from adapters.sources.delta_spark import DeltaSparkSource, delta_spark_source
 from adapters.sources.event_log.delta_source import DeltaSource
-from adapters.spark.frame_facts import FrameFacts, collect_facts, get_facts
-from adapters.spark.frames import cache_frame, drop_unused, from_arrow, keep_parents, run_select, to_arrow
+from adapters.spark.frames import (
+    FrameFacts,
+    cache_frame,
+    collect_facts,
+    drop_unused,
+    from_arrow,
+    get_facts,
+    keep_parents,
+    run_select,
+    to_arrow,
+)
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.connectors import Connector
 from replicator.domain.policy.plan import Counts

@@ -25,8 +25,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Write
 
 from ....apply.lane_progress import find_late_truncates
-from ....spark.frame_facts import get_facts
-from ....spark.frames import cache_frame, column, filter_rows, keep_parents, run_select
+from ....spark.frames import cache_frame, column, filter_rows, get_facts, keep_parents, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.rows import incomplete_reason, to_rejects
 from ....spark.session import LazySession, to_spark_path
