@@ -75,7 +75,8 @@ def translate_error(error: Exception, doing: str) -> ReplicatorError:  # noqa: P
         )
     # The class of the last cause in a Java stack trace, or the first line. Messages may quote data, so they are left out.
     causes = CAUSE.findall(text)
-    cause = causes[-1].split(":", 1)[0].rsplit(".", 1)[-1] if causes else text.strip().split("\n", 1)[0].split(":", 1)[0]
+    first_line = text.strip().split("\n", 1)[0]
+    cause = causes[-1].split(":", 1)[0].rsplit(".", 1)[-1] if causes else first_line.split(":", 1)[0]
     cause = cause[:200]
     if match := GONE.search(text):
         return FileGone(f"a data file is gone while {doing}: {unquote(match[1])}", next_step=RESTORE)
