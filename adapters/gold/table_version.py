@@ -410,13 +410,14 @@ def mask_candidates(bounds: Iterable[ColumnBounds], groups: Groups) -> list[bool
 
 def has_only_groups(files: Iterable[DataFile], groups: Groups) -> bool:
     """True when all rows of these files are known to have one of `groups` in the column."""
-    return all(_is_of_one_group(file.bounds, groups) for file in files)
-
-
-def _is_of_one_group(one: ColumnBounds, groups: Groups) -> bool:
-    if one.rows is None or one.nulls is None or (one.nulls and None not in groups):
-        return False
-    return one.nulls == one.rows or (one.low is not None and one.low == one.high and one.low in groups)
+    for file in files:
+        bounds = file.bounds
+        if bounds.rows is None or bounds.nulls is None or (bounds.nulls and None not in groups):
+            return False
+        has_one_group = bounds.low is not None and bounds.low == bounds.high and bounds.low in groups
+        if bounds.nulls != bounds.rows and not has_one_group:
+            return False
+    return True
 
 
 def _is_wanted(one: ColumnBounds, values: Sequence[Any]) -> bool:

@@ -78,7 +78,13 @@ def _restore_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArr
     if column.type.equals(kind):
         return column
     if pa.types.is_time(kind) and pa.types.is_string(column.type):
-        return _restore_times(column, kind)
+        # 24:00:00, which Arrow cannot parse, is the number of units in a day.
+        late = pc.starts_with(column, "24:")
+        if not pc.any(late).as_py():
+            return _parse_times(column, kind)
+        number_type = pa.int32() if pa.types.is_time32(kind) else pa.int64()
+        midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), number_type).cast(kind)
+        return pc.if_else(late, midnight, _parse_times(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
     if pa.types.is_nested(kind):
         return pa.chunked_array([_restore_nested(array, kind) for array in column.chunks], kind)
     return pc.cast(column, kind)
@@ -102,16 +108,6 @@ def _restore_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _restore_items(column: pa.Array, kind: pa.DataType) -> pa.Array:
     items = _restore_column(pa.chunked_array([column]), kind).combine_chunks()
     return items if isinstance(items, pa.Array) else pa.array([], kind)
-
-
-def _restore_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Times of day from text. 24:00:00, which Arrow cannot parse, is the number of units in a day."""
-    late = pc.starts_with(column, "24:")
-    if not pc.any(late).as_py():
-        return _parse_times(column, kind)
-    number_type = pa.int32() if pa.types.is_time32(kind) else pa.int64()
-    midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), number_type).cast(kind)
-    return pc.if_else(late, midnight, _parse_times(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
 
 
 def _parse_times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -145,9 +145,17 @@ class ColumnTransforms:
 
     def transform_columns(self, columns: Sequence[Column]) -> Sequence[Column]:
         """The source columns after their rules, without checking that the rules fit."""
-        return [
-            _transform_column(column, self.get_rule(column.name)) for column in columns if self.get_new_name(column.name)
-        ]
+        transformed = []
+        for column in columns:
+            name, rule = self.get_new_name(column.name), self.get_rule(column.name)
+            if not name:
+                continue
+            kind = rule.cast or (rule.mask.get_masked_type(column.type) if rule.mask else column.type)
+            nullable = column.nullable or bool(rule.mask and rule.mask.kind == "nothing")
+            # A cast column has exactly that type: its text is plain text, not JSON or a number.
+            same = kind == column.type and not rule.mask and not rule.cast
+            transformed.append(Column(name, kind, nullable, column.source_type if same else ""))
+        return transformed
 
     def apply_to(self, table: TableSpec, seen: TableSpec | None = None) -> TableSpec:
         """The table after the transforms. ConfigProblem if they do not fit the table. `seen`: the table with the
@@ -224,15 +232,6 @@ DECLARE_STEP = (
 )
 NO_COLUMN_RULE = ColumnRule()
 NO_COLUMN_TRANSFORMS = ColumnTransforms()
-
-
-def _transform_column(column: Column, rule: ColumnRule) -> Column:
-    """The column under its rule. A cast column has exactly that type: its text is plain text, not JSON or a number."""
-    kind = rule.mask.get_masked_type(column.type) if rule.mask else column.type
-    kind = rule.cast or kind
-    same = kind == column.type and not rule.mask and not rule.cast
-    nullable = column.nullable or bool(rule.mask and rule.mask.kind == "nothing")
-    return Column(rule.rename or column.name, kind, nullable, column.source_type if same else "")
 
 
 def refuse_change(rule: ColumnRule, column: Column, table: TableSpec) -> None:
