@@ -1,4 +1,4 @@
-"""What backfills wrote down, applied by Spark beside the stream: the targets end as the table is."""
+"""Backfills applied by Spark beside the stream."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class SparkWorld(World):
 
 
 @pytest.mark.long
-def test_a_table_is_loaded_and_brought_up_to_date_again(postgres_dsn: str, tmp_path: Path) -> None:
-    """With changes that the stream brings, and deletes that it does not."""
+def test_second_backfill_updates_the_targets(postgres_dsn: str, tmp_path: Path) -> None:
+    """With changes that the stream delivers, and deletes that it does not."""
     world = SparkWorld(postgres_dsn, tmp_path, Random(3), piece_rows=15)
     assert world.backfill().rows == 40
     world.check()

@@ -1,4 +1,4 @@
-"""Kinds of change x mode x sink on Spark: what becomes of targets is what the table in the docs says, too."""
+"""Kinds of change x mode x sink on Spark: targets end as the documentation says."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def run_cases(folder: Path, server: Any, chosen: list[tuple[str, str]]) -> Proje
 
 
 @pytest.mark.timeout(600)
-def test_what_the_docs_say_happens(tmp_path: Path, postgres_server: Any) -> None:
+def test_documented_schema_changes(tmp_path: Path, postgres_server: Any) -> None:
     run_cases(tmp_path, postgres_server, FEW)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any) -> None:
-    """As it does in `tests/component/test_schema_matrix.py`. That Spark adds columns, its sinks' contracts say."""
+def test_accepted_schema_is_applied(tmp_path: Path, postgres_server: Any) -> None:
+    """As in `tests/component/test_schema_matrix.py`. The sink contracts cover added columns on Spark."""
     project = run_cases(tmp_path, postgres_server, [("quarantine", "column added")])
     assert project.ask("lanes", "resume", "lake.added_quarantine", "--accept-schema", "2")["exit"] == 0
     lane = project.run()["lake.added_quarantine"]  # The two engines take turns.
@@ -48,5 +48,5 @@ def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("mode", MODES)
-def test_what_the_docs_say_happens_with_every_change(tmp_path: Path, postgres_server: Any, mode: str, part: int) -> None:
+def test_every_documented_schema_change(tmp_path: Path, postgres_server: Any, mode: str, part: int) -> None:
     run_cases(tmp_path, postgres_server, [(mode, change) for change in list(CASES)[part::PARTS]])

@@ -1,5 +1,4 @@
-"""The archives recorded for this project through the program twice, in process and on Spark: the same tables, value for
-value."""
+"""The recorded archives through the program twice, in process and on Spark."""
 
 from __future__ import annotations
 
@@ -87,7 +86,7 @@ def rows(table: DeltaTable) -> Counter[str]:
     return Counter(map(repr, kept.to_pylist()))
 
 
-def test_local_and_spark_give_the_same_tables(tmp_path: Path) -> None:
+def test_local_and_spark_write_the_same_tables(tmp_path: Path) -> None:
     assert run(tmp_path / "local") == run(tmp_path / "spark", on_spark())
     local, spark = (tables(tmp_path / engine) for engine in ("local", "spark"))
     assert list(local) == list(spark) and len(local) > (20 if LONG else 10)

@@ -69,7 +69,7 @@ frames, columns, rejects and counts."""
 class TestSparkEngine(OnSpark, EngineContract):
     """`SparkEngine`."""
 
-    # What these compare with the model, `test_every_shape_is_that_of_the_local_engine` compares with that engine, and
+    # What these compare with the model, `test_row_transforms_equal_those_of_the_local_engine` compares with that engine, and
     # `test_local_and_spark_write_the_same` by policy, with a watermark and without.
     always = frozenset(dir(EngineContract)) - {
         "test_fold_equals_model",
@@ -78,8 +78,8 @@ class TestSparkEngine(OnSpark, EngineContract):
         "test_row_transforms_account_for_every_change",
     }
 
-    def test_every_shape_is_that_of_the_local_engine(self):
-        """Row by row, and what is known of the rows is so."""
+    def test_row_transforms_equal_those_of_the_local_engine(self):
+        """Row by row, including the facts of the rows."""
         for number, (name, case) in enumerate(CASES.items()):
             if not LONG and name not in SHAPES:
                 continue
@@ -98,8 +98,8 @@ class TestSparkEngine(OnSpark, EngineContract):
                 piece.num_rows for piece in local.frames.segments(mine.frame, plan.table)
             ], name
 
-    def test_names_of_columns_are_taken_as_they_are(self):
-        """Also where rows go through Python: Spark would read quotes and dots in them."""
+    def test_column_names_with_special_characters(self):
+        """Also if rows pass through Python: Spark would interpret quotes and dots."""
         names = ("it's `w`", "a.b", "`")
         table = TableSpec("public.t", tuple(Column(name, pa.int64()) for name in names), names[:1], 1)
         row = {TOPIC: "t", PARTITION: 0, OFFSET: 0, OP: "c", "_seq_1": 0, **dict.fromkeys(names, 7)}
@@ -109,8 +109,8 @@ class TestSparkEngine(OnSpark, EngineContract):
         )
         assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
 
-    def test_the_connector_is_that_of_the_newest_records_and_looked_for_once(self):
-        """Batches without a change name none. Of a decoder that is gone nothing is left: the next one may have its id."""
+    def test_connector_is_read_once_from_the_newest_records(self):
+        """Batches without a change have none. Nothing of a closed decoder remains: the next one may have its id."""
         decoder, block = DebeziumJsonDecoder({}), {"id": "7:1", "total_order": 1, "data_collection_order": 1}
         old, new = (
             event((ID,), after={"id": 1}, transaction=block, source={"version": version}) for version in ("3.4.0", "3.5.0")
@@ -124,15 +124,14 @@ class TestSparkEngine(OnSpark, EngineContract):
         gc.collect()
         assert len(engine()._looks) < known
 
-    def test_an_empty_piece_hides_no_rows(self):
-        """Of a table that was put together."""
+    def test_empty_chunk_hides_no_rows(self):
         pieces = [pa.table({"a": pa.array(values, pa.int64())}) for values in ([1], [], [2, 3])]
         assert self.to_arrow(self.to_frame(pa.concat_tables(pieces)))["a"].to_pylist() == [1, 2, 3]
 
     @pytest.mark.parametrize("name", ["where NULL changes nothing", "with soft deletes by text"])
-    def test_what_is_left_folds_like_the_local_engine(self, name):
-        """Values that a later change left NULL, or that a delete left, are those of the last one before it that said them;
-        what is left of them is told in the folded frame, so that such frames can be folded again."""
+    def test_partial_rows_fold_like_those_of_the_local_engine(self, name):
+        """Values that a later change or a delete left NULL are those of the last change that sent them. The folded
+        frame has the others, so that it can be folded again."""
         case, local = CASES[name], LocalEngine()
         history = make_random_history(5, 60, keys=("composite",), first=case.first_types)
         plan = case.plan("scd1", history.table())
@@ -164,7 +163,7 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
         return SparkTarget(self.parent / f"lake{next(self.numbers)}")
 
     def test_times_at_the_end_of_the_calendar(self):
-        """Year 9999 comes back as it went, also to readers that are not Spark."""
+        """Year 9999 is unchanged, also for readers other than Spark."""
         with self.target() as target:
             history = replace(make_random_history(65, 1, keys=KEYED_TYPES), cuts=())
             delivering = DeliveryRun(engine(), target, history, "scd1", to_frame=self.to_frame, to_arrow=self.to_arrow)
@@ -214,9 +213,9 @@ class TestDeltaSparkSource(SourceContract):
 
 
 @pytest.mark.parametrize("period", [{"since": 102}, {"until": 103}, {"since": 101, "until": 103}])
-def test_a_log_is_read_of_a_period(tmp_path, period):
-    """By the times that its records tell, which are those of the source; one that tells none is always there. On both
-    engines the same, and the span is that of all."""
+def test_event_log_is_read_for_a_period(tmp_path, period):
+    """By the times in its records, which are those of the source; a record without a time is always included. Both
+    engines give the same rows and the span of all records."""
     engine()
     log = RecordedLog(tmp_path)
     texts = [event([ID], at=100 + n, after={"id": n}) for n in range(5)]
@@ -311,8 +310,8 @@ class Folding:
         self.seen |= 1 * bool(told.partial) | 2 * bool(told.moves) | 4 * bool(told.truncates)
 
 
-def test_a_part_of_a_table_travels():
-    """Also of lists that are null here and there, from within."""
+def test_slice_of_a_table_is_unchanged():
+    """Also slices of lists with nulls."""
     table = pa.table({"n": range(5), "l": pa.array([None, [1], None, [2, 3], []], pa.list_(pa.int64()))}).slice(2, 2)
     assert to_arrow(from_arrow(engine().spark, table)).equals(table)
 
@@ -330,7 +329,7 @@ class Nowhere:
         return {write.lane.id: LaneOutcome(Position(), Counts()) for write in writes}
 
 
-def test_what_is_known_of_folded_rows_is_so():
+def test_facts_of_folded_rows_are_true():
     folding, case, history = Folding(), OnSpark(), make_random_history(8, 12, toast=True, keys=KEYED_TYPES)
     history = replace(history, cuts=((5, 0, ""), (6, 2, "")))
     delivering = DeliveryRun(folding, Nowhere(), history, "scd1", to_frame=case.to_frame, to_arrow=case.to_arrow)
@@ -344,8 +343,8 @@ def list_cached() -> set[int]:
     return set(engine().spark.sparkContext._jsc.getPersistentRDDs())
 
 
-def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
-    """Also of a statement with WITH, read twice in one statement and in what is kept after it."""
+def test_cached_frame_is_computed_once_and_dropped_after_its_last_use(tmp_path):
+    """Also of a statement with WITH, read twice in one statement and in a cached frame based on it."""
     log, spark = tmp_path / "computed", engine().spark
 
     @sf.udf("bigint")
@@ -373,8 +372,8 @@ def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
     assert not mine & list_cached()
 
 
-def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(monkeypatch):
-    """As the collector of cycles does, at any allocation."""
+def test_frame_released_during_an_answer_of_the_jvm_breaks_no_connection(monkeypatch):
+    """The garbage collector may do so at any allocation."""
     spark = engine().spark
     before = list_cached()
     held = [cache_frame(spark.range(3).select("id"))]
@@ -397,8 +396,8 @@ def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(m
     assert not mine & list_cached()
 
 
-def test_names_without_a_value_are_an_expression_that_grows_with_the_columns() -> None:
-    """It doubled with each column, which took all of the driver's memory from some twenty on."""
+def test_expression_of_missing_names_grows_linearly() -> None:
+    """It once doubled with each column, which used all of the driver's memory from about twenty columns on."""
     engine()
     few, many = (list_still_missing([f"c{i}" for i in range(count)])._jc.toString() for count in (5, 10))
     assert len(many) < 3 * len(few)

@@ -1,4 +1,4 @@
-"""`ArchiveSource` on executors does what it does in process, and the driver sees no record."""
+"""`ArchiveSource` on executors equals the local one, and the driver reads no records."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestConnectFilesSparkSource(SourceContract):
     always = SPLIT_TESTS
     odd_times = ()
 
-    # `test_avro_of_a_sink_is_read_as_in_process` reads the other format on executors.
+    # `test_avro_of_a_sink_equals_the_local_source` reads the other format on executors.
     @pytest.fixture(autouse=True, params=[".json.gz", pytest.param(".avro", marks=pytest.mark.long)])
     def folder(self, tmp_path, request):
         self.path, self.ending = tmp_path, request.param
@@ -135,8 +135,8 @@ class TestLineFileSparkSource(ReadsLineFile, SourceContract):
         return rows_of(frame)
 
 
-def test_parquet_of_a_sink_is_read_as_in_process(tmp_path):
-    """In pieces of row groups, with the keys that lie beside."""
+def test_parquet_of_a_sink_equals_the_local_source(tmp_path):
+    """In pieces of row groups, with the keys of the second file."""
     connect = {"type": "struct", "name": "t.Value", "fields": [column("id", "int64"), column("at", "int32")]}
     table = pa.table({"id": range(5), "at": pa.array(range(5), pa.int32())})
     put(tmp_path / "t+0+7.snappy.parquet", parquet(connect, table))
@@ -145,7 +145,7 @@ def test_parquet_of_a_sink_is_read_as_in_process(tmp_path):
     assert [(row["offset"], row["key"]) for row in found] == [(7 + n, b"%d" % n) for n in range(5)]
 
 
-def test_avro_of_a_sink_is_read_as_in_process(tmp_path):
+def test_avro_of_a_sink_equals_the_local_source(tmp_path):
     for file, name in (("t+0+7.avro", "events.snappy"), ("t+0+7.keys.avro", "extra.keys"), ("t+0+10.avro", "extra.bytes")):
         put(tmp_path / file, (AVRO_FILES / f"{name}.avro").read_bytes())
     put(tmp_path / "t+0+10.keys.avro", (AVRO_FILES / "extra.keys.avro").read_bytes())
@@ -154,7 +154,7 @@ def test_avro_of_a_sink_is_read_as_in_process(tmp_path):
     assert found[3]["value"] == b"\0\n\0\xff"
 
 
-def test_avro_that_cannot_be_read_on_executors_says_so(tmp_path):
+def test_unreadable_avro_on_executors_is_reported(tmp_path):
     content = (AVRO_FILES / "events.null.avro").read_bytes()
     engine()
     cases = [(content[:-9], EnvironmentProblem, "ends too early"), (BOMB, ConfigProblem, "has a block")]
@@ -258,8 +258,8 @@ SEEDS = [5, 8] if OnSpark.one_in >= EXAMPLES else range(SEED, SEED + EXAMPLES //
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
-    """Overlaps, holes, doubles, bad lines and half ones, files that grow: cut into pieces in the middle of lines."""
+def test_random_files_equal_the_local_source(tmp_path, monkeypatch, seed):
+    """Overlaps, gaps, duplicates, bad and partial lines, growing files: split in the middle of lines."""
     monkeypatch.setattr(spark_files, "SMALLEST", 1)
     monkeypatch.setattr("adapters.sources.files.source.TICK", 0.0)
     seen = []
@@ -304,8 +304,8 @@ class Ending(threading.Event):
 
 
 @pytest.mark.parametrize("left", [pytest.param(n, marks=() if n in (3, 4) else pytest.mark.long) for n in range(2, 6)])
-def test_a_stop_passes_no_record_over(tmp_path, left):
-    """What a span covers was handed over, whenever the end is asked for."""
+def test_stop_skips_no_record(tmp_path, left):
+    """All records of a span are delivered, whenever the stop is requested."""
     for name, first in (("a", 0), ("b", 10), ("c", 20)):
         write(tmp_path / f"{name}.jsonl", *range(first, first + 10))
     got: list[Batch[DataFrame]] = []
@@ -317,8 +317,8 @@ def test_a_stop_passes_no_record_over(tmp_path, left):
     assert sum(batch.records for batch in got) == covered
 
 
-def test_the_driver_sees_no_record(tmp_path, monkeypatch):
-    """Nothing that it fetches has a column of a record, and it makes no rows of its own."""
+def test_driver_reads_no_record(tmp_path, monkeypatch):
+    """No fetched result has a column of a record, and the driver creates no rows."""
     write(tmp_path / "a.jsonl", *range(500))
     source = spark_source(tmp_path)
     kind, fetched = type(engine().spark.range(1)), []
@@ -341,7 +341,7 @@ def test_the_driver_sees_no_record(tmp_path, monkeypatch):
     assert "MapInArrow" in plan and "Range (0, " in plan
 
 
-def test_a_large_file_is_read_by_several_tasks(tmp_path):
+def test_large_file_is_read_by_several_tasks(tmp_path):
     write(tmp_path / "a.jsonl", *range(30_000))
     ((records, batch),) = counts(spark_source(tmp_path, batch_bytes=2**23))
     assert records == 30_000
@@ -349,8 +349,8 @@ def test_a_large_file_is_read_by_several_tasks(tmp_path):
     assert rows_of(batch.frame)["offset"].to_pylist() == list(range(30_000))
 
 
-def test_a_file_that_goes_while_it_is_read(tmp_path, monkeypatch):
-    """As if it had not been there; one that was put in its place is read anew."""
+def test_file_deleted_during_the_read(tmp_path, monkeypatch):
+    """It counts as missing; a new file in its place is read from its start."""
     for number in range(3):
         write(tmp_path / f"{number}.jsonl", number)
     source = spark_source(tmp_path)
@@ -364,7 +364,7 @@ def test_a_file_that_goes_while_it_is_read(tmp_path, monkeypatch):
     assert source.end() == Position({T: 3})
 
 
-def test_a_folder_that_executors_do_not_see(tmp_path):
+def test_folder_unreachable_for_executors_is_reported(tmp_path):
     write(tmp_path / "a.jsonl", 0)
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -374,7 +374,7 @@ def test_a_folder_that_executors_do_not_see(tmp_path):
         os.close(folder)
 
 
-def test_a_damaged_file_is_named(tmp_path):
+def test_damaged_file_is_reported(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(b"not gzip at all")
     with pytest.raises(EnvironmentProblem, match=r"The file .*a\.jsonl\.gz is damaged: Not a gzipped file"):
         counts(spark_source(tmp_path))

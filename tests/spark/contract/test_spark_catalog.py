@@ -1,4 +1,4 @@
-"""Names of a lake's tables in Spark's catalog: tables and views that are read by them, whose they are, and how they go."""
+"""Names of a lake's tables in Spark's catalog: tables, and views of current rows."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def lake(tmp_path):
     run(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
-def test_the_living_rows_after_each_batch(lake):
+def test_view_has_the_current_rows_after_each_batch(lake):
     lake.put(soft(), {"id": 1, "v": "a"}, {"id": 2, "v": "b"})
     assert lake.rows("items_living") == [(1, "a"), (2, "b")]
     lake.put(soft(), {"id": 1, OP: "d"}, by_executors=True)
@@ -114,7 +114,7 @@ def test_the_living_rows_after_each_batch(lake):
     assert lake.names() == ["items", "items_living"]
 
 
-def test_the_open_versions(lake):
+def test_view_has_the_open_versions(lake):
     lake.put(
         history(),
         {"id": 1, "v": "a"},
@@ -128,13 +128,13 @@ def test_the_open_versions(lake):
     assert lake.names() == ["items", "items_current"]
 
 
-def test_current_rows_have_no_view(lake):
+def test_table_of_current_rows_has_no_view(lake):
     lake.put(make_lane("scd1"), {"id": 1, "v": "a"})
     assert lake.names() == ["items"] and lake.rows("items") == [(1, "a")]
 
 
 def test_views_follow_the_columns(lake):
-    """Whichever engine adds them: the next start of this one looks, also where there is nothing to write."""
+    """Whichever engine adds them: the next start of this engine updates the view, also without a write."""
     lake.put(soft(), {"id": 1, "v": "a"})
     run(f"ALTER VIEW {lake.schema}.items_living SET TBLPROPERTIES ('mine' = 'kept')")
     lake.table = WIDE
@@ -149,8 +149,8 @@ def test_views_follow_the_columns(lake):
     assert (row["v"], row["x"]) == ("c", "new")
 
 
-def test_a_catalog_that_forgot_has_the_names_again(lake):
-    """Also of a lane that has nothing to write: every lane is asked where it stands."""
+def test_dropped_names_are_restored(lake):
+    """Also for a lane without a write: every lane is asked for its state."""
     lake.put(history(), {"id": 1, "v": "a"})
     run(f"DROP SCHEMA {lake.schema} CASCADE")
     with closing(lake.open()) as sink:
@@ -158,7 +158,7 @@ def test_a_catalog_that_forgot_has_the_names_again(lake):
     assert lake.rows("items_current") == [(1, "a")]
 
 
-def test_a_start_that_finds_them_changes_nothing(lake, monkeypatch):
+def test_start_with_existing_names_changes_nothing(lake, monkeypatch):
     ran = []
     lake.put(soft(), {"id": 1, "v": "a"})
     monkeypatch.setattr(CatalogNames, "_run", lambda _, statement: ran.append(statement))
@@ -180,8 +180,8 @@ REST = [pytest.param(name, marks=pytest.mark.long) for name in NOT_OURS if name 
 
 
 @pytest.mark.parametrize("what", [*SOME, *REST])
-def test_what_is_somebody_elses_stays_and_is_named(lake, what):
-    """Before the table is made; nothing of the lane is lost, it goes on once the name is free."""
+def test_name_of_another_object_is_reported(lake, what):
+    """Before the table is created; the lane loses nothing, and continues when the name is free."""
     name, make = NOT_OURS[what]
     run(f"CREATE SCHEMA {lake.schema}")
     run(make.format(f"{lake.schema}.{name}"))
@@ -198,8 +198,8 @@ def test_what_is_somebody_elses_stays_and_is_named(lake, what):
     assert lake.rows("items_living") == [(1, "a")]
 
 
-def test_a_name_that_somebody_gave_to_the_same_table_is_used(lake):
-    """And it stays when the lane is dropped."""
+def test_existing_name_of_the_same_table_is_used(lake):
+    """It stays when the lane is dropped."""
     lake.put(soft(), {"id": 1, "v": "a"}, spark=False)
     run(f"CREATE SCHEMA {lake.schema}")
     location = lake.folder.replace("\\", "\\\\").replace("'", "\\'")
@@ -211,7 +211,7 @@ def test_a_name_that_somebody_gave_to_the_same_table_is_used(lake):
     assert lake.names() == ["items"]
 
 
-def test_names_go_with_the_table(lake):
+def test_drop_removes_the_names(lake):
     lake.put(soft(), {"id": 1, "v": "a"})
     lake.put(history("others"), {"id": 1, "v": "a"})
     with closing(lake.open()) as sink:
@@ -225,7 +225,7 @@ def test_names_go_with_the_table(lake):
     assert lake.rows("items_living") == [(2, "b")]
 
 
-def test_names_that_a_killed_drop_left_go_when_it_is_repeated(lake):
+def test_repeated_drop_removes_names_left_by_a_kill(lake):
     lake.put(soft(), {"id": 1, "v": "a"})
     shutil.rmtree(lake.folder)
     with closing(lake.open()) as sink:
@@ -234,8 +234,8 @@ def test_names_that_a_killed_drop_left_go_when_it_is_repeated(lake):
     assert lake.names() == []
 
 
-def test_a_table_that_was_there_before_keeps_its_name(lake):
-    """As it stays itself; the view goes."""
+def test_existing_table_keeps_its_name(lake):
+    """Like the table itself; the view is removed."""
     Path(lake.folder).mkdir()
     write_deltalake(f"{lake.folder}/items", pa.table({"id": [7], "v": ["there"]}))
     lake.put(soft(), {"id": 1, "v": "a"})
@@ -247,7 +247,7 @@ def test_a_table_that_was_there_before_keeps_its_name(lake):
     assert lake.names() == ["items"] and lake.rows("items") == [(7, "there")]
 
 
-def test_names_of_any_characters(lake):
+def test_names_with_special_characters(lake):
     odd = "it's `a`-b.c é漢"
     lake.put(soft(odd), {"id": 1, "v": "a"})
     lake.put(history("_x0020_"), {"id": 1, "v": "b"})
@@ -267,7 +267,7 @@ def test_a_long_name(lake):
     assert len(view) < 220 and lake.rows(view) == [(1, "a")]
 
 
-def test_a_view_that_the_lane_has_no_more_goes(lake):
+def test_obsolete_view_is_removed(lake):
     lake.put(soft(), {"id": 1, "v": "a"})
     with closing(lake.open()) as sink:
         sink.reset(soft())
@@ -275,8 +275,8 @@ def test_a_view_that_the_lane_has_no_more_goes(lake):
     assert lake.names() == ["items", "items_current"] and lake.rows("items_current") == [(1, "b")]
 
 
-def test_a_catalog_that_fails_keeps_rows_back_and_says_so(lake):
-    """The folder of the schema cannot be made. Once it can, the same rows arrive."""
+def test_failing_catalog_stops_the_write(lake):
+    """The folder of the schema cannot be created. When it can, the same rows are written."""
     warehouse = engine().spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")
     block = Path(warehouse, f"{lake.schema}.db")
     block.write_text("in the way")
@@ -288,8 +288,8 @@ def test_a_catalog_that_fails_keeps_rows_back_and_says_so(lake):
 
 
 @pytest.mark.parametrize("page", ["how-to/keep-deleted-rows.md", "explanation/histories.md"])
-def test_what_readers_type_where_there_are_no_names(lake, tmp_path, page):
-    """As the pages say it. The view follows the table by itself, whoever widens it."""
+def test_documented_views_without_a_catalog(lake, tmp_path, page):
+    """As in the documentation. The view follows the table, whoever adds columns."""
     (typed,) = re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     plain = replace(lake, folder=str(tmp_path / "plain"))
     of = soft("customers") if page == "how-to/keep-deleted-rows.md" else history("customers_history")

@@ -1,4 +1,4 @@
-"""What sequences per column are on Spark alone: tables that both engines write, in any layout, and attempts that die."""
+"""Sequences per column on Spark: tables that both engines write."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def sink(tmp_path):
 
 
 @pytest.mark.parametrize("before", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch, before):
-    """What is beside the table is written before the table. A record of such an attempt comes again, in another batch, and
-    another one that is older must not be measured by it. `before`: how many batches were written before it."""
+def test_failed_attempt_leaves_no_sequences(sink, tmp_path, monkeypatch, before):
+    """The side table is written before the table. A record of a failed attempt arrives again in another batch, and must
+    not make an older record stale. `before`: the number of earlier batches."""
     feed, commit = Feed(), LaneLog.commit
     for _ in range(before):
         put(sink, feed.on_spark(whole(1)))
@@ -128,8 +128,8 @@ def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch, b
 
 
 @pytest.mark.parametrize("through_driver", [pytest.param(10_000, marks=pytest.mark.long), 0])
-def test_each_engine_goes_on_from_the_other(tmp_path, monkeypatch, through_driver):
-    """And so it is whoever writes what is kept beside the table, by which rows are also forgotten."""
+def test_each_engine_resumes_after_the_other(tmp_path, monkeypatch, through_driver):
+    """Whoever writes the side table, by which rows are also purged."""
     monkeypatch.setattr(side_tables, "THROUGH_DRIVER", through_driver)
     feed, others = Feed(), Feed()
     batches = [
@@ -152,8 +152,8 @@ def test_each_engine_goes_on_from_the_other(tmp_path, monkeypatch, through_drive
         assert read_side_table(tmp_path / "mixed") == read_side_table(tmp_path / "local"), number
 
 
-def test_a_reset_clears_the_column_versions(sink, tmp_path):
-    """The table beside is made anew, in the place of one that Spark has read."""
+def test_reset_clears_the_column_versions(sink, tmp_path):
+    """The side table is created again at the location that Spark has read."""
     feed = Feed()
     put(sink, feed.on_spark(whole(1), part(9, "a"), delete(3, key=2)))
     sink.reset(LANE)
@@ -172,8 +172,8 @@ KEYS = {
 }
 
 
-def test_a_late_truncate_finds_keys_of_every_type(sink, tmp_path):
-    """All of them in one key."""
+def test_late_truncate_finds_keys_of_every_type(sink, tmp_path):
+    """All types in one key."""
     feed, key = Feed({name: kind for name, (kind, _) in KEYS.items()}), {name: value for name, (_, value) in KEYS.items()}
     put(sink, feed.on_spark(whole(1) | key, part(9, "a") | key), feed.on_spark({"_seq_1": 5, "_op": "t"}))
     put(sink, feed.on_spark(part(4, "b") | key, part(3, "a") | key))
@@ -191,7 +191,7 @@ LAYOUTS = {
 @pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_histories_equal_the_model_in_every_layout(tmp_path, layout):
-    """Of the table. The changes of each key come in any order."""
+    """The changes of each key arrive in any order."""
     case, target = OnSpark(), OptionsTarget(tmp_path / "lake", *LAYOUTS[layout])
     history = moving_history(3, 18) if layout == "by-value" else make_random_history(5, 14, keys=KEYED_TYPES)
     history = replace(history, shape=replace(history.shape, parts=True, scramble=7, shuffle=None))
@@ -202,8 +202,8 @@ def test_histories_equal_the_model_in_every_layout(tmp_path, layout):
 
 
 @pytest.mark.long  # `test_local_and_spark_write_the_same` has such values too.
-def test_values_of_every_type_pass(tmp_path):
-    """Values that Spark keeps in other types, lists and structs among them, that a part did not send."""
+def test_values_of_every_type_are_unchanged(tmp_path):
+    """Also values with another type in Spark, and lists and structs, that a partial change did not send."""
     history = make_random_history(12, 12, keys=KEYED_TYPES)
     history = replace(history, shape=replace(history.shape, parts=True, scramble=3, shuffle=None))
     case, target = OnSpark(), SparkTarget(tmp_path / "lake")
@@ -213,7 +213,7 @@ def test_values_of_every_type_pass(tmp_path):
     assert_equals_model(delivering)
 
 
-def test_a_large_table_is_a_few_tasks_in_its_order() -> None:
+def test_large_table_is_a_few_ordered_tasks() -> None:
     spark = engine().spark
     frame = from_arrow(spark, pa.table({"n": range(50_000)}))
     assert frame.rdd.getNumPartitions() <= spark.sparkContext.defaultParallelism

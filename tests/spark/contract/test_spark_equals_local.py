@@ -66,7 +66,7 @@ def make_history(policy: str, seed: int, disorder: int) -> History:
 
 @pytest.mark.parametrize(("policy", "watermark"), CASES)
 @pytest.mark.parametrize("seed", range(SEED, SEED + EACH))
-def test_local_and_spark_write_the_same(tmp_path, policy, watermark, seed):
+def test_local_and_spark_write_the_same_rows(tmp_path, policy, watermark, seed):
     disorder, plans = (0, plan_for) if watermark is None else (DISORDER, make_watermark_plans(watermark))
     history = make_history(policy, seed, disorder)
     if policy == "by_column":

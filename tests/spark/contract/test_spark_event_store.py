@@ -39,7 +39,7 @@ class TestSparkEventStore(OnSpark, EventStoreContract):
 
 
 class TestBriefly(OnSpark):
-    def test_both_writers_see_each_other(self) -> None:
+    def test_both_writers_see_the_events_of_the_other(self) -> None:
         place = self.new_place()
         spark, rust = self.new_store(place), self.new_store(place)
         assert isinstance(spark, SparkEventStore)

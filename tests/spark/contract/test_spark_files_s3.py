@@ -1,4 +1,4 @@
-"""Files in an object store as Spark's executors read them: what the local source delivers, and what ends it."""
+"""Files in an object store, read by Spark's executors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _local(frame: Any) -> pa.Table:
     return frame if isinstance(frame, pa.Table) else to_arrow(frame).cast(RAW)
 
 
-def test_what_the_local_source_delivers(s3: ObjectStore, tmp_path):
+def test_files_equal_the_local_source(s3: ObjectStore, tmp_path):
     files = StoredFiles(s3)
     files.put("public/users/LOAD00000001.csv", "id,name\n1,a\n2,b\n")
     files.put("public/users/2021/10/17/20211017-194324349.csv.gz", gzip.compress(b'Op,id,name\nU,1,"c\nd"\nD,2,\n'))
@@ -60,8 +60,8 @@ def test_what_the_local_source_delivers(s3: ObjectStore, tmp_path):
     assert found == rows(ArchiveSource(archive)) and len(found) == 302
 
 
-def test_an_event_log(s3: ObjectStore):
-    """Executors read it, with the keys that the driver was told."""
+def test_event_log_is_read_by_executors(s3: ObjectStore):
+    """With the credentials of the driver."""
     lake = s3.lake()
     log = RecordedLog(str(lake["path"]), lake["storage"])
     texts = [event([column("id", "int32")], at=100 + n, after={"id": n}) for n in range(5)]
@@ -71,8 +71,8 @@ def test_an_event_log(s3: ObjectStore):
     assert found == rows(DeltaSource(log.options)) and len(found) == 6
 
 
-def test_parquet_of_dms_and_transactions(s3: ObjectStore, tmp_path):
-    """Row groups are read apart, and rows are numbered through them."""
+def test_parquet_and_transaction_files_of_dms(s3: ObjectStore, tmp_path):
+    """Row groups are read separately, and row numbers continue over them."""
     files = StoredFiles(s3)
     pq.write_table(pa.table({"id": range(50)}), tmp_path / "load.parquet", row_group_size=9)
     pq.write_table(pa.table({"Op": ["U", "D"], "id": [1, 2]}), tmp_path / "cdc.parquet")
@@ -86,8 +86,8 @@ def test_parquet_of_dms_and_transactions(s3: ObjectStore, tmp_path):
         assert rows(DmsFilesSource({**told, **OPTIONS})) == expected and len(expected) == count
 
 
-def test_a_replaced_object_is_read_again(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch):
-    """Between the listing and the job, which asks for the object that was listed."""
+def test_replaced_object_is_read_again(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch):
+    """Replaced between the listing and the job, which requests the listed object."""
     files = StoredFiles(s3)
     files.put("a.jsonl", LINE % (0, 0))
     engine()
@@ -100,8 +100,7 @@ def test_a_replaced_object_is_read_again(s3: ObjectStore, monkeypatch: pytest.Mo
     assert [row["value"] for row in rows(source)] == [b"v1"]
 
 
-def test_a_store_that_refuses_or_is_away(s3: ObjectStore):
-    """As executors say it."""
+def test_errors_of_executors_about_the_store_are_translated(s3: ObjectStore):
     from adapters.spark.errors import translate_error
 
     said = "org.apache.spark.SparkException: x\nadapters.y.{}: the object store of s3://b/x cannot be reached\n"

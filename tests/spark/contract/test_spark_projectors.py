@@ -1,4 +1,4 @@
-"""Projections on Spark keep the contract, beside those that are computed in this process."""
+"""The projector on Spark fulfils the contract, as the local one does."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class TestSparkProjector(ProjectedLake):
     def new_projector(self) -> Projector:
         return SparkProjector({**self.options, **OPTIONS})
 
-    def test_rows_that_are_marked_as_deleted(self) -> None:
-        """Which rows of a file are is not known without reading it, so everything is computed."""
+    def test_rows_deleted_by_deletion_vectors_need_a_full_refresh(self) -> None:
+        """The rows of such a file are unknown without a read."""
         self.replace_rows(
             "orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         )
@@ -42,8 +42,8 @@ class TestSparkProjector(ProjectedLake):
         assert self._refresh(make_projection()).kind == "full"
         assert self._read_sums() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
 
-    def test_what_others_commit_right_after_is_not_the_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The rows that they remove come back."""
+    def test_commit_of_another_writer_is_not_the_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rows that it removes are restored."""
         self.replace_rows(
             "orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         )

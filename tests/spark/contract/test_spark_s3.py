@@ -86,7 +86,7 @@ def values(options):
     return seen[0]
 
 
-def test_engines_take_turns(s3: ObjectStore):
+def test_engines_alternate(s3: ObjectStore):
     lake = s3.lake()
     for number, spark in enumerate((True, False)):
         writer = Writer(lake, spark=spark)
@@ -126,7 +126,7 @@ def test_rows_of_a_table_in_a_bucket(s3: ObjectStore):
     assert found.sort_by("offset").to_pylist() == stream.list_expected_records(0, 6).to_pylist()
 
 
-def test_two_instances(s3: ObjectStore):
+def test_second_instance_is_fenced(s3: ObjectStore):
     lake = s3.lake()
     first, second = Writer(lake, spark=True), Writer(lake, spark=True)
     first.put([item(1)])
@@ -140,7 +140,7 @@ def test_two_instances(s3: ObjectStore):
     assert values(lake) == {1: "v1", 3: "v3"}
 
 
-def test_another_instance_in_the_midst_of_a_merge(s3: ObjectStore, monkeypatch):
+def test_commit_of_another_instance_during_a_merge(s3: ObjectStore, monkeypatch):
     """It commits after stage 2 was read and a number was claimed."""
     lake = s3.lake()
     first, second = Writer(lake, spark=True), Writer(lake, spark=False)
@@ -158,7 +158,7 @@ def test_another_instance_in_the_midst_of_a_merge(s3: ObjectStore, monkeypatch):
     assert values(lake) == {7: "v7"}
 
 
-def test_an_attempt_that_died_between_file_and_commit(s3: ObjectStore, monkeypatch):
+def test_attempt_killed_between_position_file_and_commit(s3: ObjectStore, monkeypatch):
     lake = s3.lake()
     first = Writer(lake, spark=True)
 
@@ -178,7 +178,7 @@ def test_an_attempt_that_died_between_file_and_commit(s3: ObjectStore, monkeypat
     assert sorted(key.rpartition("/")[2] for key in files) == ["1.json", "2.json"]
 
 
-def test_the_event_log_in_turns(s3: ObjectStore):
+def test_event_log_with_alternating_engines(s3: ObjectStore):
     lake, plan = s3.lake(), make_event_log_plan()
     lane = Lane("raw.shop", "shop", "shop", "", "raw", "shop", "event_log")
     for number in range(3):
@@ -200,7 +200,7 @@ def test_the_event_log_in_turns(s3: ObjectStore):
     assert engine().spark.read.format("delta").load(to_spark_path(str(lake["path"]))).count() == len(found)
 
 
-def test_one_bucket_has_one_set_of_options(s3: ObjectStore):
+def test_bucket_with_two_sets_of_options_is_refused(s3: ObjectStore):
     engine()
     DeltaSparkSink(s3.lake()).apply([], refuse_rejects)
     other = {**s3.lake(), "storage": {**s3.storage, "secret_access_key": "another-secret"}}
@@ -209,8 +209,8 @@ def test_one_bucket_has_one_set_of_options(s3: ObjectStore):
     assert "another-secret" not in str(refused.value)
 
 
-def test_a_bucket_that_spark_does_not_find(s3: ObjectStore):
-    """The driver's own library is asked first; a store that refuses the executors later is told by its words."""
+def test_missing_bucket_is_reported(s3: ObjectStore):
+    """The driver's library finds it first. A store that refuses executors later is reported with its own text."""
     lake = {"path": "s3://no-such-bucket/lake", "storage": s3.storage}
     with pytest.raises(EnvironmentProblem, match="does not exist"):
         Writer(lake, spark=True)
@@ -220,7 +220,7 @@ def test_a_bucket_that_spark_does_not_find(s3: ObjectStore):
         engine().spark.read.parquet(to_spark_path(f"{lake['path']}/x")).collect()
 
 
-def test_a_key_that_spark_is_refused_with():
+def test_refused_credentials_of_spark_are_reported():
     with object_store(asks_after=1) as store:
         options = {"path": f"s3://{BUCKET}-asking/lake", "storage": store.storage}
         folder = StoredFolder.from_path(options["path"], Storage.model_validate(store.storage))
@@ -230,7 +230,7 @@ def test_a_key_that_spark_is_refused_with():
         assert "not-to-be-seen" not in str(refused.value)
 
 
-def test_doctor_knows_the_jars_of_a_store():
+def test_doctor_checks_the_jars_of_a_store():
     assert find_groups(["s3", "s3a"]) == ["s3"] and find_groups(["gs"]) == []
     without, with_s3 = (SparkCheck("spark", {"stores": stores}).diagnose()[-1].sentence for stores in ([], ["s3"]))
     assert without != with_s3

@@ -1,4 +1,4 @@
-"""What options of tables mean on Spark, and what becomes of tables that both engines write."""
+"""Options of tables on Spark, and tables that other programs write too."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ HISTORIES = {
         pytest.param("clustered", "unkeyed", marks=pytest.mark.long),
     ],
 )
-def test_histories_with_options_of_tables_equal_the_model(tmp_path, named, history):
-    """Rows that go from partition to partition, that are marked as deleted, and that are compacted in between."""
+def test_histories_with_table_options_equal_the_model(tmp_path, named, history):
+    """Rows move between partitions, have deletion vectors, and are compacted in between."""
     case, target = OnSpark(), OptionsTarget(tmp_path / "lake", *OPTIONS_OF_TABLES[named])
     said, policy = HISTORIES[history]
     delivering = DeliveryRun(engine(), target, said, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
@@ -116,7 +116,7 @@ class OnSparkFromLake(OnSpark, FromLake):
 
 class TestRestoreOnSpark(OnSparkFromLake, RestoreContract):
     """Whose rows delta-rs writes on the driver, as it does in `TestIntoLake`. That Spark finds what delta-rs remembers of
-    deletes and columns say `test_deletes_are_remembered_whoever_writes_them_down` and
+    deletes and columns say `test_tombstones_of_both_engines_are_found` and
     `test_each_engine_goes_on_from_the_other` too."""
 
     always = frozenset({"test_it_goes_on_as_if_it_had_applied_everything[scd1]"})
@@ -135,7 +135,7 @@ class TestRestoreInPartitionsOnSpark(OnSparkFromLake, RestoreContract):
         return OptionsTarget(self.parent / f"lake{next(self.numbers)}", by_first, {"deletion_vectors": True})
 
 
-@pytest.mark.long  # `test_histories_with_options_of_tables_equal_the_model` writes such tables too.
+@pytest.mark.long  # `test_histories_with_table_options_equal_the_model` writes such tables too.
 class TestRestoreInClusters(OnSparkFromLake, RestoreContract):
     """Whose rows the executors write."""
 
@@ -214,8 +214,8 @@ class TwoWriters:
         return sorted(tuple(row[name] for name in names) for row in rows)
 
 
-def test_texts_name_partitions_whichever_engine_writes(lake):
-    """In turns, so that each removes files of the other: nothing is left behind."""
+def test_both_engines_name_partitions_alike(lake):
+    """In turns, so that each one removes files of the other; nothing remains."""
     of = lane(partition_by=("country",))
     lake.put(of, [sale(c, 1) for c in COUNTRIES], spark=False)
     for number, spark in enumerate((True, False)):
@@ -225,7 +225,7 @@ def test_texts_name_partitions_whichever_engine_writes(lake):
     assert lake.values() == []
 
 
-def test_texts_that_cannot_name_a_partition_are_rejected(lake):
+def test_invalid_partition_values_are_rejected(lake):
     texts = ["", NULL_FOLDER, "a\0b", "x" * 78]
     rows = [sale("NL", 1), *(sale(text, 2) for text in texts), *(sale(text, 3, "d") for text in texts)]
     counts = lake.put(lane(partition_by=("country",)), rows)
@@ -235,15 +235,15 @@ def test_texts_that_cannot_name_a_partition_are_rejected(lake):
     assert lake.values() == [("NL", 1, "v1")]
 
 
-def test_a_delete_is_a_row_under_append(lake):
-    """So it has to name a partition too."""
+def test_delete_with_append_needs_a_partition_value(lake):
+    """A delete is a row there."""
     counts = lake.put(lane("append", partition_by=("country",)), [sale("NL", 1), sale("", 2), sale("", 2, "d")])
     assert (counts.applied, counts.rejected) == (1, 2)
     assert lake.values() == [("NL", 1, "v1")]
 
 
-def test_late_changes_whoever_wrote_before(lake):
-    """What is late goes by what the other engine left, and is told in the same words."""
+def test_late_changes_by_the_watermark_of_the_other_engine(lake):
+    """With the same message."""
     of = replace(lane("append"), watermark=timedelta(seconds=10))
     for spark, *seconds in ((True, 30, 19.5, 20), (False, 19.5, 40, 29.999999), (True, 29.999999, 30)):
         rows = [sale("NL", number) | {TS: NEW_YEAR + timedelta(seconds=second)} for number, second in enumerate(seconds)]
@@ -257,8 +257,8 @@ def test_late_changes_whoever_wrote_before(lake):
 
 
 @pytest.mark.parametrize("through_driver", [0, pytest.param(10, marks=pytest.mark.long)])
-def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, monkeypatch):
-    """By executors where they are many: either engine finds them."""
+def test_tombstones_of_both_engines_are_found(lake, through_driver, monkeypatch):
+    """Executors write them if there are many."""
     monkeypatch.setattr(side_tables, "THROUGH_DRIVER", through_driver)
     of = lane()
     lake.put(of, [sale("NL", n) for n in range(3)], spark=False)
@@ -272,8 +272,8 @@ def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, m
 
 
 @pytest.mark.parametrize("died", [True, pytest.param(False, marks=pytest.mark.long)], ids=["spark", "local"])
-def test_deletes_whose_commit_died_do_not_hide_what_comes_again_without_them(lake, died, monkeypatch):
-    """Whichever engine died and whichever goes on."""
+def test_tombstones_of_a_failed_commit_hide_nothing(lake, died, monkeypatch):
+    """Whichever engine failed and whichever resumes."""
     of = lane()
     lake.put(of, [sale("NL", n) | {"_seq_1": 0} for n in (1, 2)] + [sale("NL", 2, "d") | {"_seq_1": 9}], spark=False)
     for spark, number in ((True, 5), (False, 6)):
@@ -303,7 +303,7 @@ def test_only_partitions_of_the_batch_are_read(lake):
 
 @pytest.mark.parametrize("by", [pytest.param((), marks=pytest.mark.long), ("country",)])
 def test_change_data_feed_of_both_writers(lake, by):
-    """Each engine reads what each has written, and following it gives the rows."""
+    """Each engine reads the feed of both, and its changes give the rows."""
     of = lane(change_data_feed=True, partition_by=by)
     for spark in (True, False):
         start = 10 * spark
@@ -320,7 +320,7 @@ def test_change_data_feed_of_both_writers(lake, by):
     assert sorted(left.elements()) == lake.values()
 
 
-def test_marked_deletes_are_followed_by_the_other_engine(lake):
+def test_deletion_vectors_are_read_by_the_other_engine(lake):
     of = lane(deletion_vectors=True)
     lake.put(of, [sale("NL", n) for n in range(50)])
     lake.put(of, [sale("NL", 3, "d"), sale("NL", 4, "u", "new")])
@@ -339,7 +339,7 @@ def clusters(lake):
 
 
 @pytest.mark.long
-def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
+def test_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
     """Everything that is done to other tables by delta-rs, which cannot commit to this one: it is made, widened, given a
     feed, moved on without rows, compacted and emptied."""
     few = 4
@@ -369,8 +369,8 @@ def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
     assert lake.values() == [("NL", 1, "v1")] and clusters(lake) == ["country", "v"]
 
 
-def test_a_clustered_table_is_swapped_and_a_key_erased(lake):
-    """By Spark, in one commit each that is the lane's; the lane goes on, and clusters it again."""
+def test_clustered_table_is_swapped_and_a_key_erased(lake):
+    """By Spark, in one commit each with the lane's transaction; the lane continues, and clusters the table again."""
     of = lane(cluster_by=("country",))
     anew = replace(of, id=f"{of.id}_anew", into="items_anew")
     lake.put(of, [sale("NL", 1), sale("NL", 2), sale("BE", 1)])
@@ -406,7 +406,7 @@ def test_delta_rs_reads_a_clustered_table_and_refuses_to_write_it(lake):
     assert lake.values() == [("NL", 1, "v1"), ("NL", 2, "v2")] and clusters(lake) == ["id"]
 
 
-def test_a_table_that_is_there_is_clustered_from_then_on(lake):
+def test_existing_table_becomes_clustered(lake):
     lake.put(lane(), [sale("NL", n) for n in range(3)], spark=False)
     DeltaTable(str(lake.table)).alter.set_table_properties({STATISTICS: "id"})
     lake.put(lane(cluster_by=("country",)), [sale("NL", 7)])
@@ -422,7 +422,7 @@ def test_a_table_that_is_there_is_clustered_from_then_on(lake):
         ({"cluster_by": ("id",)}, r"is partitioned by country: it cannot be clustered"),
     ],
 )
-def test_what_cannot_be_clustered_is_refused(lake, options, said):
+def test_invalid_clustering_is_refused(lake, options, said):
     table = SALES
     if "paid" in options["cluster_by"]:
         table = replace(SALES, columns=(*SALES.columns, Column("paid", pa.bool_())))
@@ -433,7 +433,7 @@ def test_what_cannot_be_clustered_is_refused(lake, options, said):
     assert f"`cluster_by` in {LINE}" in str(refused.value.next_step)
 
 
-def test_compaction_in_the_turn_of_the_lane(lake, monkeypatch):
+def test_compaction_after_the_write_of_the_lane(lake, monkeypatch):
     few = 4
     monkeypatch.setattr(table_writer, "FEWEST_FILES", few)
     of = lane(compact_every=2)
@@ -454,9 +454,9 @@ def test_compaction_in_the_turn_of_the_lane(lake, monkeypatch):
     assert len(lake.values()) == few + 2
 
 
-def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
-    """Merges, appends and what was committed without rows, of either engine; compaction stands where the commit before it
-    did, and what somebody else wrote stands nowhere."""
+def test_versions_have_the_position_of_the_lane(lake):
+    """Merges, appends and commits without rows, of either engine. A compaction has the position of the commit before
+    it, and a version of another writer has none."""
     of = lane()
     for number, spark in enumerate((True, False, True, False)):
         lake.put(of, [sale("NL", number), sale("NL", number, "u", "again")], spark=spark)
@@ -477,9 +477,9 @@ def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
 
 # `test_another_instance_in_the_midst_of_a_merge` has a commit that is refused.
 @pytest.mark.parametrize("cleaned", [pytest.param(False, marks=pytest.mark.long), True])
-def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeypatch, cleaned):
-    """The files that a MERGE has begun to rewrite are compacted by somebody else, and vacuumed: Spark refuses the commit, or
-    misses a file, and the batch is applied to what is there now."""
+def test_merge_is_repeated_after_an_optimize_by_another_program(lake, monkeypatch, cleaned):
+    """The files that a MERGE started to rewrite are compacted and vacuumed: Spark reports a conflict or misses a file,
+    and the batch is applied to the new version."""
     of, original, tries = lane(), mirror.write_stage, []
     engine()
     for n in range(3):
@@ -508,8 +508,8 @@ def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeyp
     assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "new"), ("NL", 2, "v2"), ("NL", 7, "v7")]
 
 
-def test_files_that_go_while_spark_reads_them_are_followed_by_a_redo(lake, monkeypatch):
-    """Stage 2 reads the version that was the newest a moment before."""
+def test_write_is_repeated_if_files_are_deleted_during_the_read(lake, monkeypatch):
+    """Stage 2 reads a version that was the newest a moment before."""
     of, original, tries = lane(), mirror.SparkMirror.stage, []
     for n in range(3):
         lake.put(of, [sale("NL", n)], spark=False)
@@ -530,8 +530,8 @@ def test_files_that_go_while_spark_reads_them_are_followed_by_a_redo(lake, monke
 
 # `DeltaRsSink` passes the other kind, in `test_a_delete_of_a_transaction_that_the_target_does_not_know`, by the same query.
 @pytest.mark.parametrize("kind", ["by_commit", pytest.param("by_tx", marks=pytest.mark.long)])
-def test_an_ambiguous_delete_is_rejected(lake, kind):
-    """Its image may not be whole, or nothing tells the transaction of the row that has its key."""
+def test_ambiguous_delete_is_rejected(lake, kind):
+    """Its image may be partial, or the transaction of the row with its key is unknown."""
     of_table = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2, **{kind: True})
     took = {OP: "c", "_seq_1": 9, "_seq_2": 1, "_tx": "9", "_moved_from": {"id": 1}, "id": 2, "v": "a"}
     left = {OP: "d", "_seq_1": 9, "_seq_2": 2, "_tx": "9", "_moved_to": True, "id": 2, "v": "b"}
@@ -542,7 +542,7 @@ def test_an_ambiguous_delete_is_rejected(lake, kind):
     assert DeltaTable(lake.table).to_pyarrow_table().select(["id", "v"]).to_pylist() == [{"id": 2, "v": "a"}]
 
 
-def test_a_table_changed_before_the_merge_is_staged_again(lake, monkeypatch):
+def test_table_changed_before_the_merge_is_staged_again(lake, monkeypatch):
     """A foreign row comes in between the reading of stage 2 and the MERGE: the partial image is completed from it."""
     of, tries = lane(), []
     lake.put(of, [sale("NL", 1)], spark=False)
@@ -569,7 +569,7 @@ def test_a_table_changed_before_the_merge_is_staged_again(lake, monkeypatch):
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["fromTheFuture"]}, "feature fromTheFuture"),
     ],
 )
-def test_a_newer_protocol_is_refused_by_name(lake, protocol, said):
+def test_newer_protocol_is_refused(lake, protocol, said):
     of = lane()
     lake.put(of, [sale("NL", 1)], spark=False)
     log = lake.table / "_delta_log"
@@ -581,8 +581,8 @@ def test_a_newer_protocol_is_refused_by_name(lake, protocol, said):
 
 
 @pytest.mark.long
-def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
-    """Spark commits in its own ways: the records are the same whoever reads them, and lead to the table."""
+def test_both_engines_read_the_feed_of_a_catalog_table(tmp_path):
+    """Spark commits in its own ways: the records are the same for both readers, and give the table."""
     spark, path = engine().spark, tmp_path / "items"
     columns = (
         "id BIGINT, v STRING, at TIMESTAMP, local TIMESTAMP_NTZ, price DECIMAL(30,4), tags ARRAY<STRUCT<n: DATE>>, p DATE"
@@ -624,8 +624,8 @@ def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
         delta_spark_source({**named, **OPTIONS})
 
 
-def test_versions_show_values_of_every_type_as_the_local_engine_does():
-    """`__START_AT` under `sequence_by`: the elements of the first column as its values."""
+def test_versions_show_the_same_values_as_the_local_engine():
+    """`__START_AT` with `sequence_by`: the elements of the first column as its values."""
     at = datetime(2024, 2, 29, 23, 59, 59, 999_999)
     values = {
         pa.bool_(): [True, False],
@@ -650,7 +650,7 @@ def test_versions_show_values_of_every_type_as_the_local_engine_does():
         assert there.cast(storage_type(get_display_type(kind))).to_pylist() == expected.to_pylist(), kind
 
 
-def test_spark_vacuums_a_table_of_which_delta_rs_does_not_know_all_files(lake):
+def test_spark_vacuums_files_unknown_to_delta_rs(lake):
     of = lane(deletion_vectors=True)
     for version in range(2):
         lake.put(of, [sale("NL", 1, "u", f"v{version}"), sale("BE", 2, "u", f"v{version}")])

@@ -1,4 +1,4 @@
-"""Random histories, replayed out of the event log by each engine: the live table, and what the model says."""
+"""Random histories, replayed from the event log by each engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BY_SPARK = [
 @pytest.mark.parametrize(
     ("engine", "entry", "seed"), [*LOCALLY, *BY_SPARK], ids=lambda it: "spark" if it == ON_SPARK else None
 )
-def test_a_replay_is_the_live_table_and_the_model(tmp_path: Path, engine: str, entry: str, seed: int) -> None:
+def test_replay_equals_the_live_table_and_the_model(tmp_path: Path, engine: str, entry: str, seed: int) -> None:
     """Whole, begun with a snapshot, and in the place of the live one, behind which the lane goes on; when the log has lost
     its beginning, too."""
     chance = random.Random(seed)

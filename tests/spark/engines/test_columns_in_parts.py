@@ -1,4 +1,4 @@
-"""On Spark each task decides about some keys of a batch: together they come to what one process decides about all."""
+"""On Spark each task decides about some keys of a batch; together they equal one process."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def in_parts(rows: pa.Table, related: pa.Table, beside: pa.Table, parts: int) ->
 
 
 @pytest.mark.parametrize("truncates", [0, 1, 3])
-def test_tasks_decide_together_what_one_process_does(truncates):
+def test_tasks_together_equal_one_process(truncates):
     for seed in range(4):
         random = Random(seed)
         rows, (related, beside) = changes(random, 6 + seed * 8, truncates), before(random)

@@ -1,4 +1,4 @@
-"""Which of Spark's errors may pass by themselves."""
+"""Spark errors, and which of them are retryable."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ HIVE = "org.apache.hadoop.hive.ql.metadata.HiveException: "
         (f"{HIVE}MetaException(message:shop.db is not a directory or unable to create one)", Fatal),
     ],
 )
-def test_a_metastore_that_is_away_is_waited_for(said, kind):
+def test_unreachable_metastore_is_retryable(said, kind):
     with pytest.raises(kind, match="naming a table"), translate_errors("naming a table"):
         raise AnalysisException(said)
 
 
 @pytest.mark.parametrize("kind", [Retryable, EnvironmentProblem])
-def test_what_an_executor_says_itself_keeps_its_kind(kind):
+def test_own_errors_of_executors_keep_their_kind(kind):
     said = f"Job aborted.\n  File x, line 1\nreplicator.domain.errors.{kind.__name__}: the registry is away\n\tat java"
     with pytest.raises(kind, match=r"^the registry is away$"), translate_errors("routing a batch"):
         raise PythonException(said)
 
 
-def test_a_worker_that_died_is_no_server_that_is_away():
-    """As Spark tells it: with the connection that broke for a cause, which by itself may pass."""
+def test_crashed_worker_is_not_retryable():
+    """Spark reports it with the broken connection as the cause, which alone would be retryable."""
     said = "SparkException: Python worker exited unexpectedly (crashed)\n\tat x\nCaused by: java.io.IOException: x"
     with (
         pytest.raises(DecoderDied, match="a Python worker of Spark ended while decoding"),
@@ -43,7 +43,7 @@ def test_a_worker_that_died_is_no_server_that_is_away():
         raise PythonException(said)
 
 
-def test_a_file_that_is_gone_is_named():
+def test_missing_file_is_reported():
     """As Spark tells it of a file whose folder has a blank in its name. A lane looks whether its table has moved on."""
     said = (
         "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/a%20lake/t/0.snappy.parquet. File "

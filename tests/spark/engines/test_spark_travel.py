@@ -1,4 +1,4 @@
-"""Times of day through Spark, in which they are text."""
+"""Times of day, which are text in Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMES = [(pa.time32("s"), 1), (pa.time32("ms"), 10**3), (pa.time64("us"), 10**6)
 
 @pytest.mark.parametrize(("kind", "unit"), TIMES)
 @pytest.mark.parametrize("late", [True, False])
-def test_times_of_day_come_back(kind: pa.DataType, unit: int, late: bool) -> None:
+def test_times_of_day_are_unchanged(kind: pa.DataType, unit: int, late: bool) -> None:
     counts: list[Any] = [0, None, 1, 52_200 * unit, DAY * unit - 1, *([DAY * unit] if late and unit == 10**6 else [])]
     number = pa.int32() if pa.types.is_time32(kind) else pa.int64()
     table = pa.table({"t": pa.chunked_array([pa.array(counts, number).cast(kind), pa.array([], kind)])})
@@ -37,8 +37,8 @@ NESTED = [
 
 
 @pytest.mark.parametrize(("kind", "values"), NESTED, ids=lambda case: str(case) if isinstance(case, pa.DataType) else "")
-def test_times_of_day_in_other_values_come_back(kind: pa.DataType, values: list[Any]) -> None:
-    """Of a part of an array too, whose first rows are not among its own."""
+def test_times_of_day_in_nested_values_are_unchanged(kind: pa.DataType, values: list[Any]) -> None:
+    """Also in a slice of an array that does not have its first rows."""
     whole = pa.table({"v": pa.array(values, kind)})
     for table in (whole, whole.slice(1, 2), whole.slice(0, 0)):
         back = from_spark(to_spark(table), table.schema)

@@ -1,4 +1,4 @@
-"""Projections over tables in PostgreSQL: what they read is of one moment, and nothing new is noticed."""
+"""Projections over tables in PostgreSQL: all inputs are of one snapshot."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def read_sums(shop: Shop) -> set[tuple[Any, ...]]:
     return rows_of(DeltaTable(shop.root / "lake" / "sums").to_pyarrow_table().to_pylist())
 
 
-def test_a_target_in_postgresql_is_read(shop: Shop) -> None:
-    """Whole after every commit of its lane, deletes among them, and not at all where there was none."""
+def test_target_in_postgresql_is_an_input(shop: Shop) -> None:
+    """Complete after every commit of its lane, with deletes, and not read without a commit."""
     shop.run()
     assert shop.refresh().kind == "full"
     assert read_sums(shop) == {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
@@ -60,8 +60,8 @@ def test_a_target_in_postgresql_is_read(shop: Shop) -> None:
     assert shop.await_no_session()
 
 
-def test_the_version_is_the_position_of_the_lane(shop: Shop) -> None:
-    """In the record of the refresh, and in lineage, which names the table by its server and database."""
+def test_version_is_the_position_of_the_lane(shop: Shop) -> None:
+    """In the record of the refresh and in lineage, which names the table by server and database."""
     shop.run()
     first = shop.refresh()
     shop.feed("orders", "c,5,Rome,1.00,7")
@@ -79,7 +79,7 @@ def test_the_version_is_the_position_of_the_lane(shop: Shop) -> None:
 
 
 def test_tables_of_a_database_are_of_one_snapshot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is committed after the versions were looked at is for the next refresh."""
+    """Commits after the versions were read are for the next refresh."""
     shop.computes(JOINED, f"inputs: {{orders: pg.orders, cities: pg.cities}}, {GROUPED}")
     shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
     shop.run()
@@ -101,8 +101,8 @@ def test_tables_of_a_database_are_of_one_snapshot(shop: Shop, monkeypatch: pytes
     assert read_sums(shop) == {*before, ("Rome", "X", 2, Decimal("14.00"))}
 
 
-def test_together_with_a_lake_groups_are_those_of_the_lake(shop: Shop) -> None:
-    """As long as nothing has come to the table in PostgreSQL."""
+def test_groups_of_a_lake_joined_with_postgresql(shop: Shop) -> None:
+    """While the table in PostgreSQL does not change."""
     shop.computes(JOINED, f"inputs: {{orders: lake.orders, cities: pg.cities}}, {GROUPED}")
     shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
     shop.run()
@@ -118,8 +118,8 @@ def test_together_with_a_lake_groups_are_those_of_the_lake(shop: Shop) -> None:
     assert ("Rome", None, 2, Decimal("6.00")) in read_sums(shop)
 
 
-def test_an_erased_row_is_noticed(shop: Shop) -> None:
-    """It has no position in the stream."""
+def test_erased_row_causes_a_refresh(shop: Shop) -> None:
+    """An erasure has no position in the stream."""
     shop.run()
     shop.refresh()
     loaded = shop.load_config()
@@ -132,7 +132,7 @@ def test_an_erased_row_is_noticed(shop: Shop) -> None:
     assert "Rome" not in {city for city, *_ in read_sums(shop)}
 
 
-def test_a_table_that_is_loaded_again_is_read_again(shop: Shop) -> None:
+def test_reloaded_table_is_read_again(shop: Shop) -> None:
     shop.run()
     shop.refresh()
     shop.query_database("UPDATE _replicator.positions SET state = NULL")
@@ -140,8 +140,8 @@ def test_a_table_that_is_loaded_again_is_read_again(shop: Shop) -> None:
     assert (done.kind, done.reason) == ("full", "the table of orders was created again")
 
 
-def test_an_input_that_is_not_there_is_named(shop: Shop) -> None:
-    """Whether the lane has not begun, or somebody else made a table of its name."""
+def test_missing_input_is_reported(shop: Shop) -> None:
+    """Whether the lane has not started, or another program created a table with its name."""
     with pytest.raises(Fatal, match=r"reads pg\.orders, which does not exist yet"):
         shop.refresh()
     shop.query_database("CREATE SCHEMA silver; CREATE TABLE silver.orders (city text, amount numeric)")
@@ -150,8 +150,8 @@ def test_an_input_that_is_not_there_is_named(shop: Shop) -> None:
     assert shop.await_no_session()
 
 
-def test_customers_out_of_their_events(shop: Shop) -> None:
-    """The store of events in PostgreSQL: its version is the number of its events, and its maps are maps."""
+def test_customers_from_their_events(shop: Shop) -> None:
+    """The event store in PostgreSQL: its version is the number of its events, and its maps are maps."""
     query = (EXAMPLES / "sql" / "customers-now.sql").read_text()
     shop.computes(query, "inputs: {events: event_store}, sink: lake, partition_by: customer_id")
     store = PostgresEventStore({"dsn": shop.dsn})
@@ -173,7 +173,7 @@ def test_customers_out_of_their_events(shop: Shop) -> None:
     store.close()
 
 
-def test_an_event_log_in_postgresql(shop: Shop) -> None:
+def test_event_log_in_postgresql_is_an_input(shop: Shop) -> None:
     shop.computes(
         "SELECT topic, COUNT(*) AS n FROM log GROUP BY topic", "inputs: {log: log}, sink: lake, partition_by: topic"
     )
@@ -185,8 +185,8 @@ def test_an_event_log_in_postgresql(shop: Shop) -> None:
     assert shop.refresh().kind == "current"
 
 
-def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refresh that fails so has written nothing, and holds nothing."""
+def test_transaction_ended_by_the_server_is_repeated(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failed refresh wrote nothing, and holds nothing."""
     shop.run()
     loaded = shop.load_config()
     with projections.open_refresher(loaded) as refreshing:
@@ -207,8 +207,8 @@ def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypat
 
 
 @pytest.mark.long
-def test_on_spark(shop: Shop) -> None:
-    """The driver reads the rows; the engines may follow each other."""
+def test_inputs_on_spark(shop: Shop) -> None:
+    """The driver reads the rows; the engines may alternate."""
     query = (
         "SELECT o.city, COUNT(*) AS orders, SUM(o.amount) AS total, MAX(e.event_data['city']) AS seen FROM orders o "
         "LEFT JOIN cities c ON c.city = o.city LEFT JOIN events e ON e.aggregate_id = o.city GROUP BY o.city"
@@ -237,13 +237,13 @@ def test_on_spark(shop: Shop) -> None:
     assert shop.await_no_session()
 
 
-def test_check_says_that_everything_is_computed(shop: Shop) -> None:
+def test_check_reports_full_refreshes(shop: Shop) -> None:
     (hint,) = projections.list_hints(shop.load_config())
     assert "each change computes all groups again" in hint.message
     assert hint.severity == "warning"
 
 
-def test_the_snapshot_ends_where_nothing_is_computed(shop: Shop) -> None:
+def test_snapshot_ends_if_nothing_is_computed(shop: Shop) -> None:
     """Nothing is held between two refreshes of one projector."""
     shop.run()
     loaded = shop.load_config()

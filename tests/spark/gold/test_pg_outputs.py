@@ -1,4 +1,4 @@
-"""Tables of projections in a sink in PostgreSQL, as the program makes and shows them."""
+"""Tables of projections in PostgreSQL, through the whole program."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_groups_are_replaced(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_tables_that_spark_computes(shop: Shop) -> None:
+def test_tables_computed_by_spark(shop: Shop) -> None:
     """By groups as in process. The query has another text there, so who takes over from it computes everything; where keys
     repeat nothing is written."""
     on_spark = ("engine=spark", f"spark={json.dumps(SMALL)}")
@@ -84,8 +84,8 @@ def test_tables_that_spark_computes(shop: Shop) -> None:
     assert read_sums(shop) == before
 
 
-def test_rows_are_shown(shop: Shop) -> None:
-    """By `query`, of now, and by the read side where it is told to."""
+def test_rows_are_readable(shop: Shop) -> None:
+    """By `query`, current rows only, and by the read side if configured."""
     shop.refresh()
     loaded = shop.load_config('serve={tables: ["gold.sums"], token: t}')
     assert rows_of(read_target(ConfiguredComponents(loaded), "gold.sums").to_pylist()) == FIRST
@@ -100,7 +100,7 @@ def test_rows_are_shown(shop: Shop) -> None:
     assert page.rows.num_rows == 2 and page.after is not None
 
 
-def test_a_projection_of_a_projection(shop: Shop) -> None:
+def test_projection_of_a_projection(shop: Shop) -> None:
     """The version of a table that refreshes write is their number; whoever else writes to it is noticed."""
     more = "SELECT COUNT(*) AS n, SUM(total) AS total FROM sums | inputs: {sums: gold.sums}, sink: lake"
     shop.computes(SUMS, "inputs: {orders: pg.orders}, sink: gold, partition_by: city", every=more)
@@ -123,7 +123,7 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
     assert total() == {(2, Decimal("4.50"))}
 
 
-def test_an_erased_row_is_removed(shop: Shop) -> None:
+def test_erased_row_is_removed(shop: Shop) -> None:
     """And its space is overwritten where versions are to end, which leaves nothing of the lake to compare with."""
     shop.refresh()
     loaded = shop.load_config()
@@ -134,7 +134,7 @@ def test_an_erased_row_is_removed(shop: Shop) -> None:
     assert read_sums(shop) == FIRST - {("Rome", 1, Decimal("5.00"))}
 
 
-def test_keys_that_rows_share_are_refused(shop: Shop) -> None:
+def test_duplicate_keys_are_refused(shop: Shop) -> None:
     shop.refresh()
     before = read_sums(shop)
     shop.computes("SELECT city, id, amount AS total FROM orders", "inputs: {orders: lake.orders}, sink: gold, keys: [city]")

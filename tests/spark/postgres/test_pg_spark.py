@@ -1,4 +1,4 @@
-"""Rows that the tasks of a Spark job copy are applied once, whatever became of the tasks and of earlier batches."""
+"""Rows copied by the tasks of a Spark job are applied once, also after failures."""
 
 from __future__ import annotations
 
@@ -72,9 +72,7 @@ class Rejected(list):
 
 
 @pytest.mark.parametrize("policy", ["scd1", "append"])
-def test_a_task_that_fails_after_its_copy_is_tried_again(
-    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, policy: str
-) -> None:
+def test_task_that_fails_after_its_copy_is_retried(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
     """Both attempts of each task have committed; the rows of one count."""
     told = copy_tasks.report_copy
 
@@ -117,7 +115,7 @@ def fail(dsn: str, sink: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> st
     return table
 
 
-def test_what_a_failed_batch_left_is_not_applied(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_failed_batch_are_not_applied(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by the next batch of the same instance nor by the next instance, not even while it is still copied."""
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as sink:
@@ -149,8 +147,8 @@ def test_what_a_failed_batch_left_is_not_applied(postgres_dsn: str, monkeypatch:
         ("name text", {"name": "a\0b"}, "column 'name'"),
     ],
 )
-def test_unconvertible_rows_are_rejected_by_name(postgres_dsn: str, column: str, bad: dict, said: str) -> None:
-    """Whether the executors see it, the server refuses it while they copy, or the merge does."""
+def test_unconvertible_rows_are_rejected(postgres_dsn: str, column: str, bad: dict, said: str) -> None:
+    """Whether the executors, the server during the copy, or the merge refuses them."""
     columns = {"id": "id bigint PRIMARY KEY", "name": "name text", "n": "n bigint", column.split(maxsplit=1)[0]: column}
     fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({', '.join(columns.values())})")
     rows = items(0, 40, **({"name": None} if "uuid" in column else {}))
@@ -168,7 +166,7 @@ def test_unconvertible_rows_are_rejected_by_name(postgres_dsn: str, column: str,
     assert [row[0] for row in left] == [i for i in range(40) if i not in (7, 21)]
 
 
-def test_a_row_that_cannot_be_completed_is_rejected(postgres_dsn: str) -> None:
+def test_row_that_cannot_be_completed_is_rejected(postgres_dsn: str) -> None:
     feed, rejected = Feed(TABLE), Rejected()
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(*items(0, 2)))
@@ -180,8 +178,8 @@ def test_a_row_that_cannot_be_completed_is_rejected(postgres_dsn: str) -> None:
 
 
 @pytest.mark.parametrize("through_driver", [0, 1000])
-def test_what_was_not_sent_comes_from_an_earlier_change_of_the_batch(postgres_dsn: str, through_driver: int) -> None:
-    """Whichever of them a task happens to copy first."""
+def test_missing_value_is_that_of_an_earlier_change_of_the_batch(postgres_dsn: str, through_driver: int) -> None:
+    """Whichever of them a task copies first."""
     feed = Feed(TABLE, lane_of(policy="scd2"))
     later = [{"id": i, "n": 2, "_unsent": ["name"]} for i in range(40)]
     with open_sink(postgres_dsn, through_driver) as sink:
@@ -191,8 +189,8 @@ def test_what_was_not_sent_comes_from_an_earlier_change_of_the_batch(postgres_ds
     assert found == [(i, f"name {i}", 2) for i in range(40)]
 
 
-def test_appended_rows_keep_their_order_and_come_once(postgres_dsn: str) -> None:
-    """In order of the frame's parts; rows below the lane's position are left out."""
+def test_appended_rows_keep_their_order_and_are_written_once(postgres_dsn: str) -> None:
+    """In the order of the frame's partitions; rows below the lane's position are left out."""
     columns = "number bigserial, id bigint, name text, n bigint"
     fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({columns})")
     feed = Feed(TABLE, lane_of(policy="append"))
@@ -225,7 +223,7 @@ def test_small_writes_go_through_the_driver(postgres_dsn: str, monkeypatch: pyte
 
 
 def test_no_secret_is_shown(postgres_dsn: str) -> None:
-    """Neither in Spark's plans and jobs, nor in what is said when the tasks cannot connect."""
+    """Neither in Spark's plans and jobs, nor in errors of tasks that cannot connect."""
     secret = "hunter2-is-secret"
     with open_sink(f"{postgres_dsn} password={secret}") as sink:
         feed = Feed(TABLE)
@@ -242,8 +240,8 @@ def test_no_secret_is_shown(postgres_dsn: str) -> None:
     assert not any(secret in plan for plan in plans)
 
 
-def test_rows_that_get_lost_on_the_way_stop_the_lane(postgres_dsn: str) -> None:
-    """A count that is not the fold's applies nothing."""
+def test_lost_rows_stop_the_lane(postgres_dsn: str) -> None:
+    """If the count differs from that of the fold, nothing is applied."""
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as sink:
         write = feed.write(*items(0, 20))
@@ -254,8 +252,8 @@ def test_rows_that_get_lost_on_the_way_stop_the_lane(postgres_dsn: str) -> None:
     assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(0,)]
 
 
-def test_a_server_that_crashed_in_between(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes back with the staging table empty: the batch is done again."""
+def test_server_crash_between_copy_and_merge(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The staging table is empty afterwards, so the batch is repeated."""
     apply_supplied = PostgresLanes.apply_supplied
 
     def empty_table(self: PostgresLanes, writes: Any, reject: Any) -> Any:
@@ -295,7 +293,7 @@ CREATE TABLE cdc_raw.cdc_events (
 """
 
 
-def test_records_are_kept_once_and_in_order(postgres_dsn: str) -> None:
+def test_records_of_rejects_are_kept_once_and_in_order(postgres_dsn: str) -> None:
     """What the executors, the copy and the merge refuse comes back with what the record holds."""
     fetch(postgres_dsn, EXISTING)
     kept: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Archives cut into pieces, read as executors read them: what is in a file does not depend on how it is cut."""
+"""Archives split into pieces for executors: the same records as a whole read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def scan_splits(pieces: list[FileSplit], limits: SliceLimits) -> tuple[list[tupl
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_file_is_the_same_however_it_is_cut(tmp_path: Path, seed: int) -> None:
+def test_file_is_the_same_however_it_is_split(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     end = random.choice(["\n", "", '\n{"topic": "t', "\n{}"])
     text = "\n".join(line(random) for _ in range(random.randint(1, 20))) + end
@@ -76,7 +76,7 @@ def test_a_file_is_the_same_however_it_is_cut(tmp_path: Path, seed: int) -> None
         assert at == (text.encode().rfind(b"\n") + 1 if unfinished else file.size)
 
 
-def test_lines_of_a_file_that_has_grown_keep_their_numbers(tmp_path: Path) -> None:
+def test_lines_of_a_grown_file_keep_their_numbers(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text("{\n" * 3)
     begun = file.stat().st_size
@@ -86,7 +86,7 @@ def test_lines_of_a_file_that_has_grown_keep_their_numbers(tmp_path: Path) -> No
     assert [row[2] for row in rows] == [5, 6]
 
 
-def test_a_compressed_file_is_one_piece_and_a_short_one_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_compressed_file_is_one_piece_and_a_partial_one_is_read(tmp_path: Path) -> None:
     packed = gzip.compress(b"{\n" * 5)
     (tmp_path / "a.jsonl.gz").write_bytes(packed[:-8])
     (piece,) = split_file(FORM, FORM.files(str(tmp_path))[0], 0, 0, 1)
@@ -106,7 +106,7 @@ def test_row_groups_are_pieces(tmp_path: Path) -> None:
         assert [row[2] for row in found] == list(range(100))
 
 
-def test_waves_hold_no_more_than_a_batch(tmp_path: Path) -> None:
+def test_groups_of_splits_stay_within_a_batch(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_bytes(b"{\n" * 5)
     pieces = [piece for file in FORM.files(str(tmp_path)) for piece in split_file(FORM, file, 0, 0, 4)]
@@ -114,7 +114,7 @@ def test_waves_hold_no_more_than_a_batch(tmp_path: Path) -> None:
     assert [p for wave in group_splits(pieces, 1) for p in wave] == pieces
 
 
-def test_a_file_that_became_shorter_is_not_taken_for_its_beginning(tmp_path: Path) -> None:
+def test_truncated_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"{\n" * 9)
     pieces = list(split_file(FORM, FORM.files(str(tmp_path))[0], 0, 0, 6))
     (tmp_path / "a.jsonl").write_bytes(b"{\n" * 4)
@@ -123,8 +123,8 @@ def test_a_file_that_became_shorter_is_not_taken_for_its_beginning(tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_stretches_decide_as_records_do(seed: int) -> None:
-    """One record at a time, and by stretches: the same is delivered, the same is refused."""
+def test_checks_of_runs_equal_checks_of_records(seed: int) -> None:
+    """One record at a time and by runs: the same records are delivered and refused."""
     random = Random(seed)
     offsets = [random.randint(0, 3)]
     for _ in range(40):

@@ -1,4 +1,4 @@
-"""Journals of snapshots, queries and backfills are read on Spark as in process."""
+"""Journals of snapshots, queries and backfills: the same records on Spark as in process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_records_are_the_same(tmp_path: Path, name: str) -> None:
+def test_records_equal_the_local_ones(tmp_path: Path, name: str) -> None:
     engine()
     copy_journal(name, tmp_path)
     assert read_records(OPEN[name](tmp_path, **OPTIONS), to_arrow) == RECORDS[name]

@@ -1,4 +1,4 @@
-"""What the clients of Kafka make of errors, without a broker."""
+"""Errors of the Kafka clients, without a broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ask(requests: Requests, *, fails: bool = False, poll: Callable[[], None] = l
             raise TimeoutError
 
 
-def test_a_refusal_from_before_the_requests_failed_is_not_their_reason() -> None:
+def test_refusal_before_the_failure_is_not_its_reason() -> None:
     requests, reported = Requests(KafkaSettings.read(OPTIONS)), [DENIED]
     ask(requests)
     requests.note_error(DENIED)
@@ -57,15 +57,15 @@ def test_a_refusal_from_before_the_requests_failed_is_not_their_reason() -> None
         ask(requests, fails=True, poll=lambda: requests.note_error(reported.pop()) if reported else None)
 
 
-def test_a_refusal_from_before_the_first_request_is_its_reason() -> None:
-    """A client that logs in by tokens asks for one when it is made."""
+def test_refusal_before_the_first_request_is_its_reason() -> None:
+    """A client with token login requests one when it is created."""
     cluster = Cluster(KafkaSettings.read(OPTIONS))
     cluster.note_error(DENIED)
     with pytest.raises(EnvironmentProblem, match="_AUTHENTICATION"):
         cluster.names(0.1)
 
 
-def test_a_refusal_while_requests_fail_is_their_reason_until_one_succeeds() -> None:
+def test_refusal_during_failures_is_their_reason_until_a_success() -> None:
     requests = Requests(KafkaSettings.read(OPTIONS))
     ask(requests)
     with pytest.raises(Retryable):
@@ -80,7 +80,7 @@ def test_a_refusal_while_requests_fail_is_their_reason_until_one_succeeds() -> N
 
 
 @pytest.mark.parametrize("code", OFFSETS)
-def test_dead_letters_that_are_deleted_meanwhile_are_read_or_cut_again(code: int) -> None:
+def test_dead_letters_deleted_during_the_read_are_read_again(code: int) -> None:
     topic = DeadLetterTopic(DeadLetterSettings.read({"bootstrap_servers": "127.0.0.1:1", "topic": "letters"}))
     message = make_event(0, None, KafkaError(code))
     with pytest.raises(TopicTruncated, match="letters were deleted while it was read"):
@@ -100,7 +100,7 @@ def reader() -> Iterator[PartitionReader]:
 
 
 @pytest.mark.parametrize(("named", "offset"), [(7, 7), (None, 5)])
-def test_a_damaged_batch_is_named_by_its_offset(reader: PartitionReader, named: int | None, offset: int) -> None:
+def test_damaged_batch_is_reported_with_its_offset(reader: PartitionReader, named: int | None, offset: int) -> None:
     reader.next[TopicPartition("t", 0)] = 5
     error = KafkaError(KafkaError._BAD_COMPRESSION)
     with pytest.raises(Fatal, match=rf"^Reading t\[0\] at offset {offset} failed: ") as caught:
@@ -112,7 +112,7 @@ def test_a_damaged_batch_is_named_by_its_offset(reader: PartitionReader, named: 
 PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_a_refusal_of_a_partition_that_is_read_up_to_its_end_is_passed_over(reader: PartitionReader) -> None:
+def test_refused_offset_of_a_finished_partition_is_ignored(reader: PartitionReader) -> None:
     refusal = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
     reader.assign({PLACE: 0, OTHER: 0}, {PLACE: 5, OTHER: 5})
     for partition in (PLACE, OTHER):
@@ -159,7 +159,7 @@ def follow(source: KafkaSource, reader: PartitionReader) -> None:
         StreamLoop(reader, looked, source._failures).run(lambda _: None, stop)
 
 
-def test_a_partition_that_fails_for_long_makes_the_source_away(
+def test_partition_that_fails_for_long_is_an_outage(
     source: KafkaSource, reader: PartitionReader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fetches = Fetches(reader)
@@ -180,7 +180,7 @@ def test_a_partition_that_fails_for_long_makes_the_source_away(
     source.committed(Position())
 
 
-def test_rare_failures_are_no_long_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_failures_are_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(topic_poller, "time", SimpleNamespace(monotonic=lambda: now))
     failures = FetchFailures(30)
@@ -197,7 +197,7 @@ def test_rare_failures_are_no_long_failure(monkeypatch: pytest.MonkeyPatch) -> N
     failures.check()
 
 
-def test_a_check_covers_changed_topics_and_some_others_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_covers_changed_topics_and_others_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[set[str]] = []
     topics = {f"t{n}": Topic(str(n), 1) for n in range(40)}
     there = dict(topics)
@@ -228,7 +228,7 @@ def test_a_check_covers_changed_topics_and_some_others_in_turn(monkeypatch: pyte
         looked.refresh(known, ())
 
 
-def test_a_partition_whose_first_offset_the_broker_does_not_know_yet_is_found_later() -> None:
+def test_partition_with_unknown_first_offset_is_found_later() -> None:
     firsts = {PLACE: -1001, OTHER: 0}
     cluster: Any = SimpleNamespace(
         partitions=lambda timeout: (PLACE, OTHER),
@@ -241,7 +241,7 @@ def test_a_partition_whose_first_offset_the_broker_does_not_know_yet_is_found_la
     assert looked._find_new({OTHER}).firsts == {PLACE: 0}
 
 
-def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_offsets_count_until_a_record_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_poller, "find_losses", lambda *_: {})
     looked: Any = TopicPoller(cast(Any, None), {"t": Topic("1", 1)}, 30, grow=False)
     for offset in range(2 * MAX_REFUSALS):

@@ -1,5 +1,4 @@
-"""A broker behind TLS: both engines read it by the same keys of the config, whoever it wants to know, and nobody reads from
-one that is not who it should be."""
+"""A broker with TLS: both engines read it with the same config, and unknown clients are refused."""
 
 from __future__ import annotations
 
@@ -179,7 +178,7 @@ Read = Callable[[dict[str, object], Seen], None]
 
 @pytest.mark.parametrize("read", [read_here, read_on_spark])
 @pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "PLAIN", "SCRAM", "OAUTH"])
-def test_who_is_known_reads(secured_broker: Secured, read: Read, listener: str) -> None:
+def test_known_user_reads(secured_broker: Secured, read: Read, listener: str) -> None:
     seen = Seen()
     read(secured_broker.options(listener), seen)
     assert seen.values == VALUES
@@ -189,11 +188,11 @@ def list_dead_letters_of(options: dict[str, object], topic: str = "secret-letter
     return KafkaDeadLetters({**{k: v for k, v in options.items() if k in ("bootstrap_servers", "security")}, "topic": topic})
 
 
-# The client is the one of `read_here`, which `test_who_is_known_reads` tries on each listener.
+# The client is the one of `read_here`, which `test_known_user_reads` tries on each listener.
 @pytest.mark.parametrize(
     "listener", [*(pytest.param(name, marks=pytest.mark.long) for name in ("TLS", "MUTUAL", "PLAIN", "SCRAM")), "OAUTH"]
 )
-def test_who_is_known_keeps_dead_letters(secured_broker: Secured, listener: str) -> None:
+def test_known_user_writes_dead_letters(secured_broker: Secured, listener: str) -> None:
     store = list_dead_letters_of(secured_broker.options(listener), f"letters-{listener}")
     store.write([make_dead_letter(1), make_dead_letter(2)])
     store.remove([make_dead_letter(1)])
@@ -238,7 +237,7 @@ def test_an_unknown_user_is_reported(secured_broker: Secured) -> None:
 @pytest.mark.parametrize(
     ("listener", "wrong"), [WRONG[0], *(pytest.param(*one, marks=pytest.mark.long) for one in WRONG[1:])], ids=str
 )
-def test_who_is_not_known_keeps_no_dead_letters(secured_broker: Secured, listener: str, wrong: dict[str, str]) -> None:
+def test_unknown_user_writes_no_dead_letters(secured_broker: Secured, listener: str, wrong: dict[str, str]) -> None:
     store = list_dead_letters_of(secured_broker.options(listener, **wrong))
     with pytest.raises(ReplicatorError, match=r"(?i)auth|certificate") as refused:
         store.write([make_dead_letter(1)])
@@ -246,14 +245,14 @@ def test_who_is_not_known_keeps_no_dead_letters(secured_broker: Secured, listene
     assert WORD not in told and CLIENT_SECRET not in told and "'security' of dead_letters" in told
 
 
-def test_a_broker_that_cannot_show_who_it_is_is_not_read(secured_broker: Secured, tmp_path: Path) -> None:
-    """Its certificate has expired, is of another machine, or of somebody whom nobody trusts."""
+def test_broker_with_an_invalid_certificate_is_not_read(secured_broker: Secured, tmp_path: Path) -> None:
+    """Expired, for another host, or of an unknown authority."""
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     untrusted = secured_broker.options("TLS", ssl__ca__location=str(tmp_path / "other.pem"))
     for sentence, _ in refuse_all([secured_broker.options("EXPIRED"), secured_broker.options("ELSEWHERE"), untrusted]):
         assert re.search("certificate|ssl", sentence, re.IGNORECASE), sentence
 
 
-def test_a_client_without_tls_learns_that_the_listener_wants_it(secured_broker: Secured) -> None:
+def test_client_without_tls_gets_an_error(secured_broker: Secured) -> None:
     options = secured_broker.options("TLS", security__protocol="PLAINTEXT", ssl__ca__location="")
     assert all(sentence for sentence, _ in refuse_all([options]))

@@ -1,4 +1,4 @@
-"""`KafkaSparkSource` keeps the promises of `ports.source`, on a real broker."""
+"""`KafkaSparkSource` fulfils the contract of `ports.source` on a real broker."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TestKafkaSparkSource(SourceContract):
         return to_arrow(frame).cast(RAW)
 
 
-def test_one_partition_is_read_by_several_tasks_in_order(broker: Broker) -> None:
+def test_partition_is_read_by_several_tasks_in_order(broker: Broker) -> None:
     name = f"wide-{uuid4()}"
     broker.create(name, partitions=1, config=ANY_TIME)
     stream = SparkTopic(broker, name, 1000, partitions=1)
@@ -78,8 +78,8 @@ def test_one_partition_is_read_by_several_tasks_in_order(broker: Broker) -> None
     assert to_arrow(frame)["offset"].to_pylist() == list(range(40))
 
 
-def test_the_pace_of_a_query(broker: Broker, spark: SparkEngine) -> None:
-    """What the first batch left behind is told while the second is applied; no rate while nothing comes."""
+def test_pace_of_a_query(broker: Broker, spark: SparkEngine) -> None:
+    """The lag after the first batch is reported while the second is applied; without records there is no rate."""
     spark.spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "200")
     name, stop, paces = f"paced-{uuid4()}", Event(), list[Any]()
     broker.create(name)
@@ -128,8 +128,8 @@ def read_in_thread(options: dict[str, Any], seen: Read, apply: Callable[[Batch[A
 
 
 @pytest.mark.long
-def test_a_broker_that_is_away_for_a_minute(own_broker: Broker) -> None:
-    """Longer than Kafka's clients wait for an answer. What is retryable is tried again from where it stood, as a pipeline
+def test_broker_outage_of_a_minute(own_broker: Broker) -> None:
+    """Longer than the timeout of Kafka clients. Retryable errors are retried at the current position, as a pipeline
     does."""
     broker, seen, stop = own_broker, Read(), Event()
     broker.create("t")
@@ -151,8 +151,8 @@ def test_a_broker_that_is_away_for_a_minute(own_broker: Broker) -> None:
     assert seen.values == [b"%d" % i for i in range(200)]
 
 
-def test_a_checkpoint_that_is_deleted(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a batch is applied, and while nothing comes: what ends is tried again where it stood, as a pipeline does."""
+def test_deleted_checkpoint_is_recovered(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During a batch, and while no records arrive: the query is retried at the current position, as a pipeline does."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     name, seen, stop, deleted = f"t-{uuid4()}", Read(), Event(), list[int]()
     broker.create(name)

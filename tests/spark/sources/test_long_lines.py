@@ -1,4 +1,4 @@
-"""Lines that are longer than a record may be, in files that are small."""
+"""Lines longer than a record may be, in small compressed files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FILES = [
 
 
 @pytest.mark.parametrize(("name", "kind", "options", "line"), FILES, ids=[one[0] for one in FILES])
-def test_a_line_that_is_too_long_is_rejected_unread(
+def test_too_long_line_is_rejected_without_a_full_read(
     tmp_path: Path, name: str, kind: Any, options: dict[str, Any], line: Callable[[int], bytes]
 ) -> None:
     path = tmp_path / name
@@ -66,9 +66,7 @@ def test_a_line_that_is_too_long_is_rejected_unread(
 
 
 @pytest.mark.parametrize(("name", "kind", "options"), [one[:3] for one in FILES if "csv" in one[0]])
-def test_a_row_over_many_lines_is_rejected_at_the_limit(
-    tmp_path: Path, name: str, kind: Any, options: dict[str, Any]
-) -> None:
+def test_row_over_many_lines_is_rejected_at_the_limit(tmp_path: Path, name: str, kind: Any, options: dict[str, Any]) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [of_csv(n) for n in range(100)]

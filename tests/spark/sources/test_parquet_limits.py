@@ -1,4 +1,4 @@
-"""Parquet files that are small and hold rows that are not."""
+"""Small Parquet files whose rows are large."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def read(source: Any, engine: str = "local", most: float = float("inf")) -> list
 
 @EVERY
 @pytest.mark.parametrize("engine", ["local", "spark"])
-def test_a_value_that_thousands_of_rows_have_is_unpacked_a_few_at_a_time(tmp_path: Path, engine: str, kind: Kind) -> None:
+def test_value_of_thousands_of_rows_is_unpacked_in_small_batches(tmp_path: Path, engine: str, kind: Kind) -> None:
     assert kind.put(tmp_path, repeat_value([LONG], 4_000)).stat().st_size < MIB
     with peak() as most:
         rows = read(kind.open(tmp_path, batch_bytes=16 * MIB), engine, 40 * MIB)
@@ -160,7 +160,7 @@ def test_a_value_that_thousands_of_rows_have_is_unpacked_a_few_at_a_time(tmp_pat
 
 
 @EVERY
-def test_rows_that_compress_well_are_unpacked_a_few_at_a_time(tmp_path: Path, kind: Kind) -> None:
+def test_rows_that_compress_well_are_unpacked_in_small_batches(tmp_path: Path, kind: Kind) -> None:
     assert kind.put(tmp_path, pa.array([LONG] * 200), use_dictionary=False, write_batch_size=1).stat().st_size < MIB
     with peak() as most:
         assert len(read(kind.open(tmp_path, batch_bytes=16 * MIB), most=40 * MIB)) > 20
@@ -169,7 +169,7 @@ def test_rows_that_compress_well_are_unpacked_a_few_at_a_time(tmp_path: Path, ki
 
 @EVERY
 @pytest.mark.parametrize("engine", ["local", "spark"])
-def test_a_row_that_is_too_long_is_rejected(tmp_path: Path, engine: str, kind: Kind) -> None:
+def test_too_long_row_is_rejected(tmp_path: Path, engine: str, kind: Kind) -> None:
     kind.put(tmp_path, repeat_value([b"x", LONG, b"y"], 30))
     rows = read(kind.open(tmp_path, message_bytes=MIB // 5), engine)
     reasons = [row["headers"].get(ERROR_HEADER, b"").decode() for row in rows]
@@ -202,7 +202,7 @@ def nested_value(kind: pa.DataType, text: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", NESTED.values(), ids=NESTED)
-def test_text_in_columns_of_an_archive_that_are_not_read_counts(tmp_path: Path, kind: pa.DataType) -> None:
+def test_unread_columns_of_an_archive_count_for_the_limit(tmp_path: Path, kind: pa.DataType) -> None:
     found = [nested_value(kind, text) for text in ("x", "a" * MIB, "y")]
     more = pa.array([None, *found, None] * 5, kind)
     table = of_archive(repeat_value([b"1"], len(more))).append_column("more", more)
@@ -216,7 +216,7 @@ def test_text_in_columns_of_an_archive_that_are_not_read_counts(tmp_path: Path, 
 
 @EVERY
 @pytest.mark.parametrize("times", [1, 3_000])
-def test_rows_are_the_same_however_they_are_read(
+def test_rows_do_not_depend_on_the_read_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, times: int
 ) -> None:
     values = pa.array([None if n % 7 == 0 else b"%d" % (n % 90) * times for n in range(1_000)], pa.binary())
@@ -240,10 +240,10 @@ def of_snapshots(folder: Path, memory: int) -> Any:
 
 @pytest.mark.parametrize("is_folder", [False, True])
 @pytest.mark.parametrize(("kind", "options"), [("values", {}), ("values", {"use_dictionary": False}), ("numbers", {})])
-def test_a_snapshot_that_unpacks_to_more_than_memory_is_refused(
+def test_snapshot_larger_than_memory_is_refused(
     tmp_path: Path, kind: str, options: dict[str, Any], *, is_folder: bool
 ) -> None:
-    """All files of it together, before they are unpacked; and taken in once there is room, as the message says."""
+    """All its files together, before they are unpacked. With more memory it is read, as the message says."""
     count = 6_000_000 if kind == "numbers" else 250
     column = pa.repeat(7, count) if kind == "numbers" else repeat_value([TEXT.encode()], count)
     rows = pa.table({"id": column if kind == "numbers" else pa.array(range(count)), "v": column})
@@ -273,7 +273,7 @@ def write_table(path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", ["feed", "appended"])
-def test_rows_of_a_delta_table_are_unpacked_a_few_at_a_time(tmp_path: Path, changes: str) -> None:
+def test_rows_of_a_delta_table_are_unpacked_in_small_batches(tmp_path: Path, changes: str) -> None:
     write_table(tmp_path / "t")
     if changes == "feed":
         DeltaTable(tmp_path / "t").update(updates={"n": "2"})
@@ -295,7 +295,7 @@ def test_rows_of_a_delta_table_are_unpacked_a_few_at_a_time(tmp_path: Path, chan
     assert most[0] < 100 * MIB
 
 
-def test_records_of_an_event_log_are_unpacked_a_few_at_a_time(tmp_path: Path) -> None:
+def test_records_of_an_event_log_are_unpacked_in_small_batches(tmp_path: Path) -> None:
     log = RecordedLog(tmp_path / "log")
     log.create()
     log.append(of_archive(repeat_value([TEXT.encode()], 400)).cast(RAW))

@@ -6,11 +6,11 @@ from adapters.sources.kafka.spark import java_client
 from replicator.domain.errors import ConfigProblem
 
 
-def test_nothing_is_set_without_security():
+def test_no_settings_without_security():
     assert java_client({}) == {}
 
 
-def test_certificates_travel_as_text(tmp_path):
+def test_certificates_are_passed_as_text(tmp_path):
     for name in ("ca", "cert", "key"):
         (tmp_path / name).write_text(f"-- {name} --")
     found = java_client(
@@ -37,7 +37,7 @@ def test_certificates_travel_as_text(tmp_path):
 
 
 @pytest.mark.parametrize("spelling", ["sasl.mechanism", "sasl.mechanisms"])
-def test_a_password_with_quotes_stays_one_text(spelling):
+def test_password_with_quotes_is_escaped(spelling):
     found = java_client({spelling: "SCRAM-SHA-512", "sasl.username": "me", "sasl.password": 'a"b\\c'})
     assert found["sasl.mechanism"] == "SCRAM-SHA-512"
     assert found["sasl.jaas.config"] == (
@@ -48,11 +48,11 @@ def test_a_password_with_quotes_stays_one_text(spelling):
 @pytest.mark.parametrize(
     ("setting", "value"), [("enable.ssl.certificate.verification", "false"), ("sasl.mechanism", "GSSAPI")]
 )
-def test_a_setting_without_counterpart_is_refused_by_name(setting, value):
+def test_setting_without_counterpart_is_refused(setting, value):
     with pytest.raises(ConfigProblem, match=setting):
         java_client({setting: value})
 
 
-def test_a_certificate_that_is_not_there_is_named_without_its_path(tmp_path):
+def test_missing_certificate_is_reported_without_its_path(tmp_path):
     with pytest.raises(ConfigProblem, match=r"ssl\.ca\.location"):
         java_client({"ssl.ca.location": str(tmp_path / "none")})
