@@ -124,7 +124,7 @@ class TestSparkEngine(OnSpark, EngineContract):
         gc.collect()
         assert len(engine()._looks) < known
 
-    def test_empty_chunk_hides_no_rows(self):
+    def test_empty_array_hides_no_rows(self):
         pieces = [pa.table({"a": pa.array(values, pa.int64())}) for values in ([1], [], [2, 3])]
         assert self.to_arrow(self.to_frame(pa.concat_tables(pieces)))["a"].to_pylist() == [1, 2, 3]
 
