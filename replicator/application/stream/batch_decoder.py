@@ -241,22 +241,24 @@ class CountedSpans:
 
     def add(self, table: str, span: Span) -> Offsets:
         """Add a span. Returns its offsets that were not in it before."""
-        return {p: self._add_range((table, p), span.start[p], end) for p, end in span.end.items() if span.start[p] < end}
-
-    def _add_range(self, key: tuple[str, TopicPartition], start: int, end: int) -> list[range]:
-        spans = self._spans.get(key, [])
-        touching = [span for span in spans if span.stop >= start and span.start <= end]
-        new, at = [], start
-        for span in touching:
-            if at < span.start:
-                new.append(range(at, span.start))
-            at = max(at, span.stop)
-        if at < end:
-            new.append(range(at, end))
-        whole = range(min([start, *(r.start for r in touching)]), max([end, *(r.stop for r in touching)]))
-        others = [span for span in spans if span not in touching]
-        self._spans[key] = sorted([*others, whole], key=lambda span: span.start)
-        return new
+        added = {}
+        for p, end in span.end.items():
+            start = at = span.start[p]
+            if start >= end:
+                continue
+            counted, new = self._spans.get((table, p), []), []
+            touching = [one for one in counted if one.stop >= start and one.start <= end]
+            for one in touching:
+                if at < one.start:
+                    new.append(range(at, one.start))
+                at = max(at, one.stop)
+            if at < end:
+                new.append(range(at, end))
+            whole = range(min([start, *(one.start for one in touching)]), max([end, *(one.stop for one in touching)]))
+            others = [one for one in counted if one not in touching]
+            self._spans[table, p] = sorted([*others, whole], key=lambda one: one.start)
+            added[p] = new
+        return added
 
 
 # Prefetch: an engine starts to decode the next batches while the current one is applied.

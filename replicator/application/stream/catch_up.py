@@ -165,7 +165,11 @@ class CatchUp(Generic[F]):
         if behind.run.is_full or not self._context.source_context.workers[behind.run.lane.sink].queue.has_room():
             return False
         missing, behind.record_count = self._find_missing(behind), 0
-        until = self._find_slice_end(missing, behind.reach)
+        until = Position({p: min(o, missing.start[p] + behind.reach) for p, o in missing.end.items()})
+        after_snapshots = self._context.source_context.source.features.after_snapshots
+        if after_snapshots is not None:
+            # A slice does not end within a snapshot: only lanes that start with the snapshot read it.
+            until = Position({p: min(o, missing.end[p]) for p, o in after_snapshots(until).items()})
         try:
             self._context.source_context.source.read(
                 missing.start, until, lambda b: self._take_batch(behind, b), self._runtime.stop
@@ -191,14 +195,6 @@ class CatchUp(Generic[F]):
             self._runtime.lanes.suspend(behind.run, to_problem(error))
             return True
 
-    def _find_slice_end(self, missing: Span, reach: int) -> Position:
-        """The end of the next slice, never within a snapshot: only lanes that start with the snapshot read it."""
-        until = Position({p: min(o, missing.start[p] + reach) for p, o in missing.end.items()})
-        after_snapshots = self._context.source_context.source.features.after_snapshots
-        if after_snapshots is None:
-            return until
-        return Position({p: min(o, missing.end[p]) for p, o in after_snapshots(until).items()})
-
     def _skip_holes(self, behind: CatchUpLane[F], until: Position) -> bool:
         """Pass offsets without a record at the end of the slice; False if the sink has no room for changes
         released by that."""
@@ -209,11 +205,8 @@ class CatchUp(Generic[F]):
             behind.has_partial_batch = True
             build = self._context.write_builder.build_slice_writes
             slices = behind.buffer.add_changes((), self._context.catalog.get_union(behind.run.lane.table), holes)
-            self._pass_writes(
-                behind,
-                [request for slice_ in slices for request in build(slice_, [behind.run], {})],
-                until,
-            )
+            requests = [request for slice_ in slices for request in build(slice_, [behind.run], {})]
+            self._pass_writes(behind, requests, until)
         return True
 
     def _has_room(self, behind: CatchUpLane[F]) -> bool:
@@ -233,33 +226,26 @@ class CatchUp(Generic[F]):
             raise SinkUnavailable
         self._runtime.idle_timeout.record_progress()
         for piece in self._context.poison_records.split_batch(batch, behind.run.lane.id, self._runtime.wait_for_sinks):
-            self._hand_over_batch(behind, piece)
+            try:
+                requests = self._make_writes(behind, piece)
+            except UnusableTable as error:
+                self._runtime.lanes.suspend(behind.run, to_problem(error.cause), error.cause)
+            else:
+                self._pass_writes(behind, requests, piece.span.end)
         behind.record_count += batch.records
         behind.has_read |= bool(batch.records)
         limit = self._runtime.options.catch_up_offsets
         if behind.record_count > limit and behind.reach > limit:
             raise ReadLimitExceeded
 
-    def _hand_over_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
-        try:
-            requests = (
-                self._make_log_writes(behind, batch) if behind.run.is_event_log else self._make_change_writes(behind, batch)
-            )
-        except UnusableTable as error:
-            self._runtime.lanes.suspend(behind.run, to_problem(error.cause), error.cause)
-        else:
-            self._pass_writes(behind, requests, batch.span.end)
-
-    def _make_log_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
-        sink = behind.run.lane.sink
-        routed = self._context.decoding.route_batch(batch) if self._context.source_context.private else None
-        behind.has_partial_batch = True
-        return self._context.write_builder.build_log_writes(
-            batch, routed, [behind.run], {sink: self._context.registry.list_excluded_topics(sink)}
-        )
-
-    def _make_change_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
+    def _make_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
         context, table = self._context, behind.run.lane.table
+        if behind.run.is_event_log:
+            sink = behind.run.lane.sink
+            routed_log = context.decoding.route_batch(batch) if context.source_context.private else None
+            behind.has_partial_batch = True
+            excluded = {sink: context.registry.list_excluded_topics(sink)}
+            return context.write_builder.build_log_writes(batch, routed_log, [behind.run], excluded)
         routed = context.decoding.route_batch(batch)
         records, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
         topics, on_decoded = context.registry.topics[table], context.find_observer(table)

@@ -28,7 +28,7 @@ from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span
 from replicator.domain.transactions import TransactionPart
 from replicator.ports.decoder import Decoder
-from replicator.ports.frames import ApplyBatch, Batch, F, Lane, RoutedBatch
+from replicator.ports.frames import Batch, F, Lane, RoutedBatch
 from replicator.ports.runtime import SourceLag, StreamPace
 from replicator.ports.sink import Sink
 
@@ -177,6 +177,13 @@ class SourcePipeline(Generic[F]):
         start = self._open_stream() if self._position is None else self._position
         self._position = self.progress.position = start
         self._catch_up.join_caught_up()
+
+        def take_outside_call(batch: Batch[F]) -> None:
+            # While a batch is taken, the pipeline does not wait for the source.
+            self.progress.call = None
+            take(batch)
+            self.progress.call = SourceCall(READING_STREAM, self._runtime.clock())
+
         # Report later: a source that fails at the same records needs time to do so before its outage is cleared.
         self._reported_at = self._runtime.clock()
         with (
@@ -185,10 +192,10 @@ class SourcePipeline(Generic[F]):
         ):
             # The loop over the batches is in the source (for Kafka `adapters/sources/kafka/source.py`). It calls
             # `take_batch` for each batch, and for an empty one while no records arrive.
-            self.context.source.run(start, self._pause_source_call(take), self._runtime.stop, once=once)
+            self.context.source.run(start, take_outside_call, self._runtime.stop, once=once)
         if once and not self._runtime.stop.is_set():
             self._catch_up_all()
-            self._flush_buffers()
+            self._hand_over_released(lambda table, buffer: buffer.release_all(self._catalog.get_union(table)))
             features = self.context.source.features
             if features.unmatched is not None and not self.context.source.end():
                 self.progress.unmatched = features.unmatched()
@@ -204,16 +211,6 @@ class SourcePipeline(Generic[F]):
             yield
         finally:
             self.progress.call = before
-
-    def _pause_source_call(self, take: ApplyBatch[F]) -> ApplyBatch[F]:
-        """Wrap `take`: while it runs, the pipeline does not wait for the source."""
-
-        def take_outside_call(batch: Batch[F]) -> None:
-            self.progress.call = None
-            take(batch)
-            self.progress.call = SourceCall(READING_STREAM, self._runtime.clock())
-
-        return take_outside_call
 
     def _open_stream(self) -> Position:
         """The start of the main stream: per partition, the highest position of a lane that can resume.
@@ -232,15 +229,13 @@ class SourcePipeline(Generic[F]):
         self.registry.place_answered(self._runtime.options.state_patience)
         positions = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
-            begin = self._skip_snapshots(Position({**start, **Position.highest(positions)}))
+            begin = Position({**start, **Position.highest(positions)})
+            # Lanes that start with a snapshot read it by themselves: other lanes must not get it.
+            after_snapshots = self.context.source.features.after_snapshots
+            begin = begin if after_snapshots is None else after_snapshots(begin)
             return self._transactions.find_start(begin, start, self.context.source.end)
         self._transactions.find_start(start, start, self.context.source.end)
         return Position({**start, **Position.lowest([*positions, start]).only(start)})
-
-    def _skip_snapshots(self, position: Position) -> Position:
-        """Lanes that start with a snapshot read it by themselves: other lanes must not get it."""
-        after_snapshots = self.context.source.features.after_snapshots
-        return position if after_snapshots is None else after_snapshots(position)
 
     def take_batch(self, batch: Batch[F]) -> None:
         """Take a batch of the main stream, or an empty one: decode it and queue its writes. Returns when the next one
@@ -261,9 +256,14 @@ class SourcePipeline(Generic[F]):
                 self._make_room()
                 self._process_records(piece)
         else:
-            self._handle_idle()
+            self._release_complete_transactions()
+            self._hand_over_released(lambda table, buffer: buffer.release_idle(self._catalog.get_union(table)))
         self._catch_up.run_turn(self._runtime.options.catch_up_turn)
-        self._report_when_due()
+        if self._runtime.clock() - self._reported_at >= self._runtime.options.report_every:
+            self._reported_at = self._runtime.clock()
+            self._runtime.rejects.open.refresh()
+            self._advance_idle_lanes()
+            self.report_positions()
 
     def _drop_redelivered(self, batch: Batch[F]) -> Batch[F]:
         """The batch without records that were read before; DataLoss if the source skipped records."""
@@ -292,7 +292,9 @@ class SourcePipeline(Generic[F]):
                 connector = tracking.connector(batch.frame, self._safe_decoder)
             self.registry.store_connector(connector)
             self.progress.row_loss = self.registry.row_loss
-        if new := self._register_tables(routed, batch.span):
+        begin = Position({**batch.span.start, **self._transactions.limit_to_barrier(self._position or Position())})
+        topics = self._transactions.add_transaction_topic(routed.topics)
+        if new := self.registry.register_batch(topics, Span(begin, begin.advanced_to(batch.span.end))):
             self._place_lanes(new)
         # Decode everything before any position moves: if decoding fails, the batch is read again.
         by_table = self._decode_tables(routed, batch)
@@ -300,7 +302,9 @@ class SourcePipeline(Generic[F]):
             # The changes of one table decide which changes of another may be released.
             self._transactions.advance((self._position or Position()).advanced_to(batch.span.end), batch)
             self.progress.transaction_progress = self._transactions.progress
-            requests = self._make_log_writes(batch, routed)
+            logs = self._let_lanes_fall_back(self.registry.event_logs, batch.span.start)
+            excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
+            requests = self._write_builder.build_log_writes(batch, routed, logs, excluded)
             for table, slices in by_table.items():
                 requests += self._buffer_changes(table, slices, routed, batch)
             self.registry.save_keys()
@@ -340,46 +344,30 @@ class SourcePipeline(Generic[F]):
         if placed:
             self._hand_over_released(lambda table, buffer: self._release_held(table, buffer) if table in placed else ())
 
-    def _register_tables(self, routed: RoutedBatch[F], span: Span) -> Sequence[str]:
-        begin = Position({**span.start, **self._transactions.limit_to_barrier(self._position or Position())})
-        return self.registry.register_batch(
-            self._transactions.add_transaction_topic(routed.topics), Span(begin, begin.advanced_to(span.end))
-        )
-
-    def _make_log_writes(self, batch: Batch[F], routed: RoutedBatch[F]) -> list[WriteRequest[F]]:
-        excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
-        return self._write_builder.build_log_writes(
-            batch, routed, self._let_lanes_fall_back(self.registry.event_logs, batch.span.start), excluded
-        )
-
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
         """Per table that at least one lane applies: its changes."""
         if self._transactions.is_active:
             tables: Collection[str] = self.registry.tables  # The transaction topic is one of each table.
         else:
             tables = self.registry.list_affected_tables(batch.span)
-        by_table = {table: self._decode_table(table, routed, batch) for table in tables}
-        return {table: slices for table, slices in by_table.items() if slices is not None}
-
-    def _decode_table(self, table: str, routed: RoutedBatch[F], batch: Batch[F]) -> Sequence[SchemaSlice[F]] | None:
-        """The changes of a table; None if no lane applies them."""
-        span = cover_topics(batch.span, self.registry.topics[table])
-        followers = self._let_lanes_fall_back(
-            self.registry.tables[table], Position({**span.start, **self._ensure_buffer(table).released})
-        )
-        if not followers and table not in self._unplaced:
-            self._buffers.pop(table, None)
-            return None
-        try:
+        by_table = {}
+        for table in tables:
+            topics, on_decoded = self.registry.topics[table], self._transactions.count_changes(table)
+            start = Position({**cover_topics(batch.span, topics).start, **self._ensure_buffer(table).released})
+            followers = self._let_lanes_fall_back(self.registry.tables[table], start)
+            if not followers and table not in self._unplaced:
+                self._buffers.pop(table, None)
+                continue
             slices, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
-            on_decoded = self._transactions.count_changes(table)
-            topics = self.registry.topics[table]
-            return self._decoding.decode_changes(table, slices, batch, topics=topics, drops=drops, on_decoded=on_decoded)
-        except UnusableTable as error:
-            for run in followers:
-                self._runtime.lanes.suspend(run, to_problem(error.cause), error.cause)
-            self._buffers.pop(table, None)
-            return None
+            try:
+                by_table[table] = self._decoding.decode_changes(
+                    table, slices, batch, topics=topics, drops=drops, on_decoded=on_decoded
+                )
+            except UnusableTable as error:
+                for run in followers:
+                    self._runtime.lanes.suspend(run, to_problem(error.cause), error.cause)
+                self._buffers.pop(table, None)
+        return by_table
 
     def _buffer_changes(
         self, table: str, decoded: Sequence[SchemaSlice[F]], routed: RoutedBatch[F], batch: Batch[F]
@@ -492,10 +480,6 @@ class SourcePipeline(Generic[F]):
                 return
             command()
 
-    def _handle_idle(self) -> None:
-        self._release_complete_transactions()
-        self._hand_over_released(lambda table, buffer: buffer.release_idle(self._catalog.get_union(table)))
-
     def _release_complete_transactions(self) -> None:
         """Queue the changes that no longer wait for the rest of a transaction."""
         if not self._transactions.is_active:
@@ -541,9 +525,6 @@ class SourcePipeline(Generic[F]):
         buffer.hold_from = self._find_hold_start(table, buffer.released)
         return buffer.release_ready(self._catalog.get_union(table))
 
-    def _flush_buffers(self) -> None:
-        self._hand_over_released(lambda table, buffer: buffer.release_all(self._catalog.get_union(table)))
-
     def _hand_over_released(self, release: Callable[[str, TableBuffer[F]], Sequence[TableSlice[F]]]) -> None:
         """Queue released changes, of all buffers in one call: after the first call there may be no room."""
         with self._mark_partial_batch():
@@ -574,23 +555,23 @@ class SourcePipeline(Generic[F]):
 
         All its records were rejected or ignored. Its target must exist.
         """
-        span = self._runtime.lanes.find_unapplied(run)
+
+        def finish(answer: Future[LaneState | None]) -> None:
+            error = answer.exception()
+            if isinstance(error, Fenced):
+                self._runtime.fail(error)
+            elif self._runtime.lanes.is_live(run, generation) and not isinstance(error, Stopped):
+                if isinstance(error, Exception):
+                    self._runtime.lanes.suspend(run, to_problem(error), error)
+                elif error is None and (state := answer.result()) is not None:
+                    self._runtime.lanes.record_commit(run, state.position, Counts(), None)
+
+        span, generation = self._runtime.lanes.find_unapplied(run), run.generation
         before = self._advancing.get(run.lane.id)
         if span and run.applied and (before is None or before.done()):
-            worker, generation = self.context.workers[run.lane.sink], run.generation
-            answer = worker.ask(lambda sink: _advance_position(sink, run.lane, span))
+            answer = self.context.workers[run.lane.sink].ask(lambda sink: _advance_position(sink, run.lane, span))
             self._advancing[run.lane.id] = answer
-            answer.add_done_callback(partial(self._finish_advance, run, generation))
-
-    def _finish_advance(self, run: LaneRun, generation: int, answer: Future[LaneState | None]) -> None:
-        error = answer.exception()
-        if isinstance(error, Fenced):
-            self._runtime.fail(error)
-        elif self._runtime.lanes.is_live(run, generation) and not isinstance(error, Stopped):
-            if isinstance(error, Exception):
-                self._runtime.lanes.suspend(run, to_problem(error), error)
-            elif error is None and (state := answer.result()) is not None:
-                self._runtime.lanes.record_commit(run, state.position, Counts(), None)
+            answer.add_done_callback(finish)
 
     def _catch_up_all(self) -> None:
         """Run until no lane is behind or waits for its sink."""
@@ -604,13 +585,6 @@ class SourcePipeline(Generic[F]):
                 self._release_complete_transactions()
                 return
             stop.wait(0.01)
-
-    def _report_when_due(self) -> None:
-        if self._runtime.clock() - self._reported_at >= self._runtime.options.report_every:
-            self._reported_at = self._runtime.clock()
-            self._runtime.rejects.open.refresh()
-            self._advance_idle_lanes()
-            self.report_positions()
 
     def _record_outage(self, error: Retryable, *, answers: bool = False) -> None:
         """Log the outage once, and keep it until records arrive.
@@ -630,7 +604,10 @@ class SourcePipeline(Generic[F]):
 
     def report_positions(self) -> None:
         """Send the lowest position of the lanes to the source, and the lag to telemetry. Both are hints."""
-        self._report_pace()
+        features = self.context.source.features
+        self.progress.pace = None if features.pace is None else features.pace()
+        if self.progress.pace is not None:
+            self._runtime.telemetry.record(StreamPace(self.context.name, features.engine, self.progress.pace))
         runs = self.registry.list_runs()
         self.progress.excluded = {
             run.lane.sink: frozenset(self.registry.list_excluded_topics(run.lane.sink)) for run in self.registry.event_logs
@@ -648,12 +625,6 @@ class SourcePipeline(Generic[F]):
             self._record_outage(error, answers=answers)
         else:
             self._clear_outage()
-
-    def _report_pace(self) -> None:
-        features = self.context.source.features
-        self.progress.pace = None if features.pace is None else features.pace()
-        if self.progress.pace is not None:
-            self._runtime.telemetry.record(StreamPace(self.context.name, features.engine, self.progress.pace))
 
 
 def _advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:

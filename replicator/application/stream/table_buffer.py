@@ -151,11 +151,6 @@ class TableBuffer(Generic[F]):
             released_now = self._release_frames(self._held, self._table, flush=True, hold_nothing=True)
         self._table = table if frames else self._table or table
         self._marks = (*self._marks, *(SchemaMark(m.table, m.start.only(span.start)) for m in marks))
-        return [*released_now, *self._add_frames(frames, self._table, span, raw, size)]
-
-    def _add_frames(
-        self, frames: Sequence[F], table: TableSpec | None, span: Span, raw: RecordFrame[F] | None, size: int
-    ) -> Sequence[TableSlice[F]]:
         before = self.read
         self.read = self._add_partitions(before, span).advanced_to(span.end)
         self.released = self._add_partitions(self.released, span)
@@ -165,11 +160,12 @@ class TableBuffer(Generic[F]):
         if raw is not None and (frames or self._held):
             self._raw = (*self._raw, raw)
             self._size += size
-        slices = self._release_frames([*self._held, *frames], table, flush=self._is_too_much())
+        is_too_much = self._batches_held > self._options.hold_batches or self._size > self._options.hold_bytes
+        slices = self._release_frames([*self._held, *frames], self._table, flush=is_too_much)
         if self._held and all(self.released[p] >= offset for p, offset in before.items()):
             # Held changes are of this batch now: the waiting time of earlier ones does not count.
             self._raw, self._size, self._batches_held = (raw,) if raw is not None else (), size, 1
-        return slices
+        return [*released_now, *slices]
 
     def release_ready(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
         """Release changes below `hold_from`."""
@@ -206,9 +202,6 @@ class TableBuffer(Generic[F]):
     def _add_partitions(self, position: Position, span: Span) -> Position:
         return Position({**span.start, **position})
 
-    def _is_too_much(self) -> bool:
-        return self._batches_held > self._options.hold_batches or self._size > self._options.hold_bytes
-
     def _release_frames(
         self, frames: Sequence[F], table: TableSpec | None, *, flush: bool, hold_nothing: bool = False
     ) -> Sequence[TableSlice[F]]:
@@ -239,9 +232,8 @@ class TableBuffer(Generic[F]):
         marks, drops = self._take_schema_marks(end), self._take_drop_marks(end)
         if not self._frames.count(ready):
             return [TableSlice(None, start, end, marks=drops)]
-        return self._cut_segments(
-            ready, table, TableSlice(None, start, end, raw, size, table, _order_drops_first(marks, drops))
-        )
+        whole = TableSlice(ready, start, end, raw, size, table, _order_drops_first(marks, drops))
+        return cut_segments(self._frames, ready, table, whole)
 
     def _take_schema_marks(self, end: Position) -> tuple[SchemaMark, ...]:
         """The schema marks below `end`. Drops marks that no later record belongs to."""
@@ -261,14 +253,16 @@ class TableBuffer(Generic[F]):
         self._drop_marks = tuple(m for m in self._drop_marks if m not in below)
         return below
 
-    def _cut_segments(self, ready: F, table: TableSpec, whole: TableSlice[F]) -> Sequence[TableSlice[F]]:
-        pieces = self._frames.segments(ready, table)
-        slices, start = [], whole.start
-        for piece in pieces[:-1]:
-            end = start.advanced_to(self._frames.ends(piece))
-            slices.append(replace(whole, frame=piece, start=start, end=end, size=0))
-            start = end
-        return [*slices, replace(whole, frame=pieces[-1], start=start)]
+
+def cut_segments(frames: Frames[F], changes: F, table: TableSpec, whole: TableSlice[F]) -> Sequence[TableSlice[F]]:
+    """The slice with these changes, cut into segments. Only the last one has the size of the whole slice."""
+    *firsts, last = frames.segments(changes, table)
+    slices, start = [], whole.start
+    for segment in firsts:
+        end = start.advanced_to(frames.ends(segment))
+        slices.append(replace(whole, frame=segment, start=start, end=end, size=0))
+        start = end
+    return [*slices, replace(whole, frame=last, start=start)]
 
 
 def _is_within(at: Position, start: Position, end: Position) -> bool:

@@ -30,7 +30,7 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine, Frames
 from replicator.ports.frames import Batch, F, FoldedChanges, RoutedBatch, Write
 
-from .table_buffer import SchemaMark, TableSlice
+from .table_buffer import SchemaMark, TableSlice, cut_segments
 
 # The schema gate: splits a table slice where the schema changes, so that each change is applied under its own
 # schema.
@@ -74,7 +74,9 @@ class SchemaGate(Generic[F]):
             if transition is None:
                 continue
             if transition.decision.stops:
-                first, _ = self._cut_slice(slice_, self._find_first_position(run, marks[number:]))
+                # Per partition, the first offset that the lane must not apply.
+                new = (later.start for later in marks[number:] if self._find_transition(run, later) is not None)
+                first, _ = self._cut_slice(slice_, Position.lowest(new))
                 problem = Problem(ExitCode.RUNTIME, *describe_stop(run.lane, transition))
                 return GateResult([*pieces, (first, self._select_columns(run, first))], problem, transition, drop_versions)
             if transition.has_cut:
@@ -93,11 +95,6 @@ class SchemaGate(Generic[F]):
         if mark.table is None:
             return run.schema.find_drop_transition(mark.start, self._now())
         return run.schema.find_transition(mark.table, mark.start, self._now())
-
-    def _find_first_position(self, run: LaneRun, marks: Sequence[SchemaMark]) -> Position:
-        """Per partition, the first offset that the lane must not apply."""
-        new = (mark.start for mark in marks if self._find_transition(run, mark) is not None)
-        return Position.lowest(new)
 
     def _select_columns(self, run: LaneRun, slice_: TableSlice[F]) -> TargetColumns:
         return ALL_COLUMNS if slice_.table is None else run.schema.select_columns(slice_.table)
@@ -156,25 +153,15 @@ class SliceTransformer(Generic[F]):
             if trim:
                 repeated, frame = self._engine.frames.split(frame, Span.below(trim))
                 counts = Counts(duplicate=self._engine.frames.count(repeated))
-            whole = TransformedSlice([replace(self._slice, frame=frame)], None, counts)
-            self._transformed[key] = self._transform_rows(frame, plan, counts) if plan.row_transforms else whole
+            if plan.row_transforms:
+                transformed = self._engine.transform_rows(frame, plan)
+                # Cut again: the table buffer has cut the changes as the source sent them.
+                slices = cut_segments(self._engine.frames, transformed.frame, plan.table, self._slice)
+                rejects = transformed.rejects if transformed.counts.rejected else None
+                self._transformed[key] = TransformedSlice(slices, rejects, transformed.counts + counts)
+            else:
+                self._transformed[key] = TransformedSlice([replace(self._slice, frame=frame)], None, counts)
         return self._transformed[key]
-
-    def _transform_rows(self, frame: F, plan: ApplyPlan, counts: Counts) -> TransformedSlice[F]:
-        transformed = self._engine.transform_rows(frame, plan)
-        rejects = transformed.rejects if transformed.counts.rejected else None
-        return TransformedSlice(self._cut_segments(transformed.frame, plan), rejects, transformed.counts + counts)
-
-    def _cut_segments(self, frame: F, plan: ApplyPlan) -> Sequence[TableSlice[F]]:
-        """Cut transformed changes into segments: the table buffer has cut them as the source sent them."""
-        slice_, at = self._slice, self._slice.start
-        *firsts, last = self._engine.frames.segments(frame, plan.table)
-        pieces = []
-        for segment in firsts:
-            end = at.advanced_to(self._engine.frames.ends(segment))
-            pieces.append(replace(slice_, frame=segment, start=at, end=end, size=0))
-            at = end
-        return [*pieces, replace(slice_, frame=last, start=at)]
 
 
 TopicIdentity = Mapping[str, str]
@@ -240,8 +227,12 @@ class WriteBuilder(Generic[F]):
                     continue
                 folds = shared.setdefault(id(piece.frame), _SharedFolds(SliceTransformer(self._engine, piece, piece.frame)))
                 out += self._build_lane_writes(run, piece, columns, folds, identity)
-            if gated.problem is not None and gated.transition is not None:
-                self._stop_lane(run, gated.problem, gated.transition)
+            stop = gated.transition
+            if gated.problem is not None and stop is not None and run.status is not LaneStatus.SUSPENDED:
+                # The lane stops once its queued writes are committed.
+                run.schema.versions[stop.version.number] = stop.version
+                self._store_schema_version(run, stop.version)
+                self._runtime.lanes.stop(run, gated.problem)
         return out
 
     def _build_lane_writes(
@@ -257,18 +248,24 @@ class WriteBuilder(Generic[F]):
             return out
         key = (plan.fold_sharing_key, tuple(sorted(trim.items())))
         if key not in folds.folded:
-            folds.folded[key] = self._fold_slices(folds.transformer.frame, transformed, plan)
-        for piece, rows in zip(transformed.slices, folds.folded[key], strict=True):
-            out += self._make_write(run, plan, rows, piece, identity)
+            folded = [self._engine.fold(piece.frame, plan) for piece in transformed.slices if piece.frame is not None]
+            changes = self._engine.frames.count(folds.transformer.frame)
+            accounted = sum(part.rows + part.counts.total for part in folded) + transformed.counts.total
+            ensure_accounting(
+                changes == accounted,
+                f"The fold accounts for {accounted} of {format_count(changes, 'change')} of {plan.table.name}.",
+            )
+            # The last one also counts the changes that are in no slice.
+            last = replace(folded[-1], counts=folded[-1].counts + transformed.counts)
+            folds.folded[key] = [*folded[:-1], last]
+        for piece, part in zip(transformed.slices, folds.folded[key], strict=True):
+            span = _make_span(Position({**piece.start, **run.queued_to}), piece.end)
+            if span and (part.rows or part.counts.total):
+                write = Write(run.lane, plan, part, span, identity)
+                out.append(self._make_request(run, write, piece.end, piece.raw, piece.size))
+            else:
+                run.handed_over = run.handed_over.advanced_to(piece.end)
         return out
-
-    def _stop_lane(self, run: LaneRun, problem: Problem, transition: SchemaTransition) -> None:
-        """Stop the lane once its queued writes are committed."""
-        if run.status is LaneStatus.SUSPENDED:
-            return
-        run.schema.versions[transition.version.number] = transition.version
-        self._store_schema_version(run, transition.version)
-        self._runtime.lanes.stop(run, problem)
 
     def build_log_writes(
         self, batch: Batch[F], routed: RoutedBatch[F] | None, runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]
@@ -291,7 +288,8 @@ class WriteBuilder(Generic[F]):
             key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
             if key not in frames:
                 with self._note_decoding(batch.span):
-                    frames[key] = self._engine.log(self._select_span(batch, span), self._decoder)
+                    frame = batch.frame if span == batch.span else self._engine.frames.split(batch.frame, span)[0]
+                    frames[key] = self._engine.log(frame, self._decoder)
             rows = self._engine.frames.count(frames[key])
             folded = FoldedChanges(frames[key], Facts(), Counts(), rows, batch.size)
             write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
@@ -306,9 +304,9 @@ class WriteBuilder(Generic[F]):
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
         """A write without rows that moves the lane's committed position up to `handed_over`; none if it is there."""
-        if empty is None or run.is_event_log or not _make_span(run.queued_to, run.handed_over):
-            return []
         span = _make_span(run.queued_to, run.handed_over)
+        if empty is None or run.is_event_log or not span:
+            return []
         table = self._catalog.get_union(run.lane.table)
         plan = self._plan_lane(run, table, run.schema.select_columns(table) if table else ALL_COLUMNS)
         if plan is None:
@@ -347,27 +345,6 @@ class WriteBuilder(Generic[F]):
                 return False
         return True
 
-    def _fold_slices(self, frame: F, transformed: TransformedSlice[F], plan: ApplyPlan) -> Sequence[FoldedChanges[F]]:
-        """The folded slices. The last one also counts the changes that are in no slice."""
-        folded = [self._engine.fold(slice_.frame, plan) for slice_ in transformed.slices if slice_.frame is not None]
-        changes = self._engine.frames.count(frame)
-        accounted = sum(part.rows + part.counts.total for part in folded) + transformed.counts.total
-        ensure_accounting(
-            changes == accounted,
-            f"The fold accounts for {accounted} of {format_count(changes, 'change')} of {plan.table.name}.",
-        )
-        return [*folded[:-1], replace(folded[-1], counts=folded[-1].counts + transformed.counts)]
-
-    def _make_write(
-        self, run: LaneRun, plan: ApplyPlan, folded: FoldedChanges[F], slice_: TableSlice[F], identity: TopicIdentity
-    ) -> list[WriteRequest[F]]:
-        span = _make_span(Position({**slice_.start, **run.queued_to}), slice_.end)
-        if not span or not (folded.rows or folded.counts.total):
-            run.handed_over = run.handed_over.advanced_to(slice_.end)
-            return []
-        write = Write(run.lane, plan, folded, span, identity)
-        return [self._make_request(run, write, slice_.end, slice_.raw, slice_.size)]
-
     def _make_request(
         self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[RecordFrame[F], ...], size: int
     ) -> WriteRequest[F]:
@@ -375,9 +352,6 @@ class WriteBuilder(Generic[F]):
         run.queued_to = run.queued_to.advanced_to(write.span.end)
         write = replace(write, at=self._runtime.now())
         return WriteRequest(run, write, run.placed_generation, raw, size + write.folded.size)
-
-    def _select_span(self, batch: Batch[F], span: Span) -> F:
-        return batch.frame if span == batch.span else self._engine.frames.split(batch.frame, span)[0]
 
 
 def cover_topics(span: Span, topics: Iterable[str]) -> Span:
