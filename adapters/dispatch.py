@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from replicator.ports.runtime import Check
 from replicator.ports.sink import Sink
 
-from .postgres.default_names import EVENTS_TABLE, LOG_TABLE
+from .postgres import EVENTS_TABLE, LOG_TABLE
 from .stores import EventLogSettings
 
 if TYPE_CHECKING:

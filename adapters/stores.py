@@ -33,7 +33,7 @@ from replicator.ports.options import (
 
 from .kafka import options as client_options
 from .kafka.options import ClientOptions, check_security, refuse_owned
-from .postgres.default_names import EVENTS_TABLE, LOG_TABLE, OWN_SCHEMA
+from .postgres import EVENTS_TABLE, LOG_TABLE, OWN_SCHEMA
 
 
 class EventLogSettings(LogSinkOptions):

@@ -1,4 +1,6 @@
-"""The rules of projections' tables in all sinks: names, groups, keys, and the errors."""
+"""The comments that mark the tables of lanes and of projections, and the rules of projections' tables in all sinks.
+
+The rules are names, groups, keys, and the errors."""
 
 from __future__ import annotations
 
@@ -9,6 +11,24 @@ import pyarrow as pa
 
 from replicator.domain.errors import Fatal
 from replicator.domain.projection import Projection, ProjectionInput
+from replicator.ports.frames import Lane
+
+MADE = "made by replicator for lane "
+"""The start of the comment on a target that Replicator created, where tables can have comments. A table without it
+existed before, and belongs to another program."""
+
+
+def ownership_remark(lane: Lane) -> str:
+    """The comment for a table that is created for the lane."""
+    return f"{MADE}{lane.id} of pipeline {lane.pipeline}"
+
+
+def is_owned(remark: str | None) -> bool:
+    """True when the comment shows that replicator created the table, for any lane."""
+    return (remark or "").startswith(MADE)
+
+
+# Projections.
 
 REFRESH_FULL = "Compute it whole: `replicator refresh --full`."
 

@@ -14,7 +14,7 @@ from replicator.ports.reads import CHECKSUMS, ComparedColumn, KeyRange
 
 from ..sql.checksums import SummedColumn, render_bucket_condition, render_sums
 from ..sql.dialect import POSTGRES
-from .names import quote_name
+from .names import escape, quote_name
 
 SETTINGS = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
 Parameters = Sequence[Sequence[str]]
@@ -79,11 +79,6 @@ class TableChecksums:
     def _list_keys(self, columns: Sequence[tuple[str, ComparedColumn]], keys: Sequence[str]) -> list[SummedColumn]:
         kinds = {name: column.kind for name, column in columns}
         return [SummedColumn(escape(name), kinds.get(name, "integer"), self._types[name]) for name in keys]
-
-
-def escape(text: str) -> str:
-    """SQL text for a statement with parameters."""
-    return text.replace("%", "%%")
 
 
 def to_texts(values: pa.ChunkedArray) -> list[str]:

@@ -24,8 +24,8 @@ from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns, end_s
 from replicator.domain.schema_evolution import SchemaVersion, TargetReshape
 from replicator.domain.table import Column
 
-from ..sql.current_rows import OURS, VIEWS, current_rows_query, find_view
 from ..sql.dialect import POSTGRES, text_literal
+from ..sql.render import OURS, VIEWS, current_rows_query, find_view
 from .connection import PostgresSession
 from .errors import translate_error
 from .names import MAX_BYTES, quote_name

@@ -1,4 +1,4 @@
-"""Reads an event log in PostgreSQL: its first and last offsets, and its records in order."""
+"""An event log in PostgreSQL: its first and last offsets, its records in order, and the erasure of records."""
 
 from __future__ import annotations
 
@@ -11,18 +11,30 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.change import RAW, RAW_RECORD_POSITION
+from replicator.domain.change import RAW, RAW_RECORD_POSITION, TIMESTAMP
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.event_log import ERASED_COLUMNS
 from replicator.domain.position import Position, TopicPartition
 
 from ..event_log import LogBounds, drop_repeated, to_raw
 from ..sql.dialect import text_literal
 from .connection import PostgresSession
-from .erasure import LOGGED
 from .errors import translate_error
 from .lane_state import parse_state
-from .names import has_relation, quote_name
-from .options import TableLocation
+from .names import TableLocation, escape, has_relation, quote_name
+
+LOGGED = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP),
+        ("headers", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+ERASED_AT_ONCE = 5_000
 
 Wanted = Callable[[str], bool]
 Stretch = tuple[TopicPartition, int, int]
@@ -258,3 +270,25 @@ def _read_first_offsets(
 
 def _partition_condition(partition: TopicPartition) -> str:
     return f'l.topic COLLATE "C" = {text_literal(partition.topic)} AND l."partition" = {partition.partition:d}'
+
+
+# For the erasure of keys.
+
+
+def read_topic_records(cursor: psycopg.Cursor, relation: str, topics: Sequence[str]) -> Iterator[pa.Table]:
+    """The records of these topics in an event log, as raw frames, in the caller's transaction."""
+    names = ", ".join(f"{quote_name(name)}::text" if name == "headers" else quote_name(name) for name in LOGGED.names)
+    with cursor.connection.cursor("records") as rows:
+        rows.execute(f"SELECT {names} FROM {escape(relation)} WHERE topic = ANY(%s)".encode(), (list(topics),))
+        while records := rows.fetchmany(ERASED_AT_ONCE):
+            columns = [
+                pa.array(column, field.type) for column, field in zip(zip(*records, strict=True), LOGGED, strict=True)
+            ]
+            yield to_raw(pa.table(columns, schema=LOGGED))
+
+
+def empty_records(cursor: psycopg.Cursor, relation: str, event_ids: Sequence[str], error: str) -> None:
+    """Empties these records of an event log, except their positions and times, in the caller's transaction."""
+    values = ", ".join(f"{quote_name(name)} = NULL" for name in ERASED_COLUMNS)
+    statement = f"UPDATE {escape(relation)} SET {values}, error = %s WHERE event_id = ANY(%s)"
+    cursor.execute(statement.encode(), (error, list(event_ids)), prepare=False)

@@ -18,7 +18,7 @@ from replicator.domain.schema_evolution import from_json as version_from_json
 from replicator.domain.schema_evolution import to_json as version_to_json
 from replicator.ports.frames import Lane
 
-from .default_names import OWN_SCHEMA
+from . import OWN_SCHEMA
 from .names import has_relation
 
 SCHEMA = OWN_SCHEMA

@@ -15,11 +15,11 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.frames import Lane
 from replicator.ports.sink import LaneArtifact
 
-from ..apply.ownership import is_owned, ownership_remark
+from ..apply.projections import is_owned, ownership_remark
 from ..delta.folders import Folder
 from ..delta.options import config_location
 from ..delta.tables import has_table, open_table, read_schema
-from ..sql.current_rows import COLUMNS, NONE, VIEWS
+from ..sql.render import COLUMNS, NONE, VIEWS
 from .catalog_names import ALL, CATALOG, CatalogTable
 from .errors import translate_errors
 from .session import LazySession, to_spark_path

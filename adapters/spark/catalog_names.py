@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from ..sql.current_rows import OURS, VIEWS, current_rows_query
 from ..sql.dialect import SPARK
+from ..sql.render import OURS, VIEWS, current_rows_query
 
 CATALOG = "spark_catalog"
 """The session catalog, the only one in which Spark stores views."""

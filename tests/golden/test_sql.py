@@ -27,10 +27,10 @@ from adapters.postgres.ddl import render_view
 from adapters.sinks.delta.side_tables import old_entries_condition
 from adapters.sinks.postgres.target import delete_statement, upsert_statement
 from adapters.spark.catalog_names import CatalogTable
-from adapters.sql.current_rows import find_view
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK, Dialect
 from adapters.sql.fold import sent_select, sent_windows
 from adapters.sql.reconcile import purged_condition, reconcile_select, render_truncate, truncate_parts
+from adapters.sql.render import find_view
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.late_changes import LatenessLimit
 from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon, Truncate

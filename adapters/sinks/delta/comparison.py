@@ -21,9 +21,8 @@ from ...delta.table_reader import to_source_names, translate_missing_files
 from ...delta.tables import has_table, read_schema
 from ...duckdb.session import open_session
 from ...sql.checksums import SummedColumn, can_render_duckdb, render_bucket_condition, render_sums
-from ...sql.current_rows import current_rows_condition
 from ...sql.dialect import DELTA_RS_ALONE, DUCKDB
-from ...sql.render import render_expression
+from ...sql.render import current_rows_condition, render_expression
 from .lane import open_lane_log
 
 ROWS, CURRENT, KEYS = "comparison_rows", "comparison_current", "comparison_keys"

@@ -26,7 +26,7 @@ from replicator.ports.sink import (
     VacuumResult,
 )
 
-from ...apply.ownership import is_owned, ownership_remark
+from ...apply.projections import is_owned, ownership_remark
 from ...delta.commits import Attempt, LaneLog
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder

@@ -34,7 +34,7 @@ from replicator.ports.sink import (
 )
 
 from ...apply.explain import explain
-from ...apply.ownership import ownership_remark
+from ...apply.projections import ownership_remark
 from ...delta.errors import translate_errors
 from ...delta.lake import Lake
 from ...delta.options import LakeOptions, TableOptions, config_location, find_stored_names

@@ -26,7 +26,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.sink import CheckpointUnsupported, CutoverDecision, StoredLane
 
 from ...apply.conform import cast_column
-from ...apply.ownership import is_owned
+from ...apply.projections import is_owned
 from ...apply.stages import side_columns
 from ...delta.commits import Operation
 from ...delta.folders import Folder

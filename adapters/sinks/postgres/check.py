@@ -12,8 +12,8 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis
 
+from ...postgres import DEAD_LETTERS, OWN_SCHEMA
 from ...postgres.connection import check_transport, choose_diagnosis, fetch_rows, run_checks
-from ...postgres.default_names import DEAD_LETTERS, OWN_SCHEMA
 from ...postgres.names import has_relation, quote_name
 from .lanes import refuse_other_writer
 

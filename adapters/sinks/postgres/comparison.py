@@ -14,17 +14,16 @@ from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 from replicator.ports.reads import ComparedColumn, TableSplit
 
-from ...postgres.checksums import SETTINGS, TableChecksums, escape
+from ...postgres.checksums import SETTINGS, TableChecksums
 from ...postgres.connection import PostgresSession
 from ...postgres.ddl import Catalogue
 from ...postgres.lane_state import read_state
-from ...postgres.names import quote_name
+from ...postgres.names import escape, quote_name
 from ...postgres.table_reader import AS_TEXT, BATCH, read_type, select_expression, to_array
 from ...postgres.types import AnyType
 from ...sql.checksums import can_render_postgres
-from ...sql.current_rows import current_rows_condition
 from ...sql.dialect import POSTGRES
-from ...sql.render import render_expression
+from ...sql.render import current_rows_condition, render_expression
 
 FORMATS = """
 SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute

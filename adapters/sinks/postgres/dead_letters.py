@@ -21,10 +21,9 @@ from replicator.ports.stores import (
     DeadLetterGroup,
 )
 
+from ...postgres import DEAD_LETTERS, OWN_SCHEMA
 from ...postgres.connection import PostgresSession
-from ...postgres.default_names import DEAD_LETTERS, OWN_SCHEMA
-from ...postgres.names import has_relation
-from ...postgres.options import read_dsn
+from ...postgres.names import has_relation, read_dsn
 from ...stores import DeadLetterSettings
 
 TABLE = DEAD_LETTERS

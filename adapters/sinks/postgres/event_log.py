@@ -21,11 +21,9 @@ from replicator.ports.sink import (
     SinkFeatures,
 )
 
-from ...postgres.erasure import empty_records, read_topic_records
-from ...postgres.event_log_reader import open_snapshot
+from ...postgres.event_log_reader import empty_records, open_snapshot, read_topic_records
 from ...postgres.lane_state import TOUCH_STATE, read_state
-from ...postgres.names import quote_name
-from ...postgres.options import TableLocation, read_dsn
+from ...postgres.names import TableLocation, quote_name, read_dsn
 from ...sql.dialect import text_literal
 from ...stores import EventLogSettings
 from .gold import describe_inputs

@@ -27,11 +27,9 @@ from ...apply.projections import foreign_table_error, group_column, other_column
 from ...postgres.connection import PostgresSession
 from ...postgres.ddl import DDL_LOCK, DIALECT, Catalogue
 from ...postgres.errors import translate_error
-from ...postgres.event_table import MAPS
 from ...postgres.lane_state import META, SCHEMA, parse_state
 from ...postgres.literals import copy_rows, copy_statement
-from ...postgres.names import check_columns, check_table, has_relation, quote_name
-from ...postgres.options import TableLocation
+from ...postgres.names import TableLocation, check_columns, check_table, has_relation, quote_name
 from ...postgres.table_reader import BEGIN, describe_columns, read_all_rows, render_select
 from ...postgres.types import ColumnConversion, find_conversion, new_type
 from ...sql.dialect import text_literal
@@ -385,6 +383,8 @@ LANES = sql.SQL(
     "SELECT pipeline, lane, state::text, updated_at FROM _replicator.positions WHERE target = %s ORDER BY pipeline, lane"
 )
 REFRESH = sql.SQL("SELECT number, others FROM _replicator.refreshes WHERE target = %s AND relation = %s::bigint")
+EVENT_MAPS = ("event_data", "metadata")
+"""The columns of an event store that hold JSON objects."""
 NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 
 
@@ -452,7 +452,7 @@ def _read_rows(connection: psycopg.Connection, place: TableLocation, columns: Co
         table_columns = describe_columns(connection, text)
         wanted = [one for one in table_columns if columns is None or one[0].lower() in columns] or table_columns[:1]
         rows = read_all_rows(connection, *render_select(wanted, text), doing)
-    return json_to_maps(rows, MAPS) if place.events else rows
+    return json_to_maps(rows, EVENT_MAPS) if place.events else rows
 
 
 def _describe_read(place: TableLocation) -> str:

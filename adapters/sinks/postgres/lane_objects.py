@@ -16,7 +16,7 @@ from replicator.domain.policy.plan import cdc_sequence_columns
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CheckpointUnsupported, LaneArtifact, StoredLane
 
-from ...apply.ownership import is_owned, ownership_remark
+from ...apply.projections import is_owned, ownership_remark
 from ...postgres.connection import PostgresSession
 from ...postgres.ddl import find_own_view
 from ...postgres.errors import is_row_refusal

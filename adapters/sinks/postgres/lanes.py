@@ -23,7 +23,7 @@ from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import SchemaStore, SinkFeatures, VacuumResult
 
-from ...apply.ownership import ownership_remark
+from ...apply.projections import ownership_remark
 from ...postgres.connection import ANSWER_SECONDS, PostgresSession, application_name
 from ...postgres.ddl import Catalogue, ensure_view, find_conversions, is_indexed, reshape_side_table
 from ...postgres.errors import describe_refusal, is_row_refusal, is_waiting_for_rows, translate_error

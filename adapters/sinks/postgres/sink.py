@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 
@@ -25,8 +27,8 @@ from replicator.ports.sink import (
 )
 
 from ...apply.explain import explain
+from ...arrow.masks import make_text_mask
 from ...postgres.ddl import render_view
-from ...postgres.erasure import remove_key, to_target_key
 from ...postgres.lane_state import (
     FORGET_LANE,
     SELECT_LANE,
@@ -37,8 +39,7 @@ from ...postgres.lane_state import (
     withdraw_completeness,
     write_schema_versions,
 )
-from ...postgres.names import quote_name
-from ...postgres.options import TableLocation, read_dsn
+from ...postgres.names import TableLocation, escape, has_relation, quote_name, read_dsn
 from ...postgres.table_reader import TableReader
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from .comparison import PostgresTargetSnapshot, open_postgres_comparison
@@ -136,12 +137,16 @@ class PostgresSink(PostgresLanes):
         if not self.list_artifacts(lane):
             return ErasureResult()
         number, (schema, table) = self._acquire(lane, removing=True), self._find_table(lane)
-        wanted = to_target_key(lane, key)
+        rules = lane.row_transforms.column_transforms
+        wanted = {}  # The key as the target stores it.
+        for name, text in key.items():
+            rule = rules.get_rule(name)
+            wanted[rules.get_new_name(name)] = text if rule.mask is None else make_text_mask(rule.mask)(text)
         with self._exclusive_transaction(lane, "removing a row of") as cursor:
             drop_shared_tables(cursor, number)
             cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
-            rows = remove_key(cursor, quote_name(schema, table), wanted)
-            return ErasureResult(rows, remove_key(cursor, side_table_name(number), wanted))
+            rows = _remove_key(cursor, quote_name(schema, table), wanted)
+            return ErasureResult(rows, _remove_key(cursor, side_table_name(number), wanted))
 
     def _list_side_tables(self, lane: Lane) -> list[str]:
         with self.session.cursor(f"looking for lane {lane.id}") as cursor:
@@ -188,3 +193,34 @@ class PostgresSink(PostgresLanes):
         self._reader.close()
         self._gold.close()
         super().close()
+
+
+def _remove_key(cursor: psycopg.Cursor, relation: str, key: Mapping[str, str]) -> int:
+    """Deletes the rows of a table with that key, in the caller's transaction; returns their number.
+
+    The number is 0 if the table does not exist, or if a text is not a value of its column.
+    """
+    if not has_relation(cursor, relation):
+        return 0
+    columns = cursor.execute(
+        "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
+        "AND NOT attisdropped",
+        (relation,),
+    )
+    kinds: dict[str, str] = dict(columns.fetchall())
+    missing_name = next((name for name in key if name not in kinds), None)
+    if missing_name is not None:
+        raise Fatal(
+            f"table {relation} has no column {missing_name!r}, which is needed to find the rows of a key",
+            next_step="Load it again with `replicator lanes resync`, or remove it with `replicator drop`.",
+        )
+    values = {name: f"\\x{text}" if kinds[name] == "bytea" else text for name, text in key.items()}
+    same = " AND ".join(f"t.{name} = k.{name}" for name in (escape(quote_name(name)) for name in key))
+    rows = f"json_populate_record(NULL::{escape(relation)}, %s::json)"
+    statement = f"DELETE FROM {escape(relation)} AS t USING {rows} AS k WHERE {same}"
+    try:
+        cursor.execute("SAVEPOINT erasing")
+        return cursor.execute(statement.encode(), (json.dumps(values),), prepare=False).rowcount
+    except psycopg.DataError:
+        cursor.execute("ROLLBACK TO SAVEPOINT erasing")
+        return 0

@@ -21,10 +21,10 @@ from replicator.ports.options import Dsn
 
 from ...arrow.record_positions import payload_bytes
 from ...event_log import ACCEPT, LogBounds, describe_removed, recreated_error
+from ...postgres import LOG_TABLE
 from ...postgres.connection import PostgresSession
-from ...postgres.default_names import LOG_TABLE
 from ...postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
-from ...postgres.options import TableLocation, read_dsn
+from ...postgres.names import TableLocation, read_dsn
 from .source import LogSource, read_ahead
 
 ROLE = "event log reader"

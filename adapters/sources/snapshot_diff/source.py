@@ -19,7 +19,7 @@ from replicator.ports.options import to_timedelta
 from replicator.ports.runtime import Diagnosis
 
 from ...decoders.common.row_files import CsvDialect
-from ...postgres.options import read_dsn
+from ...postgres.names import read_dsn
 from ...postgres.table_reader import SnapshotQuery, table_query
 from ..journal import (
     FIRST_WITHIN,

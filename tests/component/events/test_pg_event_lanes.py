@@ -10,7 +10,7 @@ import pytest
 from support.races import run_before
 
 from adapters.engines.local import LocalEngine
-from adapters.postgres import event_table
+from adapters.sinks.postgres import event_store
 from adapters.sinks.postgres.event_store import PostgresEventLanes, PostgresEventStore
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
 from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent, make_sample_event, refuse_gaps
@@ -67,7 +67,7 @@ def test_events_and_position_are_one_transaction(sink, store, postgres_dsn):
 @pytest.mark.parametrize("most", [500, 1])
 def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, most):
     """Of its aggregates; of all, where it has more than a transaction locks."""
-    monkeypatch.setattr(event_table, "MOST_LOCKS", most)
+    monkeypatch.setattr(event_store, "MOST_LOCKS", most)
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1, "A2")]})
     store.append([make_sample_event(0)])
     done: list[int] = []

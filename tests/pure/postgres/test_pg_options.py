@@ -7,7 +7,7 @@ import traceback
 import pytest
 from pydantic import SecretStr
 
-from adapters.postgres.options import read_dsn
+from adapters.postgres.names import read_dsn
 from replicator.domain.errors import ConfigProblem
 
 UNREADABLE = [

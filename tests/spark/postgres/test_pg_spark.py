@@ -19,7 +19,6 @@ from support.small_spark import SMALL
 from adapters.dispatch import event_log_spark_sink
 from adapters.engines.spark import SparkEngine
 from adapters.sinks.postgres.lanes import PostgresLanes
-from adapters.sinks.postgres.spark import copy_tasks
 from adapters.sinks.postgres.spark import sink as spark_sink
 from adapters.sinks.postgres.spark.sink import PostgresSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
@@ -74,7 +73,7 @@ class Rejected(list):
 @pytest.mark.parametrize("policy", ["scd1", "append"])
 def test_task_that_fails_after_its_copy_is_retried(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
     """Both attempts of each task have committed; the rows of one count."""
-    told = copy_tasks.report_copy
+    told = spark_sink.report_copy
 
     def failing_once(copy: Any, pieces: Any) -> Iterator[pa.RecordBatch]:
         yield from list(told(copy, pieces))
@@ -89,7 +88,7 @@ def test_task_that_fails_after_its_copy_is_retried(postgres_dsn: str, monkeypatc
         seen.extend(fetch(postgres_dsn, f"SELECT count(*), count(DISTINCT _cdc_attempt) FROM _replicator.{table}"))
         return apply_supplied(self, writes, reject)
 
-    monkeypatch.setattr(copy_tasks, "report_copy", failing_once)
+    monkeypatch.setattr(spark_sink, "report_copy", failing_once)
     monkeypatch.setattr(PostgresLanes, "apply_supplied", fail_after_copy)
     with open_sink(postgres_dsn) as sink:
         counts = put(sink, Feed(TABLE, lane_of(policy=policy)).write(*items(0, 100))).counts

@@ -31,8 +31,8 @@ from ....spark.rows import drop_applied
 from ....spark.session import LazySession, split_options_lazily
 from ....spark.sink_over_frames import SinkOverFrames
 from ....spark.table_writer import SparkTableWriter
-from ....sql.current_rows import find_lane_view, find_view
 from ....sql.dialect import SPARK
+from ....sql.render import find_lane_view, find_view
 from ....stores import EventLogSettings, EventStoreSettings
 from ..event_log import DAY, LogClearing, LogTable, refuse_stored_records
 from ..event_store import APP, NAME, DeltaEventLanes, DeltaEventStore

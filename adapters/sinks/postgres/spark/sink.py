@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from replicator.domain.change import ERROR, OFFSET, RAW_RECORD_POSITION, RECORD_POSITION
+from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import ApplyOutcome, RejectRows, Write
 
@@ -20,6 +23,7 @@ from ....spark.frames import column, to_arrow
 from ....spark.rows import drop_applied, filter_late
 from ....spark.session import LazySession, split_options_lazily
 from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_rows
+from ....spark.types import arrow_schema, from_spark, spark_schema
 from ....sql.dialect import SPARK
 from ....stores import EventLogSettings, EventStoreSettings
 from ..event_log import PostgresEventLog
@@ -27,11 +31,10 @@ from ..event_store import PostgresEventLanes
 from ..lanes import PostgresLanes, with_row_provider
 from ..options import PostgresSettings
 from ..row_provider import InMemoryRowProvider, RowProvider
-from ..shared_staging import SharedCopy, SharedStaging
+from ..shared_staging import CopyResult, SharedCopy, SharedStaging
 from ..sink import PostgresSink
 from ..target import PostgresTarget
 from ..writer import advance_lane
-from .copy_tasks import copy_in_tasks
 
 THROUGH_DRIVER = 20_000
 """The driver applies writes of up to this number of folded rows.
@@ -133,3 +136,77 @@ def open_spark_event_lanes(options: EventStoreSettings | Mapping[str, Any]) -> S
     """`PostgresEventLanes` for Spark's frames."""
     own, session = split_options_lazily(options)
     return SinkOverFrames(PostgresEventLanes(own), session)
+
+
+# Tasks of a Spark job copy a frame into a staging table, each one its own partition.
+
+REPORT = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("attempt", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("bound", pa.int64()),
+        pa.field("truncates", pa.int64()),
+        pa.field("rejects", pa.binary()),
+        pa.field("failure", pa.string()),
+        pa.field("sentence", pa.string()),
+        pa.field("next_step", pa.string()),
+    ]
+)
+"""The report of a task to the driver, one row: a `CopyResult` with its rejects as an Arrow stream, or its
+failure."""
+
+COUNTS = ("part", "attempt", "rows", "bound", "truncates")
+
+FAILURES = {kind.__name__: kind for kind in (Retryable, Fatal, EnvironmentProblem)}
+
+
+def copy_in_tasks(frame: DataFrame, copy: SharedCopy) -> list[CopyResult]:
+    """The results of the attempts that Spark counts as successful, one per partition of the frame that has rows."""
+    schema = arrow_schema(frame.schema)
+
+    def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return report_copy(copy, (from_spark(pa.Table.from_batches([batch]), schema) for batch in batches))
+
+    # The copying stage is the last of the job, so each of its tasks has exactly one attempt in the result.
+    reports = frame.mapInArrow(pieces, spark_schema(REPORT)).toArrow().to_pylist()
+    for row in reports:
+        if row["failure"]:
+            raise FAILURES[row["failure"]](row["sentence"], next_step=row["next_step"])
+    results = []
+    for row in reports:
+        counts = {name: int(row[name]) for name in COUNTS}
+        rejects = None if row["rejects"] is None else pa.ipc.open_stream(row["rejects"]).read_all()
+        results.append(CopyResult(**counts, rejects=rejects))
+    return results
+
+
+def report_copy(copy: SharedCopy, pieces: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Runs in a task, and reports an error of the database as a result.
+
+    If the task raised it, Spark would repeat the task for every error, and would show the driver's message,
+    which may quote a row.
+    """
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("rows are copied in the tasks of a job only")
+    part, attempt = context.partitionId(), context.taskAttemptId()
+    try:
+        copy_result = copy.run(pieces, part, attempt)
+    except ReplicatorError as error:
+        kind = next(name for name, kind in reversed(FAILURES.items()) if isinstance(error, kind))
+        yield _to_report({"failure": kind, "sentence": error.sentence, "next_step": error.next_step})
+        return
+    if copy_result is not None:
+        counts: dict[str, object] = {name: getattr(copy_result, name) for name in COUNTS}
+        rejects = copy_result.rejects
+        if rejects is not None:
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_stream(out, rejects.schema) as stream:
+                stream.write_table(rejects)
+            counts["rejects"] = bytes(out.getvalue())
+        yield _to_report(counts)
+
+
+def _to_report(row: dict[str, object]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{**dict.fromkeys(REPORT.names), **row}], REPORT)
