@@ -282,6 +282,9 @@ class SourcePipeline(Generic[F]):
         return replace(batch, frame=frame, span=span, records=frames.count(frame))
 
     def _process_records(self, batch: Batch[F]) -> None:
+        """Decode a batch and queue its writes: for the event logs, then for the lanes of each table."""
+        position = self._position or Position()
+        end = position.advanced_to(batch.span.end)
         self._identity.update(batch.identity)
         self._transactions.begin_batch(batch)
         self._write_builder.batch_records.begin(batch)
@@ -292,7 +295,7 @@ class SourcePipeline(Generic[F]):
                 connector = tracking.connector(batch.frame, self._safe_decoder)
             self.registry.store_connector(connector)
             self.progress.row_loss = self.registry.row_loss
-        begin = Position({**batch.span.start, **self._transactions.limit_to_barrier(self._position or Position())})
+        begin = Position({**batch.span.start, **self._transactions.limit_to_barrier(position)})
         topics = self._transactions.add_transaction_topic(routed.topics)
         if new := self.registry.register_batch(topics, Span(begin, begin.advanced_to(batch.span.end))):
             self._place_lanes(new)
@@ -300,7 +303,7 @@ class SourcePipeline(Generic[F]):
         by_table = self._decode_tables(routed, batch)
         with self._mark_partial_batch():
             # The changes of one table decide which changes of another may be released.
-            self._transactions.advance((self._position or Position()).advanced_to(batch.span.end), batch)
+            self._transactions.advance(end, batch)
             self.progress.transaction_progress = self._transactions.progress
             logs = self._let_lanes_fall_back(self.registry.event_logs, batch.span.start)
             excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
@@ -308,41 +311,13 @@ class SourcePipeline(Generic[F]):
             for table, slices in by_table.items():
                 requests += self._buffer_changes(table, slices, routed, batch)
             self.registry.save_keys()
-            self._position = self.progress.position = (self._position or Position()).advanced_to(batch.span.end)
+            self._position = self.progress.position = end
             self._runtime.idle_timeout.record_progress()
             self.progress.records += batch.records
             self._decoding.count_records(batch, routed)
             if batch.records and self.progress.outage and not self.progress.outage.answers:
                 self._clear_outage()
             self._hand_over(requests)
-
-    def _place_lanes(self, new: Sequence[str]) -> None:
-        """Wait a short time until the sinks return the positions of the lanes of new tables.
-
-        While some are missing, the stream does not wait again: a thousand new tables would delay the others for
-        minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
-        """
-        options = self._runtime.options
-        if self._transactions.is_active:  # A barrier counts no changes that are read before a lane has its position.
-            self.registry.place_answered(options.state_patience)
-        else:
-            self.registry.place_answered(0 if self._unplaced else options.new_patience)
-            until = self._runtime.clock() + options.state_patience
-            self._unplaced.update((table, until) for table in new if self.registry.is_new(table))
-        self._catch_up.join_caught_up()
-
-    def _release_placed(self) -> None:
-        """Queue the buffered changes of tables whose lanes now have a position.
-
-        Lanes that need too much time or memory read the changes again.
-        """
-        size = sum(self._buffers[table].size for table in self._unplaced if table in self._buffers)
-        now = self._runtime.clock() if size <= self._runtime.options.hold_bytes else float("inf")
-        placed = {t for t, until in self._unplaced.items() if now >= until or not self.registry.is_new(t)}
-        for table in placed:
-            del self._unplaced[table]
-        if placed:
-            self._hand_over_released(lambda table, buffer: self._release_held(table, buffer) if table in placed else ())
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
         """Per table that at least one lane applies: its changes."""
@@ -395,6 +370,18 @@ class SourcePipeline(Generic[F]):
             for request in build(slice_, followers, select_identities(self._identity, slice_.end))
         ]
 
+    def _hand_over(self, requests: Sequence[WriteRequest[F]]) -> None:
+        """Queue the writes of each sink; sinks whose queue is full are served last.
+
+        Callers first make room, and call this once: a second call could wait for a sink that does not answer.
+        """
+        by_sink: dict[str, list[WriteRequest[F]]] = {}
+        for request in self._transactions.bundle_writes(requests):
+            by_sink.setdefault(request.run.lane.sink, []).append(request)
+        workers = self.context.workers
+        for sink in sorted(by_sink, key=lambda name: not workers[name].queue.has_room()):
+            workers[sink].queue.put(by_sink[sink], self._runtime.stop)
+
     def _let_lanes_fall_back(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
         """Let lanes that are behind `start` or full fall back to catching up, instead of skipping records. Returns the
         lanes that run on.
@@ -418,6 +405,34 @@ class SourcePipeline(Generic[F]):
             self._buffers[table].released = Position({**at, **self._transactions.limit_to_barrier(at)})
         return self._buffers[table]
 
+    def _place_lanes(self, new: Sequence[str]) -> None:
+        """Wait a short time until the sinks return the positions of the lanes of new tables.
+
+        While some are missing, the stream does not wait again: a thousand new tables would delay the others for
+        minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
+        """
+        options = self._runtime.options
+        if self._transactions.is_active:  # A barrier counts no changes that are read before a lane has its position.
+            self.registry.place_answered(options.state_patience)
+        else:
+            self.registry.place_answered(0 if self._unplaced else options.new_patience)
+            until = self._runtime.clock() + options.state_patience
+            self._unplaced.update((table, until) for table in new if self.registry.is_new(table))
+        self._catch_up.join_caught_up()
+
+    def _release_placed(self) -> None:
+        """Queue the buffered changes of tables whose lanes now have a position.
+
+        Lanes that need too much time or memory read the changes again.
+        """
+        size = sum(self._buffers[table].size for table in self._unplaced if table in self._buffers)
+        now = self._runtime.clock() if size <= self._runtime.options.hold_bytes else float("inf")
+        placed = {t for t, until in self._unplaced.items() if now >= until or not self.registry.is_new(t)}
+        for table in placed:
+            del self._unplaced[table]
+        if placed:
+            self._hand_over_released(lambda table, buffer: self._release_held(table, buffer) if table in placed else ())
+
     def _find_catch_up_target(self, run: LaneRun) -> Position:
         """The position up to which a lane has to read before it can join the main stream."""
         if run.is_event_log:
@@ -431,18 +446,6 @@ class SourcePipeline(Generic[F]):
             if has_read:
                 self._transactions.doubt_late_lane(run.lane.table)
         self._runtime.lanes.join_lane(run)
-
-    def _hand_over(self, requests: Sequence[WriteRequest[F]]) -> None:
-        """Queue the writes of each sink; sinks whose queue is full are served last.
-
-        Callers first make room, and call this once: a second call could wait for a sink that does not answer.
-        """
-        by_sink: dict[str, list[WriteRequest[F]]] = {}
-        for request in self._transactions.bundle_writes(requests):
-            by_sink.setdefault(request.run.lane.sink, []).append(request)
-        workers = self.context.workers
-        for sink in sorted(by_sink, key=lambda name: not workers[name].queue.has_room()):
-            workers[sink].queue.put(by_sink[sink], self._runtime.stop)
 
     def reset_table(self, table: str) -> None:
         """Drop the schemas and buffered changes of a table whose lanes have all stopped: an old schema may be the

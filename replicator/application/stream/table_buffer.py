@@ -229,15 +229,22 @@ class TableBuffer(Generic[F]):
         end = Position({p: min(o, limit.get(p, o)) for p, o in self.read.items()})
         self.released = end
         self._empty = (table, self._frames.split(changes, EMPTY_SPAN)[0])
-        marks, drops = self._take_schema_marks(end), self._take_drop_marks(end)
+        drops = self._take_drop_marks(end)
+        marks = self._take_schema_marks(end, drops)
         if not self._frames.count(ready):
             return [TableSlice(None, start, end, marks=drops)]
-        whole = TableSlice(ready, start, end, raw, size, table, _order_drops_first(marks, drops))
+        whole = TableSlice(ready, start, end, raw, size, table, marks)
         return cut_segments(self._frames, ready, table, whole)
 
-    def _take_schema_marks(self, end: Position) -> tuple[SchemaMark, ...]:
-        """The schema marks below `end`. Drops marks that no later record belongs to."""
-        below = tuple(m for m in self._marks if any(o < end.get(p, o) for p, o in m.start.items()))
+    def _take_schema_marks(self, end: Position, drops: tuple[SchemaMark, ...]) -> tuple[SchemaMark, ...]:
+        """The schema marks below `end`, with each drop before the schemas whose records all follow it in its partition.
+
+        Removes marks that no later record belongs to.
+        """
+        below = [m for m in self._marks if any(o < end.get(p, o) for p, o in m.start.items())]
+        for drop in drops:
+            later = (i for i, m in enumerate(below) if any(m.start.get(p, o) > o for p, o in drop.start.items()))
+            below.insert(next(later, len(below)), drop)
         left: list[SchemaMark] = []
         passed: set[TopicPartition] = set()
         for mark in reversed(self._marks):
@@ -245,7 +252,7 @@ class TableBuffer(Generic[F]):
                 left.insert(0, mark)
             passed |= {p for p, o in mark.start.items() if o <= end.get(p, -1)}
         self._marks = tuple(left)
-        return below
+        return tuple(below)
 
     def _take_drop_marks(self, end: Position) -> tuple[SchemaMark, ...]:
         """Remove and return the table drops below `end`."""
@@ -267,15 +274,6 @@ def cut_segments(frames: Frames[F], changes: F, table: TableSpec, whole: TableSl
 
 def _is_within(at: Position, start: Position, end: Position) -> bool:
     return all(start.get(p, 0) <= o < end.get(p, 0) for p, o in at.items())
-
-
-def _order_drops_first(marks: tuple[SchemaMark, ...], drops: tuple[SchemaMark, ...]) -> tuple[SchemaMark, ...]:
-    """Insert each drop before the schemas whose records all follow it in its partition."""
-    out = list(marks)
-    for drop in drops:
-        later = (i for i, m in enumerate(out) if any(m.start.get(p, o) > o for p, o in drop.start.items()))
-        out.insert(next(later, len(out)), drop)
-    return tuple(out)
 
 
 def _group_compatible(parts: Sequence[SchemaSlice[F]]) -> list[list[SchemaSlice[F]]]:
