@@ -104,11 +104,16 @@ def conform_rows(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]
         if field.name in rows.column_names and not rows[field.name].type.equals(field.type):
             cast_columns[field.name], failing = cast_column(rows[field.name], field.type)
             bad.update({i: field.name for i in failing if i not in bad})
-    good = _replace_columns(rows, cast_columns)
+    good = rows
+    for name, column in cast_columns.items():
+        good = good.set_column(good.column_names.index(name), name, column)
     if not bad:
         return good, rows.slice(0, 0).append_column(ERROR, pa.nulls(0, pa.string()))
     keep = pa.array([i not in bad for i in range(rows.num_rows)])
-    errors = [_describe_misfit(name, schema.field(name).type) for _, name in sorted(bad.items())]
+    errors = [
+        out_of_range_reason(f"the value of column {name!r} does not fit the target's type {schema.field(name).type}")
+        for _, name in sorted(bad.items())
+    ]
     rejects = rows.take(pa.array(sorted(bad), pa.int64())).append_column(ERROR, pa.array(errors, pa.string()))
     return good.filter(keep), rejects
 
@@ -142,13 +147,3 @@ def _bisect(column: pa.ChunkedArray, to: pa.DataType, start: int) -> tuple[list[
     left, left_bad = _bisect(column.slice(0, half), to, start)
     right, right_bad = _bisect(column.slice(half), to, start + half)
     return left + right, left_bad + right_bad
-
-
-def _replace_columns(rows: pa.Table, columns: dict[str, pa.ChunkedArray]) -> pa.Table:
-    for name, column in columns.items():
-        rows = rows.set_column(rows.column_names.index(name), name, column)
-    return rows
-
-
-def _describe_misfit(name: str, to: pa.DataType) -> str:
-    return str(Reject(RejectCode.OUT_OF_RANGE, f"the value of column {name!r} does not fit the target's type {to}"))

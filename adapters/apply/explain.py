@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replicator.domain.change import TS
-from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.plan import ApplyPlan, HistoryPlan
 
 from ..sql import per_column
 from ..sql.dialect import DUCKDB, SPARK, Dialect
@@ -35,44 +35,51 @@ def explain(
     identified by their numbers, and equal values share a number. Stage 3 of sequences per column always runs in
     DuckDB. So does stage 3 of most writes of a history to PostgreSQL, which then copies the new versions.
     """
-    stage_3 = _explain_reconcile if plan.history is None else _explain_scd2
-    return {
-        **({} if plan.watermark is None else {"late": _explain_late(plan, fold)}),
-        "fold": NEXT.join(_explain_fold(plan, fold)),
-        "reconcile": NEXT.join(stage_3(plan, reconcile or write)),
-        "write": render_merge(plan, write, target, "rows"),
-    }
+    stages = {}
+    if plan.watermark is not None:
+        micros = f"unix_micros({fold.quote_name(TS)})" if fold == SPARK else ""
+        stages["late"] = late_select(plan, fold, "changes", reached={}, lane="LANE", micros=micros)
+    if plan.fold != "last":
+        find_first = first_windows if fold == SPARK else first_select
+        selects = [find_first(plan, fold, "changes", counted=plan.reconcile.counted)]
+    elif fold == SPARK:
+        selects = [guard_windows(plan, SPARK, "changes", truncates=plan.truncates), last_windows(plan, SPARK, "guarded")]
+    else:
+        selects = [guard_select(plan, fold, "changes"), last_select(plan, fold, "kept")]
+    stages["fold"] = NEXT.join(selects)
+    dialect, tombstones = reconcile or write, plan.reconcile.uses_tombstones
+    if plan.history is not None:
+        selects = _explain_scd2(plan, plan.history, dialect)
+    elif plan.has_column_versions:
+        selects = [select(per_column.NOTHING) for select in per_column.QUERIES]
+    elif dialect == DUCKDB:
+        selects = [verdict_rows_select(plan, tombstones=tombstones, floor=None)]
+    else:
+        relation = "tombstones" if tombstones else None
+        selects = [reconcile_select(plan, dialect, rows="folded", related="related", tombstones=relation, floor=None)]
+    stages["reconcile"] = NEXT.join(selects)
+    stages["write"] = render_merge(plan, write, target, "rows")
+    return stages
 
 
-def _explain_late(plan: ApplyPlan, dialect: Dialect) -> str:
-    micros = f"unix_micros({dialect.quote_name(TS)})" if dialect == SPARK else ""
-    return late_select(plan, dialect, "changes", reached={}, lane="LANE", micros=micros)
-
-
-def _explain_fold(plan: ApplyPlan, dialect: Dialect) -> list[str]:
-    if plan.fold == "last":
-        if dialect == SPARK:
-            return [guard_windows(plan, SPARK, "changes", truncates=plan.truncates), last_windows(plan, SPARK, "guarded")]
-        return [guard_select(plan, dialect, "changes"), last_select(plan, dialect, "kept")]
-    find_first = first_windows if dialect == SPARK else first_select
-    return [find_first(plan, dialect, "changes", counted=plan.reconcile.counted)]
-
-
-def _explain_reconcile(plan: ApplyPlan, dialect: Dialect) -> list[str]:
-    if plan.has_column_versions:
-        return [select(per_column.NOTHING) for select in per_column.QUERIES]
-    if dialect == DUCKDB:
-        return [verdict_rows_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=None)]
-    tombstones = "tombstones" if plan.reconcile.uses_tombstones else None
-    return [reconcile_select(plan, dialect, rows="folded", related="related", tombstones=tombstones, floor=None)]
-
-
-def _explain_scd2(plan: ApplyPlan, dialect: Dialect) -> list[str]:
+def _explain_scd2(plan: ApplyPlan, history: HistoryPlan, dialect: Dialect) -> list[str]:
     """For scd2: the candidate versions, the events, the rows to write, and the changes to store as absorbed.
 
     The example batch has 0 as its lowest sequence, no truncates, and no missing values.
     """
-    scd2 = _scd2_input(plan, dialect)
+    in_numbers = dialect == DUCKDB
+    scd2 = Scd2Input(
+        rows="folded",
+        related="related",
+        absorbed="absorbed",
+        lowest=(0,) * plan.table.sequence,
+        truncates=(),
+        values=(IMAGE,) if in_numbers else carried_columns(plan),
+        compared=(IMAGE,) if in_numbers else history.tracked,
+        untracked=() if in_numbers else history.untracked,
+        missing=(),
+        moves=False,
+    )
     related = [select_candidates(plan, dialect, "target", scd2.rows, scd2.lowest, moves=False)] if dialect != DUCKDB else []
     return [
         *related,
@@ -80,19 +87,3 @@ def _explain_scd2(plan: ApplyPlan, dialect: Dialect) -> list[str]:
         versions_select(plan, dialect, scd2, "events"),
         absorbed_select(plan, dialect, scd2, "events"),
     ]
-
-
-def _scd2_input(plan: ApplyPlan, dialect: Dialect) -> Scd2Input:
-    history, in_numbers = plan.history, dialect == DUCKDB
-    return Scd2Input(
-        rows="folded",
-        related="related",
-        absorbed="absorbed",
-        lowest=(0,) * plan.table.sequence,
-        truncates=(),
-        values=(IMAGE,) if in_numbers else carried_columns(plan),
-        compared=(IMAGE,) if in_numbers else (history.tracked if history else ()),
-        untracked=() if in_numbers or history is None else history.untracked,
-        missing=(),
-        moves=False,
-    )

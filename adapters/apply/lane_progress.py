@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -23,7 +22,7 @@ from replicator.domain.policy.plan import (
     is_counting_copies,
     merge_truncates,
 )
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
@@ -94,21 +93,17 @@ def filter_late(frame: pa.Table, write: Write[Any], state: LaneState) -> Waterma
     if plan.watermark is None:
         return WatermarkResult(frame)
     if can_be_late(plan, write.folded.facts, state):
-        frame, late = _split_late(frame, write, state.max_event_time)
+        narrow = frame.select([OP, TOPIC, PARTITION]).append_column(TS, frame[TS].cast(pa.int64()))
+        narrow = narrow.append_column(ARRIVAL, pa.array(range(frame.num_rows), pa.int64()))
+        select = late_select(plan, DUCKDB, "changes", reached=state.max_event_time, lane=write.lane.id)
+        with open_session() as connection:
+            connection.register("changes", narrow)
+            why = connection.sql(f'SELECT "{LATE}" FROM ({select}) ORDER BY "{ARRIVAL}"').to_arrow_table()[LATE]
+        good = pc.is_null(why)
+        late = frame.filter(pc.invert(good)).drop_columns([ERROR]).append_column(ERROR, why.drop_null())
+        frame = frame.filter(good)
     rows = drop_duplicates(frame, plan, counted=is_counting_copies(plan, state, write.span))
     return WatermarkResult(rows, late, frame.num_rows - rows.num_rows)
-
-
-def _split_late(frame: pa.Table, write: Write[Any], reached: Mapping[TopicPartition, int]) -> tuple[pa.Table, pa.Table]:
-    narrow = frame.select([OP, TOPIC, PARTITION]).append_column(TS, frame[TS].cast(pa.int64()))
-    narrow = narrow.append_column(ARRIVAL, pa.array(range(frame.num_rows), pa.int64()))
-    select = late_select(write.plan, DUCKDB, "changes", reached=reached, lane=write.lane.id)
-    with open_session() as connection:
-        connection.register("changes", narrow)
-        why = connection.sql(f'SELECT "{LATE}" FROM ({select}) ORDER BY "{ARRIVAL}"').to_arrow_table()[LATE]
-    good = pc.is_null(why)
-    bad = frame.filter(pc.invert(good)).drop_columns([ERROR])
-    return frame.filter(good), bad.append_column(ERROR, why.drop_null())
 
 
 # The changes that are not repeated, for plans that store every change.

@@ -5,7 +5,6 @@ passes through a second type system, and wide tables cost no more than narrow on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,21 +66,28 @@ def reconcile_rows(
     """
     plan, resent = write.plan, get_resent_limit(write.plan, state, write.span)
     rows, others, ambiguous = drop_foreign_deletes(plan, rows, related)
-    tables = {"changes": rows, "related": related} | ({} if tombstones is None else {"ledger": tombstones})
     lateness = find_lateness_limit(plan, write.folded.facts, state)
     select = verdict_rows_select(
         plan, tombstones=tombstones is not None, floor=state.truncated_at, resent=resent, lateness=lateness
     )
-    verdicts = _find_verdicts(plan, tables, select)
+    sequence = cdc_sequence_columns(plan.table.sequence)
+    narrow = (*plan.reconcile.identity, *(n for n in sequence if n not in plan.reconcile.identity))
+    flags = (OP, UNCHANGED, RESET, OFFSET, *(old_key_columns(plan) if plan.reconcile.complete else ()))
+    marks = (CDC_DELETED,) if plan.soft_deletes else ()
+    with open_session() as connection:
+        connection.register("changes", _number_rows(rows.select([*narrow, *flags])))
+        connection.register("related", _number_rows(related.select([*narrow, *marks])))
+        if tombstones is not None:
+            connection.register("ledger", tombstones)
+        verdicts = connection.sql(select).to_arrow_table()
     outcome = verdicts[VERDICT]
     apply = pc.equal(outcome, APPLY)
     complete_rows = _complete_rows(plan, rows, related, verdicts) if plan.reconcile.complete else rows
-    incomplete_rows = rows.filter(pc.equal(outcome, INCOMPLETE))
-    rejects = [to_rejects(incomplete_rows, describe_incomplete(incomplete_rows)), to_ambiguous_rejects(ambiguous)]
+    rejects = [to_incomplete_rejects(rows.filter(pc.equal(outcome, INCOMPLETE))), to_ambiguous_rejects(ambiguous)]
     if lateness is not None:
         too_late = rows.filter(pc.equal(outcome, LATE))
         rejects.append(to_rejects(too_late, [str(make_late_reject(write.lane.id))] * too_late.num_rows))
-    counts = _count_outcomes(outcome) + Counts(superseded=others, rejected=ambiguous.num_rows)
+    counts = count_verdicts(outcome) + Counts(superseded=others, rejected=ambiguous.num_rows)
     return ReconcileResult(complete_rows.filter(apply), pa.concat_tables(rejects), counts)
 
 
@@ -90,22 +96,14 @@ def to_rejects(rows: pa.Table, sentences: list[str]) -> pa.Table:
     return rows.append_column(ERROR, pa.array(sentences, pa.string()))
 
 
+def to_incomplete_rejects(rows: pa.Table) -> pa.Table:
+    """Rows whose values cannot be completed, as rejects."""
+    return to_rejects(rows, [str(missing_values_reject(names)) for names in rows[UNCHANGED].to_pylist()])
+
+
 def to_ambiguous_rejects(rows: pa.Table) -> pa.Table:
     """Deletes that may belong to another row than the target's, as rejects."""
     return to_rejects(rows, [str(AMBIGUOUS_DELETE)] * rows.num_rows)
-
-
-def _find_verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], select: str) -> pa.Table:
-    sequence = cdc_sequence_columns(plan.table.sequence)
-    narrow = (*plan.reconcile.identity, *(n for n in sequence if n not in plan.reconcile.identity))
-    flags = (OP, UNCHANGED, RESET, OFFSET, *(old_key_columns(plan) if plan.reconcile.complete else ()))
-    with open_session() as connection:
-        connection.register("changes", _number_rows(tables["changes"].select([*narrow, *flags])))
-        marks = (CDC_DELETED,) if plan.soft_deletes else ()
-        connection.register("related", _number_rows(tables["related"].select([*narrow, *marks])))
-        if "ledger" in tables:
-            connection.register("ledger", tables["ledger"])
-        return connection.sql(select).to_arrow_table()
 
 
 def verdict_rows_select(
@@ -142,7 +140,13 @@ def _complete_rows(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts:
     has_old_key = pc.is_valid(rows[old_key_columns(plan)[-1]])
     giver = pc.if_else(has_old_key, verdicts["_o"], verdicts["_t"])
     if plan.soft_deletes:
-        rows = _mark_values(rows, pc.equal(related[CDC_DELETED].fill_null(False).take(giver), False))
+        # As `sql.reconcile` computes the mark. `alive`: null if no row provides the values.
+        alive = pc.equal(related[CDC_DELETED].fill_null(False).take(giver), False)
+        unchanged = rows[UNCHANGED].to_pylist()
+        partial = pa.array([names is not None and KEEP_EXISTING not in names for names in unchanged], pa.bool_())
+        completed = pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.and_(partial, pc.fill_null(alive, False)))
+        marks = pc.if_else(completed, pa.scalar(True), rows[CDC_DELETED])
+        rows = rows.set_column(rows.column_names.index(CDC_DELETED), CDC_DELETED, marks)
     for name in list_missing_names(rows):
         lacks = pa.array([name in (names or ()) for names in rows[UNCHANGED].to_pylist()])
         values = related[name].take(giver).cast(rows[name].type)
@@ -150,27 +154,14 @@ def _complete_rows(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts:
     return rows
 
 
-def _mark_values(rows: pa.Table, alive: pa.ChunkedArray) -> pa.Table:
-    """See `reconcile._has_values_condition`. `alive`: true if the row that provides the values is alive, null
-    if there is none."""
-    lacks = pa.array([names is not None and KEEP_EXISTING not in names for names in rows[UNCHANGED].to_pylist()], pa.bool_())
-    completed = pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.and_(lacks, pc.fill_null(alive, False)))
-    marks = pc.if_else(completed, pa.scalar(True), rows[CDC_DELETED])
-    return rows.set_column(rows.column_names.index(CDC_DELETED), CDC_DELETED, marks)
-
-
 def list_missing_names(rows: pa.Table, column: str = UNCHANGED) -> list[str]:
     """The columns that some row lacks; `column` holds their names."""
     return sorted(set(pc.list_flatten(rows[column].combine_chunks()).to_pylist()) - {KEEP_EXISTING})
 
 
-def describe_incomplete(rows: pa.Table) -> list[str]:
-    """The reason why each of these rows cannot be completed."""
-    return [str(missing_values_reject(names)) for names in rows[UNCHANGED].to_pylist()]
-
-
-def _count_outcomes(outcome: pa.ChunkedArray) -> Counts:
-    totals = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
+def count_verdicts(verdicts: pa.ChunkedArray) -> Counts:
+    """The counts of rows with these verdicts."""
+    totals = {entry["values"]: entry["counts"] for entry in pc.value_counts(verdicts).to_pylist()}
     return Counts(
         applied=totals.get(APPLY, 0),
         superseded=totals.get(SUPERSEDED, 0),

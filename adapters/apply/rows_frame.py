@@ -55,23 +55,20 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
             columns[column.name] = pa.nulls(folded.num_rows, column.type)
         else:
             columns[column.name] = extra[column.name] if column.name in extra else folded[column.name].cast(column.type)
-    may_be_there = plan.table.ignore_null or plan.soft_deletes
-    columns[change.UNCHANGED] = _needed_names(folded) if may_be_there else folded[change.UNCHANGED]
-    columns[change.RESET] = _reset_column(folded)
+    columns[change.UNCHANGED] = folded[change.UNCHANGED]
+    if plan.table.ignore_null or plan.soft_deletes:
+        # The missing values without which there is no row. A NULL that means "not sent" may stay NULL if there is no row.
+        # A delete that must be compared with the target's row keeps its names.
+        pairs = zip(folded[change.UNCHANGED].to_pylist(), folded[change.KEY_CHANGE_DELETE].to_pylist(), strict=True)
+        needed = [
+            None if names and names[0] == change.KEEP_EXISTING and not compared else names for names, compared in pairs
+        ]
+        columns[change.UNCHANGED] = pa.array(needed, folded[change.UNCHANGED].type)
+    has_reset = change.RESET in folded.column_names
+    columns[change.RESET] = folded[change.RESET] if has_reset else pa.repeat(pa.scalar(False), folded.num_rows)
     columns.update(_old_key_columns(folded, plan))
     columns.update({name: folded[name] for name in change.RECORD_POSITION})
     return pa.table(columns)
-
-
-def _needed_names(folded: pa.Table) -> pa.Array:
-    """The missing values without which there is no row.
-
-    A NULL that means "not sent" may stay NULL if there is no row. A delete that must be compared with the
-    target's row keeps its names.
-    """
-    pairs = zip(folded[change.UNCHANGED].to_pylist(), folded[change.KEY_CHANGE_DELETE].to_pylist(), strict=True)
-    lists = [None if names and names[0] == change.KEEP_EXISTING and not compared else names for names, compared in pairs]
-    return pa.array(lists, folded[change.UNCHANGED].type)
 
 
 def build_event_ids(frame: pa.Table) -> pa.Array:
@@ -103,26 +100,17 @@ def _computed_columns(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -
     columns = {
         EVENT_ID: build_event_ids(folded),
         CDC_APPLIED_AT: pa.repeat(pa.scalar(applied_at, change.TIMESTAMP), folded.num_rows),
-        **(_mark_columns(folded) if plan.soft_deletes else {}),
     }
+    if plan.soft_deletes:
+        # The marks are null for deletes that lack values; stage 3 decides these.
+        is_delete = pc.equal(folded[change.OP], change.Op.DELETE.value)
+        is_incomplete = pc.and_(is_delete, pc.is_valid(folded[change.UNCHANGED]))
+        columns[CDC_DELETED] = pc.if_else(is_incomplete, pa.scalar(None, pa.bool_()), is_delete)
+        columns[CDC_DELETED_AT] = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, change.TIMESTAMP))
     start = get_start_type(plan.table) if plan.history else None
     if start is not None:
         columns[START_AT] = to_values(folded[change.sequence_columns(1)[0]], start)
     return columns
-
-
-def _mark_columns(folded: pa.Table) -> dict[str, pa.Array]:
-    """The marks of soft deletes. They are null for deletes that lack values; stage 3 decides these."""
-    is_delete = pc.equal(folded[change.OP], change.Op.DELETE.value)
-    is_incomplete = pc.and_(is_delete, pc.is_valid(folded[change.UNCHANGED]))
-    times = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, change.TIMESTAMP))
-    return {CDC_DELETED: pc.if_else(is_incomplete, pa.scalar(None, pa.bool_()), is_delete), CDC_DELETED_AT: times}
-
-
-def _reset_column(folded: pa.Table) -> pa.Array:
-    if change.RESET in folded.column_names:
-        return folded[change.RESET]
-    return pa.repeat(pa.scalar(False), folded.num_rows)
 
 
 def _old_key_columns(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:

@@ -31,15 +31,15 @@ from replicator.domain.sequence import Sequence as SequenceKey
 
 from ..duckdb.session import open_session, to_duckdb_types
 from ..sql.dialect import DUCKDB
-from ..sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT, old_key_columns
+from ..sql.reconcile import INCOMPLETE, VERDICT, old_key_columns
 from ..sql.scd2 import absorbed_select, events_select, versions_select
 from ..sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input
 from .reconcile_in_process import (
-    describe_incomplete,
+    count_verdicts,
     drop_foreign_deletes,
     list_missing_names,
     to_ambiguous_rejects,
-    to_rejects,
+    to_incomplete_rejects,
 )
 
 IMAGE = "_cdc__image"
@@ -99,23 +99,14 @@ def compute_versions(
             hidden_changes = connection.sql(absorbed_select(plan, DUCKDB, scd2_input, "history_events")).to_arrow_table()
         finally:
             connection.execute("DROP TABLE history_events")
-    incomplete_rows = rows.filter(pc.equal(verdicts[VERDICT], INCOMPLETE))
+    incomplete = rows.filter(pc.equal(verdicts[VERDICT], INCOMPLETE))
     return Scd2Result(
         pool.to_written_rows(versions, history),
         pc.greater_equal(versions[ROW_NUMBER], 0),
         pool.to_absorbed_rows(hidden_changes),
-        pa.concat_tables([_add_reasons(incomplete_rows), to_ambiguous_rejects(ambiguous)]),
-        _count_verdicts(verdicts[VERDICT]) + Counts(superseded=others, rejected=ambiguous.num_rows),
+        pa.concat_tables([to_incomplete_rejects(incomplete), to_ambiguous_rejects(ambiguous)]),
+        count_verdicts(verdicts[VERDICT]) + Counts(superseded=others, rejected=ambiguous.num_rows),
     )
-
-
-def _add_reasons(rows: pa.Table) -> pa.Table:
-    return to_rejects(rows, describe_incomplete(rows))
-
-
-def _count_verdicts(verdicts: pa.ChunkedArray) -> Counts:
-    totals = {entry["values"]: entry["counts"] for entry in pc.value_counts(verdicts).to_pylist()}
-    return Counts(applied=totals.get(APPLY, 0), duplicate=totals.get(DUPLICATE, 0), rejected=totals.get(INCOMPLETE, 0))
 
 
 class _RowPool:
@@ -284,24 +275,20 @@ def encode_values(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     NaN."""
     whole = column.combine_chunks()
     if pa.types.is_nested(whole.type):
-        return _encode_lists(whole)
+        numbers: dict[str, int] = {}
+        first: list[int] = []
+        codes: list[int | None] = []
+        for position, value in enumerate(whole.to_pylist()):
+            text = repr(value)
+            if value is not None and text not in numbers:
+                numbers[text] = len(first)
+                first.append(position)
+            codes.append(None if value is None else numbers[text])
+        return pa.array(codes, pa.int64()), whole.take(pa.array(first, pa.int64()))
     if pa.types.is_floating(whole.type):
         whole = pc.add(whole, pa.scalar(0.0, whole.type))
     encoded = whole.dictionary_encode()
     return encoded.indices.cast(pa.int64()), encoded.dictionary
-
-
-def _encode_lists(whole: pa.Array) -> tuple[pa.Array, pa.Array]:
-    numbers: dict[str, int] = {}
-    first: list[int] = []
-    codes: list[int | None] = []
-    for position, value in enumerate(whole.to_pylist()):
-        text = repr(value)
-        if value is not None and text not in numbers:
-            numbers[text] = len(first)
-            first.append(position)
-        codes.append(None if value is None else numbers[text])
-    return pa.array(codes, pa.int64()), whole.take(pa.array(first, pa.int64()))
 
 
 def combine_codes(one: pa.Array, other: pa.Array) -> pa.Array:

@@ -223,20 +223,15 @@ def _read_batch(session: TargetSession, write: Write[pa.Table], state: LaneState
     plan = write.plan
     frame, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else state.position)
     result = filter_late(frame, write, state)
-    truncates, frame = (0, result.rows) if plan.has_column_versions else _split_truncates(result.rows, plan)
+    frame = result.rows
+    if plan.truncates and frame.num_rows and not plan.has_column_versions:
+        frame = frame.filter(pc.not_equal(frame[OP], Op.TRUNCATE.value))
+    truncates = result.rows.num_rows - frame.num_rows
     # Old keys have the types of the keys, because they are compared with them.
     pairs = zip(old_key_columns(plan), plan.table.keys, strict=True)
     schema = pa.schema([*session.schema, *(pa.field(old, session.schema.field(key).type) for old, key in pairs)])
     rows, misfits = session.conform_rows(number_rows(to_rows(frame, plan, datetime.now(UTC))), schema)
     return _Batch(frame, rows, misfits, trimmed, truncates, result)
-
-
-def _split_truncates(frame: pa.Table, plan: ApplyPlan) -> tuple[int, pa.Table]:
-    """The number of truncates that clear the table, and the other rows."""
-    if not plan.truncates or not frame.num_rows:
-        return 0, frame
-    rows = frame.filter(pc.not_equal(frame[OP], Op.TRUNCATE.value))
-    return frame.num_rows - rows.num_rows, rows
 
 
 # Plans that keep the newest row of a key, or every change.
@@ -313,17 +308,13 @@ def _compute_versions(session: TargetSession, write: Write[pa.Table], state: Lan
     condition = overlap_condition(plan, session.dialect, facts.lowest)
     related, absorbed = session.read_rows(session.schema.names, wanted, condition), None
     if state.max_side_table_sequence is not None and has_overlap(facts, state):
-        absorbed = session.read_side_rows(_concat_keys(plan, rows, related))
+        # The keys of both tables, with the records of `rows`.
+        own = rows.select([*plan.table.keys, *RECORD_POSITION])
+        others = {name: pa.nulls(related.num_rows, own.schema.field(name).type) for name in RECORD_POSITION}
+        others |= {key: related[key].cast(own.schema.field(key).type) for key in plan.table.keys}
+        absorbed = session.read_side_rows(pa.concat_tables([own, pa.table(others).select(own.column_names)]))
     truncates = merge_truncates(state.truncates, facts.truncates)
     return compute_versions(plan, plan.history, rows, related, absorbed, lowest=facts.lowest, truncates=truncates)
-
-
-def _concat_keys(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> pa.Table:
-    """The keys of both tables, with the records of `rows`."""
-    own = rows.select([*plan.table.keys, *RECORD_POSITION])
-    others = {name: pa.nulls(related.num_rows, own.schema.field(name).type) for name in RECORD_POSITION}
-    others |= {key: related[key].cast(own.schema.field(key).type) for key in plan.table.keys}
-    return pa.concat_tables([own, pa.table(others).select(own.column_names)])
 
 
 # Plans with a sequence for each column.

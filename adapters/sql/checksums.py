@@ -94,9 +94,8 @@ def kind_of_postgres(sql_type: str, *, enumeration: bool = False) -> ChecksumKin
     """The kind of a source's column of this type, as `format_type` has it; None if it has no checksum."""
     if enumeration:
         return "text"
-    digits = _read_numeric(sql_type)
-    if digits is not None:
-        precision, scale = digits
+    if numeric := re.fullmatch(r"numeric\((\d+),(-?\d+)\)", sql_type):
+        precision, scale = int(numeric[1]), int(numeric[2])
         return "decimal" if precision <= WIDEST and 0 <= scale <= precision else None
     return POSTGRES_KINDS.get(_without_digits(sql_type))
 
@@ -127,19 +126,16 @@ def can_render_postgres(kind: ChecksumKind, sql_type: str) -> bool:
 
 def can_render_duckdb(kind: ChecksumKind, arrow_type: pa.DataType) -> bool:
     """True if a target's column of this stored type has the text of the kind."""
-    return _duckdb_kind(arrow_type) == (kind if kind != "decimal" else "integer")
-
-
-def _duckdb_kind(arrow_type: pa.DataType) -> str | None:
     name = str(arrow_type)
-    if re.fullmatch(r"u?int\d+", name):
-        return "integer"
     if name.startswith("decimal128"):
         # DuckDB has no zero before the point if all digits are behind it, and 39 digits are too many.
-        return "integer" if 0 <= arrow_type.scale <= arrow_type.precision and arrow_type.scale < WIDEST else None
-    if name.startswith("timestamp[us"):
-        return "timestamptz" if arrow_type.tz else "timestamp"
-    return DUCKDB_KINDS.get(name)
+        fits = 0 <= arrow_type.scale <= arrow_type.precision and arrow_type.scale < WIDEST
+        stored_kind = "integer" if fits else None
+    elif name.startswith("timestamp[us"):
+        stored_kind = "timestamptz" if arrow_type.tz else "timestamp"
+    else:
+        stored_kind = "integer" if re.fullmatch(r"u?int\d+", name) else DUCKDB_KINDS.get(name)
+    return stored_kind == (kind if kind != "decimal" else "integer")
 
 
 DUCKDB_KINDS: dict[str, ChecksumKind] = {
@@ -300,36 +296,30 @@ def _mariadb_texts(column: SummedColumn) -> list[str]:
         plain = {"uuid": f"CAST({c} AS CHAR)", "time": f"CAST(CAST({c} AS TIME(6)) AS CHAR)"}.get(base, c)
         text = f"CAST(CONVERT({plain} USING utf8mb4) AS BINARY)"
         return [f"if({c} IS NULL, ':', concat(length({text}), ':', {text}))"]
-    return [f"if({c} IS NULL, '|', concat({_mariadb_text(column, c, base)}, '|'))"]
-
-
-def _mariadb_text(column: SummedColumn, c: str, base: str) -> str:
     if column.kind == "float":
-        return _mariadb_float(f"CAST({c} AS DOUBLE)")
-    if column.kind == "bytes":
-        return f"'x', lower(hex({c}))"
-    if column.kind == "boolean":
-        return f"if({c}, 't', 'f')"
-    if column.kind in ("integer", "decimal") and base != "decimal":
-        return f"CAST({c} AS {'UNSIGNED' if column.kind == 'decimal' else 'SIGNED'})"
-    text = f"CAST({c} AS CHAR)"
-    has_fraction = bool(re.search(r",[1-9]" if base == "decimal" else r"\([1-6]\)", column.type))
-    text = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))" if has_fraction else text
-    return f"{text}, '+00'" if column.kind == "timestamptz" else text
-
-
-def _mariadb_float(c: str) -> str:
-    """In the server's text of a double, large exponents have no sign, and small numbers no exponent down to 10^-15."""
-    text = f"CAST({c} AS CHAR)"
-    fraction = f"substr(CAST(abs({c}) AS CHAR), 3)"
-    digits = f"trim(LEADING '0' FROM {fraction})"
-    return (
-        f"CASE WHEN {c} = truncate({c}, 0) AND abs({c}) < {WHOLE} THEN CAST({c} AS SIGNED) "
-        f"WHEN abs({c}) >= {WHOLE} THEN replace({text}, 'e', 'e+') "
-        f"WHEN abs({c}) >= 1e-4 OR locate('e', {text}) > 0 THEN {text} "
-        f"ELSE concat(if({c} < 0, '-', ''), left({digits}, 1), if(length({digits}) > 1, '.', ''), substr({digits}, 2), "
-        f"'e-', lpad(1 + length({fraction}) - length({digits}), 2, '0')) END"
-    )
+        # In the server's text of a double, large exponents have no sign, and small numbers no exponent down to 10^-15.
+        d = f"CAST({c} AS DOUBLE)"
+        plain, fraction = f"CAST({d} AS CHAR)", f"substr(CAST(abs({d}) AS CHAR), 3)"
+        digits = f"trim(LEADING '0' FROM {fraction})"
+        text = (
+            f"CASE WHEN {d} = truncate({d}, 0) AND abs({d}) < {WHOLE} THEN CAST({d} AS SIGNED) "
+            f"WHEN abs({d}) >= {WHOLE} THEN replace({plain}, 'e', 'e+') "
+            f"WHEN abs({d}) >= 1e-4 OR locate('e', {plain}) > 0 THEN {plain} "
+            f"ELSE concat(if({d} < 0, '-', ''), left({digits}, 1), if(length({digits}) > 1, '.', ''), substr({digits}, 2), "
+            f"'e-', lpad(1 + length({fraction}) - length({digits}), 2, '0')) END"
+        )
+    elif column.kind == "bytes":
+        text = f"'x', lower(hex({c}))"
+    elif column.kind == "boolean":
+        text = f"if({c}, 't', 'f')"
+    elif column.kind in ("integer", "decimal") and base != "decimal":
+        text = f"CAST({c} AS {'UNSIGNED' if column.kind == 'decimal' else 'SIGNED'})"
+    else:
+        text = f"CAST({c} AS CHAR)"
+        has_fraction = bool(re.search(r",[1-9]" if base == "decimal" else r"\([1-6]\)", column.type))
+        text = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))" if has_fraction else text
+        text = f"{text}, '+00'" if column.kind == "timestamptz" else text
+    return [f"if({c} IS NULL, '|', concat({text}, '|'))"]
 
 
 TEXTS = {POSTGRES.name: _postgres_texts, DUCKDB.name: _duckdb_texts, MARIADB.name: _mariadb_texts}
@@ -338,11 +328,6 @@ TEXTS = {POSTGRES.name: _postgres_texts, DUCKDB.name: _duckdb_texts, MARIADB.nam
 def _without_digits(sql_type: str) -> str:
     """A type without its digits: `timestamp(3) with time zone` is `timestamp with time zone`."""
     return re.sub(r"\(.*?\)", "", sql_type)
-
-
-def _read_numeric(sql_type: str) -> tuple[int, int] | None:
-    match = re.fullmatch(r"numeric\((\d+),(-?\d+)\)", sql_type)
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def _base_type(column_type: str) -> str:

@@ -261,10 +261,19 @@ def late_select(
     before = f"ORDER BY {q(ARRIVAL)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     mark = f"max({newest}) OVER (PARTITION BY {q(TOPIC)}, {q(PARTITION)} {before})"
     if reached:
-        mark = f"GREATEST({mark}, {_stored_watermark(dialect, reached)})"
+        whens = [
+            f"WHEN {q(TOPIC)} = {dialect.text(at.topic)} AND {q(PARTITION)} = {at.partition} THEN CAST({stored} AS BIGINT)"
+            for at, stored in sorted(reached.items())
+        ]
+        mark = f"GREATEST({mark}, CASE {' '.join(whens)} END)"
     marked = f"SELECT *, {mark} - {get_grace(plan)} AS {q(MARK)} FROM {changes}"
     is_late = f"{_watermark_applies_condition(dialect)} AND {time} < {q(MARK)}"
-    why = _reject_expression(dialect, lane, {EVENT: time, WATERMARK: q(MARK)})
+    # The reject's text as an expression, with the times in place of their placeholders.
+    parts, rest = [], str(make_watermark_reject(EVENT, WATERMARK, lane))
+    for placeholder, value in ((EVENT, time), (WATERMARK, q(MARK))):
+        text, rest = rest.split(placeholder, 1)
+        parts += [dialect.text(text), dialect.time_template.format(micros=value)]
+    why = " || ".join([*parts, dialect.text(rest)])
     return f"SELECT *, CASE WHEN {is_late} THEN {why} END AS {q(LATE)}\nFROM ({marked})"
 
 
@@ -272,21 +281,3 @@ def _watermark_applies_condition(dialect: Dialect) -> str:
     """The watermark applies to the change. A snapshot row has the time of reading, not of a change, so it is
     exempt."""
     return f"{dialect.quote_name(OP)} <> {dialect.text(Op.READ)}"
-
-
-def _stored_watermark(dialect: Dialect, reached: Mapping[TopicPartition, int]) -> str:
-    q = dialect.quote_name
-    whens = [
-        f"WHEN {q(TOPIC)} = {dialect.text(at.topic)} AND {q(PARTITION)} = {at.partition} THEN CAST({micros} AS BIGINT)"
-        for at, micros in sorted(reached.items())
-    ]
-    return f"CASE {' '.join(whens)} END"
-
-
-def _reject_expression(dialect: Dialect, lane: str, times: Mapping[str, str]) -> str:
-    """The reject's text as an expression, with the times in place of their placeholders."""
-    parts, rest = [], str(make_watermark_reject(EVENT, WATERMARK, lane))
-    for name, micros in times.items():
-        text, rest = rest.split(name, 1)
-        parts += [dialect.text(text), dialect.time_template.format(micros=micros)]
-    return " || ".join([*parts, dialect.text(rest)])

@@ -102,17 +102,14 @@ def join_clauses(plan: ApplyPlan, dialect: Dialect, related: str, tombstones: st
     if plan.reconcile.complete:
         pairs = zip(keys, old_key_columns(plan), strict=True)
         same = [f"{c('o', k)} = {c('r', f)}" for k, f in pairs]
-        out += f"\nLEFT JOIN {related} AS o ON " + " AND ".join([*same, _is_lower(plan, dialect)])
+        # The row of the old key is older than the change. A newer row is another row that uses the key now.
+        names = cdc_sequence_columns(plan.table.sequence)
+        mine, theirs = ([c(relation, n) for n in names] for relation in ("r", "o"))
+        is_lower = f"({theirs[0]} IS NULL OR {greater_condition(mine, theirs)})"
+        out += f"\nLEFT JOIN {related} AS o ON " + " AND ".join([*same, is_lower])
     if tombstones is not None:
         out += f"\nLEFT JOIN {tombstones} AS l ON " + " AND ".join(f"{c('l', k)} = {c('r', k)}" for k in keys)
     return out
-
-
-def _is_lower(plan: ApplyPlan, dialect: Dialect) -> str:
-    """The row of the old key is older than the change. A newer row is another row that uses the key now."""
-    names = cdc_sequence_columns(plan.table.sequence)
-    mine, theirs = ([dialect.column(relation, n) for n in names] for relation in ("r", "o"))
-    return f"({theirs[0]} IS NULL OR {greater_condition(mine, theirs)})"
 
 
 def verdict_expression(
@@ -134,7 +131,12 @@ def verdict_expression(
     if lateness is not None:
         branches.append((_late_condition(plan, dialect, lateness, tombstones=tombstones), LATE))
     if plan.reconcile.complete:
-        branches.append((_incomplete_condition(plan, dialect), INCOMPLETE))
+        # Values were not sent, and no living row of the old key or of this key can provide them.
+        reset = f"COALESCE({dialect.column('r', RESET)}, FALSE)"
+        no_old, no_row = (_gone_condition(plan, dialect, relation) for relation in ("o", "t"))
+        lacks = f"CASE WHEN {_key_changed_condition(plan, dialect)} THEN {no_old} ELSE ({no_row} OR {reset}) END"
+        is_partial = f"{dialect.column('r', OP)} <> 'd' AND {dialect.column('r', UNCHANGED)} IS NOT NULL"
+        branches.append((f"{is_partial} AND {lacks}", INCOMPLETE))
     whens = "\n".join(f"  WHEN {when} THEN {text_literal(then)}" for when, then in branches)
     return f"CASE\n{whens}\n  ELSE {text_literal(APPLY)} END"
 
@@ -302,17 +304,6 @@ def render_constant(value: object, dialect: Dialect) -> str:
     raise TypeError(f"a sequence element of type {type(value).__name__} has no literal")
 
 
-def _incomplete_condition(plan: ApplyPlan, dialect: Dialect) -> str:
-    """Values were not sent, and no living row of the old key or of this key can provide them."""
-    reset = f"COALESCE({dialect.column('r', RESET)}, FALSE)"
-    moves, (no_old, no_row) = (
-        _key_changed_condition(plan, dialect),
-        (_gone_condition(plan, dialect, relation) for relation in ("o", "t")),
-    )
-    lacks = f"CASE WHEN {moves} THEN {no_old} ELSE ({no_row} OR {reset}) END"
-    return f"{dialect.column('r', OP)} <> 'd' AND {dialect.column('r', UNCHANGED)} IS NOT NULL AND {lacks}"
-
-
 def _key_changed_condition(plan: ApplyPlan, dialect: Dialect) -> str:
     return f"{dialect.column('r', old_key_columns(plan)[-1])} IS NOT NULL"
 
@@ -323,30 +314,21 @@ def _gone_condition(plan: ApplyPlan, dialect: Dialect, relation: str) -> str:
     return f"({absent} OR {_marked_condition(relation, dialect)})" if plan.soft_deletes else absent
 
 
-def _has_values_condition(plan: ApplyPlan, dialect: Dialect) -> str:
-    """Also true for a delete whose values are completed.
-
-    Without a living row, the changes that sent the other values were rejected; the delete then has no values.
-    """
-    c = dialect.column
-    brings_none = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(KEEP_EXISTING))
-    no_giver = (
-        f"CASE WHEN {_key_changed_condition(plan, dialect)} THEN {_gone_condition(plan, dialect, 'o')} "
-        f"ELSE {_gone_condition(plan, dialect, 't')} END"
-    )
-    completed = f"{c('r', OP)} = 'd' AND NOT {brings_none} AND NOT {no_giver}"
-    return f"CASE WHEN {completed} THEN TRUE ELSE {c('r', CDC_DELETED)} END"
-
-
 def _value_expression(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
     c = dialect.column
     table = plan.table
     if name == CDC_DELETED and plan.soft_deletes:
-        return _has_values_condition(plan, dialect)
+        # True also for a delete whose values are completed. Without a living row, the changes that sent the other values
+        # were rejected; the delete then has no values.
+        brings_none = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(KEEP_EXISTING))
+        no_old, no_row = (_gone_condition(plan, dialect, relation) for relation in ("o", "t"))
+        no_giver = f"CASE WHEN {_key_changed_condition(plan, dialect)} THEN {no_old} ELSE {no_row} END"
+        completed = f"{c('r', OP)} = 'd' AND NOT {brings_none} AND NOT {no_giver}"
+        return f"CASE WHEN {completed} THEN TRUE ELSE {c('r', CDC_DELETED)} END"
     if not plan.reconcile.complete or name in table.keys or name not in table.column_names:
         return c("r", name)
     unchanged = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(name))
-    moves = f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL"
+    moves = _key_changed_condition(plan, dialect)
     return (
         f"CASE WHEN {unchanged} THEN CASE WHEN {moves} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"
     )

@@ -25,7 +25,7 @@ from replicator.domain.expr import (
     SentValue,
 )
 from replicator.domain.policy import VERSION_POLICIES
-from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Clause, end_sequence_columns
+from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, end_sequence_columns
 from replicator.ports.frames import Lane
 
 from .dialect import Dialect, text_literal
@@ -50,8 +50,9 @@ def render_expression(expr: Expr, dialect: Dialect, source: str = "s", target: s
             case IsNull(operand) | Not(operand):
                 return f"{render(operand)} IS NULL" if isinstance(e, IsNull) else f"NOT ({render(operand)})"
             case AllOf(terms) | AnyOf(terms):
-                words = ("AND", "TRUE") if isinstance(e, AllOf) else ("OR", "FALSE")
-                return _join_terms([render(t) for t in terms], *words)
+                word, empty = ("AND", "TRUE") if isinstance(e, AllOf) else ("OR", "FALSE")
+                joined = f" {word} ".join(render(t) for t in terms) or empty
+                return f"({joined})" if len(terms) > 1 else joined
             case Call() | Cast() | Case():
                 raise AssertionError(f"no policy has this: {e}")
 
@@ -71,12 +72,6 @@ def render_literal(value: str | int | bool | Decimal | None) -> str:
             return text_literal(value)
 
 
-def _join_terms(terms: list[str], word: str, empty: str) -> str:
-    if not terms:
-        return empty
-    return terms[0] if len(terms) == 1 else "(" + f" {word} ".join(terms) + ")"
-
-
 def merge_condition(plan: ApplyPlan, dialect: Dialect, source: str = "s", target: str = "t") -> str:
     """The condition that matches rows of the source with rows of the target."""
     pairs = (f"{dialect.column(target, k)} = {dialect.column(source, k)}" for k in plan.merge_keys)
@@ -87,30 +82,24 @@ def render_merge(plan: ApplyPlan, dialect: Dialect, target: str, source: str) ->
     """Stage 4 as one statement; `target` and `source` are relations as SQL text. Without merge keys it is an
     INSERT."""
     if not plan.merge_keys:
-        return _render_insert(plan, dialect, target, source)
-    head = f"MERGE INTO {target} AS t USING {source} AS s ON {merge_condition(plan, dialect)}"
-    return "\n".join([head, *(_render_clause(c, dialect) for c in plan.clauses)])
-
-
-def _render_insert(plan: ApplyPlan, dialect: Dialect, target: str, source: str) -> str:
-    (clause,) = plan.clauses
-    names = ", ".join(dialect.quote_name(name) for name, _ in clause.assign)
-    values = ", ".join(render_expression(value, dialect) for _, value in clause.assign)
-    return f"INSERT INTO {target} ({names})\n{dialect.overriding}SELECT {values}\nFROM {source} AS s"
-
-
-def _render_clause(clause: Clause, dialect: Dialect) -> str:
-    head = f"WHEN {'MATCHED' if clause.matched else 'NOT MATCHED'} AND {render_expression(clause.when, dialect)} THEN"
-    names = [dialect.quote_name(name) for name, _ in clause.assign]
-    values = [render_expression(value, dialect) for _, value in clause.assign]
-    match clause.action:
-        case "delete":
-            return f"{head} DELETE"
-        case "update":
-            pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, values, strict=True))
-            return f"{head} UPDATE SET {pairs}"
-        case "insert":
-            return f"{head} INSERT ({', '.join(names)}) {dialect.overriding}VALUES ({', '.join(values)})"
+        (clause,) = plan.clauses
+        columns = ", ".join(dialect.quote_name(name) for name, _ in clause.assign)
+        select_list = ", ".join(render_expression(value, dialect) for _, value in clause.assign)
+        return f"INSERT INTO {target} ({columns})\n{dialect.overriding}SELECT {select_list}\nFROM {source} AS s"
+    lines = [f"MERGE INTO {target} AS t USING {source} AS s ON {merge_condition(plan, dialect)}"]
+    for clause in plan.clauses:
+        names = [dialect.quote_name(name) for name, _ in clause.assign]
+        values = [render_expression(value, dialect) for _, value in clause.assign]
+        head = f"WHEN {'MATCHED' if clause.matched else 'NOT MATCHED'} AND {render_expression(clause.when, dialect)} THEN"
+        match clause.action:
+            case "delete":
+                lines.append(f"{head} DELETE")
+            case "update":
+                pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, values, strict=True))
+                lines.append(f"{head} UPDATE SET {pairs}")
+            case "insert":
+                lines.append(f"{head} INSERT ({', '.join(names)}) {dialect.overriding}VALUES ({', '.join(values)})")
+    return "\n".join(lines)
 
 
 # Current rows as a view.
