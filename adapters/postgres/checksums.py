@@ -83,12 +83,12 @@ class TableChecksums:
 
 def to_texts(values: pa.ChunkedArray) -> list[str]:
     """Each key value as text that PostgreSQL can read; no value may be null."""
-    return [_to_text(value) for value in values.to_pylist()]
-
-
-def _to_text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return f"\\x{value.hex()}"
-    if isinstance(value, date | datetime | clock_time):
-        return value.isoformat()
-    return str(value)
+    texts = []
+    for value in values.to_pylist():
+        if isinstance(value, bytes):
+            texts.append(f"\\x{value.hex()}")
+        elif isinstance(value, date | datetime | clock_time):
+            texts.append(value.isoformat())
+        else:
+            texts.append(str(value))
+    return texts

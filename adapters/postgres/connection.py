@@ -144,7 +144,21 @@ class PostgresSession:
     def connection(self) -> psycopg.Connection:
         """The connection; opened if there is none that works."""
         if self._connection is None or self._connection.closed:
-            self._connection = self._reconnect()
+            connection = self.open(autocommit=True)
+            connection.prepared_max = PREPARED
+            if connection.info.server_version < OLDEST_SERVER:
+                connection.close()
+                sentence = "the server is older than PostgreSQL 15, which brought MERGE"
+                raise EnvironmentProblem(sentence, next_step="Upgrade it.")
+            if self._last is not None:
+                # The previous backend may not have noticed the lost connection, and must not commit or keep our locks.
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s",
+                    (GONE_WITHIN_MS, *self._last),
+                )
+            own = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            self._last = connection.execute(own).fetchone()
+            self._connection = connection
             self.generation += 1
         return self._connection
 
@@ -152,26 +166,6 @@ class PostgresSession:
         """Opens the connection if necessary; returns its generation."""
         with self._translate_errors("connecting"):
             return self.generation if self.connection else 0
-
-    def _reconnect(self) -> psycopg.Connection:
-        connection = self.open(autocommit=True)
-        connection.prepared_max = PREPARED
-        if connection.info.server_version < OLDEST_SERVER:
-            connection.close()
-            raise EnvironmentProblem("the server is older than PostgreSQL 15, which brought MERGE", next_step="Upgrade it.")
-        self._terminate_predecessor(connection)
-        row = connection.execute("SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()").fetchone()
-        self._last = row
-        return connection
-
-    def _terminate_predecessor(self, connection: psycopg.Connection) -> None:
-        """Ends our previous backend. It may not have noticed the lost connection, and must not commit or keep
-        our locks."""
-        if self._last is not None:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s",
-                (GONE_WITHIN_MS, *self._last),
-            )
 
     @contextmanager
     def cursor(self, doing: str) -> Iterator[psycopg.Cursor]:

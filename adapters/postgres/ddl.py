@@ -28,7 +28,7 @@ from ..sql.dialect import POSTGRES, text_literal
 from ..sql.render import OURS, VIEWS, current_rows_query, find_view
 from .connection import PostgresSession
 from .errors import translate_error
-from .names import MAX_BYTES, quote_name
+from .names import MAX_BYTES, escape, quote_name
 from .types import AnyType, ColumnConversion, find_conversion, new_type
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,11 @@ class Catalogue:
                 for reshaping in (v.reshaping for v in versions if v.reshaping):
                     if reshape(connection, schema, table, existing_table.columns, reshaping, end=end):
                         existing_table = _reflect(connection, schema, table) or existing_table
-                _widen_table(connection, schema, table, [c for c in plan.target if c.name not in existing_table.columns])
+                for column in (c for c in plan.target if c.name not in existing_table.columns):
+                    sql_column = _build_table(schema, table, _build_column(column, key=False)).c[column.name]
+                    definition = CreateColumn(sql_column).compile(dialect=connection.dialect)
+                    relation = escape(quote_name(schema, table))
+                    connection.exec_driver_sql(f"ALTER TABLE {relation} ADD COLUMN {definition}")
             reflected = _reflect(connection, schema, table)
         if reflected is None:
             raise Fatal(f"table {schema}.{table} is gone right after it was created", next_step="Start again.")
@@ -190,17 +194,10 @@ def _create_table(connection: sa.Connection, schema: str, name: str, plan: Apply
         connection.execute(sa.schema.SetTableComment(table))
     if plan.merge_keys:
         storage = f"ALTER TABLE {quote_name(schema, name)} SET (fillfactor = {FILL})"
-        connection.exec_driver_sql(storage.replace("%", "%%"))
+        connection.exec_driver_sql(escape(storage))
     sequence = [n for n in cdc_sequence_columns(plan.table.sequence) if n in table.c]
     if not plan.merge_keys and sequence:
         connection.execute(sa.schema.CreateIndex(sa.Index(None, *(table.c[n] for n in sequence), _table=table)))
-
-
-def _widen_table(connection: sa.Connection, schema: str, name: str, missing: Sequence[Column]) -> None:
-    for column in missing:
-        sql_column = _build_table(schema, name, _build_column(column, key=False)).c[column.name]
-        definition = CreateColumn(sql_column).compile(dialect=connection.dialect)
-        connection.exec_driver_sql(f"ALTER TABLE {quote_name(schema, name).replace('%', '%%')} ADD COLUMN {definition}")
 
 
 def find_conversions(name: str, table: ExistingTable, plan: ApplyPlan) -> dict[str, ColumnConversion]:
@@ -208,26 +205,15 @@ def find_conversions(name: str, table: ExistingTable, plan: ApplyPlan) -> dict[s
     out = {}
     for column in plan.target:
         sql_type: AnyType = table.columns[column.name]["type"]
-        out[column.name] = _find_conversion(name, column, sql_type)
+        conversion = find_conversion(column, sql_type)
+        if conversion is None:
+            type_text = type_name(sql_type) or "of a type unknown to replicator"
+            raise Fatal(
+                f"column {column.name!r} of table {name} is {type_text}, which cannot take {column.type} without loss",
+                next_step=f"Change its type to {new_type(column).compile(DIALECT)}, or write to another table with `into`.",
+            )
+        out[column.name] = conversion
     return out
-
-
-def _find_conversion(name: str, column: Column, pg_type: AnyType) -> ColumnConversion:
-    fitting = find_conversion(column, pg_type)
-    if fitting is None:
-        wanted = new_type(column).compile(DIALECT)
-        raise Fatal(
-            f"column {column.name!r} of table {name} is {_type_name(pg_type)}, which cannot take {column.type} without loss",
-            next_step=f"Change its type to {wanted}, or write to another table with `into`.",
-        )
-    return fitting
-
-
-def _type_name(sql_type: AnyType) -> str:
-    try:
-        return sql_type.compile(DIALECT)
-    except sa.exc.CompileError:
-        return "of a type unknown to replicator"
 
 
 def _check_table(name: str, table: ExistingTable, plan: ApplyPlan, existed: bool) -> None:
@@ -404,16 +390,6 @@ def render_view(plan: ApplyPlan, schema: str, table: str) -> str | None:
     return f"CREATE OR REPLACE VIEW {relation} AS {select}; COMMENT ON VIEW {relation} IS {remark}"
 
 
-def _is_behind(cursor: psycopg.Cursor, view: str, table: str) -> bool:
-    """True when the view lacks columns of the table. Otherwise the right to create views is not needed."""
-    missing_columns = cursor.execute(
-        "SELECT FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
-        "AND NOT EXISTS (SELECT FROM pg_attribute v WHERE v.attrelid = %s::regclass AND v.attname = a.attname) LIMIT 1",
-        (table, view),
-    )
-    return missing_columns.fetchone() is not None
-
-
 def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan) -> None:
     """Creates or updates the view of `view_name`. Another relation with that name stays unchanged."""
     name, make = view_name(plan, table), render_view(plan, schema, table)
@@ -423,8 +399,14 @@ def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan
     if row is not None and row[0] != OURS.format(table=table):
         log.warning("%s.%s already exists, and is not a view of %s: it stays as it is", schema, name, table)
         return
-    if row is not None and not _is_behind(cursor, quote_name(schema, name), quote_name(schema, table)):
-        return
+    if row is not None:
+        missing_columns = cursor.execute(
+            "SELECT FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
+            "AND NOT EXISTS (SELECT FROM pg_attribute v WHERE v.attrelid = %s::regclass AND v.attname = a.attname) LIMIT 1",
+            (quote_name(schema, table), quote_name(schema, name)),
+        )
+        if missing_columns.fetchone() is None:
+            return  # So the right to create views is not needed.
     try:
         with cursor.connection.transaction():
             cursor.execute(make.encode(), prepare=False)

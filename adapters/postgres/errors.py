@@ -172,7 +172,9 @@ def describe_refusal(error: psycopg.Error, columns: Iterable[str]) -> Reject:
     `columns`: the names that the error's context may contain.
     """
     diag = error.diag
-    where = _describe_name("column", diag.column_name or _find_column(diag.context, columns))
+    # COPY reports `COPY relation, line 3, column price: "value"`. The longest matching name is the column.
+    matches = [name for name in columns if f", column {name}:" in (diag.context or "")]
+    where = _describe_name("column", diag.column_name or max(matches, key=len, default=None))
     where += _describe_name("constraint", diag.constraint_name)
     return Reject(
         RejectCode.OUT_OF_RANGE,
@@ -182,12 +184,6 @@ def describe_refusal(error: psycopg.Error, columns: Iterable[str]) -> Reject:
 
 def _describe_name(kind: str, name: str | None) -> str:
     return f", {kind} {name!r}" if name else ""
-
-
-def _find_column(context: str | None, columns: Iterable[str]) -> str | None:
-    """COPY reports `COPY relation, line 3, column price: "value"`. The longest matching name is the column."""
-    matches = [name for name in columns if f", column {name}:" in (context or "")]
-    return max(matches, key=len, default=None)
 
 
 def describe_error_class(error: psycopg.Error) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -118,9 +118,12 @@ def read_log_state(
     table, file = _read_identity(cursor, location)
     covered = _read_covered(cursor, location, wanted)
     if state is not None and state.is_covered_by(table, file, covered):
-        fresh = [p for p in covered if p not in state.bounds.ends]
-        firsts = {**state.bounds.firsts, **_read_first_offsets(cursor, location, fresh)}
-        ends = dict(state.bounds.ends)
+        firsts, ends = dict(state.bounds.firsts), dict(state.bounds.ends)
+        for fresh in (p for p in covered if p not in ends):
+            statement = f'SELECT min(l."offset")::int8 FROM {location.relation} AS l WHERE {_partition_condition(fresh)}'
+            (first,) = cursor.execute(statement.encode()).fetchone() or (None,)
+            if first is not None:
+                firsts[fresh] = first
     else:
         extremes = {p: at for p, at in _read_extremes(cursor, location, table).items() if wanted(p.topic)}
         firsts = {p: first for p, (first, _) in extremes.items()}
@@ -143,29 +146,24 @@ def read_records(
 
     Records with a time at the source are only returned if it is in the period.
     """
+    times = [(sign, time.astimezone(UTC)) for sign, time in ((">=", since), ("<=", until)) if time is not None]
+    bounds = [f"l.ts {sign} {text_literal(time.isoformat())}" for sign, time in times]
+    period = f" AND (l.ts IS NULL OR ({' AND '.join(bounds)}))" if bounds else ""
     every = sorted(stretches)
     last: list[Any] = []
     for at in range(0, len(every), AT_ONCE):
-        statement = _render_select(location, every[at : at + AT_ONCE], since, until)
-        for rows in _fetch_frames(cursor, statement):
+        where = " OR ".join(
+            f'({_partition_condition(p)} AND l."offset" >= {first:d} AND l."offset" < {end:d})'
+            for p, first, end in every[at : at + AT_ONCE]
+        )
+        statement = f"SELECT {COLUMNS} FROM {location.relation} AS l WHERE ({where}){period} ORDER BY {ORDER}"
+        for rows in _fetch_frames(cursor, statement.encode()):
             frame = drop_repeated(rows)
             if last == [frame[name][0].as_py() for name in RAW_RECORD_POSITION]:
                 frame = frame.slice(1)
             if frame.num_rows:
                 last = [frame[name][-1].as_py() for name in RAW_RECORD_POSITION]
                 yield to_raw(frame)
-
-
-def _render_select(
-    location: TableLocation, stretches: Sequence[Stretch], since: datetime | None, until: datetime | None
-) -> bytes:
-    where = " OR ".join(
-        f'({_partition_condition(p)} AND l."offset" >= {first:d} AND l."offset" < {end:d})' for p, first, end in stretches
-    )
-    times = [(sign, time.astimezone(UTC)) for sign, time in ((">=", since), ("<=", until)) if time is not None]
-    bounds = [f"l.ts {sign} {text_literal(time.isoformat())}" for sign, time in times]
-    period = f" AND (l.ts IS NULL OR ({' AND '.join(bounds)}))" if bounds else ""
-    return f"SELECT {COLUMNS} FROM {location.relation} AS l WHERE ({where}){period} ORDER BY {ORDER}".encode()
 
 
 def _fetch_frames(cursor: psycopg.Cursor, statement: bytes) -> Iterator[pa.Table]:
@@ -214,16 +212,20 @@ def _read_covered(cursor: psycopg.Cursor, location: TableLocation, wanted: Wante
 
 def _read_extremes(cursor: psycopg.Cursor, location: TableLocation, table: int) -> dict[TopicPartition, tuple[int, int]]:
     """The first and the last offset of every partition that has records."""
-    statement = _select_by_index(location) if _is_indexed(cursor, table) else _select_by_scan(location)
-    rows = cursor.execute(statement.encode()).fetchall()
-    return {TopicPartition(topic, number): (first, last) for topic, number, first, last in rows}
-
-
-def _select_by_scan(location: TableLocation) -> str:
-    return (
+    statement = (
         'SELECT l.topic::text COLLATE "C", l."partition"::int4, min(l."offset")::int8, max(l."offset")::int8 '
         f"FROM {location.relation} AS l WHERE {PLACED} GROUP BY 1, 2"
     )
+    parts = ", ".join(f"pg_get_indexdef(indexrelid, {n}, true)" for n in (1, 2, 3))
+    (has_index,) = cursor.execute(
+        f"SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = %s AND indisvalid AND indpred IS NULL "
+        f"AND ({parts}) = (%s, %s, %s) AND indcollation[0] = '\"C\"'::regcollation)",
+        (table, *(quote_if_needed(name) for name in RAW_RECORD_POSITION)),
+    ).fetchone() or (False,)
+    if has_index:  # One on `INDEX`.
+        statement = _select_by_index(location)
+    rows = cursor.execute(statement.encode()).fetchall()
+    return {TopicPartition(topic, number): (first, last) for topic, number, first, last in rows}
 
 
 def _select_by_index(location: TableLocation) -> str:
@@ -240,32 +242,9 @@ def _select_by_index(location: TableLocation) -> str:
     )
 
 
-def _is_indexed(cursor: psycopg.Cursor, table: int) -> bool:
-    """True when there is an index on `INDEX`."""
-    parts = ", ".join(f"pg_get_indexdef(indexrelid, {n}, true)" for n in (1, 2, 3))
-    (indexed,) = cursor.execute(
-        f"SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = %s AND indisvalid AND indpred IS NULL "
-        f"AND ({parts}) = (%s, %s, %s) AND indcollation[0] = '\"C\"'::regcollation)",
-        (table, *(quote_if_needed(name) for name in RAW_RECORD_POSITION)),
-    ).fetchone() or (False,)
-    return bool(indexed)
-
-
 def quote_if_needed(name: str) -> str:
     """A position column as the server spells it in definitions."""
     return quote_name(name) if name == "offset" else name
-
-
-def _read_first_offsets(
-    cursor: psycopg.Cursor, location: TableLocation, of: Collection[TopicPartition]
-) -> dict[TopicPartition, int]:
-    offsets = {}
-    for one in of:
-        statement = f'SELECT min(l."offset")::int8 FROM {location.relation} AS l WHERE {_partition_condition(one)}'
-        (first,) = cursor.execute(statement.encode()).fetchone() or (None,)
-        if first is not None:
-            offsets[one] = first
-    return offsets
 
 
 def _partition_condition(partition: TopicPartition) -> str:

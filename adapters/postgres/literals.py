@@ -76,7 +76,8 @@ def _keep_nulls(column: pa.Array, text: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string()))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
+    """True for Arrow's binary types."""
     t = pa.types
     return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind))
 
@@ -165,7 +166,7 @@ PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]
     (pa.types.is_date, lambda c: date_text(c.cast(pa.date32()))),
     (pa.types.is_time, time_text),
     (pa.types.is_duration, duration_text),
-    (_is_bytes, lambda c: bytes_text(c.cast(pa.binary()))),
+    (is_bytes, lambda c: bytes_text(c.cast(pa.binary()))),
     (pa.types.is_float16, lambda c: c.cast(pa.float32())),
     (lambda k: pa.types.is_null(k) or _is_text(k), lambda c: c.cast(pa.string())),
 )
@@ -183,28 +184,33 @@ def json_text(column: pa.Array) -> pa.Array:
     Bytes are base64, timestamps ISO 8601, decimals numbers. A float that JSON does not have (NaN, infinity) is
     text.
     """
-    return _value(column).fill_null("null")
-
-
-def _value(column: pa.Array) -> pa.Array:
     kind, t = column.type, pa.types
     if t.is_struct(kind):
-        return _object(column)
-    if t.is_map(kind):
-        return _map(column)
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
-        return _list(column.cast(pa.list_(kind.value_type)))
-    if t.is_floating(kind):
-        return _float(column)
-    if t.is_boolean(kind) or t.is_integer(kind) or t.is_decimal(kind) or t.is_null(kind):
-        return column.cast(pa.string())
-    return _quote_text(_text(column))
+        text = _object(column)
+    elif t.is_map(kind):
+        offsets, entries = slice_items(column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
+        pairs = pc.binary_join_element_wise(_quote_text(_text(entries.field(0))), json_text(entries.field(1)), ":")
+        items = pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), ",")
+        text = _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("{"), items, pa.scalar("}"), EMPTY))
+    elif t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        lists = column.cast(pa.list_(kind.value_type))
+        offsets, values = slice_items(lists)
+        items = pc.binary_join(pa.ListArray.from_arrays(offsets, json_text(values)), ",")
+        text = _keep_nulls(lists, pc.binary_join_element_wise(pa.scalar("["), items, pa.scalar("]"), EMPTY))
+    elif t.is_floating(kind):
+        text = _float(column)
+    elif t.is_boolean(kind) or t.is_integer(kind) or t.is_decimal(kind) or t.is_null(kind):
+        text = column.cast(pa.string())
+    else:
+        text = _quote_text(_text(column))
+    return text.fill_null("null")
 
 
 def _text(column: pa.Array) -> pa.Array:
     kind, t = column.type, pa.types
     if t.is_timestamp(kind):
-        return _iso_text(column)
+        text = pc.replace_substring(instant_text(column), " ", "T", max_replacements=1)
+        return pc.binary_join_element_wise(text, pa.scalar("Z"), EMPTY) if kind.tz else text
     if t.is_date(kind):
         return date_text(column.cast(pa.date32()))
     if t.is_time(kind):
@@ -212,11 +218,6 @@ def _text(column: pa.Array) -> pa.Array:
     if t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind):
         return pa.array([None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()], pa.string())
     return column.cast(pa.string())
-
-
-def _iso_text(column: pa.Array) -> pa.Array:
-    text = pc.replace_substring(instant_text(column), " ", "T", max_replacements=1)
-    return pc.binary_join_element_wise(text, pa.scalar("Z"), EMPTY) if column.type.tz else text
 
 
 def _quote_text(text: pa.Array) -> pa.Array:
@@ -234,19 +235,6 @@ def _float(column: pa.Array) -> pa.Array:
     for arrows, words in ((r"^nan$", "NaN"), (r"inf$", "Infinity")):
         text = pc.replace_substring_regex(text, arrows, words)
     return pc.if_else(pc.is_finite(wide), text, _quote_text(text))
-
-
-def _list(column: pa.Array) -> pa.Array:
-    offsets, values = slice_items(column)
-    item_lists = pc.binary_join(pa.ListArray.from_arrays(offsets, json_text(values)), ",")
-    return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("["), item_lists, pa.scalar("]"), EMPTY))
-
-
-def _map(column: pa.Array) -> pa.Array:
-    offsets, entries = slice_items(column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field]))))
-    pairs = pc.binary_join_element_wise(_quote_text(_text(entries.field(0))), json_text(entries.field(1)), ":")
-    item_lists = pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), ",")
-    return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("{"), item_lists, pa.scalar("}"), EMPTY))
 
 
 def _object(column: pa.Array) -> pa.Array:

@@ -20,7 +20,7 @@ from .connection import PostgresSession
 from .ddl import Catalogue
 from .errors import describe_error_class, is_row_refusal, translate_error
 from .literals import INFINITE_MICROS, plain_text
-from .names import quote_name
+from .names import escape, quote_name
 from .types import AnyType
 
 BATCH = 20_000
@@ -66,13 +66,20 @@ class TableReader:
         if version is not None or as_of is not None:
             raise _no_versions_error(name)
         plans = {column: read_type(sql_type) for column, sql_type in self._read_columns(name).items()}
+        columns = ", ".join(select_expression(n, how) for n, (_, how) in plans.items())
+        condition = f"\nWHERE (\n{where}\n)" if where else ""
+        query = escape(f"SELECT {columns} FROM {quote_name(self._schema, name)}{condition}\nLIMIT ") + "%s"
         doing = f"reading {self._schema}.{name}"
         try:
             with self._session.transaction(doing) as cursor:
-                return self._fetch_table(cursor, self._render_query(name, plans, where), limit, plans)
+                self._begin(cursor, self._timeout)
+                cursor.execute(query.encode(), (limit,), prepare=True, binary=True)
+                return self._read_cursor(cursor, pa.schema([pa.field(n, kind) for n, (kind, _) in plans.items()]))
         except Fatal as error:
-            # Without a condition the query is ours, so the caller cannot correct it.
-            if where is None or not _is_statement_error(error.__cause__):
+            # The server did not understand the statement. Without a condition the query is ours, so the caller cannot
+            # correct it.
+            state = getattr(error.__cause__, "sqlstate", None) or ""
+            if where is None or not state.startswith("42") or state == DENIED:
                 raise
             message = str(error.__cause__).partition("\n")[0]
             raise ConfigProblem(
@@ -129,17 +136,6 @@ class TableReader:
             raise Fatal(f"there is no table {name} in schema {self._schema}", next_step=f"There are: {names}.")
         return columns
 
-    def _render_query(self, name: str, plans: dict[str, ReadForm], where: str | None) -> bytes:
-        columns = ", ".join(select_expression(n, how) for n, (_, how) in plans.items())
-        condition = f"\nWHERE (\n{where}\n)" if where else ""
-        text = f"SELECT {columns} FROM {quote_name(self._schema, name)}{condition}\nLIMIT "
-        return text.replace("%", "%%").encode() + b"%s"
-
-    def _fetch_table(self, cursor: psycopg.Cursor, query: bytes, limit: int | None, plans: dict[str, ReadForm]) -> pa.Table:
-        self._begin(cursor, self._timeout)
-        cursor.execute(query, (limit,), prepare=True, binary=True)
-        return self._read_cursor(cursor, pa.schema([pa.field(name, kind) for name, (kind, _) in plans.items()]))
-
     def _begin(self, cursor: psycopg.Cursor, seconds: float) -> None:
         cursor.execute("BEGIN TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ")
         cursor.execute(f"SET LOCAL statement_timeout = {int(seconds * 1000)}".encode())
@@ -163,12 +159,6 @@ def _no_versions_error(name: str) -> Fatal:
         f"table {name} is in PostgreSQL, which keeps no earlier versions",
         next_step="Query a Delta target, or leave out the version and the time.",
     )
-
-
-def _is_statement_error(error: BaseException | None) -> bool:
-    """The server did not understand the statement (class 42 without missing rights)."""
-    state = getattr(error, "sqlstate", None) or ""
-    return state.startswith("42") and state != "42501"
 
 
 ReadForm = tuple[pa.DataType, str]
@@ -298,18 +288,18 @@ class PostgresReadQuery:
         order = ", ".join(self._column(name) for name in self.wanted.order)
         ordered = f"\nORDER BY {order}" if order else ""
         self.values.append(self.wanted.limit)
-        table = _escape_pattern(quote_name(self.schema, self.name))
-        return f"SELECT {_escape_pattern(selected)} FROM {table}{where}{ordered}\nLIMIT %s".encode(), self.values
+        table = escape(quote_name(self.schema, self.name))
+        return f"SELECT {escape(selected)} FROM {table}{where}{ordered}\nLIMIT %s".encode(), self.values
 
     def _column(self, name: str) -> str:
         sql_type = self.columns[name]
         kind = sql_type.data_type if isinstance(sql_type, pg.DOMAIN) else sql_type
-        column = _escape_pattern(quote_name(name))
+        column = escape(quote_name(name))
         return column if isinstance(kind, COMPARED) else f"{column}::text"
 
     def _term(self, name: str, operator: str, value: pa.Scalar | None) -> str:
         if value is None:
-            return f"{_escape_pattern(quote_name(name))} {operator.upper()}"
+            return f"{escape(quote_name(name))} {operator.upper()}"
         return f"{self._column(name)} {operator} {self._parameter(value)}"
 
     def _parameter(self, value: pa.Scalar) -> str:
@@ -337,10 +327,6 @@ class PostgresReadQuery:
     def _equality(self, pairs: Sequence[tuple[str, pa.Scalar]]) -> str:
         terms = [self._term(name, "=" if v.is_valid else "is null", v if v.is_valid else None) for name, v in pairs]
         return " AND ".join(["true", *terms])
-
-
-def _escape_pattern(text: str) -> str:
-    return text.replace("%", "%%")
 
 
 def comparison_error(error: BaseException, name: str) -> InvalidReadQuery | None:
@@ -459,14 +445,12 @@ class SnapshotQuery:
 
     def _render_plan(self, connection: psycopg.Connection) -> tuple[pa.Schema, bytes]:
         columns = describe_columns(connection, self._text)
-        self._refuse_ambiguous([name for name, _ in columns])
-        return render_select(columns, self._text)
-
-    def _refuse_ambiguous(self, names: Sequence[str]) -> None:
+        names = [name for name, _ in columns]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not names:
             fault = f"has two columns with the name {twice[0]!r}" if twice else "gives no columns"
             raise ConfigProblem(f"While {self._doing}: the query {fault}.", next_step="Name its columns with AS.")
+        return render_select(columns, self._text)
 
 
 def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[str, ReadForm]]:

@@ -30,7 +30,7 @@ from sqlalchemy.types import TypeEngine
 
 from replicator.domain.table import BYTE_ORDER, Column
 
-from .literals import ARRAY_FORM, JSON_FORM, PLAIN_FORM
+from .literals import ARRAY_FORM, JSON_FORM, PLAIN_FORM, is_bytes
 
 AnyType = TypeEngine[Any]
 t = pa.types
@@ -86,11 +86,6 @@ def _is_rounded(kind: pa.DataType) -> bool:
     return bool((t.is_timestamp(kind) or t.is_time(kind)) and kind.unit == "ns")
 
 
-def is_bytes(kind: pa.DataType) -> bool:
-    """True for Arrow's binary types."""
-    return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind))
-
-
 def is_text(kind: pa.DataType) -> bool:
     """True for Arrow's text types, including dictionaries of text."""
     if t.is_dictionary(kind):
@@ -140,27 +135,19 @@ def find_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | Non
     if column.source_type == BYTE_ORDER and getattr(sql_type, "collation", None) not in BYTEWISE:
         return None
     if isinstance(sql_type, sa.ARRAY):
-        return _find_array_conversion(column, sql_type)
+        has_items = t.is_list(column.type) and _is_scalar(column.type.value_type)
+        items = replace(column, type=column.type.value_type) if has_items else None
+        item = find_conversion(items, sql_type.item_type) if items else None
+        return ColumnConversion(pa.list_(item.arrow), ARRAY_FORM) if item else None
     if isinstance(sql_type, pg.DOMAIN):
         return find_conversion(column, sql_type.data_type)
     if isinstance(sql_type, pg.JSON):
-        return _find_json_conversion(column)
+        is_supported = is_text(column.type) or t.is_nested(column.type)
+        return ColumnConversion(column.type, JSON_FORM) if is_supported else None
     for kind, rule in EXISTING:
         if isinstance(sql_type, kind):
             return rule(column, sql_type)
     return ColumnConversion(column.type) if is_text(column.type) else None
-
-
-def _find_array_conversion(column: Column, sql_type: sa.ARRAY[object]) -> ColumnConversion | None:
-    if not t.is_list(column.type) or not _is_scalar(column.type.value_type):
-        return None
-    item = find_conversion(replace(column, type=column.type.value_type), sql_type.item_type)
-    return ColumnConversion(pa.list_(item.arrow), ARRAY_FORM) if item else None
-
-
-def _find_json_conversion(column: Column) -> ColumnConversion | None:
-    is_supported = is_text(column.type) or t.is_nested(column.type)
-    return ColumnConversion(column.type, JSON_FORM) if is_supported else None
 
 
 def _find_text_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
@@ -189,16 +176,13 @@ def _find_numeric_conversion(column: Column, sql_type: AnyType) -> ColumnConvers
     precision, scale = getattr(sql_type, "precision", None), getattr(sql_type, "scale", None) or 0
     text = is_text(column.type) and column.source_type in DECIMALS
     if precision is None:
-        return ColumnConversion(column.type) if text or _is_number(column.type) else None
+        is_number = t.is_integer(column.type) or t.is_floating(column.type) or t.is_decimal(column.type)
+        return ColumnConversion(column.type) if text or is_number else None
     if t.is_integer(column.type) and scale >= 0:
         return ColumnConversion(column.type)
     if not (text or t.is_decimal(column.type)) or precision > 76:
         return None
     return ColumnConversion(pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
 
 
 def _find_timestamp_conversion(column: Column, sql_type: AnyType) -> ColumnConversion | None:
