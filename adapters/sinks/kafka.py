@@ -140,23 +140,20 @@ class DeadLetterLog:
         name = (event.pipeline, event.letter.event_id, event.letter.lane)
         entry = self._lives.get(name)
         if event.kind == REJECTED:
-            self._lives[name] = self._apply_write(entry, offset, event)
+            letter = event.letter
+            if event.pipeline != self._pipeline:
+                # Only when it began is of use here.
+                letter = replace(letter, record=None, key=None)
+            if entry is not None:
+                before = entry.letter
+                last, attempts = max(before.last_seen, letter.last_seen), before.attempts + letter.attempts
+                letter = replace(letter, first_seen=before.first_seen, last_seen=last, attempts=attempts)
+            self._lives[name] = OpenDeadLetter(letter, offset if entry is None else entry.since)
         elif entry is not None and entry.letter.attempts == event.letter.attempts:
             if event.kind == MARKED:
                 entry.letter = replace(entry.letter, state=event.letter.state)
             else:
                 del self._lives[name]
-
-    def _apply_write(self, entry: OpenDeadLetter | None, offset: int, event: DeadLetterEvent) -> OpenDeadLetter:
-        letter = event.letter
-        if event.pipeline != self._pipeline:
-            # Only when it began is of use here.
-            letter = replace(letter, record=None, key=None)
-        if entry is None:
-            return OpenDeadLetter(letter, offset)
-        before = entry.letter
-        last, attempts = max(before.last_seen, letter.last_seen), before.attempts + letter.attempts
-        return OpenDeadLetter(replace(letter, first_seen=before.first_seen, last_seen=last, attempts=attempts), entry.since)
 
     def list_dead_letters(self) -> Sequence[DeadLetter]:
         """The dead letters of the pipeline, newest first."""
@@ -263,10 +260,12 @@ class DeadLetterTopic:
         failed: list[KafkaError] = []
         try:
             with self._translate_errors("could not be written"):
-                producer = self._open_producer()
+                if self._producer is None:
+                    own = {"message.max.bytes": str(LARGEST)}
+                    self._producer = Producer(self._list_settings(own, DURABLE), logger=self._log)
                 for message in messages:
-                    self._send(producer, message, failed)
-                queued_count = producer.flush(2 * TIMEOUT + TIMEOUT)
+                    self._send(self._producer, message, failed)
+                queued_count = self._producer.flush(2 * TIMEOUT + TIMEOUT)
                 if queued_count or failed:
                     raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
         except BaseException:
@@ -295,7 +294,8 @@ class DeadLetterTopic:
         TopicTruncated if some of them were deleted before they were read."""
         place = KafkaPartition(self.name, PARTITION)
         with self._translate_errors("could not be read"), ExitStack() as opened:
-            consumer = Consumer(self._add_error_callback(_list_consumer_settings(self._options)), logger=self._log)
+            own = {"receive.message.max.bytes": str(4 * LARGEST)}
+            consumer = Consumer(self._list_settings(own, WHOLE), logger=self._log)
             opened.callback(close_consumer, consumer)
             begin, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT)
             consumer.assign([KafkaPartition(self.name, PARTITION, begin)])
@@ -340,13 +340,10 @@ class DeadLetterTopic:
     def _truncated_error(self, verb: str) -> TopicTruncated:
         return TopicTruncated(f"Records of the topic {self.name} were deleted while it was {verb}.", next_step="Try again.")
 
-    def _open_producer(self) -> Any:
-        if self._producer is None:
-            self._producer = Producer(self._add_error_callback(_list_producer_settings(self._options)), logger=self._log)
-        return self._producer
-
-    def _add_error_callback(self, settings: dict[str, str]) -> dict[str, Any]:
-        return {**settings, "error_cb": self._requests.note_error}
+    def _list_settings(self, defaults: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, Any]:
+        """librdkafka's configuration of a client. Contains secrets: never log it."""
+        chosen = {**(self._options.options or {}), **self._options.client_settings()}
+        return {**defaults, **chosen, **fixed, "error_cb": self._requests.note_error}
 
     @contextmanager
     def _translate_errors(self, failing: str) -> Iterator[Any]:
@@ -380,16 +377,6 @@ WHOLE: Mapping[str, str] = {
     "group.id": "replicator-dead-letters",
 }
 """The same for reading. No group is joined, and no offsets are committed."""
-
-
-def _list_producer_settings(options: DeadLetterSettings) -> dict[str, str]:
-    """librdkafka's configuration of the producer. Contains secrets: never log it."""
-    return {"message.max.bytes": str(LARGEST), **(options.options or {}), **options.client_settings(), **DURABLE}
-
-
-def _list_consumer_settings(options: DeadLetterSettings) -> dict[str, str]:
-    """librdkafka's configuration of the consumer. Contains secrets: never log it."""
-    return {"receive.message.max.bytes": str(4 * LARGEST), **(options.options or {}), **options.client_settings(), **WHOLE}
 
 
 # Messages: the record as it came, headers as Kafka Connect writes them, and headers of our own.
@@ -436,7 +423,10 @@ class DeadLetterEvent:
 
 def record_to_message(letter: DeadLetter, pipeline: str) -> DeadLetterMessage:
     """The message of a dead letter: key and value of the record, its own headers, and ours after them."""
-    own = [*_record_headers(letter), *_connect_headers(letter, pipeline), *_letter_headers(letter, REJECTED, pipeline)]
+    # The record's own headers are for other readers; the exact ones are in a header of ours. A C client ends names at NUL.
+    headers = json.loads(letter.headers) if letter.headers else []
+    own = [(name.replace("\0", "\N{SYMBOL FOR NULL}"), decode_bytes(value)) for name, value in headers]
+    own += [*_connect_headers(letter, pipeline), *_letter_headers(letter, REJECTED, pipeline)]
     return DeadLetterMessage(letter.key, letter.record, [*own, _to_header(f"{OWN}retry", letter.retry)])
 
 
@@ -453,19 +443,19 @@ def message_to_event(message: DeadLetterMessage) -> DeadLetterEvent | None:
     last = {name.removeprefix(OWN): value for name, value in message.headers if name.startswith(OWN)}
     try:
         fields = {name: value.decode() for name, value in last.items() if value is not None}
-        kind = fields["event"]
-        return DeadLetterEvent(kind, fields["pipeline"], _to_letter(fields, message)) if kind in KINDS else None
+        kind, pipeline = fields["event"], fields["pipeline"]
+        if kind not in KINDS:
+            return None
+        headers = fields.get("headers")
+        if kind != REJECTED:
+            fields = {**NOTHING, **fields}
+        texts = {name: fields[name] for name in TEXTS}
+        numbers = {name: int(fields[name]) for name in NUMBERS}
+        moments = {name: datetime.fromisoformat(fields[name]) for name in TIMES if name in fields}
+        letter = DeadLetter(**texts, **numbers, **moments, record=message.value, key=message.key, headers=headers)  # type: ignore[arg-type]
+        return DeadLetterEvent(kind, pipeline, letter)
     except (KeyError, ValueError):
         return None
-
-
-def _to_letter(fields: dict[str, str], message: DeadLetterMessage) -> DeadLetter:
-    if fields["event"] != REJECTED:
-        fields = {**NOTHING, **fields}
-    texts = {name: fields[name] for name in TEXTS}
-    numbers = {name: int(fields[name]) for name in NUMBERS}
-    moments = {name: datetime.fromisoformat(fields[name]) for name in TIMES if name in fields}
-    return DeadLetter(**texts, **numbers, **moments, record=message.value, key=message.key, headers=fields.get("headers"))  # type: ignore[arg-type]
 
 
 def _connect_headers(letter: DeadLetter, pipeline: str) -> list[Header]:
@@ -491,12 +481,6 @@ def _letter_headers(letter: DeadLetter, kind: str, pipeline: str) -> list[Header
     moments = {name: at and at.isoformat() for name in TIMES for at in [getattr(letter, name)]}
     plain = {name: getattr(letter, name) for name in (*TEXTS, *NUMBERS, "headers")}
     return [_to_header(f"{OWN}{k}", v) for k, v in {"event": kind, "pipeline": pipeline, **plain, **moments}.items()]
-
-
-def _record_headers(letter: DeadLetter) -> list[Header]:
-    """The record's own headers, for other readers; the exact ones are in a header of ours. A C client ends names at NUL."""
-    headers = json.loads(letter.headers) if letter.headers else []
-    return [(name.replace("\0", "\N{SYMBOL FOR NULL}"), decode_bytes(value)) for name, value in headers]
 
 
 def _to_header(name: str, value: object) -> Header:

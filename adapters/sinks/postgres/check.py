@@ -80,7 +80,13 @@ class PostgresCheck:
         if read_only:
             yield Diagnosis("error", self._name, "The server takes no writes.", "Name the primary in `dsn`.")
         yield from check_transport(connection, self._name)
-        yield self._check_skew(clock - (began + time.time()) / 2)
+        skew = clock - (began + time.time()) / 2
+        if abs(skew) <= SKEW_SECONDS:
+            yield Diagnosis("ok", self._name, "Its clock agrees with this machine's.")
+        else:
+            ahead = "ahead of" if skew > 0 else "behind"
+            sentence = f"Its clock is {abs(skew):.0f} s {ahead} this machine's, so ages and freshness are wrong by as much."
+            yield Diagnosis("warning", self._name, sentence, "Have both machines follow a time server.")
         for schema, exists, may_create, may_create_schemas in fetch_rows(connection, RIGHTS, [self._schema, OWN_SCHEMA]):
             right, owner = (may_create, f"SCHEMA {schema}") if exists else (may_create_schemas, f"DATABASE {database}")
             later = "" if exists else ", which it makes at the first start"
@@ -91,39 +97,25 @@ class PostgresCheck:
                 f"Role {user} may not create {'tables in ' if exists else ''}schema {schema}.",
                 f"As its owner: GRANT CREATE{', USAGE' if exists else ''} ON {owner} TO {user};",
             )
-        yield from self._check_rights(connection, user)
-        yield from self._check_second_writers(connection)
-        yield from self._check_constraints(connection)
+        yield from self._check_tables(connection, user)
 
-    def _check_skew(self, seconds: float) -> Diagnosis:
-        if abs(seconds) <= SKEW_SECONDS:
-            return Diagnosis("ok", self._name, "Its clock agrees with this machine's.")
-        ahead = "ahead of" if seconds > 0 else "behind"
-        sentence = f"Its clock is {abs(seconds):.0f} s {ahead} this machine's, so ages and freshness are wrong by as much."
-        return Diagnosis("warning", self._name, sentence, "Have both machines follow a time server.")
-
-    def _check_rights(self, connection: psycopg.Connection, user: str) -> Iterator[Diagnosis]:
+    def _check_tables(self, connection: psycopg.Connection, user: str) -> Iterator[Diagnosis]:
+        """Checks the tables that exist: rights, other writers, and constraints that can refuse a row only because other
+        rows are not written yet."""
         for (table,) in fetch_rows(connection, CLOSED_TABLES, self._schema, self._targets):
             full = f"{self._schema}.{table}"
             sentence = f"Role {user} may not read and write the existing table {full}."
             step = f"As its owner: GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {full} TO {user};"
             yield Diagnosis("error", self._name, sentence, step)
-
-    def _check_constraints(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
-        """Warns of constraints that can refuse a row only because other rows are not written yet."""
-        for table, constraints, acts in fetch_rows(
-            connection, BETWEEN_ROWS, self._schema, [lane.into for lane in self._lanes]
-        ):
+        if has_relation(connection.cursor(), "_replicator.positions"):
+            for lane in self._lanes:
+                try:
+                    refuse_other_writer(connection.cursor(), lane, quote_name(self._schema, lane.into))
+                except ConfigProblem as problem:
+                    yield Diagnosis("error", self._name, f"{lane.id}: {problem.sentence}.", problem.next_step)
+        names = [lane.into for lane in self._lanes]
+        for table, constraints, acts in fetch_rows(connection, BETWEEN_ROWS, self._schema, names):
             sentence = f"Table {self._schema}.{table} has constraints between rows, which can hold rows back: {constraints}."
             step = "Drop them unless the target needs them, or make foreign keys and unique constraints DEFERRABLE."
             actions = " Take the actions off the foreign keys: they change rows that no record has changed." if acts else ""
             yield Diagnosis("warning", self._name, sentence, f"{step}{actions} See docs/how-to/write-to-postgresql.md.")
-
-    def _check_second_writers(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
-        if not has_relation(connection.cursor(), "_replicator.positions"):
-            return
-        for lane in self._lanes:
-            try:
-                refuse_other_writer(connection.cursor(), lane, quote_name(self._schema, lane.into))
-            except ConfigProblem as problem:
-                yield Diagnosis("error", self._name, f"{lane.id}: {problem.sentence}.", problem.next_step)

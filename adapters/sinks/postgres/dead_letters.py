@@ -78,8 +78,12 @@ class PostgresDeadLetters:
             "last_seen = greatest(t.last_seen, excluded.last_seen), attempts = t.attempts + excluded.attempts"
         ).format(self._relation, names, values, again)
         # All writers use the same order, so that they cannot deadlock.
-        rows = sorted(letters, key=lambda letter: (letter.event_id, letter.lane))
-        self._execute("writing dead letters", statement, [(self._pipeline, *_to_row(letter)) for letter in rows])
+        rows: list[tuple[Any, ...]] = []
+        for letter in sorted(letters, key=lambda letter: (letter.event_id, letter.lane)):
+            # The server's text cannot contain a zero byte.
+            own = (v.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(v, str) else v for v in astuple(letter))
+            rows.append((self._pipeline, *own))
+        self._execute("writing dead letters", statement, rows)
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
         conditions, values = _filter_conditions(which)
@@ -127,15 +131,14 @@ class PostgresDeadLetters:
         with self._session.transaction(doing) as cursor:
             cursor.execute("BEGIN")
             cursor.execute("SET LOCAL synchronous_commit = on")
-            self._create_table(cursor)
+            if not self._is_ready:
+                self._ensure_table(cursor)
             cursor.executemany(statement, rows)
             cursor.execute("COMMIT")
         self._is_ready = True
 
-    def _create_table(self, cursor: psycopg.Cursor) -> None:
+    def _ensure_table(self, cursor: psycopg.Cursor) -> None:
         """Creates the table if it does not exist. A role that may only write never runs a CREATE."""
-        if self._is_ready:
-            return
         if not self._has_table(cursor):
             # Two processes that start together would both create the table.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('replicator dead letters'))")
@@ -145,29 +148,19 @@ class PostgresDeadLetters:
             ]
             columns = [sql.SQL("pipeline text NOT NULL"), *columns, sql.SQL(f"PRIMARY KEY ({', '.join(IDENTITY)})")]
             cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(self._relation, sql.SQL(", ").join(columns)))
-        self._refuse_foreign_table(cursor)
-
-    def _has_table(self, cursor: psycopg.Cursor) -> bool:
-        return has_relation(cursor, self._relation.as_string(cursor))
-
-    def _refuse_foreign_table(self, cursor: psycopg.Cursor) -> None:
         query = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
-        columns = {name for (name,) in cursor.execute(query, (self._schema, TABLE)).fetchall()}
-        if not {"pipeline", *NAMES} <= columns:
+        names = {name for (name,) in cursor.execute(query, (self._schema, TABLE)).fetchall()}
+        if not {"pipeline", *NAMES} <= names:
             raise ConfigProblem(
                 f"the table {self._schema}.{TABLE} is not one of dead letters",
                 next_step="Name a schema of their own under `dead_letters`.",
             )
 
+    def _has_table(self, cursor: psycopg.Cursor) -> bool:
+        return has_relation(cursor, self._relation.as_string(cursor))
+
 
 AS_READ = "pipeline = %s AND event_id = %s AND lane = %s AND attempts = %s"
-
-
-def _to_row(letter: DeadLetter) -> tuple[Any, ...]:
-    """The values for the server, whose text cannot contain a zero byte."""
-    return tuple(
-        value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value for value in astuple(letter)
-    )
 
 
 def _filter_conditions(which: DeadLetterFilter) -> tuple[list[sql.SQL], list[Any]]:

@@ -87,20 +87,16 @@ class PostgresEventLog(PostgresLanes):
         try:
             state = read_state(cursor, lane.pipeline, lane.id)
         except DataLoss as lost:
-            raise _unreadable_state_error(lane, relation, lost) from lost
+            key = f"pipeline = {text_literal(lane.pipeline)} AND lane = {text_literal(lane.id)}"
+            raise DataLoss(
+                f"{lost.sentence}, so it is unknown which records belong to lane {lane.id}",
+                next_step=f"Restore it. Or stop the daemon, delete the records of its topics from {relation}, and run "
+                f"`UPDATE _replicator.positions SET state = NULL WHERE {key}`: the lane then starts from scratch.",
+            ) from lost
         topics = sorted({p.topic for p in state.position}) if state else []
         cursor.execute(
             f"DELETE FROM {relation} WHERE topic = ANY(%s)".replace("%", "%%").replace("%%s", "%s").encode(), (topics,)
         )
-
-
-def _unreadable_state_error(lane: Lane, relation: str, lost: DataLoss) -> DataLoss:
-    key = f"pipeline = {text_literal(lane.pipeline)} AND lane = {text_literal(lane.id)}"
-    return DataLoss(
-        f"{lost.sentence}, so it is unknown which records belong to lane {lane.id}",
-        next_step=f"Restore it. Or stop the daemon, delete the records of its topics from {relation}, and run "
-        f"`UPDATE _replicator.positions SET state = NULL WHERE {key}`: the lane then starts from scratch.",
-    )
 
 
 # The log cut of a time, found with two queries over positions and times.

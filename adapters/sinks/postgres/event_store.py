@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 
-from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
+from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import (
     Aggregate,
     AggregateHead,
@@ -38,7 +38,7 @@ from ...postgres.lane_state import parse_state, write_schema_versions
 from ...postgres.names import TableLocation, check_table, quote_name, read_dsn
 from ...stores import EventStoreSettings
 from .gold import EVENT_MAPS, describe_inputs
-from .lanes import PostgresLanes, collect_completes, to_applied
+from .lanes import PostgresLanes, collect_completes, missing_table_error, to_applied
 from .writer import PendingStatements, WriteOutcome
 
 TYPES = {
@@ -74,14 +74,24 @@ class EventTable:
     def append(self, cursor: psycopg.Cursor, events: Sequence[NewEvent]) -> list[AppendedEvent]:
         """The appended events, in order: see `ports.stores.EventStore.append`."""
         aggregates = sorted({new.aggregate for new in events})
-        _lock_aggregates(cursor, aggregates)
+        # The locks last until the transaction ends. All writers use the same order, so that they cannot deadlock.
+        if len(aggregates) > MOST_LOCKS:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (EVERYTHING,))
+        else:
+            lock = "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest(%s::text[]) AS name"
+            cursor.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))", (EVERYTHING,))
+            cursor.execute(lock, ([f"replicator events {kind}\n{of}" for kind, of in aggregates],))
         query = sql.SQL("SELECT {} FROM {} WHERE event_id = ANY(%s)").format(column_list(), self.relation)
         by_id = {e.event_id: e for e in rows_to_events(cursor.execute(query, ([new.event_id for new in events],)))}
         appended_events = number_events(events, StoredEvents(by_id, self._read_heads(cursor, aggregates)), datetime.now(UTC))
         placeholders = sql.SQL(", ").join(sql.Placeholder() * len(NAMES))
         insert = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(self.relation, column_list(), placeholders)
-        if new := select_new(appended_events):
-            cursor.executemany(insert, [_to_row(event) for event in new])
+        rows = [
+            [Jsonb(dict(getattr(event, name))) if name in EVENT_MAPS else getattr(event, name) for name in NAMES]
+            for event in select_new(appended_events)
+        ]
+        if rows:
+            cursor.executemany(insert, rows)
         return appended_events
 
     def read_head(self, cursor: psycopg.Cursor, aggregate: Aggregate) -> AggregateHead:
@@ -107,18 +117,16 @@ class EventTable:
             # Two processes that start together would both create the table.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('replicator events'))")
             columns = self.read_columns(cursor)
-        if not columns:
-            self._create(cursor)
-        elif not set(NAMES) <= columns:
+        if columns and not set(NAMES) <= columns:
             raise ConfigProblem(
                 f"the table {self._schema}.{self._name} does not contain events",
                 next_step="Name a schema or a table of their own under `event_store`.",
             )
-
-    def _create(self, cursor: psycopg.Cursor) -> None:
-        columns = sql.SQL(", ").join(sql.SQL("{} " + kind).format(sql.Identifier(name)) for name, kind in TYPES.items())
+        if columns:
+            return
+        definitions = sql.SQL(", ").join(sql.SQL("{} " + kind).format(sql.Identifier(name)) for name, kind in TYPES.items())
         guard = sql.Identifier(self._schema, f"{self._name}_append_only")
-        parts = {"schema": sql.Identifier(self._schema), "table": self.relation, "columns": columns, "guard": guard}
+        parts = {"schema": sql.Identifier(self._schema), "table": self.relation, "columns": definitions, "guard": guard}
         for statement in (
             "CREATE SCHEMA IF NOT EXISTS {schema}",
             "CREATE TABLE {table} ({columns}, UNIQUE (aggregate_type, aggregate_id, event_version))",
@@ -144,21 +152,6 @@ class EventTable:
 def column_list() -> sql.Composed:
     """The columns, in order."""
     return sql.SQL(", ").join(map(sql.Identifier, NAMES))
-
-
-def _lock_aggregates(cursor: psycopg.Cursor, aggregates: Sequence[Aggregate]) -> None:
-    """Locks these aggregates until the transaction ends. All writers use the same order, so that they cannot
-    deadlock."""
-    if len(aggregates) > MOST_LOCKS:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (EVERYTHING,))
-        return
-    cursor.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))", (EVERYTHING,))
-    names = [f"replicator events {kind}\n{of}" for kind, of in aggregates]
-    cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest(%s::text[]) AS name", (names,))
-
-
-def _to_row(event: Event) -> list[Any]:
-    return [Jsonb(dict(getattr(event, name))) if name in EVENT_MAPS else getattr(event, name) for name in NAMES]
 
 
 def rows_to_events(rows: psycopg.Cursor[Any]) -> list[Event]:
@@ -293,10 +286,7 @@ class PostgresEventLanes(PostgresLanes):
         with self.session.transaction("preparing the event store") as cursor:
             cursor.execute("BEGIN")
             if has_state and not self._events.read_columns(cursor):
-                raise DataLoss(
-                    f"table {schema}.{table} does not exist any more, so the rows of lane {lane.id} are lost",
-                    next_step=f"Load it again with `replicator lanes resync {lane.id}`.",
-                )
+                raise missing_table_error(lane, f"{schema}.{table}")
             self._events.ensure(cursor)
             write_schema_versions(cursor, lane, plan.versions)
             cursor.execute("COMMIT")
@@ -322,7 +312,14 @@ class PostgresEventLanes(PostgresLanes):
             outcomes: list[tuple[Lane, WriteOutcome]] = []
             new_events: list[tuple[WriteOutcome, list[NewEvent]]] = []
             for write in writes:
-                outcome, events = self._read_new_events(write, states[write.lane.id])
+                before = states[write.lane.id]
+                refuse_gap(write, before)
+                outcome, events = WriteOutcome(before, Counts(duplicate=write.folded.rows)), list[NewEvent]()
+                if not is_applied(write, before):
+                    rows, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else before.position)
+                    events, bad = read_new_events(rows, self._limits)
+                    counts = Counts(duplicate=trimmed, rejected=bad.num_rows)
+                    outcome = WriteOutcome(advance_position(before, write), counts, [bad] if bad.num_rows else [])
                 states[write.lane.id] = outcome.state
                 outcomes.append((write.lane, outcome))
                 new_events.append((outcome, events))
@@ -335,16 +332,6 @@ class PostgresEventLanes(PostgresLanes):
                 outcome.counts += Counts(applied=new, duplicate=len(events) - new)
             self._commit(PendingStatements(cursor), outcomes, collect_completes(writes))
         return to_applied(outcomes)
-
-    def _read_new_events(self, write: Write[pa.Table], before: LaneState) -> tuple[WriteOutcome, list[NewEvent]]:
-        """The outcome of a write without its events, and the events."""
-        refuse_gap(write, before)
-        if is_applied(write, before):
-            return WriteOutcome(before, Counts(duplicate=write.folded.rows)), []
-        rows, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else before.position)
-        events, rejects = read_new_events(rows, self._limits)
-        counts = Counts(duplicate=trimmed, rejected=rejects.num_rows)
-        return WriteOutcome(advance_position(before, write), counts, [rejects] if rejects.num_rows else []), events
 
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
         """Does nothing: all events stay, also events of other writers."""

@@ -74,7 +74,16 @@ class PostgresTables:
                 state = read_refresh_state(cursor, place, lock=True)
                 if state != earlier_state:
                     raise Retryable(f"another writer changed table {projection.label} first")
-                self._write_rows(cursor, (projection, place), work, rows, (state, record))
+                if rows is None:
+                    columns, oid = state.last.columns if state.last else {}, read_oid(cursor, place)
+                else:
+                    columns, oid = self._prepare_table(cursor, projection, work, rows.schema, state)
+                    group = None if projection.partition_by is None else group_column(projection, rows.schema).name
+                    delete_groups(cursor, place, group, work.groups)
+                    fits = {name: one for name, (_, one) in find_conversions(rows.schema, projection.label).items()}
+                    insert_rows(cursor, place, rows, fits)
+                last = LastRefresh(oid, state.number + 1, False, columns, record.to_json())
+                write_refresh(cursor, place, projection.name, last)
                 cursor.execute("COMMIT")
         except psycopg.Error as error:
             raise translate_error(error, doing) from error
@@ -93,43 +102,19 @@ class PostgresTables:
         self._session.close()
         self._seen.clear()
 
-    def _write_rows(
-        self,
-        cursor: psycopg.Cursor,
-        of: tuple[Projection, TableLocation],
-        work: RefreshWork,
-        rows: pa.Table | None,
-        then: tuple[RefreshState, RefreshRecord],
-    ) -> None:
-        (projection, place), (state, record) = of, then
-        columns = state.last.columns if state.last else {}
-        if rows is None:
-            oid = read_oid(cursor, place)
-        else:
-            columns, oid = self._prepare_table(cursor, of, work, rows.schema, state)
-            column = None if projection.partition_by is None else group_column(projection, rows.schema).name
-            delete_groups(cursor, place, column, work.groups)
-            insert_rows(
-                cursor,
-                place,
-                rows,
-                {name: one for name, (_, one) in find_conversions(rows.schema, projection.label).items()},
-            )
-        write_refresh(cursor, place, projection.name, LastRefresh(oid, state.number + 1, False, columns, record.to_json()))
-
     def _prepare_table(
         self,
         cursor: psycopg.Cursor,
-        of: tuple[Projection, TableLocation],
+        projection: Projection,
         work: RefreshWork,
         schema: pa.Schema,
         state: RefreshState,
-    ) -> tuple[dict[str, str], int]:
+    ) -> tuple[Mapping[str, str], int]:
         """Prepares the table for rows of that schema; returns its columns, and its oid.
 
         Raises Fatal when only some groups are replaced and the table has other columns.
         """
-        projection, place = of
+        place = self._locate(projection)
         check_columns(schema.names, projection.label)
         kinds = {name: kind for name, (kind, _) in find_conversions(schema, projection.label).items()}
         removals, added = diff_columns(state, kinds)
@@ -461,16 +446,16 @@ def _describe_read(place: TableLocation) -> str:
 
 def json_to_maps(rows: pa.Table, names: Collection[str]) -> pa.Table:
     """The rows with JSON objects in these columns as maps of text, as in a lake."""
+    plain = (str, type(None))
     for at, name in enumerate(rows.column_names):
         if name in names:
-            values = [None if text is None else _to_items(json.loads(text)) for text in rows[name].to_pylist()]
+            objects = [None if text is None else json.loads(text) for text in rows[name].to_pylist()]
+            values = [
+                one if one is None else [(key, v if isinstance(v, plain) else json.dumps(v)) for key, v in one.items()]
+                for one in objects
+            ]
             rows = rows.set_column(at, name, pa.array(values, pa.map_(pa.string(), pa.string())))
     return rows
-
-
-def _to_items(mapping: Mapping[str, object]) -> list[tuple[str, str | None]]:
-    plain = (str, type(None))
-    return [(name, value if isinstance(value, plain) else json.dumps(value)) for name, value in mapping.items()]
 
 
 @contextmanager

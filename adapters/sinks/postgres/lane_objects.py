@@ -76,7 +76,13 @@ def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) ->
     kind, remark, has_written_column = cursor.execute(TABLE, (SEQUENCE_COLUMN, schema, table)).fetchone() or ("", "", False)
     is_own_table = bool(kind) and (row is not None or remark == ownership_remark(lane))
     is_removable = is_own_table and kind in ("r", "p") and is_owned(remark) and others is None
-    belongings = [] if row is None else _list_artifacts(cursor, row[0], f"lane {lane.id} of pipeline {lane.pipeline}")
+    belongings = []
+    if row is not None:
+        if has_relation(cursor, side_table_name(row[0])):
+            belongings.append(LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{row[0]}"))
+        belongings += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, row[0])]
+        rows_of = f"lane {lane.id} of pipeline {lane.pipeline}"
+        belongings += [LaneArtifact(name, f"{SCHEMA}.{name}, {rows_of}") for name in ("schemas", "positions")]
     if is_own_table:
         shared = f"lane {others[1]} of pipeline {others[0]} writes it too: it stays as it is" if others else EXISTED_BEFORE
         stays = "" if is_removable else shared
@@ -85,16 +91,6 @@ def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) ->
     belongings += [LaneArtifact("view", f"{schema}.{view}")] if view else []
     emptied = is_own_table and not is_removable and others is None and has_written_column and kind in ("r", "p")
     return PostgresLaneRemains(None if row is None else row[0], is_removable, emptied, belongings)
-
-
-def _list_artifacts(cursor: psycopg.Cursor, number: int, lane: str) -> list[LaneArtifact]:
-    """The artifacts of a lane that has a position."""
-    side_table = side_table_name(number)
-    artifacts = (
-        [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if has_relation(cursor, side_table) else []
-    )
-    artifacts += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, number)]
-    return [*artifacts, *(LaneArtifact(table, f"{SCHEMA}.{table}, {lane}") for table in ("schemas", "positions"))]
 
 
 def remove_lane(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> None:

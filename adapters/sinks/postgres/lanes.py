@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import psycopg
@@ -94,7 +93,7 @@ class PostgresLanes:
         check_columns((c.name for c in plan.target), plan.table.name)
         self._ensure_own_tables()
         owned = self._lanes.acquire(lane, quote_name(schema, table))
-        error = _missing_table_error(lane, f"{schema}.{table}") if self.state(lane) else None
+        error = missing_table_error(lane, f"{schema}.{table}") if self.state(lane) else None
         with self.session.cursor(f"looking at the table of lane {lane.id}") as cursor:
             if (cursor.execute(HAS_MOVED, (lane.pipeline, lane.id)).fetchone() or (False,))[0]:
                 self._refuse_emptied(cursor, lane)
@@ -226,8 +225,15 @@ class PostgresLanes:
                 self.get_target(write).filled = False
                 if has_moved[write.lane.id]:
                     self._refuse_emptied(cursor, write.lane)
-            pending = PendingStatements(cursor)
-            apply = partial(self._apply_one, pending, states, datetime.now(UTC))
+            pending, applied_at = PendingStatements(cursor), datetime.now(UTC)
+
+            def apply(write: Write[RowProvider], *, careful: bool = False, patient: bool = False) -> WriteOutcome:
+                target, generation = self.get_target(write), self.session.generation
+                writing = PostgresWriter(pending, target, generation, careful=careful, patient=patient)
+                outcome = writing.apply(write, states[write.lane.id], applied_at)
+                states[write.lane.id] = outcome.state
+                return outcome
+
             outcomes = (
                 [(w.lane, apply(w)) for w in writes] if not careful else list(self._apply_in_turns(cursor, apply, writes))
             )
@@ -238,21 +244,6 @@ class PostgresLanes:
                 write.folded.frame.discard(cursor)
             self._commit(pending, outcomes, collect_completes(writes))
         return to_applied(outcomes)
-
-    def _apply_one(
-        self,
-        pending: PendingStatements,
-        states: dict[str, LaneState | None],
-        applied_at: datetime,
-        write: Write[RowProvider],
-        *,
-        careful: bool = False,
-        patient: bool = False,
-    ) -> WriteOutcome:
-        writing = PostgresWriter(pending, self.get_target(write), self.session.generation, careful=careful, patient=patient)
-        outcome = writing.apply(write, states[write.lane.id], applied_at)
-        states[write.lane.id] = outcome.state
-        return outcome
 
     def _apply_in_turns(
         self, cursor: psycopg.Cursor, apply: Callable[..., WriteOutcome], writes: Sequence[Write[RowProvider]]
@@ -342,7 +333,11 @@ class PostgresLanes:
         relation = quote_name(*self._find_table(lane))
         (filled,) = cursor.execute(f"SELECT EXISTS (SELECT FROM {relation})".encode(), prepare=False).fetchone() or (True,)
         if not filled:
-            raise _emptied_table_error(lane, ".".join(self._find_table(lane)))
+            name = ".".join(self._find_table(lane))
+            raise DataLoss(
+                f"table {name} was truncated, or dropped and created again, so the rows of lane {lane.id} are lost",
+                next_step=f"Load it again with `replicator lanes resync {lane.id}`.",
+            )
 
     def _commit(
         self,
@@ -439,16 +434,10 @@ def to_applied(outcomes: Sequence[tuple[Lane, WriteOutcome]]) -> ApplyOutcome:
     return out
 
 
-def _missing_table_error(lane: Lane, name: str) -> DataLoss:
+def missing_table_error(lane: Lane, name: str) -> DataLoss:
+    """The error for a lane with a position whose table is gone."""
     return DataLoss(
         f"table {name} does not exist any more, so the rows of lane {lane.id} are lost",
-        next_step=f"Load it again with `replicator lanes resync {lane.id}`.",
-    )
-
-
-def _emptied_table_error(lane: Lane, name: str) -> DataLoss:
-    return DataLoss(
-        f"table {name} was truncated, or dropped and created again, so the rows of lane {lane.id} are lost",
         next_step=f"Load it again with `replicator lanes resync {lane.id}`.",
     )
 
@@ -558,7 +547,15 @@ class LaneOwnership:
             cursor.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(WAIT)))
             cursor.execute("SELECT pg_advisory_lock(%s)", (key,))
         except psycopg.errors.LockNotAvailable:
-            raise _fenced_error(cursor, lane, key) from None
+            holder = cursor.execute(HOLDER, (key,)).fetchone()
+            if holder is None:
+                sentence = f"lane {lane.id} was held by another instance until just now"
+                raise Fenced(sentence, next_step="Start again.") from None
+            pid, name, address = holder
+            raise Fenced(
+                f"lane {lane.id} is written by another instance: server process {pid}, {name!r}, from {address}",
+                next_step=f"Stop that instance. If its machine is gone: SELECT pg_terminate_backend({pid}).",
+            ) from None
         finally:
             if not cursor.connection.closed:
                 cursor.execute("RESET lock_timeout")
@@ -586,14 +583,3 @@ def lock_key(lane: Lane) -> int:
     """The key of a lane's advisory lock: 64 bits of a hash, signed."""
     digest = hashlib.sha256(f"replicator\0{lane.pipeline}\0{lane.id}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
-
-
-def _fenced_error(cursor: psycopg.Cursor, lane: Lane, key: int) -> Fenced:
-    holder = cursor.execute(HOLDER, (key,)).fetchone()
-    if holder is None:
-        return Fenced(f"lane {lane.id} was held by another instance until just now", next_step="Start again.")
-    pid, name, address = holder
-    return Fenced(
-        f"lane {lane.id} is written by another instance: server process {pid}, {name!r}, from {address}",
-        next_step=f"Stop that instance. If its machine is gone: SELECT pg_terminate_backend({pid}).",
-    )

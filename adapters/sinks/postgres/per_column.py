@@ -58,10 +58,32 @@ class ServerPerColumn:
         plan = self._target.plan
         if ROW in rows.column_names:
             rows = rows.drop_columns([ROW])
-        rows = add_key_rows(rows, self._read_all_keys(rows.schema)) if truncates else rows
+        if truncates:
+            # All keys with stored state, with the types of the rows frame.
+            kinds = {k: rows.schema.field(k).type for k in self._keys}
+            forms = {k: stored_form(kind) for k, kind in kinds.items()}
+            columns = ", ".join(how.replace("{0}", quote_name(k)) for k, (_, how) in forms.items())
+            stored = self._run(f"SELECT {columns} FROM {self._target.side_table}").fetchall()
+            values = zip(*stored, strict=True) if stored else ((),) * len(self._keys)
+            read = zip(forms.items(), values, strict=True)
+            rows = add_key_rows(rows, pa.table({k: to_array(each, kind).cast(kinds[k]) for (k, (kind, _)), each in read}))
         numbers = number_keys(rows, self._keys)
         keys = rows.select(self._keys).take(pa.array(find_first_rows(numbers), pa.int64()))
-        return rows, decide_columns(plan, rows, numbers, self._read_key_states(keys), floor)
+        # The state of each key, from the target and the side table.
+        same = {a: " AND ".join(f"{a}.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys) for a in ("t", "b")}
+        sequence = ", ".join(f"t.{quote_name(n)}" for n in cdc_sequence_columns(plan.table.sequence))
+        state_rows = self._run(
+            f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, "
+            f"b.{quote_name(BESIDE)}, {sequence} "
+            f"FROM {self._parameter_relation()} AS k LEFT JOIN {self._target.relation} AS t ON {same['t']} "
+            f"LEFT JOIN {self._target.side_table} AS b ON {same['b']}",
+            self._to_parameter(keys, [str(i) for i in range(keys.num_rows)]),
+        ).fetchall()
+        states = {
+            number: KeyState((() if None in row else tuple(row)) if has_row else None, text)
+            for number, has_row, text, *row in state_rows
+        }
+        return rows, decide_columns(plan, rows, numbers, [states[i] for i in range(keys.num_rows)], floor)
 
     def store_versions(self, keys: pa.Table, texts: Sequence[str | None]) -> None:
         """Stores a text for each of `keys`; None deletes the stored text."""
@@ -77,33 +99,6 @@ class ServerPerColumn:
             f"SELECT {names} FROM {self._parameter_relation()} AS k WHERE k.{q} IS NOT NULL",
             objects,
         )
-
-    def _read_key_states(self, keys: pa.Table) -> list[KeyState]:
-        """The state of each of `keys`, from the target and the side table."""
-        sequence = cdc_sequence_columns(self._target.plan.table.sequence)
-        same = {a: " AND ".join(f"{a}.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys) for a in ("t", "b")}
-        columns = ", ".join(f"t.{quote_name(n)}" for n in sequence)
-        rows = self._run(
-            f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, "
-            f"b.{quote_name(BESIDE)}, {columns} "
-            f"FROM {self._parameter_relation()} AS k LEFT JOIN {self._target.relation} AS t ON {same['t']} "
-            f"LEFT JOIN {self._target.side_table} AS b ON {same['b']}",
-            self._to_parameter(keys, [str(i) for i in range(keys.num_rows)]),
-        ).fetchall()
-        states = {
-            number: KeyState((() if None in row else tuple(row)) if has_row else None, text)
-            for number, has_row, text, *row in rows
-        }
-        return [states[i] for i in range(keys.num_rows)]
-
-    def _read_all_keys(self, schema: pa.Schema) -> pa.Table:
-        """All keys with stored state, with the types of the rows frame."""
-        forms = {k: stored_form(schema.field(k).type) for k in self._keys}
-        columns = ", ".join(how.replace("{0}", quote_name(k)) for k, (_, how) in forms.items())
-        rows = self._run(f"SELECT {columns} FROM {self._target.side_table}").fetchall()
-        values = zip(*rows, strict=True) if rows else ((),) * len(self._keys)
-        read = zip(forms.items(), values, strict=True)
-        return pa.table({k: to_array(each, kind).cast(schema.field(k).type) for (k, (kind, _)), each in read})
 
     def _parameter_relation(self) -> str:
         """The keys and texts of the parameter, as a relation with the columns of the side table."""

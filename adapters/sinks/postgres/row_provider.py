@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Protocol
 
 import psycopg
@@ -178,8 +177,6 @@ def _to_json_value(text: str | None, fit: ColumnConversion) -> str:
 
 # Separates rows that fit the columns of a PostgreSQL table from rows that do not, before the server reads them.
 
-Inside = Callable[[pa.ChunkedArray], pa.ChunkedArray]
-
 
 def conform_to_columns(
     rows: pa.Table, fits: Mapping[str, ColumnConversion], *, careful: bool
@@ -190,34 +187,25 @@ def conform_to_columns(
     """
     good, bad = conform_rows(rows, pa.schema([pa.field(name, fit.arrow) for name, fit in fits.items()]))
     rejects = [bad]
-    for name, inside, fault in _find_faults(good, fits, careful):
-        mask = inside(good[name])
-        sentence = f"the value of column {name!r} {fault}"
-        rejects.append(to_rejects(good.filter(pc.invert(mask)), str(Reject(RejectCode.OUT_OF_RANGE, sentence))))
-        good = good.filter(mask)
+    for name, fit in fits.items():
+        if fit.length is not None:
+            # The server would hide it by truncating the value.
+            text = good[name] if pa.types.is_string(good[name].type) else good[name].cast(pa.string())
+            within = pc.less_equal(pc.utf8_length(text), fit.length)
+            fault = f"is longer than the {fit.length} characters the target takes"
+            good, bad = _split_rows(good, within, f"the value of column {name!r} {fault}")
+            rejects.append(bad)
+        if careful and pa.types.is_string(good[name].type):
+            without_nul = pc.invert(pc.match_substring(good[name], "\0"))
+            fault = "holds a NUL character, which PostgreSQL does not keep"
+            good, bad = _split_rows(good, without_nul, f"the value of column {name!r} {fault}")
+            rejects.append(bad)
     return good, [rows for rows in rejects if rows.num_rows]
 
 
-def to_rejects(rows: pa.Table, sentence: str) -> pa.Table:
-    """`rows` as rejects with one reason."""
-    return rows.append_column(ERROR, pa.repeat(pa.scalar(sentence), rows.num_rows))
-
-
-def _find_faults(rows: pa.Table, fits: Mapping[str, ColumnConversion], careful: bool) -> Iterator[tuple[str, Inside, str]]:
-    """Faults that the server would hide by truncating a value. With `careful`, also the faults that it does not
-    name."""
-    for name, fit in fits.items():
-        if fit.length is not None:
-            fault = f"is longer than the {fit.length} characters the target takes"
-            yield name, partial(_is_within_length, fit.length), fault
-        if careful and pa.types.is_string(rows[name].type):
-            yield name, _has_no_nul, "holds a NUL character, which PostgreSQL does not keep"
-
-
-def _is_within_length(length: int, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    text = column if pa.types.is_string(column.type) else column.cast(pa.string())
-    return pc.fill_null(pc.less_equal(pc.utf8_length(text), length), True)
-
-
-def _has_no_nul(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.fill_null(pc.invert(pc.match_substring(column, "\0")), True)
+def _split_rows(rows: pa.Table, inside: pa.ChunkedArray, sentence: str) -> tuple[pa.Table, pa.Table]:
+    """The rows inside a limit or without a value, and the others as rejects with one reason."""
+    mask = pc.fill_null(inside, True)
+    bad = rows.filter(pc.invert(mask))
+    reason = pa.scalar(str(Reject(RejectCode.OUT_OF_RANGE, sentence)))
+    return rows.filter(mask), bad.append_column(ERROR, pa.repeat(reason, bad.num_rows))

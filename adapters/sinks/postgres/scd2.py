@@ -287,27 +287,22 @@ class InProcessScd2:
         existing version is a duplicate. The other versions may exist, so they are merged.
         """
         names, results = list(self._target.fits), []
+        relation = (self._target.schema, self._target.table)
         for part in judged:
-            self._copy_versions(part.write.filter(part.begins).select(names))
-            self._merge_others(part.write.filter(pc.invert(part.begins)).select([OP, *names]))
+            begun = part.write.filter(part.begins).select(names)
+            if can_copy_binary(begun):
+                copy_binary(self._cursor, relation, begun)
+            else:
+                copy_rows(self._cursor, copy_statement(relation, names), begun, self._target.list_forms(names))
+            # The others are merged while the next slice is reconciled.
+            others = part.write.filter(pc.invert(part.begins)).select([OP, *names])
+            if others.num_rows:
+                self._stage_rows(others)
+                with planner_hints(self._cursor, bulk=others.num_rows >= BULK_KEYS):
+                    self._cursor.execute(self._target.merge(), prepare=False)
+                self._empty_stage()
             results.append(part)
         return results
-
-    def _merge_others(self, others: pa.Table) -> None:
-        """Merges the other versions of a slice while the next slice is reconciled."""
-        if others.num_rows:
-            self._stage_rows(others)
-            with planner_hints(self._cursor, bulk=others.num_rows >= BULK_KEYS):
-                self._cursor.execute(self._target.merge(), prepare=False)
-            self._empty_stage()
-
-    def _copy_versions(self, begun: pa.Table) -> None:
-        """Copies new versions straight into the target."""
-        relation, names = (self._target.schema, self._target.table), begun.column_names
-        if can_copy_binary(begun):
-            copy_binary(self._cursor, relation, begun)
-        else:
-            copy_rows(self._cursor, copy_statement(relation, names), begun, self._target.list_forms(names))
 
     def store_absorbed_changes(self, absorbed: pa.Table) -> bool:
         """Stores the changes that the versions do not show; True when there are any."""
@@ -348,7 +343,23 @@ class InProcessScd2:
         select_list = ", ".join(select_expression(n, how) for n, (_, how) in forms.items())
         copy = f"COPY (SELECT {select_list} FROM ({select}) AS v) TO STDOUT (FORMAT csv)"
         schema = pa.schema([kinds.field(n) for n in names])
-        pieces = [_parse_copy(piece, forms, schema) for piece in self._read_copy(copy)]
+        options = csv.ConvertOptions(
+            column_types={n: kind for n, (kind, _) in forms.items()},
+            null_values=[""],
+            true_values=["t"],
+            false_values=["f"],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        pieces = []
+        for piece in self._read_copy(copy):
+            reading = csv.ReadOptions(column_names=names, use_threads=False, block_size=len(piece) + 1)
+            rows = csv.read_csv(pa.BufferReader(piece), reading, OPTIONS, options)
+            columns = {n: rows[n] for n in names}
+            if CDC_UNSENT in columns:
+                lists = [None if text is None else json.loads(text) for text in rows[CDC_UNSENT].to_pylist()]
+                columns[CDC_UNSENT] = pa.chunked_array([pa.array(lists, schema.field(CDC_UNSENT).type)])
+            pieces.append(pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema))
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
     def _read_copy(self, copy: str) -> Iterator[bytes]:
@@ -377,27 +388,6 @@ def _find_form(field: pa.Field) -> ReadForm:
     if pa.types.is_date(kind):
         return pa.int32(), how
     return (pa.string() if pa.types.is_decimal(kind) else kind), how
-
-
-def _parse_copy(piece: bytes, forms: dict[str, ReadForm], schema: pa.Schema) -> pa.Table:
-    options = csv.ConvertOptions(
-        column_types={n: kind for n, (kind, _) in forms.items()},
-        null_values=[""],
-        true_values=["t"],
-        false_values=["f"],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-    reading = csv.ReadOptions(column_names=list(forms), use_threads=False, block_size=len(piece) + 1)
-    rows = csv.read_csv(pa.BufferReader(piece), reading, OPTIONS, options)
-    return pa.table([_to_type(rows[field.name], field) for field in schema], schema=schema)
-
-
-def _to_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    if field.name == CDC_UNSENT:
-        lists = [None if text is None else json.loads(text) for text in column.to_pylist()]
-        return pa.chunked_array([pa.array(lists, field.type)])
-    return column.cast(field.type)
 
 
 # Slices of a batch without common keys, so that one slice is reconciled while another is read or written.

@@ -267,7 +267,11 @@ class SharedCopy:
         except psycopg.Error as error:
             raise translate_error(error, doing) from error
         names = [*reject_columns(event_log=self.event_log), ERROR]
-        return replace(copy_result, rejects=_merge_rejects(rejects, names))
+        if not rejects:
+            return copy_result
+        # Some have the target's types, others the source's.
+        all_rejects = pa.concat_tables([bad.select(names) for bad in rejects], promote_options="permissive")
+        return replace(copy_result, rejects=all_rejects)
 
     def _copy_piece(self, cursor: psycopg.Cursor, piece: pa.Table, before: CopyResult) -> tuple[CopyResult, list[pa.Table]]:
         frame = piece if self.event_log else to_rows(piece, self.plan, self.applied_at)
@@ -298,8 +302,3 @@ class SharedCopy:
         numbers = pa.array(range(before.bound, before.bound + rows.num_rows), pa.int32())
         attempts = pa.repeat(pa.scalar(before.attempt, pa.int64()), rows.num_rows)
         return rows.append_column(ROW, numbers).append_column(ATTEMPT, attempts)
-
-
-def _merge_rejects(rejects: Sequence[pa.Table], names: Sequence[str]) -> pa.Table | None:
-    """The rejects of all slices. Some have the target's types, others the source's."""
-    return pa.concat_tables([bad.select(names) for bad in rejects], promote_options="permissive") if rejects else None

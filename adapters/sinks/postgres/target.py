@@ -107,11 +107,10 @@ class PostgresTarget:
 
     def list_columns(self, *, whole: bool) -> list[str]:
         """The columns to send: the input of stage 4, and with `whole` also the input of stage 3."""
-        plain = [ROW, *([] if self.event_log else [OP]), *self.fits]
-        return [*plain, *self._extra_columns()] if whole else plain
-
-    def _extra_columns(self) -> list[str]:
-        return [] if self.event_log else [UNCHANGED, RESET, *old_key_columns(self.plan), *RECORD_POSITION]
+        if self.event_log:
+            return [ROW, *self.fits]
+        extra = [UNCHANGED, RESET, *old_key_columns(self.plan), *RECORD_POSITION]
+        return [ROW, OP, *self.fits, *(extra if whole else [])]
 
     def list_forms(self, names: Sequence[str]) -> list[str]:
         """The literal form of each of these columns."""
@@ -257,18 +256,13 @@ class PostgresTarget:
         wanted = {self.stage: ""} | ({self.reconciled_table: f", NULL::text AS {quote_name(VERDICT)}"} if reconciled else {})
         for name, more in wanted.items():
             if self.staged.get(name) != generation:
-                cursor.execute(self._create(name, more), prepare=False)
+                table, select = quote_name(name), self.empty_select(more)
+                create = f"CREATE TEMP TABLE {table} ON COMMIT DELETE ROWS AS {select}"
+                cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{table}; {create}".encode(), prepare=False)
                 self.staged[name] = generation
             elif self.filled:
                 cursor.execute(f"TRUNCATE {quote_name(name)}".encode())
         self.filled = True
-
-    def _create(self, name: str, more: str) -> bytes:
-        return (
-            f"DROP TABLE IF EXISTS pg_temp.{quote_name(name)}; CREATE TEMP TABLE {quote_name(name)} ON COMMIT "
-            f"DELETE ROWS AS "
-            f"{self.empty_select(more)}"
-        ).encode()
 
     def empty_select(self, more: str = "") -> str:
         """A query without rows that has the staging table's columns, and `more`."""

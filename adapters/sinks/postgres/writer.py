@@ -127,7 +127,13 @@ class PostgresWriter:
         if is_applied(write, before):
             return WriteOutcome(before, Counts(duplicate=write.folded.rows))
         entered = write.folded.frame.provide_rows(write, before, self._target, applied_at, careful=self._careful)
-        before = self._purge_state(write, before)
+        purged = advance_purge(plan, before, write.at)
+        if purged != before and purged.purged_up_to is not None:
+            self._pending.flush()
+            self._cursor.execute(self._target.delete_tombstones(purged.purged_up_to.max_sequence), prepare=False)
+            if plan.soft_deletes:
+                self._cursor.execute(self._target.delete_marked_rows(purged.purged_up_to), prepare=False)
+        before = purged
         counts = Counts(duplicate=entered.trimmed) + count_truncates(plan, facts, before, entered.truncates)
         outcome = WriteOutcome(advance_lane(write, before), counts)
         for rows in entered.rejects:
@@ -149,26 +155,24 @@ class PostgresWriter:
             statement = render_truncate(write.plan, POSTGRES, self._target.relation, truncate)
             self._cursor.execute(statement.encode(), prepare=False)
 
-    def _purge_state(self, write: Write[RowProvider], before: LaneState) -> LaneState:
-        """The state for this write, after the purge of old tombstones and marked rows."""
-        after = advance_purge(write.plan, before, write.at)
-        if after != before and after.purged_up_to is not None:
-            self._pending.flush()
-            self._cursor.execute(self._target.delete_tombstones(after.purged_up_to.max_sequence), prepare=False)
-            if write.plan.soft_deletes:
-                self._cursor.execute(self._target.delete_marked_rows(after.purged_up_to), prepare=False)
-        return after
-
     def _write(self, rows: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome) -> None:
         plan, target, facts = self._target.plan, self._target, write.folded.facts
         reconciling = needs_reconcile(plan, facts, before)
-        if not reconciling and not self._careful and self._write_inline(rows, facts, outcome):
+        values = None
+        if target.indexed and not reconciling and not self._careful:
+            values = rows.inline(target.fits)
+        if values is not None:
+            # Few rows are sent together with the commit.
+            self._pending.add(target.merge_inline(), values)
+            if plan.reconcile.uses_tombstones and facts.has_deletes:
+                self._pending.add(target.record_tombstones_inline(), values)
+            outcome.counts += Counts(applied=rows.count)
             return
         self._pending.flush()
         target.create_temporary(self._cursor, self._generation, reconciled=reconciling)
         bulk = rows.count >= BULK_ROWS or not target.indexed
-        refused_rows = rows.stage(self._cursor, target, target.list_columns(whole=reconciling), careful=self._careful)
-        row_count = rows.count - self._reject_refused(rows, refused_rows, outcome)
+        unstaged = rows.stage(self._cursor, target, target.list_columns(whole=reconciling), careful=self._careful)
+        row_count = rows.count - self._reject_refused(rows, unstaged, outcome)
         if bulk:
             self._cursor.execute(target.analyze(whole=reconciling), prepare=False)
         with planner_hints(self._cursor, bulk=bulk):
@@ -177,7 +181,12 @@ class PostgresWriter:
                 row_count = self._reconcile(rows, row_count, write, before, outcome)
             if bulk and reconciling:
                 self._cursor.execute(target.analyze(whole=False, reconciled=True), prepare=False)
-            self._merge(rows, row_count, outcome, reconciling, bulk)
+            refused_rows = self._merge_or_refuse(rows, reconciled=reconciling, bulk=bulk)
+            row_count -= self._reject_refused(rows, refused_rows, outcome)
+            outcome.counts += Counts(applied=row_count)
+            if refused_rows:  # A delete that the database refused leaves no tombstone.
+                relation = target.reconciled_table if reconciling else target.stage
+                self._delete_staged(relation, [one.number for one in refused_rows])
             if plan.reconcile.uses_tombstones and facts.has_deletes:
                 self._cursor.execute(target.record_tombstones(reconciled=reconciling))
 
@@ -283,17 +292,6 @@ class PostgresWriter:
         mask = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused_rows], pa.int32())))
         return changes.rows.filter(mask)
 
-    def _write_inline(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> bool:
-        """Writes few rows with a pending statement, which is sent together with the commit."""
-        values = rows.inline(self._target.fits) if self._target.indexed else None
-        if values is None:
-            return False
-        self._pending.add(self._target.merge_inline(), values)
-        if self._target.plan.reconcile.uses_tombstones and facts.has_deletes:
-            self._pending.add(self._target.record_tombstones_inline(), values)
-        outcome.counts += Counts(applied=rows.count)
-        return True
-
     def _reconcile(
         self, rows: TargetRows, row_count: int, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> int:
@@ -334,12 +332,6 @@ class PostgresWriter:
             self._delete_staged(self._target.stage, ambiguous)
         return count + len(ambiguous)
 
-    def _merge(self, rows: TargetRows, row_count: int, outcome: WriteOutcome, reconciled: bool, bulk: bool) -> None:
-        refused_rows = self._merge_or_refuse(rows, reconciled=reconciled, bulk=bulk)
-        row_count -= self._reject_refused(rows, refused_rows, outcome)
-        outcome.counts += Counts(applied=row_count)
-        self._unrecord_tombstones(refused_rows, reconciled)
-
     def _merge_or_refuse(self, rows: TargetRows, *, reconciled: bool, bulk: bool) -> Sequence[RefusedRow]:
         """Stage 4; returns the refused rows, which are searched only with `careful`."""
         if not self._careful:
@@ -350,12 +342,6 @@ class PostgresWriter:
         if waiting and self._patient:
             raise RowsWaiting(waiting[0].reject.sentence)
         return refused_rows
-
-    def _unrecord_tombstones(self, refused_rows: Sequence[RefusedRow], reconciled: bool) -> None:
-        """A delete that the database refused leaves no tombstone."""
-        if refused_rows:
-            relation = self._target.reconciled_table if reconciled else self._target.stage
-            self._delete_staged(relation, [one.number for one in refused_rows])
 
     def _delete_staged(self, relation: str, numbers: list[int]) -> None:
         query = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(sql.Identifier(relation), sql.Identifier(ROW))
@@ -369,12 +355,6 @@ class PostgresWriter:
         return len(refused_rows)
 
 
-def _row_positions(relation: str) -> str:
-    """The rows of an appended table, each with the position of its change, for a FROM clause."""
-    return f"""(SELECT r.{quote_name(EVENT_ID)} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
-        FROM {relation} r, regexp_match(r.{quote_name(EVENT_ID)}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
-
-
 def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, start: Position, applied: Position) -> None:
     """Raises DataLoss when rows from `start` on are already in the table of a lane that inserts.
 
@@ -384,7 +364,12 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
     if lane.policy not in CHANGE_POLICIES | {EVENT_LOG_POLICY}:
         return
     is_log = lane.policy == EVENT_LOG_POLICY
-    places = relation if is_log else _row_positions(relation)
+    places = relation
+    if not is_log:
+        # The rows of an appended table, each with the position of its change.
+        event_id = quote_name(EVENT_ID)
+        places = f"""(SELECT r.{event_id} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
+        FROM {relation} r, regexp_match(r.{event_id}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
     query = f"""SELECT 1 FROM {places.replace("%", "%%")}
         WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""
     for place, first in start.items():
