@@ -1,4 +1,4 @@
-"""Times that no target can keep, on their way into both event logs."""
+"""Times outside the range of a target, written to both event logs."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ RECORD_TIMES = [1_700_000_000_000_000, -1_700_000_000_000_000, 2**62, -(2**62), 
 SOURCE_TIMES = [0, 2**62, -(2**62), 2**80, 253_402_300_799_999_000, None]
 
 
-def line(offset: int) -> bytes:
+def make_line(offset: int) -> bytes:
     source = {"connector": "postgresql", "ts_us": SOURCE_TIMES[offset], "schema": "public", "table": "t", "lsn": 5}
     value = json.dumps({"op": "c", "before": None, "after": {"id": 1}, "source": source})
     known = {"topic": PLACE.topic, "partition": 0, "offset": offset, "key": None, "value": value}
     return json.dumps({**known, "timestamp": RECORD_TIMES[offset]}).encode()
 
 
-def write() -> Write[pa.Table]:
+def make_write() -> Write[pa.Table]:
     records = RecordColumns()
     for i in range(len(RECORD_TIMES)):
-        records.add(parse_line(line(i)))
+        records.add(parse_line(make_line(i)))
     raw = pa.Table.from_batches([records.to_batch()])
     rows = LocalEngine().log(raw, DebeziumJsonDecoder({}))
     span = Span(Position({PLACE: 0}), Position({PLACE: rows.num_rows}))
@@ -48,15 +48,15 @@ def write() -> Write[pa.Table]:
     return Write(lane, make_event_log_plan(), FoldedChanges(rows, Facts(), Counts(), rows.num_rows, rows.nbytes), span)
 
 
-def put(**options: Any) -> None:
+def write_log(**options: Any) -> None:
     with closing(event_log_sink(options)) as sink:
-        sink.prepare(write().lane, make_event_log_plan())
-        assert sink.apply([write()], no_rejects)["raw.shop"].counts == Counts(applied=len(RECORD_TIMES))
+        sink.prepare(make_write().lane, make_event_log_plan())
+        assert sink.apply([make_write()], no_rejects)["raw.shop"].counts == Counts(applied=len(RECORD_TIMES))
 
 
-def test_every_record_is_kept_and_can_be_read(postgres_dsn: str, tmp_path: Path) -> None:
-    put(dsn=postgres_dsn)
-    put(path=str(tmp_path / "log"))
+def test_record_is_stored_without_its_out_of_range_times(postgres_dsn: str, tmp_path: Path) -> None:
+    write_log(dsn=postgres_dsn)
+    write_log(path=str(tmp_path / "log"))
     start = datetime.fromtimestamp(0, UTC)
     expected = [(0, None, start), (1, None, None), (2, None, None), (3, None, None), (4, LAST, LAST), (5, start, None)]
     found = fetch(postgres_dsn, 'SELECT "offset", "timestamp", ts FROM cdc_raw.cdc_events ORDER BY 1')

@@ -1,4 +1,4 @@
-"""A target that its owner alters while the lane rests is read anew when the lane is prepared again."""
+"""Tables that their owner altered are read again when the lane is prepared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replicator.domain.errors import DataLoss
 pytestmark = pytest.mark.postgres
 
 
-def test_a_column_that_was_widened_takes_the_wider_values(postgres_dsn: str) -> None:
+def test_widened_column_accepts_wider_values(postgres_dsn: str) -> None:
     feed = Feed(table_of({"id": pa.int32(), "v": pa.int64()}))
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id integer PRIMARY KEY, v integer)")
     with open_sink(postgres_dsn) as sink:
@@ -21,7 +21,7 @@ def test_a_column_that_was_widened_takes_the_wider_values(postgres_dsn: str) -> 
     assert fetch(postgres_dsn, "SELECT v FROM mirror.items") == [(2**40,)]
 
 
-def test_a_table_that_was_dropped_is_not_made_again_empty(postgres_dsn: str) -> None:
+def test_dropped_table_is_data_loss_until_the_lane_is_reset(postgres_dsn: str) -> None:
     feed = Feed(table_of({"id": pa.int32(), "v": pa.int64()}))
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write({"id": 1, "v": 7}))
@@ -40,9 +40,10 @@ def test_a_table_that_was_dropped_is_not_made_again_empty(postgres_dsn: str) -> 
 BY_HAND = ("TRUNCATE mirror.items", "DROP TABLE mirror.items; ALTER TABLE kept.items SET SCHEMA mirror")
 
 
-@pytest.mark.parametrize("by_hand", BY_HAND, ids=["truncated", "made anew"])
-def test_a_table_that_somebody_emptied_stops_its_lane(postgres_dsn: str, by_hand: str) -> None:
-    """While the lane runs, and when it starts. A table that was rewritten, or restored with its rows, is written on."""
+@pytest.mark.parametrize("by_hand", BY_HAND, ids=["truncated", "created again"])
+def test_emptied_table_is_data_loss_until_the_lane_is_reset(postgres_dsn: str, by_hand: str) -> None:
+    """The lane stops while it runs and at its next start. It continues if the table was rewritten or restored with its
+    rows."""
     feed = Feed(table_of({"id": pa.int64(), "name": pa.string()}))
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write({"id": 1, "name": "a"}))

@@ -1,4 +1,4 @@
-"""A connection that is open, and on which nobody answers any more, is noticed; a long statement is not taken for one."""
+"""Connections to a server that no longer answers are noticed. Long statements are not mistaken for them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ TABLE = table_of({"id": pa.int64(), "name": pa.string()})
 
 
 class Middlebox:
-    """Keeps connections open, acknowledges what comes, and from `die` on forwards nothing on those that are there. `closed`:
-    nor on new ones. `dies_of`: it dies when a client sends this text. `slow`: it takes its time over what clients send."""
+    """A proxy that keeps connections open and acknowledges data. After `die` it forwards nothing on existing
+    connections. With `closed` it forwards nothing on new ones either. A client that sends the text `dies_of` makes it
+    die. With `slow` it delays data of clients."""
 
     dies_of, slow = b"", False
 
@@ -74,7 +75,7 @@ class Middlebox:
 
 
 @pytest.fixture
-def path(postgres_dsn: str) -> Iterator[tuple[Middlebox, str]]:
+def middlebox(postgres_dsn: str) -> Iterator[tuple[Middlebox, str]]:
     given = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
     box = Middlebox(("127.0.0.1", int(str(given["port"]))))
     yield box, psycopg.conninfo.make_conninfo(postgres_dsn, port=box.port)
@@ -82,7 +83,7 @@ def path(postgres_dsn: str) -> Iterator[tuple[Middlebox, str]]:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("LOOK_AFTER", 0.4), ("SURE_AFTER", 0.4), ("HURRIED", 0.4), ("LOOK_SECONDS", 2.0)):
         monkeypatch.setattr(connection, name, seconds)
 
@@ -91,8 +92,8 @@ def row(number: int) -> dict[str, object]:
     return {"id": number, "name": "x"}
 
 
-def test_a_connection_that_nobody_answers_is_left(path: tuple[Middlebox, str], quick: None) -> None:
-    box, dsn = path
+def test_unanswered_statement_is_retried_on_a_new_connection(middlebox: tuple[Middlebox, str], short_timeouts: None) -> None:
+    box, dsn = middlebox
     feed = Feed(TABLE)
     with open_sink(dsn) as sink:
         put(sink, feed.write(row(1)))
@@ -104,8 +105,8 @@ def test_a_connection_that_nobody_answers_is_left(path: tuple[Middlebox, str], q
     assert fetch(dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
 
 
-def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> None:
-    _, dsn = path
+def test_long_statement_keeps_its_connection(middlebox: tuple[Middlebox, str], short_timeouts: None) -> None:
+    _, dsn = middlebox
     feed = Feed(TABLE)
     with open_sink(dsn, answer_timeout="500 milliseconds") as sink:
         put(sink, feed.write(row(1)))
@@ -117,12 +118,12 @@ def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> 
         assert sink.session.generation == 1
 
 
-def test_a_slow_network_is_not_taken_for_a_dead_one(
-    path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
+def test_slow_network_keeps_its_connection(
+    middlebox: tuple[Middlebox, str], short_timeouts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was sent may be on its way for longer than the time after which the server is asked."""
+    """Data may travel for longer than the time after which the server is checked."""
     monkeypatch.setattr(literals, "MESSAGE_BYTES", 512)
-    box, dsn = path
+    box, dsn = middlebox
     feed = Feed(TABLE)
     with open_sink(dsn) as sink:
         put(sink, feed.write(row(1)))
@@ -132,11 +133,11 @@ def test_a_slow_network_is_not_taken_for_a_dead_one(
         assert sink.session.generation == 1
 
 
-def test_one_look_that_fails_ends_no_statement(
-    path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
+def test_one_failed_check_does_not_end_a_statement(
+    middlebox: tuple[Middlebox, str], short_timeouts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As while the server has too many clients for a moment."""
-    _, dsn = path
+    """A check fails, for example, while the server has too many clients."""
+    _, dsn = middlebox
     looks, look = iter([(None, None)]), connection.read_backend_activity
     monkeypatch.setattr(connection, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
     with open_sink(dsn, answer_timeout="100 milliseconds") as sink, sink.session.cursor("waiting") as cursor:
@@ -144,8 +145,10 @@ def test_one_look_that_fails_ends_no_statement(
     assert next(looks, "looked") == "looked"
 
 
-def test_where_nobody_can_be_asked_there_is_a_limit(path: tuple[Middlebox, str], quick: None) -> None:
-    box, dsn = path
+def test_answer_timeout_applies_while_no_connection_can_be_opened(
+    middlebox: tuple[Middlebox, str], short_timeouts: None
+) -> None:
+    box, dsn = middlebox
     feed = Feed(TABLE)
     with open_sink(dsn, answer_timeout="3 seconds") as sink:
         put(sink, feed.write(row(1)))
@@ -155,8 +158,8 @@ def test_where_nobody_can_be_asked_there_is_a_limit(path: tuple[Middlebox, str],
         assert time.monotonic() - began > 3
 
 
-def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, str]) -> None:
-    box, dsn = path
+def test_shutdown_does_not_wait_for_an_unanswered_statement(middlebox: tuple[Middlebox, str]) -> None:
+    box, dsn = middlebox
     feed = Feed(TABLE)
     with open_sink(dsn) as sink:
         put(sink, feed.write(row(1)))
@@ -168,20 +171,22 @@ def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, st
         assert time.monotonic() - began < 20 < connection.LOOK_AFTER
 
 
-def url_of(dsn: str) -> str:
+def make_url(dsn: str) -> str:
     given = psycopg.conninfo.conninfo_to_dict(dsn)
     return "postgresql://{user}@{host}:{port}/{dbname}".format(**given)
 
 
-def database(dsn: str) -> QueryDatabase:
+def create_query_database(dsn: str) -> QueryDatabase:
     fetch(dsn, "CREATE TABLE sales (id bigint PRIMARY KEY)")
-    given = {"dsn": url_of(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",), "state": "."}
+    given = {"dsn": make_url(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",), "state": "."}
     return QueryDatabase(QuerySettings.read(given))
 
 
-def test_a_source_that_asks_a_database_is_not_kept_waiting(path: tuple[Middlebox, str], quick: None) -> None:
-    box, dsn = path
-    asked = database(dsn)
+def test_query_source_fails_on_an_unanswered_query_and_recovers(
+    middlebox: tuple[Middlebox, str], short_timeouts: None
+) -> None:
+    box, dsn = middlebox
+    asked = create_query_database(dsn)
     with pytest.raises(Retryable, match="has not answered"), asked.connect() as reading:
         box.die()
         reading.read_highest()
@@ -189,9 +194,9 @@ def test_a_source_that_asks_a_database_is_not_kept_waiting(path: tuple[Middlebox
         assert reading.read_highest() is None
 
 
-def test_a_source_that_asks_a_database_ends_with_the_program(path: tuple[Middlebox, str]) -> None:
-    box, dsn = path
-    asked = database(dsn)
+def test_cancelled_query_source_does_not_wait_for_an_answer(middlebox: tuple[Middlebox, str]) -> None:
+    box, dsn = middlebox
+    asked = create_query_database(dsn)
     began = time.monotonic()
     with pytest.raises(Retryable, match="has not answered"), asked.connect() as reading:
         box.die()
@@ -200,8 +205,10 @@ def test_a_source_that_asks_a_database_ends_with_the_program(path: tuple[Middleb
     assert time.monotonic() - began < 20 < connection.LOOK_AFTER
 
 
-def test_commands_of_replication_are_not_kept_waiting(path: tuple[Middlebox, str], quick: None, tmp_path: Path) -> None:
-    box, dsn = path
+def test_backfill_fails_if_a_replication_command_is_unanswered(
+    middlebox: tuple[Middlebox, str], short_timeouts: None, tmp_path: Path
+) -> None:
+    box, dsn = middlebox
     fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
     fetch(dsn, "CREATE PUBLICATION shop FOR TABLE items")
     fetch(dsn, f"SELECT pg_create_logical_replication_slot('{tmp_path.name}', 'pgoutput')")
@@ -215,8 +222,8 @@ def test_commands_of_replication_are_not_kept_waiting(path: tuple[Middlebox, str
         fetch(dsn, f"SELECT pg_drop_replication_slot('{tmp_path.name}')")
 
 
-def test_commands_of_replication_may_wait_for_open_transactions(path: tuple[Middlebox, str], quick: None) -> None:
-    _, dsn = path
+def test_replication_commands_wait_for_open_transactions(middlebox: tuple[Middlebox, str], short_timeouts: None) -> None:
+    _, dsn = middlebox
     fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
     with (
         psycopg.connect(dsn) as changing,
@@ -229,10 +236,10 @@ def test_commands_of_replication_may_wait_for_open_transactions(path: tuple[Midd
         assert time.monotonic() - began > 3
 
 
-def test_doctor_is_not_kept_waiting(path: tuple[Middlebox, str], quick: None) -> None:
-    box, dsn = path
+def test_doctor_reports_a_server_that_does_not_answer(middlebox: tuple[Middlebox, str], short_timeouts: None) -> None:
+    box, dsn = middlebox
     box.dies_of = b"SELECT"
-    given = {"dsn": url_of(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",)}
+    given = {"dsn": make_url(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",)}
     for check in (PostgresCheck("target", {"dsn": dsn, "schema": "public"}), QueryCheck("source", given)):
         found = [one for one in check.diagnose() if "has not answered" in one.sentence]
         assert [one.severity for one in found] == ["error"] and found[0].next_step

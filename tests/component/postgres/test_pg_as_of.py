@@ -1,4 +1,4 @@
-"""Random histories into PostgreSQL: what the table was, by a place of its stream or a time, is what it held then."""
+"""Random histories in PostgreSQL: as-of queries by position or time return the rows that the table had then."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from replicator.testing.model import fold_changes
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(900)]
 
-OF_THE_RUN = (CDC_APPLIED_AT, EVENT_ID)
+RUN_COLUMNS = (CDC_APPLIED_AT, EVENT_ID)
 
 
-def columns_of(*tables: pa.Table) -> list[str]:
-    """Of both: a column that came later is not in a table of before."""
+def list_common_columns(*tables: pa.Table) -> list[str]:
+    """Columns of all tables. A column that was added later is missing in an earlier table."""
     names = set.intersection(*(set(table.column_names) for table in tables))
-    return sorted(names - set(OF_THE_RUN))
+    return sorted(names - set(RUN_COLUMNS))
 
 
-def same(one: pa.Table, other: pa.Table) -> bool:
-    columns = columns_of(one, other)
+def have_same_rows(one: pa.Table, other: pa.Table) -> bool:
+    columns = list_common_columns(one, other)
     return bool(to_canonical_rows(one.to_pylist(), columns) == to_canonical_rows(other.to_pylist(), columns))
 
 
 def shop_into(dsn: str, folder: Path, seed: int) -> Snapshotted:
-    """A history of one partition, in whose order its times are, into a database alone."""
+    """A shop with one partition, whose times follow its offsets. Its only target is in PostgreSQL."""
     parts = conninfo_to_dict(dsn)
     url = f"postgresql://{parts['user']}:{parts.get('password', '')}@{parts['host']}:{parts['port']}/{parts['dbname']}"
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -54,7 +54,7 @@ def read_as_of(shop: Snapshotted, seed: int, as_of: Any = None) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
-def test_it_is_what_it_held_then_and_what_the_model_says(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
+def test_as_of_query_equals_an_earlier_read_and_the_model(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
     shop, chance = shop_into(postgres_dsn, tmp_path, seed), random.Random(seed)
     history, held, table = shop.history, dict[int, pa.Table](), shop.history.table()
     count = len(history.events)
@@ -65,11 +65,11 @@ def test_it_is_what_it_held_then_and_what_the_model_says(postgres_dsn: str, tmp_
     for end in ends:
         place = Position(history.position(end))
         found = read_as_of(shop, seed, place)
-        assert same(found, held[end]), (seed, end)
+        assert have_same_rows(found, held[end]), (seed, end)
         times = [change.ts for change in history.changes(0, end) if change.ts is not None]
         following = [change.ts for change in history.changes(end) if change.ts is not None]
         if following and min(following) > max(times):
-            assert same(read_as_of(shop, seed, max(times)), held[end]), (seed, end)
+            assert have_same_rows(read_as_of(shop, seed, max(times)), held[end]), (seed, end)
         due, _ = fold_changes("scd1", table.column_names, table.keys, history.changes(0, end))
-        there = {c.name for c in plan_for("scd1", table).target} & set(columns_of(found))
+        there = {c.name for c in plan_for("scd1", table).target} & set(list_common_columns(found))
         assert to_canonical_rows(found.to_pylist(), sorted(there)) == to_canonical_rows(due, sorted(there)), (seed, end)

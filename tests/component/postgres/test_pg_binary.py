@@ -1,4 +1,4 @@
-"""What goes into a target in COPY's binary format is what CSV would have made of it."""
+"""COPY's binary format writes the same values as CSV."""
 
 import math
 from datetime import UTC, date, datetime, time
@@ -37,14 +37,14 @@ KINDS = {
 }
 
 
-def rows_of(rng, count):
+def make_rows(rng, count):
     schema = pa.schema({name: kind for name, (_, kind, _) in KINDS.items()})
     values = {n: [rng.choice([None, *some]) for _ in range(count)] for n, (_, _, some) in KINDS.items()}
     return pa.table(values, schema=schema)
 
 
-def test_both_formats_come_to_the_same(postgres_dsn):
-    rows = rows_of(Random(SEED), 9000)
+def test_binary_and_csv_copy_write_the_same_rows(postgres_dsn):
+    rows = make_rows(Random(SEED), 9000)
     assert can_copy_binary(rows)
     columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in KINDS.items())
     forms = ["array" if pa.types.is_list(kind) else "plain" for _, kind, _ in KINDS.values()]
@@ -73,5 +73,5 @@ def test_both_formats_come_to_the_same(postgres_dsn):
     ],
     ids=lambda column: str(column.type),
 )
-def test_what_may_be_another_value_there_does_not_go_so(column):
+def test_unsupported_values_are_not_copied_in_binary(column):
     assert not can_copy_binary(pa.table({"id": pa.array([1], pa.int64()), "v": column}))

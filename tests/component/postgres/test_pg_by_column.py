@@ -1,5 +1,4 @@
-"""What sequences per column are in PostgreSQL alone: values that the server refuses, tables that were there before, keys of
-other types."""
+"""Column versions in PostgreSQL: refused values, existing tables and key types."""
 
 from __future__ import annotations
 
@@ -23,42 +22,49 @@ def feed(key: pa.DataType | None = None, text: pa.DataType | None = None) -> Fee
     return Feed(table, shape=RowTransforms(has_column_versions=True))
 
 
-def part(sequence: int, column: str, value: Any, key: Any = 1) -> dict[str, Any]:
+def make_partial_update(sequence: int, column: str, value: Any, key: Any = 1) -> dict[str, Any]:
     (other,) = {"a", "b"} - {column}
     return {"id": key, column: value, "_seq_1": sequence, "_unsent": [other]}
 
 
-def test_parts_that_come_late_land(postgres_dsn):
+def test_late_partial_updates_are_applied_per_column(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
-        put(sink, stream.write({"id": 1, "a": 1, "b": "one", "_seq_1": 1}, part(9, "a", 9)))
-        counts = put(sink, stream.write(part(5, "b", "five"), part(7, "a", 7), part(3, "b", "three"))).counts
+        put(sink, stream.write({"id": 1, "a": 1, "b": "one", "_seq_1": 1}, make_partial_update(9, "a", 9)))
+        counts = put(
+            sink,
+            stream.write(
+                make_partial_update(5, "b", "five"), make_partial_update(7, "a", 7), make_partial_update(3, "b", "three")
+            ),
+        ).counts
     assert fetch(postgres_dsn, ROWS) == [(1, 9, "five", 9, None)]
     assert (counts.applied, counts.superseded, counts.folded) == (1, 2, 0)
 
 
-def test_a_value_that_the_server_refuses_takes_no_other_with_it(postgres_dsn):
-    """The change that sent it is rejected; what other changes of the row in the batch sent is written."""
+def test_refused_value_does_not_affect_other_changes_of_the_row(postgres_dsn):
+    """The change with the value is rejected. Other changes of the row in the batch are written."""
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE DOMAIN mirror.short AS text CHECK (length(VALUE) < 4)")
     fetch(postgres_dsn, "CREATE TABLE mirror.items (id bigint PRIMARY KEY, a bigint, b mirror.short)")
     stream, rejects = feed(), Rejects()
     with open_sink(postgres_dsn) as sink:
-        write = stream.write({"id": 1, "a": 1, "b": "one"}, part(5, "b", "far too long"), part(6, "a", 6))
+        write = stream.write(
+            {"id": 1, "a": 1, "b": "one"}, make_partial_update(5, "b", "far too long"), make_partial_update(6, "a", 6)
+        )
         put(sink, write, rejects)
     assert [key for _, key, _ in rejects] == [1]
     assert fetch(postgres_dsn, ROWS) == [(1, 6, "one", 6, None)]
 
 
-def test_a_table_that_was_there_before(postgres_dsn):
-    """Its rows are older than every change; a part of one leaves the rest, and a truncate takes that away."""
+def test_existing_rows_are_older_than_every_change(postgres_dsn):
+    """A partial update leaves the other columns, and a truncate clears them."""
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, a bigint, b text)")
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 10, 'x'), (2, 20, 'y'), (3, 30, 'z')")
     stream = feed()
     with open_sink(postgres_dsn) as sink:
-        put(sink, stream.write(part(9, "a", 11), part(8, "b", "w", key=2)))
+        put(sink, stream.write(make_partial_update(9, "a", 11), make_partial_update(8, "b", "w", key=2)))
         assert fetch(postgres_dsn, ROWS) == [(1, 11, "x", 9, None), (2, 20, "w", 8, None), (3, 30, "z", None, None)]
         put(sink, stream.write({"_op": "t", "_seq_1": 5}))
-        put(sink, stream.write(part(6, "a", 6, key=2), part(4, "b", "v")))
+        put(sink, stream.write(make_partial_update(6, "a", 6, key=2), make_partial_update(4, "b", "v")))
     assert fetch(postgres_dsn, ROWS) == [(1, 11, None, 9, ["b"]), (2, 6, "w", 8, None)]
 
 
@@ -74,23 +80,23 @@ KEYS = {
 }
 
 
-def test_a_late_truncate_reads_keys_of_every_type(postgres_dsn):
-    """All of them in one key."""
+def test_late_truncate_reads_keys_of_every_type(postgres_dsn):
+    """The key has a column of each type."""
     key, types = {name: value for name, (_, value) in KEYS.items()}, {name: kind for name, (kind, _) in KEYS.items()}
     table = table_of({**types, "a": pa.int64(), "b": pa.string()}, list(KEYS))
     stream, rows = Feed(table, shape=RowTransforms(has_column_versions=True)), ROWS.replace("id, ", "")
     with open_sink(postgres_dsn) as sink:
-        put(sink, stream.write({"a": 1, "b": "one", "_seq_1": 1} | key, part(9, "a", 9) | key))
+        put(sink, stream.write({"a": 1, "b": "one", "_seq_1": 1} | key, make_partial_update(9, "a", 9) | key))
         put(sink, stream.write({"_op": "t", "_seq_1": 5}))
         assert fetch(postgres_dsn, rows) == [(9, None, 9, ["b"])]
-        put(sink, stream.write(part(4, "b", "four") | key))
+        put(sink, stream.write(make_partial_update(4, "b", "four") | key))
     assert fetch(postgres_dsn, rows) == [(9, None, 9, ["b"])]
 
 
-def test_a_reset_clears_the_column_versions(postgres_dsn):
+def test_reset_clears_the_column_versions(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "a": 1, "b": "one", "_seq_1": 8}, {"id": 2, "_op": "d", "_seq_1": 9}))
         sink.reset(stream.lane)
-        put(sink, stream.write(part(2, "a", 2), part(3, "b", "three", key=2)))
+        put(sink, stream.write(make_partial_update(2, "a", 2), make_partial_update(3, "b", "three", key=2)))
     assert fetch(postgres_dsn, ROWS) == [(1, 2, None, 2, ["b"]), (2, None, "three", 3, ["a"])]

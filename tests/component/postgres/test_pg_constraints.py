@@ -1,4 +1,4 @@
-"""Constraints between rows: the target ends as the source, wherever batches are cut and whichever lane is ahead."""
+"""Constraints between rows: the target equals the source for any cut of batches and any order of lanes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def row(number: int, c: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("constraint", UNIQUE.values(), ids=UNIQUE)
-def test_rows_that_exchange_unique_values(postgres_dsn: str, constraint: str) -> None:
-    """Two, three in a ring, with a new row behind and a deleted one before them; and one that violates the constraint, alone
-    is rejected. What the lane does not write keeps its values, and children keep their parents."""
+def test_rows_can_swap_unique_values(postgres_dsn: str, constraint: str) -> None:
+    """Two rows swap values, three rows rotate them, and a new row takes the value of a deleted one. A row that violates
+    the constraint is rejected alone. Columns of others keep their values, and children keep their parents."""
     fetch(
         postgres_dsn,
         f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, {constraint}, p bigint, own text); "
@@ -55,7 +55,7 @@ def test_rows_that_exchange_unique_values(postgres_dsn: str, constraint: str) ->
         assert fetch(postgres_dsn, "SELECT item FROM mirror.children ORDER BY 1") == [(1,), (3,)]
 
 
-def test_rows_are_not_taken_out_where_that_would_take_others_along(postgres_dsn: str) -> None:
+def test_swap_that_would_cascade_deletes_is_rejected(postgres_dsn: str) -> None:
     fetch(
         postgres_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, c text UNIQUE, p bigint); "
@@ -70,9 +70,9 @@ def test_rows_are_not_taken_out_where_that_would_take_others_along(postgres_dsn:
 
 
 @pytest.mark.parametrize("deferrable", ["", "DEFERRABLE"])
-def test_foreign_keys_whatever_the_order_of_lanes(postgres_dsn: str, deferrable: str) -> None:
-    """Children before their parents, parents that go before their children, rows that refer to later ones of their own
-    table, and a truncate of both: in one call everything goes in, in whichever order the lanes come."""
+def test_foreign_keys_work_in_any_order_of_lanes(postgres_dsn: str, deferrable: str) -> None:
+    """Children come before their parents, and parents are deleted before their children. Rows refer to later rows of
+    their table. A truncate empties both tables. Each call applies all its rows."""
     parents, children = (Feed(TABLE, lane_of(name)) for name in ("parents", "items"))
     for number, order in enumerate(itertools.product((False, True), repeat=3)):
         fetch(
@@ -91,7 +91,7 @@ def test_foreign_keys_whatever_the_order_of_lanes(postgres_dsn: str, deferrable:
                 sink.apply(writes[::-1] if swapped else writes, Rejects())
 
             first = [row(n, f"v{n % 2}", p=n + 1 if n < 8 else None) for n in range(1, 9)]
-            first.append(row(9, "v1", p=999))  # Refused for good, so that the others are tried in parts.
+            first.append(row(9, "v1", p=999))  # The database always refuses it, so the other rows are tried in parts.
             both(children.write(*first), parents.write(row(1, "v1"), row(2, "v0")), swapped=order[0])
             assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(8,)], number
             gone = [row(n, "", _op="d") for n in range(1, 9)]
@@ -102,9 +102,9 @@ def test_foreign_keys_whatever_the_order_of_lanes(postgres_dsn: str, deferrable:
             assert fetch(postgres_dsn, "SELECT id FROM mirror.parents UNION ALL SELECT id FROM mirror.items") == [], number
 
 
-def test_rows_wait_for_rows_of_another_call(postgres_dsn: str) -> None:
-    """While the write may wait nothing of it is committed; after that its rows are rejected, and the sentence names what
-    they wait for."""
+def test_rows_wait_for_referenced_rows_of_another_call(postgres_dsn: str) -> None:
+    """While the write may wait, nothing of it is committed. After that its rows are rejected, and the error names the
+    missing row's table."""
     fetch(
         postgres_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.parents (id bigint PRIMARY KEY); "

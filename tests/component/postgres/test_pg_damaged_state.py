@@ -1,4 +1,4 @@
-"""What an operator can still do with a lane whose row in `_replicator.positions` was damaged by others."""
+"""Lanes whose row in `_replicator.positions` is damaged can still be reset."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ CASES = [
     for stopped in (False, True)
     for number, wrong in enumerate(WRONG)
 ]
-"""Whether the program is stopped in between has nothing to do with what is wrong."""
+"""A restart does not depend on the damage: the default run tests each damage with or without one, a long run both."""
 
 
 @pytest.mark.parametrize(("wrong", "stopped"), CASES)
-def test_a_lane_without_a_state_is_loaded_again(emptied_dsn: str, wrong: object, stopped: bool) -> None:
+def test_damaged_state_is_data_loss_until_the_lane_is_reset(emptied_dsn: str, wrong: object, stopped: bool) -> None:
     feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
     lane = feed.lane
     with open_sink(emptied_dsn) as sink:

@@ -1,4 +1,4 @@
-"""Dropping a lane in a database: what goes, what stays, and that it is one transaction."""
+"""Dropping a lane in a database is one transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ITEMS = table_of({"id": pa.int32(), "v": pa.int64()})
 
 @pytest.fixture
 def fill_lanes(postgres_dsn: str) -> Iterator[tuple[str, Feed, PostgresSink]]:
-    """A lane with rows and a remembered delete, and a second one."""
+    """A lane with rows and a tombstone, and a second lane."""
     with open_sink(postgres_dsn) as sink:
         put(sink, Feed(ITEMS, lane_of("other")).write({"id": 1, "v": 1}))
         feed = Feed(ITEMS)
@@ -27,12 +27,12 @@ def fill_lanes(postgres_dsn: str) -> Iterator[tuple[str, Feed, PostgresSink]]:
         yield postgres_dsn, feed, sink
 
 
-def own_tables(dsn: str) -> set[str]:
+def list_internal_tables(dsn: str) -> set[str]:
     return {name for (name,) in fetch(dsn, "SELECT relname FROM pg_class WHERE relnamespace = '_replicator'::regnamespace "
                                            "AND relkind = 'r'")}  # fmt: skip
 
 
-def test_what_goes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+def test_drop_deletes_table_state_and_staging(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = fill_lanes
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     fetch(dsn, f"CREATE UNLOGGED TABLE _replicator.staging_{number}_abc (a int)")
@@ -46,22 +46,22 @@ def test_what_goes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     }
     sink.drop(feed.lane)
     assert fetch(dsn, "SELECT to_regclass('mirror.items')") == [(None,)]
-    assert own_tables(dsn) == {"positions", "schema_versions", "schemas", "tombstones_1"}
+    assert list_internal_tables(dsn) == {"positions", "schema_versions", "schemas", "tombstones_1"}
     assert fetch(dsn, "SELECT lane FROM _replicator.positions") == fetch(dsn, "SELECT lane FROM _replicator.schemas")
     assert fetch(dsn, "SELECT id FROM mirror.other") == [(1,)] and sink.state(lane_of("other"))
 
 
-def test_a_table_says_who_made_it(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
-    said = fetch(fill_lanes[0], "SELECT obj_description('mirror.items'::regclass)")
-    assert said == [("made by replicator for lane pg.items of pipeline tests",)]
+def test_table_comment_names_its_lane_and_pipeline(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+    comment = fetch(fill_lanes[0], "SELECT obj_description('mirror.items'::regclass)")
+    assert comment == [("made by replicator for lane pg.items of pipeline tests",)]
 
 
-def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str) -> None:
+def test_drop_leaves_an_existing_table_with_its_own_rows(postgres_dsn: str) -> None:
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id integer PRIMARY KEY, v bigint)")
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 1), (9, 9)")
     feed = Feed(ITEMS)
     with open_sink(postgres_dsn) as sink:
-        assert not sink.list_artifacts(feed.lane), "no lane has written it"
+        assert not sink.list_artifacts(feed.lane), "no lane has written the table"
         sink.drop(feed.lane)
         assert fetch(postgres_dsn, "SELECT to_regnamespace('_replicator')") == [(None,)]
         put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
@@ -75,7 +75,7 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str
         assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY 1") == [(1,), (9,)]
 
 
-def test_a_table_that_another_lane_writes_too(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+def test_drop_leaves_a_table_that_another_pipeline_writes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = fill_lanes
     fetch(
         dsn,
@@ -89,7 +89,7 @@ def test_a_table_that_another_lane_writes_too(fill_lanes: tuple[str, Feed, Postg
     assert fetch(dsn, "SELECT pipeline FROM _replicator.positions WHERE lane = 'pg.items'") == [("else",)]
 
 
-def test_what_depends_on_the_table_is_named_and_nothing_goes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+def test_drop_is_refused_while_a_view_depends_on_the_table(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = fill_lanes
     before, listed = sink.state(feed.lane), sink.list_artifacts(feed.lane)
     fetch(dsn, "CREATE VIEW mirror.best AS SELECT id FROM mirror.items")
@@ -104,10 +104,10 @@ def test_what_depends_on_the_table_is_named_and_nothing_goes(fill_lanes: tuple[s
 
 
 @pytest.mark.parametrize("after", range(1, 9))
-def test_a_drop_that_was_killed_removed_nothing(
+def test_killed_drop_deletes_nothing(
     fill_lanes: tuple[str, Feed, PostgresSink], after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At any of its statements."""
+    """The process is killed at each statement of the drop."""
     dsn, feed, sink = fill_lanes
     sink.close()
     statements = iter(range(1, 100))
@@ -129,7 +129,7 @@ def test_a_drop_that_was_killed_removed_nothing(
             except KeyboardInterrupt:
                 pass
             else:
-                assert next(statements) <= after, "it was not killed"
+                assert next(statements) <= after, "the drop was not killed"
                 assert after > 4 and not sink.list_artifacts(feed.lane)
                 return
     with open_sink(dsn) as again:
@@ -139,7 +139,7 @@ def test_a_drop_that_was_killed_removed_nothing(
         assert not again.list_artifacts(feed.lane)
 
 
-def test_a_lane_that_another_instance_writes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+def test_drop_of_a_lane_of_another_instance_is_fenced(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = fill_lanes
     with open_sink(dsn) as other, pytest.raises(Fenced, match="written by another instance"):
         other.drop(feed.lane)
@@ -147,7 +147,7 @@ def test_a_lane_that_another_instance_writes(fill_lanes: tuple[str, Feed, Postgr
     assert len(fetch(dsn, "SELECT id FROM mirror.items")) == 2
 
 
-def test_a_position_whose_table_is_gone(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+def test_drop_deletes_the_state_of_a_missing_table(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = fill_lanes
     fetch(dsn, "DROP TABLE mirror.items")
     assert "table" not in {one.what for one in sink.list_artifacts(feed.lane)}

@@ -1,4 +1,4 @@
-"""The event log on PostgreSQL: every record as it came, once."""
+"""The event log on PostgreSQL stores each record once and unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def lane_of(source: str = "shop") -> Lane:
     return Lane(f"raw_pg.{source}", "tests", source, "*", "raw_pg", source, "event_log")
 
 
-def write(start: int, end: int, topic: str = "cdc.public.a", lane: Lane | None = None, **values: object) -> Write[pa.Table]:
+def make_write(
+    start: int, end: int, topic: str = "cdc.public.a", lane: Lane | None = None, **values: object
+) -> Write[pa.Table]:
     schema = pa.schema([pa.field(c.name, c.type) for c in EVENT_LOG])
     rows = []
     for offset in range(start, end):
@@ -46,13 +48,13 @@ CREATE TABLE cdc_raw.cdc_events (
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_records_are_kept_once(postgres_dsn: str, existing: bool) -> None:
+def test_records_are_stored_once(postgres_dsn: str, existing: bool) -> None:
     if existing:
         fetch(postgres_dsn, EXISTING)
     sink = event_log_sink({"dsn": postgres_dsn})
     sink.prepare(lane_of(), PLAN)
     for start, end, applied in ((0, 3, 3), (0, 3, 0), (1, 5, 2), (5, 5, 0)):
-        counts = sink.apply([write(start, end)], no_rejects)["raw_pg.shop"].counts
+        counts = sink.apply([make_write(start, end)], no_rejects)["raw_pg.shop"].counts
         assert (counts.applied, counts.total) == (applied, end - start)
     found = fetch(
         postgres_dsn,
@@ -69,18 +71,18 @@ def test_reset_leaves_the_records_of_other_lanes(postgres_dsn: str) -> None:
     sink = event_log_sink({"dsn": postgres_dsn})
     for source, topic in (("shop", "cdc.public.a"), ("shop", "cdc.public.b"), ("other", "x.y")):
         sink.prepare(lane_of(source), PLAN)
-        sink.apply([write(0, 2, topic, lane_of(source))], no_rejects)
+        sink.apply([make_write(0, 2, topic, lane_of(source))], no_rejects)
     sink.reset(lane_of())
     assert sink.state(lane_of()) is None
     assert fetch(postgres_dsn, "SELECT DISTINCT topic FROM cdc_raw.cdc_events") == [("x.y",)]
     sink.close()
 
 
-def test_records_without_a_position_are_left_alone(postgres_dsn: str) -> None:
+def test_reset_without_a_position_is_data_loss(postgres_dsn: str) -> None:
     sink = event_log_sink({"dsn": postgres_dsn})
     for source, topic in (("shop", "cdc.public.a"), ("other", "x.y")):
         sink.prepare(lane_of(source), PLAN)
-        sink.apply([write(0, 2, topic, lane_of(source))], no_rejects)
+        sink.apply([make_write(0, 2, topic, lane_of(source))], no_rejects)
     fetch(postgres_dsn, "UPDATE _replicator.positions SET state = '{}' WHERE lane = 'raw_pg.shop'")
     with pytest.raises(DataLoss, match="it is unknown which records") as lost:
         sink.reset(lane_of())
@@ -89,42 +91,42 @@ def test_records_without_a_position_are_left_alone(postgres_dsn: str) -> None:
     fetch(postgres_dsn, "DELETE FROM cdc_raw.cdc_events WHERE topic = 'cdc.public.a'")
     fetch(postgres_dsn, lost.value.next_step.split("`")[1])
     sink.prepare(lane_of(), PLAN)
-    assert sink.apply([write(0, 2)], no_rejects)["raw_pg.shop"].counts == Counts(applied=2)
+    assert sink.apply([make_write(0, 2)], no_rejects)["raw_pg.shop"].counts == Counts(applied=2)
     sink.close()
 
 
-def test_a_record_the_table_refuses_is_rejected(postgres_dsn: str) -> None:
+def test_record_that_the_table_refuses_is_rejected(postgres_dsn: str) -> None:
     fetch(postgres_dsn, EXISTING)
     rejects = Rejects()
     sink = event_log_sink({"dsn": postgres_dsn})
     sink.prepare(lane_of(), PLAN)
-    counts = sink.apply([write(0, 3), write(3, 4, headers='"\\u0000"')], rejects)["raw_pg.shop"].counts
+    counts = sink.apply([make_write(0, 3), make_write(3, 4, headers='"\\u0000"')], rejects)["raw_pg.shop"].counts
     assert (counts.applied, counts.rejected) == (3, 1)
     assert "headers" in rejects[0][2]
     sink.close()
 
 
-def test_records_that_another_lane_wrote_do_not_come_again(postgres_dsn: str) -> None:
+def test_records_that_another_lane_wrote_are_data_loss(postgres_dsn: str) -> None:
     sink = event_log_sink({"dsn": postgres_dsn})
     other = lane_of("renamed")
     for lane in (lane_of(), other):
         sink.prepare(lane, PLAN)
-    sink.apply([write(5, 8)], no_rejects)
+    sink.apply([make_write(5, 8)], no_rejects)
     with pytest.raises(DataLoss, match=re.escape("records of topic cdc.public.a that lane raw_pg.renamed did not write")):
-        sink.apply([write(5, 8, lane=other)], no_rejects)
-    sink.apply([write(8, 9, lane=other)], no_rejects)
+        sink.apply([make_write(5, 8, lane=other)], no_rejects)
+    sink.apply([make_write(8, 9, lane=other)], no_rejects)
     assert fetch(postgres_dsn, 'SELECT "offset" FROM cdc_raw.cdc_events ORDER BY 1') == [(5,), (6,), (7,), (8,)]
     sink.close()
 
 
-def test_records_of_a_topic_that_was_not_skipped_do_not_come_again(postgres_dsn: str) -> None:
+def test_records_of_a_topic_that_was_not_skipped_are_data_loss(postgres_dsn: str) -> None:
     sink = event_log_sink({"dsn": postgres_dsn})
     other = lane_of("renamed")
     for lane in (lane_of(), other):
         sink.prepare(lane, PLAN)
-    sink.apply([write(5, 8), write(5, 9, "cdc.public.b")], no_rejects)
+    sink.apply([make_write(5, 8), make_write(5, 9, "cdc.public.b")], no_rejects)
     sink.skip(other, LaneState(position=Position({TopicPartition("cdc.public.a", 0): 8})))
     with pytest.raises(DataLoss, match=re.escape("of topic cdc.public.b that lane raw_pg.renamed did not")) as lost:
-        sink.apply([write(5, 9, "cdc.public.b", lane=other)], no_rejects)
+        sink.apply([make_write(5, 9, "cdc.public.b", lane=other)], no_rejects)
     assert "skip raw_pg.renamed --until cdc.public.a:0:8,cdc.public.b:0:9`" in lost.value.next_step
     sink.close()

@@ -1,4 +1,4 @@
-"""What histories have in PostgreSQL alone: a view of the open versions, types that cannot be compared, existing tables."""
+"""scd2 in PostgreSQL: the view of open versions, types without equality, existing tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def feed() -> Feed:
     return Feed(table_of({"id": pa.int64(), "v": pa.string()}), lane_of(policy="scd2"))
 
 
-def test_the_view_holds_the_open_versions_and_follows_the_columns(postgres_dsn):
+def test_view_of_open_versions_follows_column_changes(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}))
@@ -37,7 +37,7 @@ def test_the_view_holds_the_open_versions_and_follows_the_columns(postgres_dsn):
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "c", 3, None), (2, "b", 2, 4), (3, "d", 5, None)]
 
 
-def test_a_truncate_ends_versions_at_its_time(postgres_dsn):
+def test_truncate_ends_versions_at_its_time(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
@@ -46,7 +46,7 @@ def test_a_truncate_ends_versions_at_its_time(postgres_dsn):
     assert ended == [(datetime(2023, 11, 14, 22, 14, 20, tzinfo=UTC), 2)]
 
 
-def test_a_readded_column_is_emptied_in_open_versions_only(postgres_dsn):
+def test_readded_column_is_emptied_in_open_versions_only(postgres_dsn):
     """A version that ended at a change without a time has no `__END_AT`, but is not open."""
     stream = feed()
     with open_sink(postgres_dsn) as sink:
@@ -59,13 +59,13 @@ def test_a_readded_column_is_emptied_in_open_versions_only(postgres_dsn):
     assert fetch(postgres_dsn, VERSIONS) == [(1, None, 1, None), (2, "b", 2, 3)]
 
 
-def changes_of_many_keys(rng: Random) -> list[dict[str, Any]]:
-    """Of keys that follow each other at random, now and then deleted, or without a value, or as they were."""
+def make_random_changes(rng: Random) -> list[dict[str, Any]]:
+    """Changes of random keys: updates, deletes and updates without a value."""
     kinds = [{"v": "a"}, {"v": "b"}, {"_op": "d"}, {"_unsent": ["v"], "w": 1}]
     return [{"id": int(rng.paretovariate(0.5)) % 30, "w": rng.randrange(2), **rng.choice(kinds)} for _ in range(200)]
 
 
-def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkeypatch):
+def test_split_batch_writes_the_same_versions_as_a_whole_one(postgres_dsn, monkeypatch):
     rng, sizes = Random(3), []
     lanes = [lane_of(into, "scd2") for into in ("items", "parted")]
     table = table_of({"id": pa.int64(), "v": pa.string(), "w": pa.int64()})
@@ -79,7 +79,7 @@ def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkey
     counts = []
     with open_sink(postgres_dsn) as sink:
         for _ in range(5):
-            rows = changes_of_many_keys(rng)
+            rows = make_random_changes(rng)
             for stream, refused, size in zip(streams, rejects, (1_000, 7), strict=True):
                 monkeypatch.setattr(scd2, "PART", size)
                 sink.prepare(stream.lane, stream.plan)
@@ -91,7 +91,7 @@ def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkey
     assert whole == parted and len(whole) > 200
 
 
-def test_a_relation_that_is_no_view_of_ours_stays(postgres_dsn):
+def test_existing_relation_with_the_name_of_the_view_stays(postgres_dsn):
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items_current (mine int)")
     with open_sink(postgres_dsn) as sink:
         put(sink, feed().write({"id": 1, "v": "a"}))
@@ -99,7 +99,7 @@ def test_a_relation_that_is_no_view_of_ours_stays(postgres_dsn):
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, None)]
 
 
-def test_a_view_whose_columns_were_renamed_stops_nobody(postgres_dsn):
+def test_view_with_renamed_columns_does_not_stop_the_lane(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
@@ -125,7 +125,7 @@ def test_types_without_equality_are_compared_as_text(postgres_dsn, kind):
     assert [(start, end) for _, _, start, end in fetch(postgres_dsn, VERSIONS)] == [(1, 3), (3, None)]
 
 
-def test_a_value_that_the_table_refuses_is_a_reject(postgres_dsn):
+def test_value_that_the_table_refuses_is_rejected(postgres_dsn):
     stream, rejects = feed(), Rejects()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
@@ -136,7 +136,7 @@ def test_a_value_that_the_table_refuses_is_a_reject(postgres_dsn):
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "b", 3, None)]
 
 
-def test_a_change_without_a_version_to_complete_it_is_a_reject_by_name(postgres_dsn):
+def test_unchanged_value_without_a_version_is_rejected(postgres_dsn):
     stream, rejects = feed(), Rejects()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "_unsent": ["v"]}), rejects)
@@ -144,7 +144,7 @@ def test_a_change_without_a_version_to_complete_it_is_a_reject_by_name(postgres_
     assert fetch(postgres_dsn, VERSIONS) == []
 
 
-def test_the_view_goes_with_its_table(postgres_dsn):
+def test_drop_deletes_the_view_of_open_versions(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
@@ -163,8 +163,8 @@ NOCASE = "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', d
     [(CITEXT, "CREATE EXTENSION citext", "public.citext"), (ICU, NOCASE, "text COLLATE public.nocase")],
     ids=["citext", "collation"],
 )
-def test_text_that_differs_in_case_only_is_another_value(postgres_dsn, needed, made, kind):
-    """Also where the database takes it for equal: by its type, or by the column's collation."""
+def test_text_that_differs_in_case_only_begins_a_version(postgres_dsn, needed, made, kind):
+    """The database compares both texts as equal, by the type or by the column's collation."""
     if not fetch(postgres_dsn, needed):
         pytest.skip("this PostgreSQL was built without it")
     fetch(postgres_dsn, made)
@@ -195,7 +195,7 @@ KNOWN_IN_SQL = (
 
 
 @pytest.mark.parametrize("other", ["", "io.debezium.data.Uuid"], ids=["here", "in the server"])
-def test_columns_may_be_called_as_what_is_worked_out_was_called(postgres_dsn, other):
+def test_columns_may_have_names_of_internal_columns(postgres_dsn, other):
     columns = {"id": pa.int64(), "other": pa.string(), **dict.fromkeys(KNOWN_IN_SQL, pa.string())}
     stream = Feed(table_of(columns, other=other), lane_of(policy="scd2"))
     values = dict.fromkeys(KNOWN_IN_SQL, "a")
@@ -226,8 +226,8 @@ EDGES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-def test_a_version_that_ends_keeps_its_values(postgres_dsn):
-    """It is read, told apart from what comes, and written again with its end."""
+def test_ended_version_keeps_its_values(postgres_dsn):
+    """The version is read, compared with the change, and written again with its end."""
     stream = Feed(table_of({"id": pa.int64(), **{n: kind for n, (kind, _) in EDGES.items()}}), lane_of(policy="scd2"))
     rows = [{"id": i, **{n: values[i] for n, (_, values) in EDGES.items()}} for i in range(3)]
     query = f"SELECT {', '.join(f'{n}::text' for n in EDGES)} FROM mirror.items ORDER BY id"

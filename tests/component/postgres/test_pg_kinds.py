@@ -1,4 +1,4 @@
-"""Targets that are no ordinary tables."""
+"""Targets that are not ordinary tables."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ MERGED = [
 
 
 @pytest.mark.parametrize(("statement", "words"), MERGED, ids=[words for _, words in MERGED])
-def test_what_rows_cannot_be_merged_into(postgres_dsn: str, statement: str, words: str) -> None:
+def test_target_that_cannot_be_merged_into_is_refused(postgres_dsn: str, statement: str, words: str) -> None:
     feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
     fetch(postgres_dsn, f"{BASE}; {statement}")
     with open_sink(postgres_dsn) as sink, pytest.raises(ConfigProblem, match=rf"mirror\.items {words}.*`into`"):
         put(sink, feed.write({"id": 1, "v": "x"}))
 
 
-def test_a_view_takes_the_rows_of_an_append_lane(postgres_dsn: str) -> None:
+def test_append_lane_writes_into_a_view(postgres_dsn: str) -> None:
     table = table_of({"id": pa.int64(), "v": pa.string()})
     with open_sink(postgres_dsn) as sink:
         put(sink, Feed(table, lane_of("items", "append")).write({"id": 1, "v": "x"}))
         fetch(postgres_dsn, "CREATE VIEW mirror.seen AS SELECT * FROM mirror.items")
         feed = Feed(table, lane_of("seen", "append"))
-        feed.write({"id": 1, "v": "x"})  # The record that the table has.
+        feed.write({"id": 1, "v": "x"})  # The table has this record already.
         put(sink, feed.write({"id": 2, "v": "y"}))
     assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
 
@@ -56,6 +56,8 @@ def test_a_view_takes_the_rows_of_an_append_lane(postgres_dsn: str) -> None:
         ("p", 150_000, False, True, ""),
     ],
 )
-def test_by_kind(kind: str, version: int, rules: bool, merges: bool, words: str) -> None:
+def test_faults_depend_on_kind_server_version_and_rules(
+    kind: str, version: int, rules: bool, merges: bool, words: str
+) -> None:
     fault = _describe_fault(kind, version, rules, merges=merges)
     assert words in fault and bool(words) == bool(fault)

@@ -1,4 +1,4 @@
-"""An event log in PostgreSQL answers what one in a lake does, and refuses what it lacks."""
+"""An event log in PostgreSQL gives the same answers as one in a lake, and reports missing records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AT = TopicPartition("cdc.public.items", 0)
 
 
 class TwoLogs(Snapshotted):
-    """Its records are in a log in the lake, and in one in the database."""
+    """A shop with two event logs: one in a lake and one in a database."""
 
     def __init__(self, folder: Path, dsn: str, history: History, entry: str) -> None:
         said = conninfo_to_dict(dsn)
@@ -53,7 +53,7 @@ class TwoLogs(Snapshotted):
         super().__init__(folder, history, f"{{sink: raw_pg}}, {ENTRIES[entry]}", log)
 
     def with_log(self, *logs: str) -> ConfiguredComponents:
-        """The parts of the configuration in which the table goes to these logs."""
+        """Components of a config in which the table has only these event logs."""
         said = (self.folder / "config" / "replicator.yaml").read_text()
         named = ", ".join(f"{{sink: {log}}}" for log in logs)
         assert "{sink: raw}, {sink: raw_pg}" in said
@@ -68,12 +68,12 @@ def run_pipeline(rebuild: Components) -> dict[str, Any]:
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
-def audit(parts: ConfiguredComponents, **period: str) -> tuple[pa.Table, ChangeLogResult]:
+def read_changes(parts: ConfiguredComponents, **period: str) -> tuple[pa.Table, ChangeLogResult]:
     with event_logs.open_reader(parts.loaded, "public.items", period) as log:
         return read_audit(log, "public.items", lambda _: None)
 
 
-def history_of(parts: ConfiguredComponents, key: str) -> tuple[list[HistoryEntry], ChangeLogResult]:
+def read_key_history(parts: ConfiguredComponents, key: str) -> tuple[list[HistoryEntry], ChangeLogResult]:
     with event_logs.open_reader(parts.loaded, "public.items") as log:
         return read_history(log, "public.items", [key], lambda _: None)
 
@@ -82,7 +82,7 @@ def on_engine(parts: ConfiguredComponents, engine: str) -> ConfiguredComponents:
     return ConfiguredComponents(parts.loaded, replace(Workspace.from_config(parts.loaded), engine=engine))
 
 
-def rows(table: pa.Table) -> list[str]:
+def list_rows(table: pa.Table) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in table.drop_columns([CDC_APPLIED_AT]).to_pylist())
 
 
@@ -91,8 +91,9 @@ def read_as_of(parts: ConfiguredComponents, name: str, at: datetime | Position) 
 
 
 @pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
-def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: str, seed: int) -> None:
-    """Random histories, recorded in random pieces; as it was at random places and times, of which the model tells too."""
+def test_database_log_gives_the_same_answers_as_a_lake_log(postgres_dsn: str, tmp_path: Path, entry: str, seed: int) -> None:
+    """Random histories are recorded in random pieces. As-of queries at random positions and times are compared, also
+    with the model."""
     chance = random.Random(seed)
     history = make_random_history(seed, 40, toast=True, keys=("int",), disorder=chance.choice((0, 0, 6)))
     shop = TwoLogs(tmp_path / "shop", postgres_dsn, history, entry)
@@ -103,39 +104,39 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
     if chance.random() < 0.5:
         fetch(postgres_dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
     lake, database = shop.with_log("raw"), shop.with_log("raw_pg")
-    assert shop.parts.find_log("public.items").sink == "raw", "of two the one in the lake"
+    assert shop.parts.find_log("public.items").sink == "raw", "of two logs, the one in the lake is used"
     lane = database.resolve_lanes("public.items")[0]
     assert database.find_log("public.items").sink == "raw_pg"
-    (changes, read), (wanted, wanted_read) = (audit(one) for one in (database, lake))
+    (changes, read), (wanted, wanted_read) = (read_changes(one) for one in (database, lake))
     assert changes.equals(wanted) and changes.num_rows and read == wanted_read
     since, until = sorted(at for _, at in chance.sample(times_of(history), 2))
     period = {"since": since.isoformat(), "until": until.isoformat()}
-    assert audit(database, **period) == audit(lake, **period)
+    assert read_changes(database, **period) == read_changes(lake, **period)
     [name] = history.table().keys
     keys = {str(e.change.image[name]) for e in history.events if e.change is not None and name in e.change.image}
     for key in sorted(keys)[:4]:
-        found, wanted = (history_of(one, key) for one in (database, lake))
+        found, wanted = (read_key_history(one, key) for one in (database, lake))
         assert found == wanted and found[0], key
     there = shop.history.position(count)
     for end in ends[:-1]:
         place = Position({place: at for place, at in shop.history.position(end).items() if at})
         if set(place) == set(there):
             assert resolve_as_of(database, lane, place) == resolve_as_of(lake, lane, place)
-            assert rows(read_as_of(database, lane.into, place)) == rows(read_as_of(lake, lane.into, place))
+            assert list_rows(read_as_of(database, lane.into, place)) == list_rows(read_as_of(lake, lane.into, place))
     for _, moment in chance.sample(times_of(shop.history), 3):
         assert resolve_as_of(database, lane, moment) == resolve_as_of(lake, lane, moment)
         found = read_as_of(database, lane.into, moment)
-        assert rows(found) == rows(read_as_of(lake, lane.into, moment)), moment
+        assert list_rows(found) == list_rows(read_as_of(lake, lane.into, moment)), moment
         assert is_of_model(shop.history, POLICIES[entry], moment, found), moment
     run_pipeline(checkpoint.prepare_restored_rebuild(database, RebuildRequest(lane, "again")))
     now = read_side.read_target(database, f"lake.{lane.into}")
-    assert rows(read_side.read_target(database, "lake.again")) == rows(now)
+    assert list_rows(read_side.read_target(database, "lake.again")) == list_rows(now)
     compared = table_swap.compare_target(database, lane, run_pipeline)
     assert compared["exact"] and compared["same"] == now.num_rows and not compared["differing"]
 
 
-def shop_of(dsn: str, folder: Path, seed: int = 1) -> tuple[TwoLogs, ConfiguredComponents]:
-    """A lane that is caught up, and the configuration with the log in the database alone."""
+def make_shop(dsn: str, folder: Path, seed: int = 1) -> tuple[TwoLogs, ConfiguredComponents]:
+    """A lane that has caught up, and a config whose only event log is in the database."""
     shop = TwoLogs(folder / "shop", dsn, make_random_history(seed, 40, toast=True, keys=("int",)), "plain")
     shop.reach(len(shop.history.events))
     return shop, shop.with_log("raw_pg")
@@ -152,11 +153,11 @@ LOST = {
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_a_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path, lost: str) -> None:
-    """By what makes a table of it; the part that is missing is named."""
-    shop, database = shop_of(postgres_dsn, tmp_path)
+def test_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path, lost: str) -> None:
+    """As-of queries and rebuilds refuse it, and the error names the missing records."""
+    shop, database = make_shop(postgres_dsn, tmp_path)
     lane, place = database.resolve_lanes("public.items")[0], shop.history.position(len(shop.history.events))
-    before = rows(read_as_of(database, lane.into, place))
+    before = list_rows(read_as_of(database, lane.into, place))
     fetch(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
     for ask in (
         lambda: read_as_of(database, lane.into, place),
@@ -164,11 +165,11 @@ def test_a_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path
     ):
         with pytest.raises((DataLoss, InvalidReadQuery), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
             ask()
-    assert rows(read_as_of(shop.with_log("raw"), lane.into, place)) == before
+    assert list_rows(read_as_of(shop.with_log("raw"), lane.into, place)) == before
 
 
-def test_the_read_side_tells_the_same(postgres_dsn: str, tmp_path: Path) -> None:
-    shop, database = shop_of(postgres_dsn, tmp_path)
+def test_read_api_returns_the_same_from_both_logs(postgres_dsn: str, tmp_path: Path) -> None:
+    shop, database = make_shop(postgres_dsn, tmp_path)
     lane, (_, moment) = database.resolve_lanes("public.items")[0], times_of(shop.history)[20]
     here, there = build_read_side(database.loaded), build_read_side(shop.with_log("raw").loaded)
     name = f"lake.{lane.into}"
@@ -176,17 +177,17 @@ def test_the_read_side_tells_the_same(postgres_dsn: str, tmp_path: Path) -> None
     assert target in there.targets()
     wanted = PageRequest(limit=10, as_of=moment, from_log=True)
     page, [key] = here.rows(name, wanted), target.key
-    assert page.rows.num_rows and rows(page.rows) == rows(there.rows(name, wanted).rows)
+    assert page.rows.num_rows and list_rows(page.rows) == list_rows(there.rows(name, wanted).rows)
     one = str(page.rows[key][0].as_py())
     assert here.history(name, [one]).entries == there.history(name, [one]).entries
 
 
 class Failed(Exception):
-    """What who applies a batch may raise."""
+    """An error while a batch is applied."""
 
 
-def test_who_reads_may_stop_or_fail_while_more_is_to_come(postgres_dsn: str) -> None:
-    """What is raised is that, and the connection is ended."""
+def test_stopped_or_failed_read_closes_its_connection(postgres_dsn: str) -> None:
+    """The error of the reader is raised unchanged."""
     RecordedLog("", dsn=postgres_dsn).append(raw_rows(0, 30))
     source, seen, stop = PostgresLogSource({"dsn": postgres_dsn, "batch_records": 3}), list[int](), threading.Event()
 
@@ -208,15 +209,15 @@ def test_who_reads_may_stop_or_fail_while_more_is_to_come(postgres_dsn: str) -> 
     assert fetch(postgres_dsn, left) == [(0,)]
 
 
-def test_the_positions_of_a_time_are_found_on_either_engine(postgres_dsn: str, tmp_path: Path) -> None:
-    shop, database = shop_of(postgres_dsn, tmp_path)
+def test_time_has_the_same_position_on_both_engines(postgres_dsn: str, tmp_path: Path) -> None:
+    shop, database = make_shop(postgres_dsn, tmp_path)
     lane, (_, moment) = database.resolve_lanes("public.items")[0], times_of(shop.history)[5]
     on_spark = on_engine(database, "spark")
     assert resolve_as_of(on_spark, lane, moment) == resolve_as_of(database, lane, moment)
 
 
-def test_records_that_go_while_it_is_read_are_missed(postgres_dsn: str) -> None:
-    """Those that come next; a table that was made anew is another one."""
+def test_records_deleted_during_a_read_are_data_loss(postgres_dsn: str) -> None:
+    """The deleted records come next. A table that was created again is data loss too."""
     log = RecordedLog("", dsn=postgres_dsn)
     log.append(raw_rows(0, 4))
     source, seen, stop = PostgresLogSource({"dsn": postgres_dsn, "batch_records": 2}), list[int](), threading.Event()
@@ -241,8 +242,8 @@ def test_records_that_go_while_it_is_read_are_missed(postgres_dsn: str) -> None:
     source.close()
 
 
-def test_the_writer_goes_on_meanwhile(postgres_dsn: str) -> None:
-    """What is read is what was there when the reading began, and each record once; the next reading has the rest."""
+def test_read_during_writes_returns_each_record_once(postgres_dsn: str) -> None:
+    """The read ends where the log ended at its start. The next read returns the rest."""
     log = RecordedLog("", dsn=postgres_dsn)
     log.append(raw_rows(0, 50))
     source, seen = PostgresLogSource({"dsn": postgres_dsn, "batch_records": 7}), list[int]()
@@ -260,7 +261,7 @@ def test_the_writer_goes_on_meanwhile(postgres_dsn: str) -> None:
     source.close()
 
 
-def test_a_table_that_is_no_event_log_is_named(postgres_dsn: str) -> None:
+def test_missing_or_unsuitable_log_table_is_refused(postgres_dsn: str) -> None:
     source = PostgresLogSource({"dsn": postgres_dsn})
     with pytest.raises(EnvironmentProblem, match=r"There is no table postgres://.*\.cdc_raw\.cdc_events") as missing:
         source.end()
@@ -288,11 +289,11 @@ TOPICS = [
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_topics_of_all_names_are_read_separately(
+def test_topics_with_similar_names_are_read_separately(
     postgres_server: Any, indexed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a database that orders texts as a language does; each record once, where somebody has put it in twice, also where
-    one is the last of those that the server gives at once."""
+    """The database sorts texts by a language. Each record is read once although it is stored twice, also if it ends a
+    fetch."""
     monkeypatch.setattr("adapters.postgres.event_log_reader.FIRST_ROWS", 1)
     monkeypatch.setattr("adapters.postgres.event_log_reader.MOST_ROWS", 3)
     dsn = postgres_server.database(language="de")
@@ -321,9 +322,8 @@ def test_topics_of_all_names_are_read_separately(
         source.close()
 
 
-def test_what_is_not_done_with_it_is_refused(postgres_dsn: str, tmp_path: Path) -> None:
-    """Snapshots, and replays by another engine."""
-    _, database = shop_of(postgres_dsn, tmp_path)
+def test_checkpoint_and_spark_rebuild_of_a_database_log_are_refused(postgres_dsn: str, tmp_path: Path) -> None:
+    _, database = make_shop(postgres_dsn, tmp_path)
     lane = database.resolve_lanes("public.items")[0]
     with pytest.raises(ConfigProblem, match="the event log raw_pg is in a database, for which snapshots are not supported"):
         checkpoint.take_checkpoint(database, lane)

@@ -1,4 +1,4 @@
-"""Names that try to be more than names."""
+"""Hostile names of tables, columns and schemas."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ HOSTILE = [
 
 @pytest.fixture(scope="module", params=["scd1", "append"])
 def policy_and_dsn(request: pytest.FixtureRequest, postgres_server: Any) -> tuple[str, str]:
-    """A database for all lanes under a policy."""
+    """A database for all lanes of a policy."""
     return request.param, postgres_server.database()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names(policy_and_dsn: tuple[str, str], name: str) -> None:
-    """As the target, as key, as value column and as schema; written, completed, truncated, widened, read and reset."""
+def test_hostile_names_are_only_names(policy_and_dsn: tuple[str, str], name: str) -> None:
+    """The target, the key, a value column and the schema have the name. Rows are written, completed, truncated, read
+    and reset, and columns are added."""
     (policy, dsn), key, value = policy_and_dsn, name, (name + "2")[-63:]
     if len(value.encode()) > 63 or key == value:
         value = "value"
@@ -61,7 +62,7 @@ def test_hostile_names(policy_and_dsn: tuple[str, str], name: str) -> None:
         assert sink.state(feed.lane) is None
 
 
-def test_names_that_differ_in_case_only(postgres_dsn: str) -> None:
+def test_names_that_differ_in_case_only_are_different(postgres_dsn: str) -> None:
     table = table_of({"id": pa.int64(), "Id": pa.string(), "ID": pa.string()})
     with open_sink(postgres_dsn) as sink:
         for into in ("items", "Items"):
@@ -71,7 +72,7 @@ def test_names_that_differ_in_case_only(postgres_dsn: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 64, "ü" * 32, "", "a\0b", "\ud800"])
-def test_names_that_cannot_be(postgres_dsn: str, name: str) -> None:
+def test_invalid_target_name_is_refused(postgres_dsn: str, name: str) -> None:
     with open_sink(postgres_dsn) as sink:
         with pytest.raises(ConfigProblem, match="into"):
             put(sink, Feed(table_of({"id": pa.int64()}), lane_of(name)).write({"id": 1}))
@@ -79,6 +80,6 @@ def test_names_that_cannot_be(postgres_dsn: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["c" * 64, "ctid", "xmin"])
-def test_columns_that_cannot_be(postgres_dsn: str, name: str) -> None:
+def test_invalid_column_name_is_refused(postgres_dsn: str, name: str) -> None:
     with open_sink(postgres_dsn) as sink, pytest.raises(Fatal, match="Give it another name in the target"):
         put(sink, Feed(table_of({"id": pa.int64(), name: pa.string()})).write({"id": 1}))

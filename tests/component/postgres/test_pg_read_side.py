@@ -1,4 +1,4 @@
-"""Rows over HTTP, out of PostgreSQL: values are parameters, pages go by the key's index, and nothing is written."""
+"""The read API over PostgreSQL: values are parameters, pages use the index of the key, and nothing is written."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def query_rows(shop: TestClient, **query: str) -> list[list[Any]]:
     return [[row["50%"], row["part"]] for row in answer.json()["rows"]]
 
 
-def test_filters_of_every_type(shop: TestClient) -> None:
+def test_filters_work_on_every_type(shop: TestClient) -> None:
     assert query_rows(shop, **ONE) == [[1, "a"]]
     for name, text in ONE.items():
         assert [1, "a"] in query_rows(shop, **{name: text}), name
@@ -95,12 +95,12 @@ def test_filters_of_every_type(shop: TestClient) -> None:
         ({'x" = 1; DROP TABLE m.canary; --': "1"}, "no column"),
     ],
 )
-def test_what_makes_no_sense(shop: TestClient, query: dict[str, str], said: str) -> None:
+def test_invalid_filter_is_a_bad_request(shop: TestClient, query: dict[str, str], said: str) -> None:
     assert said in problem(shop.get(url("tables", "s.kinds", "rows", **query)), 400)["detail"]
 
 
-def test_pages_by_key_and_without_one(shop: TestClient) -> None:
-    """Infinite times, NULLs, rows that are alike."""
+def test_pages_are_complete_with_and_without_a_key(shop: TestClient) -> None:
+    """The rows have infinite times and NULLs, and some are equal."""
     for limit in ("2", "7"):
         found = list(pages(shop, url("tables", "s.kinds", "rows", limit=limit)))
         assert [[row["50%"], row["part"]] for page in found for row in page] == [[1, "a"], [1, "b"], [2, "a"]]
@@ -109,7 +109,7 @@ def test_pages_by_key_and_without_one(shop: TestClient) -> None:
         assert alike == sorted(wanted, key=lambda row: [(v is None, v) for v in row])
 
 
-def test_hostile_texts_are_texts(shop: TestClient, dsn: str) -> None:
+def test_hostile_texts_are_only_values(shop: TestClient, dsn: str) -> None:
     texts = [text for text in hostile_strings() if "\0" not in text][::9]
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.cursor().executemany("INSERT INTO m.texts VALUES (%s, %s)", [(t, n) for n, t in enumerate(texts)])
@@ -122,8 +122,8 @@ def test_hostile_texts_are_texts(shop: TestClient, dsn: str) -> None:
         assert connection.execute("SELECT count(*) FROM m.canary").fetchall() == [(0,)]
 
 
-def test_what_is_served(dsn: str, tmp_path: Path) -> None:
-    """Targets of the config; of other tables those that are named. No earlier versions, and no reading without an end."""
+def test_only_configured_tables_are_served(dsn: str, tmp_path: Path) -> None:
+    """Other tables are served if the config lists them. As-of queries are refused, and long queries end at the timeout."""
     shop = make_client(dsn, tmp_path)
     assert [table["name"] for table in shop.get("/tables").json()["tables"]] == ["s.kinds", "s.texts"]
     problem(shop.get("/tables/s.canary/rows"), 404)
@@ -134,8 +134,8 @@ def test_what_is_served(dsn: str, tmp_path: Path) -> None:
     assert "longer than 0.2 s" in problem(slow.get("/tables/s.slow/rows"), 504)["detail"]
 
 
-def test_the_index_of_the_key_is_used(shop: TestClient, dsn: str) -> None:
-    """A page in the midst of a large table reads no more than its rows."""
+def test_page_uses_the_index_of_the_key(shop: TestClient, dsn: str) -> None:
+    """A page in the middle of a large table reads fewer than 1,000 index entries."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("INSERT INTO m.kinds SELECT i, 'p' FROM generate_series(10, 60000) i")
         connection.execute("ANALYZE m.kinds")

@@ -1,4 +1,4 @@
-"""Queries: read only, one statement, bounded in time."""
+"""Queries are read-only, single statements with a time limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = {
 }
 
 
-def test_read_gives_what_was_written(postgres_dsn: str) -> None:
+def test_read_returns_written_values(postgres_dsn: str) -> None:
     row = {
         "id": 1,
         "price": Decimal("1.50"),
@@ -57,8 +57,8 @@ def test_read_gives_what_was_written(postgres_dsn: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def of_one_row(postgres_server: Any) -> Iterator[tuple[str, PostgresSink]]:
-    """A sink with a table of one row, and beside it a sequence; nobody writes any more."""
+def sink_with_one_row(postgres_server: Any) -> Iterator[tuple[str, PostgresSink]]:
+    """A sink with a table of one row and a sequence. No test writes to it."""
     dsn = postgres_server.database()
     with open_sink(dsn, query_timeout=0.5) as sink:
         put(sink, Feed(table_of(COLUMNS)).write({"id": 1}))
@@ -81,8 +81,8 @@ def of_one_row(postgres_server: Any) -> Iterator[tuple[str, PostgresSink]]:
         ),
     ],
 )
-def test_what_cannot_be_read(of_one_row: tuple[str, PostgresSink], call: dict, said: str) -> None:
-    dsn, sink = of_one_row
+def test_invalid_read_is_refused(sink_with_one_row: tuple[str, PostgresSink], call: dict, said: str) -> None:
+    dsn, sink = sink_with_one_row
     with pytest.raises(Exception, match=said) as error:
         sink.features.reader.read("items", **call)
     assert type(error.value).__module__ == "replicator.domain.errors"
@@ -92,7 +92,7 @@ def test_what_cannot_be_read(of_one_row: tuple[str, PostgresSink], call: dict, s
 
 
 @pytest.mark.parametrize("where", ["nosuch =", "nosuch = 1", "id", "price LIKE 'a'"])
-def test_a_condition_that_makes_no_sense_is_the_askers(of_one_row: tuple[str, PostgresSink], where: str) -> None:
+def test_invalid_condition_is_a_config_problem(sink_with_one_row: tuple[str, PostgresSink], where: str) -> None:
     with pytest.raises(ConfigProblem, match="condition on table 'items' cannot be evaluated") as caught:
-        of_one_row[1].features.reader.read("items", where=where)
+        sink_with_one_row[1].features.reader.read("items", where=where)
     assert "Another program changed" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Rows that the database refuses are found, rejected with a reason, and everything else is applied."""
+"""Rows that the database refuses are rejected with a reason, and all others are applied."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ pytestmark = pytest.mark.postgres
 TABLE = table_of({"id": pa.int64(), "name": pa.string(), "n": pa.int64()})
 
 
-def exists(dsn: str, columns: str) -> None:
+def create_items(dsn: str, columns: str) -> None:
     fetch(dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({columns})")
 
 
-def ids(dsn: str) -> list[int]:
+def read_ids(dsn: str) -> list[int]:
     return [row[0] for row in fetch(dsn, "SELECT id FROM mirror.items ORDER BY id")]
 
 
@@ -43,7 +43,9 @@ def ids(dsn: str) -> list[int]:
     ],
 )
 @pytest.mark.parametrize("size", [1, 40])
-def test_one_bad_row(emptied_dsn: str, columns: str, bad: dict, said: str, size: int) -> None:
+def test_refused_row_is_rejected_with_its_column_or_constraint(
+    emptied_dsn: str, columns: str, bad: dict, said: str, size: int
+) -> None:
     fetch(
         emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.parents (id bigint PRIMARY KEY); INSERT INTO mirror.parents VALUES (1)",
@@ -62,12 +64,12 @@ def test_one_bad_row(emptied_dsn: str, columns: str, bad: dict, said: str, size:
         assert Reject.parse(error).code == RejectCode.OUT_OF_RANGE
         assert said in error
         assert not any(str(value) in error for value in bad.values() if isinstance(value, str))
-        assert ids(emptied_dsn) == list(range(size))
+        assert read_ids(emptied_dsn) == list(range(size))
         assert dict(sink.state(feed.lane).position) == {TOPIC: size + 1}
 
 
-def test_many_bad_rows_in_several_lanes(emptied_dsn: str) -> None:
-    exists(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n % 7 <> 0)")
+def test_refused_rows_do_not_affect_another_lane(emptied_dsn: str) -> None:
+    create_items(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n % 7 <> 0)")
     rejects = Rejects()
     good, bad = Feed(TABLE, lane_of("good")), Feed(TABLE)
     with open_sink(emptied_dsn) as sink:
@@ -77,13 +79,13 @@ def test_many_bad_rows_in_several_lanes(emptied_dsn: str) -> None:
         applied = sink.apply([good.write(*rows), bad.write(*rows)], rejects)
         assert applied["pg.good"].counts.applied == 100
         assert applied["pg.items"].counts.rejected == 15
-        assert ids(emptied_dsn) == [i for i in range(100) if i % 7]
+        assert read_ids(emptied_dsn) == [i for i in range(100) if i % 7]
         assert fetch(emptied_dsn, "SELECT count(*) FROM mirror.good") == [(100,)]
 
 
-def test_bad_rows_under_append_and_with_reconcile(emptied_dsn: str) -> None:
-    """The rows around a bad one keep their order, and are completed from the target as if it were not there."""
-    exists(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
+def test_refused_row_does_not_affect_completed_rows(emptied_dsn: str) -> None:
+    """Partial updates around a refused row are completed from the target."""
+    create_items(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
     feed, rejects = Feed(TABLE), Rejects()
     with open_sink(emptied_dsn) as sink:
         put(sink, feed.write({"id": 1, "name": "kept", "n": 1}, {"id": 2, "name": "too", "n": 2}))
@@ -101,9 +103,9 @@ def test_bad_rows_under_append_and_with_reconcile(emptied_dsn: str) -> None:
         ]
 
 
-def test_refused_delete_is_not_remembered(emptied_dsn: str) -> None:
-    """A delete that a foreign key forbids is rejected, and the ledger does not know of it."""
-    exists(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint")
+def test_refused_delete_leaves_no_tombstone(emptied_dsn: str) -> None:
+    """A foreign key forbids the delete, so it is rejected."""
+    create_items(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint")
     fetch(emptied_dsn, "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items)")
     feed, rejects = Feed(TABLE), Rejects()
     with open_sink(emptied_dsn) as sink:
@@ -112,13 +114,13 @@ def test_refused_delete_is_not_remembered(emptied_dsn: str) -> None:
         counts = put(sink, feed.write({"id": 0}, {"id": 1}, {"id": 2}, op="d"), rejects).counts
         assert (counts.applied, counts.rejected) == (2, 1)
         assert "children_item_fkey" in rejects[0][2]
-        assert ids(emptied_dsn) == [1]
+        assert read_ids(emptied_dsn) == [1]
         (table,) = fetch(emptied_dsn, "SELECT format('_replicator.tombstones_%s', id) FROM _replicator.positions")[0]
         assert fetch(emptied_dsn, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
 
 
-def test_a_refused_row_is_not_logged(emptied_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
-    exists(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
+def test_refused_row_is_not_logged(emptied_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    create_items(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
     feed, rejects = Feed(TABLE), Rejects()
     with open_sink(emptied_dsn) as sink:
         put(sink, feed.write({"id": 1, "name": "x", "n": 11}, {"id": 2, "name": "y", "n": 1}), rejects)

@@ -1,4 +1,5 @@
-"""Roles with the rights of docs/how-to/secure-a-deployment.md: one makes and changes tables, the other writes rows."""
+"""Roles with the rights of docs/how-to/secure-a-deployment.md: the owner creates and changes tables, the writer writes
+rows."""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ TABLE, WIDER = table_of(COLUMNS), table_of({**COLUMNS, "w": pa.int64()})
 
 
 class Roles:
-    """The roles of the page, in a database of one's own."""
+    """The roles of the page, in a separate database."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn, self.name = dsn, psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
         self.run(OF_A_SUPERUSER, "tester")
 
     def prefix_role(self, text: str) -> str:
-        """Roles are of the whole server."""
+        """Replaces role names. Roles belong to the whole server, so each database needs its own."""
         return (
             text.replace("DATABASE shop", f"DATABASE {self.name}")
             .replace("replicator_o", f"{self.name}_o")
@@ -56,7 +57,7 @@ def roles(postgres_dsn: str) -> Roles:
 
 
 def make_target(roles: Roles, feed: Feed) -> str:
-    """The target as the owner made it, as the writer sees it."""
+    """Creates the target as its owner and returns the DSN of the writer."""
     with open_sink(roles.as_user("replicator_owner")) as sink:
         put(sink, feed.write({"id": 1, "v": "a"}))
     roles.run(OF_THE_OWNER, "replicator_owner")
@@ -64,7 +65,7 @@ def make_target(roles: Roles, feed: Feed) -> str:
 
 
 @pytest.mark.parametrize(("policy", "shape"), CASES, ids=["scd1", "soft", "scd2", "append"])
-def test_the_writer_needs_no_more(roles: Roles, policy: str, shape: RowTransforms) -> None:
+def test_documented_rights_are_enough_for_the_writer(roles: Roles, policy: str, shape: RowTransforms) -> None:
     feed = Feed(TABLE, lane_of(policy=policy), shape=shape)
     writer = make_target(roles, feed)
     changes: list[tuple[dict[str, Any], str]] = [
@@ -85,7 +86,7 @@ def test_the_writer_needs_no_more(roles: Roles, policy: str, shape: RowTransform
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
-def test_a_column_that_is_new_waits_for_the_owner(roles: Roles, policy: str) -> None:
+def test_new_column_is_refused_until_the_owner_adds_it(roles: Roles, policy: str) -> None:
     feed = Feed(TABLE, lane_of(policy=policy))
     writer = make_target(roles, feed)
     feed.table = WIDER
@@ -100,7 +101,7 @@ def test_a_column_that_is_new_waits_for_the_owner(roles: Roles, policy: str) -> 
     assert fetch(writer, "SELECT w FROM mirror.items WHERE id = 2") == [(3,)]
 
 
-def test_a_table_that_is_new_waits_for_the_owner(roles: Roles) -> None:
+def test_new_table_is_refused_until_the_owner_creates_it(roles: Roles) -> None:
     writer = make_target(roles, Feed(TABLE))
     other = Feed(TABLE, lane_of("others"))
     write = other.write({"id": 1, "v": "a"})

@@ -1,4 +1,4 @@
-"""A database behind TLS: nothing is written to a server that is not who it should be, or by who is not known to it."""
+"""A database with TLS: connections to unverified servers and from unknown clients are refused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PASSWORD = "of the t'ester"
 
 @dataclass
 class Secured:
-    """A server that wants TLS, and a password or, in database `mutual`, a certificate."""
+    """A server with TLS. Database `mutual` requires a client certificate, and database `secret` a password."""
 
     server: Any
     folder: Path
     authority: trustme.CA
 
-    def shows(self, certificate: trustme.LeafCert) -> None:
-        """From now on, to who connects."""
+    def use_certificate(self, certificate: trustme.LeafCert) -> None:
+        """Restarts the server with this certificate."""
         data = self.server.folder / "data"
         certificate.private_key_pem.write_to_path(str(data / "server.key"))
         (data / "server.crt").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
@@ -41,7 +41,7 @@ class Secured:
         self.server.run("pg_ctl", "restart", "-w", "-m", "fast")
 
     def client(self, user: str) -> str:
-        """What to add to a DSN to be that user."""
+        """DSN parameters with a certificate of the user."""
         path = self.folder / f"{user}.pem"
         certificate = self.authority.issue_cert("client@example.com", common_name=user)
         certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
@@ -68,22 +68,22 @@ def secured_server(postgres_server: Any, tmp_path_factory: pytest.TempPathFactor
         with (data / "postgresql.conf").open("a") as config:
             config.write("ssl = on\nssl_ca_file = 'ca.crt'\n")
         server.user.take_ownership(data / "ca.crt")
-        of = Secured(server, folder, authority)
-        of.shows(authority.issue_cert("127.0.0.1"))
-        yield of
+        secured = Secured(server, folder, authority)
+        secured.use_certificate(authority.issue_cert("127.0.0.1"))
+        yield secured
     finally:
         server.stop()
 
 
 def write_row(dsn: str) -> int:
-    """How many rows the target holds when another one was written."""
+    """Writes a row and returns the number of rows in the target."""
     feed = Feed(table_of({"id": pa.int64()}))
     with open_sink(dsn) as sink:
         put(sink, feed.write({"id": 1}))
     return len(fetch(dsn, "SELECT * FROM mirror.items"))
 
 
-def test_who_is_known_writes(secured_server: Secured) -> None:
+def test_known_client_can_write(secured_server: Secured) -> None:
     assert write_row(secured_server.dsn()) == 1
     assert write_row(f"{secured_server.dsn('mutual')} {secured_server.client('tester')}") == 1
 
@@ -95,22 +95,22 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_client_certificate_is_reported(secured_server: Secured, case: str) -> None:
+def test_wrong_client_certificate_is_refused(secured_server: Secured, case: str) -> None:
     database, user = WRONG[case]
     with pytest.raises(EnvironmentProblem, match="certificate") as refused:
         write_row(f"{secured_server.dsn(database)} {secured_server.client(user) if user else ''}")
     assert "sslcert" in refused.value.next_step or "pg_hba" in refused.value.next_step
 
 
-def test_a_wrong_password_is_reported_and_not_shown(secured_server: Secured) -> None:
+def test_wrong_password_is_refused_and_not_shown(secured_server: Secured) -> None:
     quoted = PASSWORD.replace("'", "\\'")
     with pytest.raises(EnvironmentProblem, match="password") as refused:
         write_row(secured_server.dsn("secret", password=f"'{quoted}'"))
     assert PASSWORD not in f"{refused.value}" and "user and password" in refused.value.next_step
 
 
-def test_a_server_that_cannot_show_who_it_is_is_not_written_to(secured_server: Secured, tmp_path: Path) -> None:
-    """Its certificate is of somebody whom nobody trusts, of another machine, or has expired."""
+def test_unverified_server_is_refused(secured_server: Secured, tmp_path: Path) -> None:
+    """Its certificate has an unknown issuer, another host name, or has expired."""
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     now = datetime.now(UTC)
     past = {"not_before": now - timedelta(days=2), "not_after": now - timedelta(days=1)}
@@ -124,15 +124,15 @@ def test_a_server_that_cannot_show_who_it_is_is_not_written_to(secured_server: S
     assert "verify failed" in expect_refusal(sslrootcert=str(tmp_path / "other.pem"))
     assert "does not exist" in expect_refusal(sslrootcert=str(tmp_path / "none.pem"))
     try:
-        secured_server.shows(secured_server.authority.issue_cert("db.example"))
+        secured_server.use_certificate(secured_server.authority.issue_cert("db.example"))
         assert "does not match host name" in expect_refusal()
-        secured_server.shows(secured_server.authority.issue_cert("127.0.0.1", **past))
+        secured_server.use_certificate(secured_server.authority.issue_cert("127.0.0.1", **past))
         assert "expired" in expect_refusal()
     finally:
-        secured_server.shows(secured_server.authority.issue_cert("127.0.0.1"))
+        secured_server.use_certificate(secured_server.authority.issue_cert("127.0.0.1"))
 
 
-def test_one_side_wants_tls_and_the_other_has_none(secured_server: Secured, postgres_dsn: str) -> None:
+def test_connection_with_tls_on_one_side_only_is_refused(secured_server: Secured, postgres_dsn: str) -> None:
     with pytest.raises(EnvironmentProblem, match="no encryption"):
         write_row(f"{secured_server.server.dsn()} sslmode=disable")
     with pytest.raises(EnvironmentProblem, match="does not support SSL") as refused:
@@ -145,10 +145,10 @@ def diagnose(dsn: str) -> list[tuple[str, str]]:
     return [one for one in found if "sslmode" in one[1] or "encrypted" in one[1]]
 
 
-def test_doctor_says_what_others_can_read(
+def test_doctor_warns_of_unencrypted_or_unverified_connections(
     secured_server: Secured, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But not of a server on this machine."""
+    """A server on the same machine gives no warning."""
     assert not diagnose(postgres_dsn)
     monkeypatch.setattr(pg_connection, "_is_local", lambda _: False)
     assert [severity for severity, _ in diagnose(secured_server.dsn())] == ["ok"]

@@ -1,4 +1,4 @@
-"""Several writes of one lane in one `apply`, as a sink gets them that was slow: each is applied on top of the one before."""
+"""Several writes of one lane in one `apply`, as a slow sink gets them. Each is applied after the previous one."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ pytestmark = pytest.mark.postgres
 TABLE = table_of({"id": pa.int64(), "n": pa.int64()})
 
 
-def rows(start: int, end: int, n: int = 1) -> list[dict[str, int]]:
+def make_rows(start: int, end: int, n: int = 1) -> list[dict[str, int]]:
     return [{"id": i, "n": n} for i in range(start, end)]
 
 
 @pytest.mark.parametrize("policy", ["scd1", "append"])
 def test_each_write_is_applied_once(postgres_dsn: str, policy: str) -> None:
-    """Of so many rows that they pass through the staging table."""
+    """The writes have enough make_rows for the staging table."""
     feed = Feed(TABLE, lane_of(policy=policy))
     with open_sink(postgres_dsn) as sink:
         sink.prepare(feed.lane, feed.plan)
         for start in (0, 900):
-            writes = [feed.write(*rows(at, at + 300)) for at in range(start, start + 900, 300)]
+            writes = [feed.write(*make_rows(at, at + 300)) for at in range(start, start + 900, 300)]
             assert sink.apply(writes, no_rejects)[feed.lane.id].counts == Counts(applied=900)
     assert fetch(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(1800, 1800)]
 
 
-def test_a_refused_row_is_one_of_its_own_write(postgres_dsn: str) -> None:
+def test_refused_row_does_not_affect_other_writes(postgres_dsn: str) -> None:
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint, n bigint CHECK (n < 10))")
     feed, rejects = Feed(TABLE, lane_of(policy="append")), Rejects()
     with open_sink(postgres_dsn) as sink:
         sink.prepare(feed.lane, feed.plan)
-        writes = [feed.write(*rows(0, 5)), feed.write(*rows(5, 8, n=11)), feed.write(*rows(8, 20))]
+        writes = [feed.write(*make_rows(0, 5)), feed.write(*make_rows(5, 8, n=11)), feed.write(*make_rows(8, 20))]
         assert sink.apply(writes, rejects)[feed.lane.id].counts == Counts(applied=17, rejected=3)
     assert [key for _, key, _ in rejects] == [5, 6, 7]
     assert fetch(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(17, 17)]

@@ -1,4 +1,4 @@
-"""What is kept beside a target follows its key, and the rule of its lane."""
+"""Tombstone tables follow the key of the target and the policy of its lane."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ pytestmark = pytest.mark.postgres
 WIDE = {"id": pa.int64(), "at": pa.int64(), "v": pa.string()}
 
 
-def test_a_key_that_was_widened_is_remembered(postgres_dsn):
-    """What is kept beside the target follows the types of its key."""
+def test_tombstones_follow_a_widened_key(postgres_dsn):
     stream = Feed(table_of({"id": pa.int32(), "v": pa.string()}))
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "_op": "d"}))
@@ -39,8 +38,8 @@ def test_a_key_that_was_widened_is_remembered(postgres_dsn):
     ],
     ids=["sequence", "columns", "key", "history"],
 )
-def test_after_a_reset_a_lane_may_have_another_rule(postgres_dsn, policy, keys, shape):
-    """What was kept beside the target is made anew with the columns that it needs then."""
+def test_lane_may_have_another_rule_after_a_reset(postgres_dsn, policy, keys, shape):
+    """Tombstone tables are created again with the columns of the new rule."""
     stream = Feed(table_of(WIDE))
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "at": 1, "v": "a"}, {"id": 2, "at": 1, "_op": "d"}))

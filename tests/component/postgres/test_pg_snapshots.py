@@ -1,4 +1,4 @@
-"""Snapshots of lanes whose target is in PostgreSQL: what goes on from one is what comes of the whole log."""
+"""Checkpoints of lanes in PostgreSQL: a rebuild from a checkpoint equals a rebuild from the whole log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from support.snapshotted_shop import ENTRIES, Snapshotted
-from test_pg_as_of import same, shop_into
+from test_pg_as_of import have_same_rows, shop_into
 
 from replicator.application.operations import (
     checkpoint,
@@ -40,25 +40,26 @@ def run_pipeline(rebuild: Components) -> dict[str, Any]:
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
-def read(shop: Snapshotted, name: str) -> pa.Table:
+def read_rows(shop: Snapshotted, name: str) -> pa.Table:
     return read_side.read_target(shop.parts, f"target.{name}")
 
 
 @pytest.mark.parametrize(("name", "seed"), [*SEEDS, *MORE])
-def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name: str, seed: int) -> None:
-    """Another one, and the lane's own anew, which goes on; also behind a log that has lost its beginning."""
+def test_rebuild_starts_from_a_checkpoint(postgres_dsn: str, tmp_path: Path, name: str, seed: int) -> None:
+    """It works for a second target and for the lane's own table, also after the log was truncated. The lane then
+    continues."""
     shop, table = shop_into(postgres_dsn, tmp_path, seed), f"items_{seed}"
     entry = f"{{sink: target, into: {table}{', ' if OPTIONS[name] else ''}{OPTIONS[name]}}}"
-    parts = postgres_dsn_of(shop)
+    parts = read_target_options(shop)
     shop.config(entry, f", retention: 1 milliseconds{parts}")
     count = len(shop.history.events)
     shop.reach(count // 2)
     checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
-    live, said = read(shop, table), list[str]()
+    live, said = read_rows(shop, table), list[str]()
     run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
     assert len(said) == 1 and "target.again: starting from snapshot 1" in said[0]
-    assert same(read(shop, "again"), live)
+    assert have_same_rows(read_rows(shop, "again"), live)
     compared = table_swap.compare_target(shop.parts, shop.lane, run_pipeline)
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
     drop.drop_lane(
@@ -66,42 +67,44 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
         make_rebuild_lane(shop.lane, "again"),
     )
     done = checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
-    assert done["raw"], "behind the snapshot nobody needs it"
+    assert done["raw"], "records before the checkpoint are not needed"
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
-    assert len(said) == 2 and "starting from snapshot 1" in said[1] and same(read(shop, table), live)
+    assert len(said) == 2 and "starting from snapshot 1" in said[1] and have_same_rows(read_rows(shop, table), live)
     again = Container(loaded=shop.load_config)
     run_until_caught_up(again)
     assert {lane.counts["applied"] for lane in again.status().report().lanes} == {0}
 
 
-def postgres_dsn_of(shop: Snapshotted) -> str:
-    """What `shop_into` has said of the database."""
+def read_target_options(shop: Snapshotted) -> str:
+    """Options of the target that `shop_into` wrote into the config."""
     text = (shop.folder / "config" / "replicator.yaml").read_text()
     return text.partition("keep: 2}")[2].partition("}\ndead_letters")[0]
 
 
-def test_as_of_reads_a_checkpoint_behind_which_the_log_is_truncated(postgres_dsn: str, tmp_path: Path) -> None:
-    """Never shorter than what the oldest one needs."""
+def test_as_of_query_starts_from_a_checkpoint_of_a_truncated_log(postgres_dsn: str, tmp_path: Path) -> None:
+    """The log keeps all records that the oldest checkpoint needs."""
     shop = shop_into(postgres_dsn, tmp_path, 6)
-    shop.config("{sink: target, into: items_6}", f", retention: 1 milliseconds{postgres_dsn_of(shop)}")
+    shop.config("{sink: target, into: items_6}", f", retention: 1 milliseconds{read_target_options(shop)}")
     shorten = partial(checkpoint_schedule.truncate_logs, ask_sink=checkpoint_schedule.make_asker(shop.parts))
     count, held = len(shop.history.events), {}
     for end in (count // 3, count // 2, count):
         shop.reach(end)
-        held[end] = read(shop, "items_6")
-        assert end > count // 3 or shorten(shop.parts) == {}, "there is no snapshot"
+        held[end] = read_rows(shop, "items_6")
+        assert end > count // 3 or shorten(shop.parts) == {}, "no checkpoint exists yet"
         if end < count:
             checkpoint.take_checkpoint(shop.parts, shop.lane)
     first = checkpoint.list_checkpoints(shop.parts, shop.lane)[0]
     assert shorten(shop.parts)["raw"] == dict(first.position)
     for end, rows in held.items():
-        assert same(read_side.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(end))), rows)
+        assert have_same_rows(
+            read_side.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(end))), rows
+        )
     with pytest.raises(DataLoss, match="ends at the requested time"):
         read_side.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(count // 3 - 1)))
 
 
-def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_path: Path) -> None:
-    """As by a constraint that somebody gave the table."""
+def test_checkpoint_with_a_row_that_the_target_refuses_is_not_used(postgres_dsn: str, tmp_path: Path) -> None:
+    """An event trigger adds a constraint to the new table."""
     shop, said = shop_into(postgres_dsn, tmp_path, 7), list[str]()
     count = len(shop.history.events)
     shop.reach(count)
@@ -119,11 +122,11 @@ def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_
             connection.execute("DROP EVENT TRIGGER refuse; DROP FUNCTION refuse()")
     run_pipeline(config)
     assert "number 1 has a row that the target refuses (SQLSTATE 23514)" in said[1]
-    assert same(read(shop, "again"), read(shop, "items_7"))
+    assert have_same_rows(read_rows(shop, "again"), read_rows(shop, "items_7"))
 
 
-def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_path: Path) -> None:
-    """The snapshot has rejected a row for a value that it cannot keep, and a database might."""
+def test_checkpoint_without_a_row_that_a_lake_refuses_is_not_used(postgres_dsn: str, tmp_path: Path) -> None:
+    """The checkpoint rejected a row for a value that a lake cannot store, but a database might."""
     shop, said = shop_into(postgres_dsn, tmp_path, 8), list[str]()
     shop.reach(len(shop.history.events))
     taken, checkpoints = (
@@ -137,4 +140,4 @@ def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_p
     store.close()
     run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
     assert "number 1 lacks rows with values that a lake cannot store" in said[1]
-    assert same(read(shop, "again"), read(shop, "items_8"))
+    assert have_same_rows(read_rows(shop, "again"), read_rows(shop, "items_8"))

@@ -1,4 +1,4 @@
-"""What soft deletes are in PostgreSQL alone: a view of the living rows, tables that were there before."""
+"""Soft deletes in PostgreSQL: the view of living rows, and existing tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def feed() -> Feed:
     return Feed(table_of({"id": pa.int64(), "v": pa.string()}), shape=RowTransforms(soft_deletes=True))
 
 
-def test_the_view_holds_the_living_rows_and_follows_the_columns(postgres_dsn):
+def test_view_of_living_rows_follows_column_changes(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}))
@@ -40,8 +40,8 @@ def test_the_view_holds_the_living_rows_and_follows_the_columns(postgres_dsn):
     assert [row[:4] for row in fetch(postgres_dsn, ROWS)] == [(1, "c", "u", True), (2, "b", "u", True), (3, "d", "u", False)]
 
 
-def test_a_marked_row_gives_no_values(postgres_dsn):
-    """In its own batch the delete leaves what the table holds; later it is no row to complete another change from."""
+def test_deleted_row_does_not_complete_later_partial_updates(postgres_dsn):
+    """The deleted row keeps its values. An update in the same batch is completed from it, a later one is rejected."""
     stream, rejects = feed(), Rejects()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
@@ -51,8 +51,7 @@ def test_a_marked_row_gives_no_values(postgres_dsn):
     assert [key for _, key, _ in rejects] == [1]
 
 
-def test_a_table_that_was_there_before(postgres_dsn):
-    """Its rows live, until a truncate; a delete marks them too."""
+def test_existing_rows_live_until_a_delete_or_truncate(postgres_dsn):
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text)")
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 'a'), (2, 'b')")
     stream = feed()
@@ -64,7 +63,7 @@ def test_a_table_that_was_there_before(postgres_dsn):
     assert [row[:2] for row in fetch(postgres_dsn, ROWS)] == [(1, "a"), (2, "b")]
 
 
-def test_the_view_goes_with_its_table(postgres_dsn):
+def test_drop_deletes_the_view_of_living_rows(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
@@ -73,7 +72,7 @@ def test_the_view_goes_with_its_table(postgres_dsn):
     assert fetch(postgres_dsn, "SELECT to_regclass('mirror.items'), to_regclass('mirror.items_living')") == [(None, None)]
 
 
-def test_a_lane_of_the_one_kind_is_not_the_other():
+def test_rule_of_the_plan_names_soft_deletes():
     hard = Feed(feed().table)
     assert hard.plan.rule == "scd1 by id"
     assert feed().plan.rule == "scd1 with soft deletes by id"
@@ -84,7 +83,7 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class RetainedFeed(Feed):
-    """Deletes are remembered for sixteen hours."""
+    """A feed whose deletes are remembered for 16 hours."""
 
     hour = 0.0
 
@@ -100,8 +99,8 @@ def make_retained_feed() -> RetainedFeed:
     return RetainedFeed(table_of({"id": pa.int64(), "v": pa.string()}), shape=RowTransforms(soft_deletes=True))
 
 
-def test_what_a_truncate_marked_of_a_table_that_was_there_before_goes_too(postgres_dsn):
-    """It never had a sequence."""
+def test_existing_rows_expire_after_a_delete_or_truncate(postgres_dsn):
+    """They never had a sequence."""
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text)")
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 'a'), (2, 'b')")
     stream = make_retained_feed()
@@ -115,8 +114,8 @@ def test_what_a_truncate_marked_of_a_table_that_was_there_before_goes_too(postgr
             assert [row[0] for row in fetch(postgres_dsn, ROWS)] == [*there, 3]
 
 
-def test_a_row_that_something_else_refers_to_stops_the_lane(postgres_dsn):
-    """Nothing is lost: without that it goes on where it stood."""
+def test_referenced_row_that_expires_stops_the_lane(postgres_dsn):
+    """Nothing is lost: the lane continues after the reference was dropped."""
     stream = make_retained_feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))

@@ -1,4 +1,4 @@
-"""What a snapshot of a PostgreSQL source contains: all rows of the table and no others, or a clear refusal."""
+"""Snapshots of a PostgreSQL source contain all rows of the table and no others, or are refused."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def count_rows(items: PostgresItems, folder: Path, **options: Any) -> int:
         return sum(len(frame) for frame in snapshot.read(split, None))
 
 
-def test_table_that_is_rewritten_before_it_is_locked(
+def test_table_rewritten_before_its_lock_is_read_again(
     items: PostgresItems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its new files have no row for older snapshots."""
+    """The new files of the table have no rows for older snapshots. Three attempts are made."""
     changes = [
         "ALTER TABLE items ADD COLUMN price double precision DEFAULT random()",
         f"TRUNCATE items; INSERT INTO items SELECT i FROM generate_series(1, {ROWS}) i",
@@ -62,7 +62,7 @@ def test_rows_of_child_tables_are_not_read(items: PostgresItems, tmp_path: Path)
     assert count_rows(items, tmp_path) == ROWS
 
 
-def test_open_transactions_are_named_and_not_awaited_for_ever(items: PostgresItems, tmp_path: Path) -> None:
+def test_open_transaction_fails_the_snapshot_after_a_timeout(items: PostgresItems, tmp_path: Path) -> None:
     with items.connect() as other:
         other.execute("UPDATE items SET turn = 1")
         pid = other.info.backend_pid
@@ -73,12 +73,12 @@ def test_open_transactions_are_named_and_not_awaited_for_ever(items: PostgresIte
     assert count_rows(items, tmp_path, patience=1.0) == ROWS
 
 
-def test_table_that_does_not_exist(items: PostgresItems, tmp_path: Path) -> None:
+def test_missing_table_is_refused(items: PostgresItems, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"The source has no table public\.nowhere"):
         count_rows(items, tmp_path, table="public.nowhere")
 
 
-def test_missing_rights_are_named_with_their_statement(items: PostgresItems, tmp_path: Path) -> None:
+def test_missing_right_is_reported_with_its_statement(items: PostgresItems, tmp_path: Path) -> None:
     user = f"weak_{items.slot.slot}"
     items.execute(f"CREATE ROLE {user} LOGIN")
     items.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")

@@ -1,4 +1,4 @@
-"""A table made anew in the place of a lane's own, in a database: one transaction, whatever others made of the old one."""
+"""A rebuilt table replaces the lane's own table in one transaction, with the objects that others made on it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from replicator.domain.policy.plan import LaneState
 pytestmark = pytest.mark.postgres
 ITEMS = table_of({"id": pa.int32(), "v": pa.int64()})
 WIDER = table_of({"id": pa.int32(), "v": pa.int64(), "w": pa.string()})
-LANE, ANEW = lane_of("items"), lane_of("items__replay")
+LANE, REBUILT = lane_of("items"), lane_of("items__replay")
 OLD, NEW = [(1, 7), (2, 8), (3, 9)], [(1, 70), (3, 90)]
 OLD_ROWS = "SELECT id, v FROM mirror.items ORDER BY 1"
 
 
 @pytest.fixture
 def build_sinks(postgres_dsn: str) -> Iterator[tuple[str, PostgresSink, Feed]]:
-    """The lane's own table, and the one made anew, which has another column and a remembered delete."""
+    """The lane's own table, and a rebuilt table with another column and a tombstone."""
     with open_sink(postgres_dsn) as sink:
         put(sink, Feed(ITEMS, LANE).write(*({"id": i, "v": v} for i, v in OLD)))
-        feed = Feed(WIDER, ANEW)
+        feed = Feed(WIDER, REBUILT)
         put(sink, feed.write(*({"id": i, "v": 10 * v, "w": "w"} for i, v in OLD)))
         put(sink, feed.write({"id": 2}, op="d"))
         yield postgres_dsn, sink, feed
@@ -40,7 +40,7 @@ def take_rebuilt_state(_: LaneState | None, rebuilt: LaneState) -> LaneState:
     return rebuilt
 
 
-def tables(dsn: str) -> set[str]:
+def list_relations(dsn: str) -> set[str]:
     names = "SELECT relnamespace::regnamespace || '.' || relname FROM pg_class WHERE relkind IN ('r', 'v', 'i')"
     places = "relnamespace IN ('mirror'::regnamespace, '_replicator'::regnamespace)"
     return {name for (name,) in fetch(dsn, f"{names} AND {places}") if "positions" not in name and "schema" not in name}
@@ -48,11 +48,11 @@ def tables(dsn: str) -> set[str]:
 
 def test_table_state_and_tombstones_are_swapped(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
     dsn, sink, feed = build_sinks
-    state = sink.state(ANEW)
-    assert sink.swap(LANE, ANEW, take_rebuilt_state) == state == sink.state(LANE) and sink.state(ANEW) is None
-    assert fetch(dsn, OLD_ROWS) == NEW and not sink.list_artifacts(ANEW)
+    state = sink.state(REBUILT)
+    assert sink.swap(LANE, REBUILT, take_rebuilt_state) == state == sink.state(LANE) and sink.state(REBUILT) is None
+    assert fetch(dsn, OLD_ROWS) == NEW and not sink.list_artifacts(REBUILT)
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
-    assert tables(dsn) == {
+    assert list_relations(dsn) == {
         "mirror.items",
         "mirror.items_pkey",
         *(f"_replicator.tombstones_{number}{x}" for x in ("", "_pkey")),
@@ -64,13 +64,13 @@ def test_table_state_and_tombstones_are_swapped(build_sinks: tuple[str, Postgres
     sink.prepare(LANE, later.plan)
     old = Feed(WIDER, LANE)
     put(sink, replace(old.write({"id": 2, "v": 0, "w": "back"}), out_of_band=True))
-    assert fetch(dsn, OLD_ROWS) == NEW, "the delete is remembered"
+    assert fetch(dsn, OLD_ROWS) == NEW, "the tombstone rejects the old row"
     put(sink, later.write({"id": 4, "v": 4, "w": "x"}))
     assert fetch(dsn, OLD_ROWS) == [*NEW, (4, 4)]
     assert "table" in {one.what for one in sink.list_artifacts(LANE) if not one.stays}
 
 
-def test_what_others_made_of_the_table_is_kept(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+def test_swap_keeps_grants_indexes_comments_options_and_views(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
     dsn, sink, _ = build_sinks
     fetch(dsn, "CREATE ROLE a_reader; CREATE ROLE another_reader")
     try:
@@ -85,9 +85,9 @@ def test_what_others_made_of_the_table_is_kept(build_sinks: tuple[str, PostgresS
             "CREATE VIEW mirror.bigger AS SELECT id FROM mirror.big",
         ):
             fetch(dsn, statement)
-        sink.swap(LANE, ANEW, take_rebuilt_state)
-        told = "SELECT has_table_privilege('a_reader', '{}', 'SELECT WITH GRANT OPTION')"
-        assert fetch(dsn, told.format("mirror.items")) == [(True,)]
+        sink.swap(LANE, REBUILT, take_rebuilt_state)
+        query = "SELECT has_table_privilege('a_reader', '{}', 'SELECT WITH GRANT OPTION')"
+        assert fetch(dsn, query.format("mirror.items")) == [(True,)]
         assert fetch(dsn, "SELECT has_table_privilege('a_reader', 'mirror.big', 'SELECT')") == [(True,)]
         columns = "SELECT has_column_privilege('another_reader', 'mirror.items', '{}', 'SELECT')"
         assert fetch(dsn, columns.format("v")) == [(True,)] and fetch(dsn, columns.format("id")) == [(False,)]
@@ -112,32 +112,34 @@ NOT_KEPT = {
 }
 
 
-def test_what_would_not_be_kept_is_named_and_nothing_is_done(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+def test_swap_that_would_lose_objects_of_others_is_refused(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
     dsn, sink, _ = build_sinks
     for statement in NOT_KEPT:
         fetch(dsn, statement)
-    before = tables(dsn), sink.state(LANE), sink.state(ANEW)
+    before = list_relations(dsn), sink.state(LANE), sink.state(REBUILT)
     with pytest.raises(Fatal) as refused:
-        sink.swap(LANE, ANEW, take_rebuilt_state)
+        sink.swap(LANE, REBUILT, take_rebuilt_state)
     assert all(name in refused.value.sentence for name in NOT_KEPT.values()), refused.value.sentence
-    assert (tables(dsn), sink.state(LANE), sink.state(ANEW)) == before and fetch(dsn, OLD_ROWS) == OLD
+    assert (list_relations(dsn), sink.state(LANE), sink.state(REBUILT)) == before and fetch(dsn, OLD_ROWS) == OLD
     fetch(dsn, "DROP PUBLICATION told")
 
 
-def test_a_table_of_others_and_a_lane_of_others(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+def test_swap_of_a_foreign_lane_or_table_is_refused(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
     dsn, sink, _ = build_sinks
     with open_sink(dsn) as second, pytest.raises(Fenced):
-        second.swap(LANE, ANEW, take_rebuilt_state)
+        second.swap(LANE, REBUILT, take_rebuilt_state)
     fetch(dsn, "COMMENT ON TABLE mirror.items IS NULL")
     with pytest.raises(Fatal, match="existed before"):
-        sink.swap(LANE, ANEW, take_rebuilt_state)
+        sink.swap(LANE, REBUILT, take_rebuilt_state)
     assert fetch(dsn, OLD_ROWS) == OLD
 
 
-def test_swaps_that_are_killed(build_sinks: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any of their statements nothing is done; then it is done."""
+def test_killed_swap_changes_nothing_and_can_be_repeated(
+    build_sinks: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is killed at each statement of the swap."""
     dsn, sink, _ = build_sinks
-    states = sink.state(LANE), sink.state(ANEW)
+    states = sink.state(LANE), sink.state(REBUILT)
     sink.close()
     done = psycopg.Cursor.execute
     for after in range(100):
@@ -155,20 +157,20 @@ def test_swaps_that_are_killed(build_sinks: tuple[str, PostgresSink, Feed], monk
         with open_sink(dsn) as killed, monkeypatch.context() as patched:
             patched.setattr(psycopg.Cursor, "execute", execute)
             try:
-                killed.swap(LANE, ANEW, take_rebuilt_state)
+                killed.swap(LANE, REBUILT, take_rebuilt_state)
                 break
             except KeyboardInterrupt:
                 pass
         assert fetch(dsn, OLD_ROWS) == OLD
         with open_sink(dsn) as again:
-            assert (again.state(LANE), again.state(ANEW)) == states
+            assert (again.state(LANE), again.state(REBUILT)) == states
     assert after > 15 and fetch(dsn, OLD_ROWS) == NEW
 
 
-def test_a_reader_finds_the_old_rows_or_the_new(
+def test_reader_sees_either_the_old_or_the_new_rows(
     build_sinks: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that asks all the time; and one whose snapshot is older than the new rows is waited for, or told."""
+    """One reader queries all the time. Another one, with an older snapshot, makes the swap fail after a wait."""
     dsn, sink, feed = build_sinks
     found, stop = set(), threading.Event()
 
@@ -183,13 +185,13 @@ def test_a_reader_finds_the_old_rows_or_the_new(
         earlier.execute("SELECT 1")
         put(sink, feed.write({"id": 1, "v": 70, "w": "once more"}))
         with pytest.raises(Fatal, match="neither the old rows nor the new"):
-            sink.swap(LANE, ANEW, take_rebuilt_state)
+            sink.swap(LANE, REBUILT, take_rebuilt_state)
         assert earlier.execute(OLD_ROWS).fetchall() == OLD
     monkeypatch.undo()
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        sink.swap(LANE, ANEW, take_rebuilt_state)
+        sink.swap(LANE, REBUILT, take_rebuilt_state)
     finally:
         stop.set()
         reader.join()

@@ -1,4 +1,4 @@
-"""Columns for text that orders changes, in tables that were there before."""
+"""Text columns for sequences, in existing tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.mark.parametrize(("kind", "fits"), [("text", False), ('varchar(9) COLLATE "C"', True), ("bigint", False)])
-def test_text_of_a_language_cannot_order(postgres_dsn: str, kind: str, fits: bool) -> None:
+def test_text_sequence_column_needs_the_c_collation(postgres_dsn: str, kind: str, fits: bool) -> None:
     fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, _cdc_seq_1 {kind})")
     feed = Feed(table_of({"id": pa.int64(), "at": pa.string()}))
     plan = plan_for("scd1", feed.table, None, RowTransforms(("at",)))

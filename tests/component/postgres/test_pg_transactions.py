@@ -1,4 +1,4 @@
-"""Lanes of a source held together at its transactions: a reader of the target never sees an order without its items."""
+"""Lanes of a source advance together at its transactions: a reader of the target never sees an order without its items."""
 
 from __future__ import annotations
 
@@ -45,17 +45,18 @@ SELECT o.id FROM mirror.orders o LEFT JOIN mirror.order_items i ON i.order_id = 
 HAVING count(i.id) <> o.items OR coalesce(sum(i.price), 0) <> o.total
 UNION ALL SELECT i.id FROM mirror.order_items i LEFT JOIN mirror.orders o ON o.id = i.order_id WHERE o.id IS NULL
 """
-TOLD = "SELECT transaction, exact, behind FROM _replicator.transactions"
+WATERMARK_QUERY = "SELECT transaction, exact, behind FROM _replicator.transactions"
 
 
 class Killed(BaseException):
-    """The program ends here."""
+    """The process ends here."""
 
 
 @dataclass
 class Reader:
-    """Looks at the target after every commit, in one snapshot. `seen`: what was published, `exact` of it; `torn`: orders and
-    items without each other; `wrong`: an exact state that the source never had after that transaction."""
+    """Reads the target after every commit, in one snapshot. `seen` lists published transactions, `exact` counts the
+    exact ones. `torn` lists orders and items without each other. `wrong` lists exact states that the source never had
+    after that transaction."""
 
     dsn: str
     shop: Shop
@@ -71,10 +72,10 @@ class Reader:
             if there is None or None in there:
                 return
             self.torn += connection.execute(TORN.encode()).fetchall()
-            told = connection.execute("SELECT to_regclass('_replicator.transactions')").fetchone()
-            if told is None or told[0] is None:
+            watermark = connection.execute("SELECT to_regclass('_replicator.transactions')").fetchone()
+            if watermark is None or watermark[0] is None:
                 return
-            for name, exact, _ in connection.execute(TOLD.encode()).fetchall():
+            for name, exact, _ in connection.execute(WATERMARK_QUERY.encode()).fetchall():
                 self.seen.append(name)
                 self.exact += exact
                 if exact and name is not None and rows_of(connection) != self.shop.after[name]:
@@ -82,14 +83,14 @@ class Reader:
 
     @contextmanager
     def looking(self):
-        """Also between the commits, all the time."""
+        """Reads the target all the time, also between commits."""
         end = threading.Event()
 
-        def go_on() -> None:
+        def read_repeatedly() -> None:
             while not end.wait(0.002):
                 self.look()
 
-        thread = threading.Thread(target=go_on, daemon=True)
+        thread = threading.Thread(target=read_repeatedly, daemon=True)
         thread.start()
         yield
         end.set()
@@ -106,9 +107,9 @@ def rows_of(connection: psycopg.Connection[Any]) -> Rows:
 
 
 class Watched(PostgresSink):
-    """Tells after every commit; `at`, asked before (even) and after (odd) it, may end the program."""
+    """Calls `after_commit` after each commit, and `at` with an even number before and an odd one after. `at` may raise."""
 
-    told: Callable[[], None] = staticmethod(lambda: None)
+    after_commit: Callable[[], None] = staticmethod(lambda: None)
     at: Callable[[int], None] = staticmethod(lambda number: None)
     number = 0
 
@@ -116,14 +117,14 @@ class Watched(PostgresSink):
         self.number += 1
         self.at(2 * self.number)
         applied = super().apply(writes, reject)
-        self.told()
+        self.after_commit()
         self.at(2 * self.number + 1)
         return applied
 
 
 @dataclass
 class World:
-    """One target and the folder of the register, and what is started on them."""
+    """A target, a register folder, and pipelines that run on them."""
 
     dsn: str
     folder: Path
@@ -142,7 +143,7 @@ class World:
         rejects: Rejects[Any] = Rejects(self.letters, engine.frames, stop, self.options, gauges)
         shared: RuntimeContext[Any] = RuntimeContext(engine, LaneRuns(gauges), rejects, gauges, self.options, stop)
         self.sink = Watched({"dsn": self.dsn, "schema": "mirror"})
-        self.sink.told = reader.look if reader else self.sink.told
+        self.sink.after_commit = reader.look if reader else self.sink.after_commit
         self.sink.at = at or self.sink.at
         sinks = {"pg": self.sink, "other": FakeSink(self.store)}
         workers = {name: Worker(name, sinks[name], shared) for name in self.lanes}
@@ -156,7 +157,7 @@ class World:
         try:
             code = supervisor.run(once=True)
         except Killed:
-            self.sink.close()  # As the server does once the connection is gone.
+            self.sink.close()  # As the server does when a connection is lost.
             return None
         held_back = pipeline.held_back_problem  # Where the pieces end within a transaction.
         assert code is (held_back.code if held_back else ExitCode.OK), supervisor.problem
@@ -167,17 +168,17 @@ class World:
             return rows_of(connection)
 
     def has_tables(self) -> bool:
-        """The tables have been made."""
+        """True once the tables exist."""
         with psycopg.connect(self.dsn) as connection:
             return connection.execute("SELECT to_regclass('mirror.orders') IS NOT NULL").fetchone() == (True,)
 
     def read_watermark(self) -> tuple[Any, ...]:
         with psycopg.connect(self.dsn) as connection:
-            (row,) = connection.execute(TOLD.encode()).fetchall()
+            (row,) = connection.execute(WATERMARK_QUERY.encode()).fetchall()
             return row
 
 
-def shop_of(seed: int, transactions: int = 25) -> Shop:
+def make_shop(seed: int, transactions: int = 25) -> Shop:
     shop = Shop(Random(seed), partitions=1 + seed % 3)
     if seed % 2:
         shop.snapshot()
@@ -187,15 +188,15 @@ def shop_of(seed: int, transactions: int = 25) -> Shop:
 
 
 def seeds(*always: int) -> list[Any]:
-    """These, with one, two and three partitions; in a long run others too."""
+    """These seeds, with one, two and three partitions. A long run adds others."""
     return [*always, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6) if seed not in always)]
 
 
 @pytest.mark.parametrize("seed", seeds(0, 3, 4))
-def test_no_order_is_seen_without_its_items(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
-    """However batches cut the stream and partitions come, after every commit and in between. Snapshot rows come freely."""
-    shop = shop_of(seed - seed % 2)  # Without a snapshot, whose rows are of no transaction.
-    # In every second case many transactions gather before a commit.
+def test_orders_and_items_become_visible_together(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
+    """This holds after and between commits, for any cut of batches and any order of partitions."""
+    shop = make_shop(seed - seed % 2)  # No snapshot: its rows belong to no transaction.
+    # In every second case, many transactions are collected before a commit.
     options = replace(QUICK, handover_bytes=1 if seed % 2 else 400_000)
     reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, options=options)
     with reader.looking():
@@ -207,9 +208,10 @@ def test_no_order_is_seen_without_its_items(postgres_dsn: str, tmp_path: Path, s
 
 
 @pytest.mark.parametrize("seed", seeds(0, 1, 2))
-def test_a_kill_tears_nothing(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
-    """Killed before a commit or after it, and started again, several times over; one sink beside is ahead or behind."""
-    shop = shop_of(2 * seed)
+def test_killed_process_leaves_no_torn_transactions(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
+    """The process is killed before and after commits, and started again several times. A second sink is ahead or
+    behind."""
+    shop = make_shop(2 * seed)
     pieces, random = shop.pieces(), Random(seed)
     reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, lanes=("pg", "other"))
 
@@ -225,16 +227,16 @@ def test_a_kill_tears_nothing(postgres_dsn: str, tmp_path: Path, seed: int) -> N
     assert world.read_watermark() == (list(shop.after)[-1], True, [])
 
 
-def test_without_holding_back_the_reader_sees_torn_orders(postgres_dsn: str, tmp_path: Path) -> None:
-    """What the tests above would see if nothing was held back, with a commit for every batch."""
-    shop, options = shop_of(4), replace(QUICK, handover_bytes=1)
+def test_reader_sees_torn_orders_without_transaction_rules(postgres_dsn: str, tmp_path: Path) -> None:
+    """The tests above would see this if every batch was committed at once."""
+    shop, options = make_shop(4), replace(QUICK, handover_bytes=1)
     reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, rules=None, options=options)
     world.once(shop.pieces(), reader)
     assert reader.torn and world.rows() == shop.rows
 
 
-def test_a_transaction_that_is_too_large_becomes_visible_in_parts(postgres_dsn: str, tmp_path: Path) -> None:
-    """It is published that parts of it may be there, and that they are all there once its end has come."""
+def test_too_large_transaction_becomes_visible_in_parts(postgres_dsn: str, tmp_path: Path) -> None:
+    """The watermark is inexact while parts of the transaction may be visible, and exact again after its end."""
     shop = Shop(Random(1))
     small = shop.transaction(shop.new_order(2))
     large = shop.transaction(shop.new_order(400))
@@ -250,8 +252,9 @@ def test_a_transaction_that_is_too_large_becomes_visible_in_parts(postgres_dsn: 
 
 
 @pytest.mark.parametrize("lacking", [MARKS, "cdc.public.order_items"])
-def test_what_never_comes_is_not_waited_for_for_ever(postgres_dsn: str, tmp_path: Path, lacking: str) -> None:
-    """The topic of transactions, or that of a table: after some patience the rest becomes visible as it comes."""
+def test_missing_topic_is_not_awaited_beyond_the_patience(postgres_dsn: str, tmp_path: Path, lacking: str) -> None:
+    """The topic of transactions or of a table is missing. After the patience, other records become visible as they
+    arrive."""
     shop = Shop(Random(2))
     for _ in range(5):
         shop.transaction(shop.new_order(2))
@@ -269,9 +272,9 @@ def test_what_never_comes_is_not_waited_for_for_ever(postgres_dsn: str, tmp_path
     assert not thread.is_alive()
 
 
-def test_lanes_that_had_run_before_are_held_together_from_then_on(postgres_dsn: str, tmp_path: Path) -> None:
-    """Switched on later: older transactions are not waited for, newer ones are not torn. Customers get no row meanwhile."""
-    shop = shop_of(0, 10)
+def test_transaction_rules_apply_to_lanes_that_ran_without_them(postgres_dsn: str, tmp_path: Path) -> None:
+    """Older transactions are not awaited, and newer ones are not torn. Customers get no rows meanwhile."""
+    shop = make_shop(0, 10)
     pieces = shop.pieces()
     World(postgres_dsn, tmp_path, rules=None).once(pieces)
     world = World(postgres_dsn, tmp_path)
@@ -286,8 +289,8 @@ def test_lanes_that_had_run_before_are_held_together_from_then_on(postgres_dsn: 
     assert world.rows() == shop.rows and world.read_watermark() == (list(shop.after)[-1], True, [])
 
 
-def test_a_lane_that_starts_over_revokes_its_watermark(postgres_dsn: str, tmp_path: Path) -> None:
-    shop = shop_of(0, 8)
+def test_reset_lane_revokes_its_watermark(postgres_dsn: str, tmp_path: Path) -> None:
+    shop = make_shop(0, 8)
     pieces, world, last = shop.pieces(), World(postgres_dsn, tmp_path), list(shop.after)[-1]
     world.once(pieces)
     assert world.read_watermark() == (last, True, [])
@@ -302,5 +305,5 @@ def test_a_lane_that_starts_over_revokes_its_watermark(postgres_dsn: str, tmp_pa
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Every type, there and back: created tables, existing tables, edge values."""
+"""Values of every type, written and read: new tables, existing tables and edge values."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
-def test_new_columns(emptied_dsn: str, case: tuple) -> None:
-    """The type that is created, and every value in it as PostgreSQL itself writes it; NULL beside them."""
+def test_new_column_has_a_suitable_type_and_exact_values(emptied_dsn: str, case: tuple) -> None:
+    """Values are compared as the text that PostgreSQL writes. NULL is written as well."""
     kind, arrow, source_type, values, texts = case
     feed = Feed(table_of({"id": pa.int64(), "v": arrow}, v=source_type))
     rows = [{"id": i} for i in range(len(values) + 1)]
@@ -200,7 +200,7 @@ def test_new_columns(emptied_dsn: str, case: tuple) -> None:
 
 
 def _type_values(values: list, arrow: pa.DataType) -> pa.Array:
-    """Values given as scalars are beyond what Python's own types hold."""
+    """Values that are scalars exceed the range of Python's own types."""
     if not isinstance(values[0], pa.Scalar):
         return pa.array(values, arrow)
     numbers = pa.array([v and v.value for v in values], pa.int64())
@@ -235,8 +235,8 @@ CREATE SCHEMA mirror; CREATE TYPE mirror.mood AS ENUM ('sad','happy'); CREATE DO
 
 
 @pytest.mark.parametrize("case", EXISTING, ids=lambda case: case[0])
-def test_existing_columns(emptied_dsn: str, case: tuple) -> None:
-    """Columns keep their type, more columns are left alone, and those of bookkeeping are added."""
+def test_existing_column_keeps_its_type(emptied_dsn: str, case: tuple) -> None:
+    """Other columns stay unchanged, and bookkeeping columns are added."""
     kind, arrow, source_type, value, text = case
     fetch(emptied_dsn, f"{PREPARED} CREATE TABLE mirror.items (more int DEFAULT 5, v {kind}, id bigint PRIMARY KEY)")
     with open_sink(emptied_dsn) as sink:
@@ -292,7 +292,7 @@ def test_unconvertible_values_are_rejected(
         ("bigint GENERATED ALWAYS AS IDENTITY", pa.int64()),
     ],
 )
-def test_columns_that_cannot_take_the_values(emptied_dsn: str, kind: str, arrow: pa.DataType) -> None:
+def test_column_of_an_unsuitable_type_is_refused(emptied_dsn: str, kind: str, arrow: pa.DataType) -> None:
     fetch(emptied_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
     feed = Feed(table_of({"id": pa.int64(), "v": arrow}))
     with open_sink(emptied_dsn) as sink, pytest.raises(Fatal, match="column 'v'") as error:
@@ -300,8 +300,8 @@ def test_columns_that_cannot_take_the_values(emptied_dsn: str, kind: str, arrow:
     assert error.value.next_step
 
 
-def test_identity_key_and_no_unique_index(emptied_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A key that numbers itself takes the source's value; a table without an index on it works, with a warning."""
+def test_identity_key_works_and_a_missing_index_is_a_warning(emptied_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An identity key gets the source's value. A table without an index on its key works, with a warning."""
     fetch(
         emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.b (id bigint);"
@@ -317,8 +317,8 @@ def test_identity_key_and_no_unique_index(emptied_dsn: str, caplog: pytest.LogCa
     assert "mirror.a" not in caplog.text
 
 
-def test_rows_that_were_there_before(emptied_dsn: str) -> None:
-    """They count as older than every change; a truncate clears them too."""
+def test_existing_rows_are_older_than_every_change(emptied_dsn: str) -> None:
+    """A truncate deletes them too."""
     fetch(
         emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text);"

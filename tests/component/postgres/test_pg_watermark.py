@@ -1,4 +1,4 @@
-"""Up to which transaction the tables of a database are complete where nothing is held back."""
+"""The watermark names complete transactions where lanes do not wait for each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 import psycopg
 import pytest
 from support.shop_stream import COLUMNS, Broker, Shop
-from test_pg_transactions import RULES, TOLD, Reader, World, rows_of
+from test_pg_transactions import RULES, WATERMARK_QUERY, Reader, World, rows_of
 
 from replicator.domain.errors import ExitCode
 
@@ -17,17 +17,17 @@ pytestmark = pytest.mark.postgres
 
 @dataclass
 class Believer(Reader):
-    """Takes for there what was there after the transaction that is named, and always after that."""
+    """Expects the rows of the published transaction from its publication on, unless the source deletes them later."""
 
     lacking: list[str] = field(default_factory=list)
 
     def look(self) -> None:
         with psycopg.connect(self.dsn) as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            told = connection.execute("SELECT to_regclass('_replicator.transactions')").fetchone()
-            if told is None or told[0] is None:
+            watermark = connection.execute("SELECT to_regclass('_replicator.transactions')").fetchone()
+            if watermark is None or watermark[0] is None:
                 return
-            for name, exact, _ in connection.execute(TOLD.encode()).fetchall():
+            for name, exact, _ in connection.execute(WATERMARK_QUERY.encode()).fetchall():
                 self.seen.append(name)
                 self.exact += exact
                 if name is not None:
@@ -37,7 +37,7 @@ class Believer(Reader):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_is_named_is_there(postgres_dsn: str, tmp_path, seed: int) -> None:
+def test_published_transaction_is_complete_in_the_target(postgres_dsn: str, tmp_path, seed: int) -> None:
     shop = Shop(Random(seed), partitions=1 + seed % 3)
     reader = Believer(postgres_dsn, shop)
     world = World(postgres_dsn, tmp_path, replace(RULES, together=False))
