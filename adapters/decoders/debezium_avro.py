@@ -47,9 +47,8 @@ from .common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, Fra
 from .debezium.changes import DebeziumFrameDecoder
 from .debezium.masking import DebeziumMasker
 from .debezium.records import find_connector, read_markers
-from .debezium.router import DebeziumEnvelopes, DebeziumRouter
+from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableLearner
 from .debezium.schema import NOT_JSON
-from .debezium.table_schema import TableLearner
 from .json.format_detection import hint_by_names
 from .json.headers import find_entries, find_read_errors, find_redacted
 from .json.schema_frames import build_envelope

@@ -28,11 +28,10 @@ from ..arrow.record_errors import UNREADABLE
 from .common.pipeline import CompositeDecoder
 from .debezium.changes import DebeziumFrameDecoder
 from .debezium.masking import DebeziumMasker
-from .debezium.records import SourceBlock, TransactionBlock, find_connector
+from .debezium.records import SourceBlock, TableOrigin, TransactionBlock, find_connector
 from .debezium.records import read_markers as transactions
-from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableOrigin, find_control_kind
+from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableLearner, find_control_kind
 from .debezium.schema import MASKED, find_schema_kind, refuse_types
-from .debezium.table_schema import TableLearner
 from .json.headers import WITHHELD, find_entries
 from .json.schema_frames import CachedFrames, SchemaGroup, find_frames
 from .masking import read_mask_headers

@@ -74,7 +74,18 @@ class DebeziumFrameDecoder:
             yield group.rows, self._decode_block(select_records(raw, group.rows), reader, read, payloads)
             return
         yield from self._decode_readable(raw, rows, reader, read, payloads)
-        yield from self._decode_again(raw, group, table, {rows[i]: reject for i, reject in read[1].items()}, errors)
+
+        # The others are decoded again: parsed as a whole instead of by their prefix, and with decimals as numbers. Records
+        # that fail again keep their first error.
+        bad = {rows[i]: reject for i, reject in read[1].items()}
+        reader = self.readers.get_reader(group.schema, table, numeric=True)
+        if isinstance(reader, Reject):
+            errors |= bad
+            return
+        indices, payloads, broken = split_all(raw.column("value"), list(bad), self.options.limits.depth)
+        read = reader.read_changes(payloads)
+        errors |= broken | {indices[i]: bad[indices[i]] for i in read[1]}
+        yield from self._decode_readable(raw, indices, reader, read, payloads)
 
     def _decode_block(
         self, raw: pa.RecordBatch, reader: ChangeReader, read: DecodedValues, payloads: list[bytes]
@@ -90,20 +101,6 @@ class DebeziumFrameDecoder:
             indices = [rows[i] for i in good]
             records: DecodedValues = ([read[0][i] for i in good], {})
             yield indices, self._decode_block(select_records(raw, indices), reader, records, [payloads[i] for i in good])
-
-    def _decode_again(
-        self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, bad: dict[int, Reject], errors: dict[int, Reject]
-    ) -> Iterator[Part]:
-        """Decode records again that failed: parsed as a whole instead of by their prefix, and with decimals as numbers.
-        Records that fail again keep their first error."""
-        reader = self.readers.get_reader(group.schema, table, numeric=True)
-        if isinstance(reader, Reject):
-            errors |= bad
-            return
-        indices, payloads, broken = split_all(raw.column("value"), list(bad), self.options.limits.depth)
-        read = reader.read_changes(payloads)
-        errors |= broken | {indices[i]: bad[indices[i]] for i in read[1]}
-        yield from self._decode_readable(raw, indices, reader, read, payloads)
 
     def _decode_tombstones(self, raw: pa.RecordBatch, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
         """Decode null values: deletes of the record's key, if the table has `tombstones: delete`."""
@@ -136,6 +133,7 @@ class DebeziumFrameDecoder:
 OPS = frozenset(op.value for op in Op)
 WHOLE = ("oracle", "sqlserver", "db2", "mysql", "mariadb")
 """Connectors that send the whole row of every delete. MySQL's and MariaDB's require `binlog_row_image=FULL`."""
+UNSENT = pa.list_(pa.string())
 FILLED_IN = frozenset({"{}", "AA==", "1970-01-01T00:00:00Z", "00:00:00Z", "00000000-0000-0000-0000-000000000000"})
 """Values that the connector writes for NULL in NOT NULL columns, besides 0 and empty text."""
 
@@ -162,15 +160,21 @@ class DebeziumChangeBlock:
         self._refuse_unknown_operations()
         order = self._read_order()
         self._fail(order.errors)
-        self._refuse_missing_keys()
+        if self.table.keys and not self.options.keys_of(self.table.name):
+            self._refuse_nulls(self.raw.column("key"), f"the record has no key, though table {self.table.name} has one")
         images = self._images()
         came_from, went_to = read_key_headers(self.raw.column("headers")) if self.table.keys else ({}, {})
         moves = {index for index in went_to if self.ops[index] == Op.DELETE}
         not_whole = self._find_doubtful(moves, images)
         columns = [self._column(c.name, c.type, images, placeholders) for c in self.table.columns]
         self.unsent.update(not_whole)
-        self._refuse_null_keys(columns)
+        for column, array in zip(self.table.columns, columns, strict=True):
+            if column.name in self.table.keys:
+                self._refuse_nulls(array, f"key column {column.name!r} of table {self.table.name} is null or missing")
         key_changes = self._key_change_columns(came_from, moves)
+        unchanged = pa.nulls(len(self.records), UNSENT)
+        if self.unsent:
+            unchanged = pa.array(list(map(self.unsent.get, range(len(self.records)), repeat(None))), UNSENT)
         return build_changes(
             self.table,
             record_ids(self.raw),
@@ -180,7 +184,7 @@ class DebeziumChangeBlock:
             columns=columns,
             tx=order.tx,
             errors=describe_errors(self.errors, len(self.records)),
-            unchanged=self._missing_column(),
+            unchanged=unchanged,
             key_changes=key_changes,
         )
 
@@ -210,11 +214,10 @@ class DebeziumChangeBlock:
             return ChangeOrder([to_offset_element(offsets, self.options.epoch)], order.tx, {})
         return order
 
-    def _refuse_missing_keys(self) -> None:
-        keys = self.raw.column("key")
-        if not keys.null_count or not self.table.keys or self.options.keys_of(self.table.name):
+    def _refuse_nulls(self, keys: pa.Array, sentence: str) -> None:
+        if not keys.null_count:
             return
-        reason = Reject(RejectCode.NULL_KEY, f"the record has no key, though table {self.table.name} has one")
+        reason = Reject(RejectCode.NULL_KEY, sentence)
         for index in pc.indices_nonzero(pc.is_null(keys)).to_pylist():
             if self.ops[index] != Op.TRUNCATE:
                 self._fail({index: reason})
@@ -224,11 +227,8 @@ class DebeziumChangeBlock:
         images = list(map(attrgetter("after"), self.records))
         for index in self.deletes:
             images[index] = self._before(index)
-        if None in images or Op.TRUNCATE in self.ops:
-            self._fill_keys(images)
-        return images
-
-    def _fill_keys(self, images: list[Any]) -> None:
+        if None not in images and Op.TRUNCATE not in self.ops:
+            return images
         empty = self.reader.images.empty()
         for index, op in enumerate(self.ops):
             if op == Op.TRUNCATE:
@@ -236,6 +236,7 @@ class DebeziumChangeBlock:
             elif images[index] is None:
                 images[index] = empty
                 self._fail({index: malformed_reject("the record carries no row: its after image is null")})
+        return images
 
     def _before(self, index: int) -> Any:
         """The before image of a delete. Missing key columns are filled from the message key."""
@@ -246,52 +247,36 @@ class DebeziumChangeBlock:
             self._fail({index: malformed_reject("its before image is not of the type that its schema says")})
         if image is None:
             image = self.reader.images.empty()
-        missing = [k for k in self.reader.keys.nodes if not self._has(image, k)]
-        for name, value in self._message_key(index).items() if missing else ():
+        missing = [k for k in self.reader.keys.nodes if self.reader.images.values([image], k)[0] in (None, UNSET)]
+        text = self.raw.column("key")[index].as_py() if missing else None
+        if text is None:
+            return image
+        try:
+            key = self.reader.read_key(text, self.options.limits.depth)
+        except UNREADABLE:
+            self._fail({index: malformed_reject("its key is not JSON of the key columns")})
+            return image
+        for name, value in key.items():
             if name in missing:
                 self.reader.images.put(image, name, value)
         return image
 
-    def _has(self, image: Any, name: str) -> bool:
-        return self.reader.images.values([image], name)[0] not in (None, UNSET)
-
-    def _message_key(self, index: int) -> dict[str, Any]:
-        text = self.raw.column("key")[index].as_py()
-        if text is None:
-            return {}
-        try:
-            return self.reader.read_key(text, self.options.limits.depth)
-        except UNREADABLE:
-            self._fail({index: malformed_reject("its key is not JSON of the key columns")})
-            return {}
-
     def _column(self, name: str, arrow: pa.DataType, images: list[Any], placeholders: Placeholders) -> pa.Array:
+        """The values of a column. A value missing in an update is unchanged; in a new row or a before image it is null. An
+        invalid value of a deleted row counts as unchanged, so that the delete is not lost."""
         node = self.reader.images.nodes.get(name)
         if node is None:
             return pa.nulls(len(images), arrow)
         column = build_column(node, self.reader.images.values(images, name), name, placeholders)
-        if column.unchanged or column.absent or column.errors:
-            self._note_missing(name, column)
-        return column.array
-
-    def _note_missing(self, name: str, column: BuiltColumn) -> None:
-        """A value missing in an update is unchanged; in a new row or a before image it is null. An invalid value of a
-        deleted row counts as unchanged, so that the delete is not lost."""
+        if not (column.unchanged or column.absent or column.errors):
+            return column.array
         deleted = set(self.deletes) if name not in self.table.keys else set()
         absent = [i for i in column.absent if self.ops[i] == Op.UPDATE]
         lost = [i for i in column.errors if i in deleted]
         for index in (*column.unchanged, *absent, *lost):
             self.unsent.setdefault(index, []).append(name)
         self._fail((i, e) for i, e in column.errors.items() if i not in deleted)
-
-    def _refuse_null_keys(self, columns: list[pa.Array]) -> None:
-        for column, array in zip(self.table.columns, columns, strict=True):
-            if column.name not in self.table.keys or not array.null_count:
-                continue
-            reason = Reject(RejectCode.NULL_KEY, f"key column {column.name!r} of table {self.table.name} is null or missing")
-            for index in pc.indices_nonzero(pc.is_null(array)).to_pylist():
-                if self.ops[index] != Op.TRUNCATE:
-                    self._fail({index: reason})
+        return column.array
 
     def _key_change_columns(self, came_from: Mapping[int, bytes], moves: set[int]) -> list[pa.Array]:
         """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
@@ -299,10 +284,30 @@ class DebeziumChangeBlock:
         if not self.table.keys:
             return [pa.nulls(count, pa.bool_())]
         struct = key_struct(self.table)
-        halves = {index: text for index, text in came_from.items() if self.ops[index] in (Op.CREATE, Op.READ)}
-        moved_from = self._old_keys(halves, count) if halves else pa.nulls(count, struct)
         moved_to = pa.array([i in moves or None for i in range(count)], pa.bool_()) if moves else pa.nulls(count, pa.bool_())
-        return [moved_from, moved_to]
+        halves = {index: text for index, text in came_from.items() if self.ops[index] in (Op.CREATE, Op.READ)}
+        if not halves:
+            return [pa.nulls(count, struct), moved_to]
+        keys: dict[int, dict[str, Any]] = {}
+        for index, text in halves.items():
+            try:
+                keys[index] = self.reader.read_old_key(text, self.options.limits.depth)
+            except UNREADABLE:
+                keys[index] = {}
+            if len(keys[index]) < len(self.table.keys):
+                self._fail({index: malformed_reject("its header __debezium.oldkey is not the key that the row had before")})
+        columns = []
+        for column in struct:
+            node = self.reader.old_keys.nodes.get(column.name)
+            if node is None:  # The schema has no such column, so all records are rejected for a missing key.
+                columns.append(pa.nulls(count, column.type))
+                continue
+            values = [keys.get(i, {}).get(column.name) for i in range(count)]
+            array, bad = build_or_reject(node.build, values, f"the old value of key column {column.name!r}")
+            self._fail(bad)
+            columns.append(array)
+        nulls = pa.array([i not in halves for i in range(count)])
+        return [pa.StructArray.from_arrays(columns, fields=list(struct), mask=nulls), moved_to]
 
     def _find_doubtful(self, moves: set[int], images: list[Any]) -> dict[int, list[str]]:
         """For deletes of key changes whose image may not show the row: the non-key columns, by index.
@@ -325,7 +330,10 @@ class DebeziumChangeBlock:
                 continue
             doubtful[i] = names
             if identity == "default" or all(_is_filled_in(v, self.reader.defaults.get(n)) for n, v in values.items()):
-                images[i] = self._read_key(images[i])
+                key = self.reader.images.empty()
+                for name in self.reader.keys.nodes:
+                    self.reader.images.put(key, name, self.reader.images.values([images[i]], name)[0])
+                images[i] = key
         return doubtful
 
     def _is_whole(self, values: Mapping[str, Any], identity: str | None, connector: str | None) -> bool:
@@ -336,39 +344,6 @@ class DebeziumChangeBlock:
             return False
         pairs = [(value, self.reader.telling[name]) for name, value in values.items() if name in self.reader.telling]
         return any(nullable or not _is_filled_in(value, None) for value, nullable in pairs)
-
-    def _read_key(self, image: Any) -> Any:
-        key = self.reader.images.empty()
-        for name in self.reader.keys.nodes:
-            self.reader.images.put(key, name, self.reader.images.values([image], name)[0])
-        return key
-
-    def _old_keys(self, halves: dict[int, bytes], count: int) -> pa.Array:
-        keys: dict[int, dict[str, Any]] = {}
-        for index, text in halves.items():
-            try:
-                keys[index] = self.reader.read_old_key(text, self.options.limits.depth)
-            except UNREADABLE:
-                keys[index] = {}
-            if len(keys[index]) < len(self.table.keys):
-                self._fail({index: malformed_reject("its header __debezium.oldkey is not the key that the row had before")})
-        columns = [self._key_column(k, [keys.get(i, {}).get(k) for i in range(count)]) for k in self.table.keys]
-        nulls = pa.array([i not in halves for i in range(count)])
-        return pa.StructArray.from_arrays(columns, fields=list(key_struct(self.table)), mask=nulls)
-
-    def _key_column(self, name: str, values: list[Any]) -> pa.Array:
-        node = self.reader.old_keys.nodes.get(name)
-        if node is None:  # The schema has no such column, so all records are rejected for a missing key.
-            return pa.nulls(len(values), key_struct(self.table).field(name).type)
-        array, bad = build_or_reject(node.build, values, f"the old value of key column {name!r}")
-        self._fail(bad)
-        return array
-
-    def _missing_column(self) -> pa.Array:
-        arrow = pa.list_(pa.string())
-        if not self.unsent:
-            return pa.nulls(len(self.records), arrow)
-        return pa.array(list(map(self.unsent.get, range(len(self.records)), repeat(None))), arrow)
 
 
 def _is_filled_in(value: Any, default: Any) -> bool:
@@ -399,7 +374,10 @@ class BuiltColumn:
 
 def build_column(node: ValueReader, values: list[Any], name: str, placeholders: Placeholders) -> BuiltColumn:
     """The column `name` from these values."""
-    array = _try_build(node, values)
+    try:
+        array = node.build(values)
+    except FAILURES:
+        array = None
     unchanged = placeholders.find_indices(node, values, array) if node.placeholder else []
     if array is not None and not unchanged:
         return BuiltColumn(array)
@@ -409,13 +387,6 @@ def build_column(node: ValueReader, values: list[Any], name: str, placeholders: 
         cells[index] = None
     array, errors = build_or_reject(node.build, cells, f"column {name!r}")
     return BuiltColumn(array, unchanged, absent, errors)
-
-
-def _try_build(node: ValueReader, values: list[Any]) -> pa.Array | None:
-    try:
-        return node.build(values)
-    except FAILURES:
-        return None
 
 
 # Placeholders for unchanged values (PostgreSQL's TOAST, Oracle's LOBs), in all forms that Debezium writes, after its
@@ -453,24 +424,19 @@ class Placeholders:
     def find_indices(self, node: ValueReader, values: list[Any], array: pa.Array | None) -> list[int]:
         """The indices of placeholders in a column. `array` is its array, or None if the values could not be built."""
         if node.placeholder in ("text", "bytes") and (array is not None or node.wire is not msgspec.Raw):
-            return self._find_scalars(node.placeholder, values, array)
+            # A column of another type that was built has none, unless a decimal is wide enough for one.
+            if array is None or pa.types.is_decimal256(array.type):
+                placeholders = self._known if node.placeholder == "text" else self._codes
+                return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in placeholders]
+            if pa.types.is_string(array.type):
+                return list_true_indices(pc.is_in(array, value_set=self._texts))
+            return list_true_indices(pc.is_in(array, value_set=self._bytes)) if pa.types.is_binary(array.type) else []
         if node.placeholder == "variable":
             return [i for i, v in enumerate(values) if getattr(v, "value", None) in self._codes]
         if node.placeholder in ("text", "raw"):
             return [i for i, v in enumerate(values) if isinstance(v, msgspec.Raw) and bytes(v) in self._quoted]
         forms = self._forms.get(node.placeholder, ())
-        if not any(f in values for f in forms):
-            return []
-        return [i for i, v in enumerate(values) if v in forms]
-
-    def _find_scalars(self, form: str, values: list[Any], array: pa.Array | None) -> list[int]:
-        """Text and bytes. A column of another type that was built has none, unless a decimal is wide enough for one."""
-        if array is None or pa.types.is_decimal256(array.type):
-            placeholders = self._known if form == "text" else self._codes
-            return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in placeholders]
-        if pa.types.is_string(array.type):
-            return list_true_indices(pc.is_in(array, value_set=self._texts))
-        return list_true_indices(pc.is_in(array, value_set=self._bytes)) if pa.types.is_binary(array.type) else []
+        return [i for i, v in enumerate(values) if v in forms] if any(f in values for f in forms) else []
 
 
 def _placeholder_bytes(configured: str) -> bytes:

@@ -24,7 +24,7 @@ from replicator.domain.table import TableSpec
 from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
 from ..json.schema_frames import split_record
 from ..options import DebeziumOptions
-from .router import RouteProbe
+from .records import RouteProbe
 
 CONNECTOR = "mongodb"
 ID, KEY_FIELD = "_id", "id"
@@ -105,7 +105,10 @@ class DocumentConverter:
     def to_rows(self, raw: pa.RecordBatch, table: TableSpec) -> tuple[pa.RecordBatch, dict[int, Reject]]:
         """The records of a table as row events without a schema, and errors of unreadable ones. Others stay as they
         are."""
-        values, keys, columns = raw.column("value"), raw.column("key"), self._column_converters(table.name)
+        if table.name not in self._known:
+            declared = self._options.columns_of(table.name) or {}
+            self._known[table.name] = {name: make_converter(type_name) for name, type_name in declared.items()}
+        values, keys, columns = raw.column("value"), raw.column("key"), self._known[table.name]
         has_values = values.null_count < len(values)
         if ID not in columns or not (has_documents(values, self._depth) if has_values else ID in table.keys):
             return raw, {}
@@ -116,7 +119,7 @@ class DocumentConverter:
                 row = _to_row_key(key, columns, self._depth)
                 new_keys.append(key if row is None else msgspec.json.encode(row))
                 new_values.append(
-                    None if value is None else self._to_row(split_record(value, self._depth)[1], row or {}, columns)
+                    None if value is None else _to_row(split_record(value, self._depth)[1], row or {}, columns)
                 )
             except (*UNREADABLE, OverflowError) as error:
                 errors[index] = unreadable_reject(error)
@@ -126,26 +129,21 @@ class DocumentConverter:
             raw = raw.set_column(raw.schema.get_field_index(name), name, pa.array(column, pa.binary()))
         return raw, errors
 
-    def _column_converters(self, table: str) -> dict[str, Convert]:
-        if table not in self._known:
-            declared = self._options.columns_of(table) or {}
-            self._known[table] = {name: make_converter(type_name) for name, type_name in declared.items()}
-        return self._known[table]
 
-    def _to_row(self, payload: bytes, key: dict[str, Any], columns: Mapping[str, Convert]) -> bytes:
-        event = _event(payload)
-        before, after = (None if text is None else _read_document(text, columns) for text in (event.before, event.after))
-        if after is None and event.description is not None:
-            after = key | _read_update(event.description, columns)
-        elif after is None and event.patch is not None:
-            raise ValueMisfit(
-                RejectCode.MALFORMED,
-                "it is an update as the oplog has it (patch), which connectors before 1.8 send; use "
-                "`capture.mode=change_streams_update_full`",
-            )
-        images = {"before": before, "after": after}
-        metadata = {"op": event.op, "source": event.source, "transaction": event.transaction}
-        return msgspec.json.encode(metadata | images)
+def _to_row(payload: bytes, key: dict[str, Any], columns: Mapping[str, Convert]) -> bytes:
+    event = _event(payload)
+    before, after = (None if text is None else _read_document(text, columns) for text in (event.before, event.after))
+    if after is None and event.description is not None:
+        after = key | _read_update(event.description, columns)
+    elif after is None and event.patch is not None:
+        raise ValueMisfit(
+            RejectCode.MALFORMED,
+            "it is an update as the oplog has it (patch), which connectors before 1.8 send; use "
+            "`capture.mode=change_streams_update_full`",
+        )
+    images = {"before": before, "after": after}
+    metadata = {"op": event.op, "source": event.source, "transaction": event.transaction}
+    return msgspec.json.encode(metadata | images)
 
 
 def _to_row_key(key: bytes | None, columns: Mapping[str, Convert], depth: int) -> dict[str, Any] | None:
@@ -280,13 +278,11 @@ def make_converter(type_name: str) -> Convert:
     name = re.sub(r"\s+", "", type_name.lower())
     if inner := LIST.match(name):
         return _list_converter(make_converter(inner[1]))
-    return _text if name in ("string", "utf8") else _scalar_converter(_field_converter(name))
-
-
-def _field_converter(name: str) -> Callable[[Any], Any]:
+    if name in ("string", "utf8"):
+        return _text
     if name.startswith("timestamp"):
-        return lambda v: v.iso if isinstance(v, Instant) else v
-    return SIMPLE.get(name, _number if name.startswith("decimal") else _to_integer)
+        return _scalar_converter(lambda value: value.iso if isinstance(value, Instant) else value)
+    return _scalar_converter(SIMPLE.get(name, _number if name.startswith("decimal") else _to_integer))
 
 
 def _number(value: Any) -> Any:
@@ -296,10 +292,6 @@ def _number(value: Any) -> Any:
 
 def _to_integer(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _binary(value: Any) -> Any:
-    return value.text if isinstance(value, Base64Bytes) else value
 
 
 def _floating(value: Any) -> Any:
@@ -320,7 +312,7 @@ def _day(value: Any) -> Any:
 
 
 SIMPLE: dict[str, Callable[[Any], Any]] = {
-    "binary": _binary,
+    "binary": lambda value: value.text if isinstance(value, Base64Bytes) else value,
     **dict.fromkeys(("float", "float32", "float64", "double"), _floating),
     **dict.fromkeys(("date", "date32", "date32[day]"), _day),
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import repeat
@@ -66,14 +67,8 @@ class TokenReader:
     def read(self, tokens: Sequence[msgspec.Raw]) -> tuple[Iterable[tuple[ValueReader, list[int], list[Any]]], list[int]]:
         """The values that each node read, with their indices, and the indices of unreadable values."""
         node, decode = self._ways[0]
-        try:
+        with suppress(*UNREADABLE):
             return [(node, list(range(len(tokens))), [decode(token) for token in tokens])], []
-        except UNREADABLE:
-            return self._read_one_by_one(tokens)
-
-    def _read_one_by_one(
-        self, tokens: Sequence[msgspec.Raw]
-    ) -> tuple[Iterable[tuple[ValueReader, list[int], list[Any]]], list[int]]:
         by_node: list[tuple[ValueReader, list[int], list[Any]]] = [(node, [], []) for node in self._nodes]
         bad = []
         for index, token in enumerate(tokens):
@@ -381,7 +376,12 @@ class DebeziumMasker:
             keys = self.options.keys_of(table) or _list_key_names(key)
             event, schema, names = self._mask_value(value, masks, readings, keys, tokens, table=table)
             columns = self._note_columns(topic, names) if names else columns
-            readings = self._find_readers(topic, schema.readers) if schema is not BARE else readings
+            if schema is not BARE:
+                # Stored for tombstones of the topic, which may lack a schema.
+                readings = schema.readers
+                if topic not in self._readings and len(self._readings) >= MOST_SCHEMAS:
+                    self._readings.clear()
+                self._readings[topic] = readings
         masked_key = None
         if key is not None:
             # All parts of a record are masked together: the value's schema also applies to a key without a
@@ -403,13 +403,6 @@ class DebeziumMasker:
                 self._columns.clear()
             self._columns[topic] = names | columns
         return columns
-
-    def _find_readers(self, topic: str, readings: Readings) -> Readings:
-        """Store the readers of a topic's private columns. Tombstones, which may lack a schema, use them."""
-        if topic not in self._readings and len(self._readings) >= MOST_SCHEMAS:
-            self._readings.clear()
-        self._readings[topic] = readings
-        return readings
 
     def _declared_readers(self, table: str, masks: Masks) -> Readings:
         """The readers of a table whose records have no schema."""
@@ -467,35 +460,19 @@ class DebeziumMasker:
         were rejected before. `columns`: None if they are unknown. `is_told`: `readings` come from this record's value,
         and decoding reads the key with them; otherwise the key's schema, if any, comes first."""
         try:
-            return self._mask_key_columns(key, masks, readings, columns, tokens, is_told=is_told)
+            whole = _object(key)
+            has_schema = "payload" in whole
+            schema = self._read_schema(whole["schema"], masks) if has_schema else BARE
+            fields = _object(whole["payload"]) if has_schema else whole
+            if not _is_column_key(fields, columns, is_typed=schema is not BARE):
+                return None, BARE
+            if not masks.keys() & fields.keys():
+                return key, BARE
+            read = {**schema.readers, **readings} if is_told else {**readings, **schema.readers}
+            tokens.add(fields, schema.remaining_masks(masks), read, None)
         except (KeyError, TypeError, AttributeError, *UNREADABLE):
             return None, BARE
-
-    def _mask_key_columns(
-        self,
-        key: bytes,
-        masks: Masks,
-        readings: Readings,
-        columns: Collection[str] | None,
-        tokens: TokenMasker,
-        *,
-        is_told: bool,
-    ) -> tuple[bytes | Object | None, MaskedSchema]:
-        whole = _object(key)
-        if "payload" not in whole:
-            if not _is_column_key(whole, columns, is_typed=False):
-                return None, BARE
-            tokens.add(whole, masks, readings, None)
-            return whole if masks.keys() & whole.keys() else key, BARE
-        schema = self._read_schema(whole["schema"], masks)
-        payload = _object(whole["payload"])
-        if not _is_column_key(payload, columns, is_typed=schema is not BARE):
-            return None, BARE
-        if not masks.keys() & payload.keys():
-            return key, BARE
-        read = {**schema.readers, **readings} if is_told else {**readings, **schema.readers}
-        tokens.add(payload, schema.remaining_masks(masks), read, None)
-        return {"schema": msgspec.Raw(schema.text), "payload": payload}, schema
+        return {"schema": msgspec.Raw(schema.text), "payload": fields} if has_schema else fields, schema
 
     def _mask_headers(
         self, headers: Headers, masks: Masks, readings: Readings, columns: Collection[str] | None, tokens: TokenMasker

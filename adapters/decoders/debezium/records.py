@@ -79,6 +79,24 @@ def read_event_times(sources: Sequence[SourceBlock]) -> pa.Array:
     return null_out_of_range(times)
 
 
+class TableOrigin(msgspec.Struct, gc=False):
+    """The fields of a `source` block that name the table."""
+
+    connector: str | None = None
+    name: str | None = None
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    collection: str | None = None
+
+
+class RouteProbe(msgspec.Struct, gc=False):
+    """The fields of a payload that routing needs."""
+
+    op: str | None = None
+    source: TableOrigin | None = None
+
+
 class TransactionBlock(msgspec.Struct, gc=False):
     """The `transaction` block; old connectors send its numbers as text."""
 
@@ -185,7 +203,7 @@ class PayloadReaders:
 
     def _create_reader(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> ChangeReader | Reject:
         try:
-            row = None if schema is None else self._row_schema(schema, kind)
+            row = None if schema is None else self._read_row_schema(schema, kind)
             decimals = row is not None and holds_decimals(row)
             nodes = (
                 self.declared_readers(table.name) if row is None else schema_readers(row, numeric=decimals and kind is True)
@@ -197,29 +215,21 @@ class PayloadReaders:
         except ValueMisfit as error:
             return error.reject
 
-    def _row_schema(self, schema: bytes, kind: bool | str) -> ConnectSchema:
+    def _read_row_schema(self, schema: bytes, kind: bool | str) -> ConnectSchema:
         if kind == "key":
-            return _key_struct(schema)
-        message_schema = read_message_schema(schema, self._options.limits)
-        if message_schema.row is None:
-            raise _to_misfit(message_schema.error)
-        return message_schema.row
+            key_schema = read_key_schema(schema)
+            row, error = key_schema.struct, key_schema.error
+        else:
+            message_schema = read_message_schema(schema, self._options.limits)
+            row, error = message_schema.row, message_schema.error
+        if row is None:
+            error = error or malformed_reject("it is no change event")
+            raise ValueMisfit(error.code, error.sentence)
+        return row
 
     def declared_readers(self, table: str) -> dict[str, ValueReader]:
         """The readers of the declared columns of `table`; empty if none are declared."""
         return find_readers(table, self._options.columns_of(table) or {}, decimals_are=self._options.decimals)
-
-
-def _key_struct(schema: bytes) -> ConnectSchema:
-    key_schema = read_key_schema(schema)
-    if key_schema.struct is None:
-        raise _to_misfit(key_schema.error)
-    return key_schema.struct
-
-
-def _to_misfit(reject: Reject | None) -> ValueMisfit:
-    reject = reject or malformed_reject("it is no change event")
-    return ValueMisfit(reject.code, reject.sentence)
 
 
 # Records of Debezium's transaction topic (`provide.transaction.metadata`).
@@ -258,21 +268,14 @@ def read_markers(raw: pa.Table, depth: int) -> Sequence[TransactionMark]:
         except UNREADABLE:
             continue
         if value is not None and value.status in ("BEGIN", "END"):
-            markers.append(_to_marker(TopicPartition(topic, partition), offset, value))
+            source = TopicPartition(topic, partition)
+            events = {c.data_collection: c.event_count for c in value.data_collections or ()}
+            inside = value.ts_ms is not None and FIRST_MS <= value.ts_ms <= LAST_MS
+            at = EPOCH + timedelta(milliseconds=value.ts_ms or 0) if inside else None
+            of_postgres = OF_POSTGRES.fullmatch(value.id)
+            id_ = of_postgres[1] if of_postgres else value.id  # As in the `_tx` of its changes.
+            markers.append(TransactionMark(source, offset, id_, value.id, value.status == "END", events, at))
     return markers
-
-
-def _to_marker(partition: TopicPartition, offset: int, value: MarkerValue) -> TransactionMark:
-    events = {c.data_collection: c.event_count for c in value.data_collections or ()}
-    inside = value.ts_ms is not None and FIRST_MS <= value.ts_ms <= LAST_MS
-    at = EPOCH + timedelta(milliseconds=value.ts_ms or 0) if inside else None
-    return TransactionMark(partition, offset, to_transaction_id(value.id), value.id, value.status == "END", events, at)
-
-
-def to_transaction_id(name: str) -> str:
-    """The transaction id as in the `_tx` of its changes."""
-    match = OF_POSTGRES.fullmatch(name)
-    return match[1] if match else name
 
 
 # Connector of a frame's records, read from their source blocks.

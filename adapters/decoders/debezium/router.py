@@ -1,5 +1,5 @@
-"""Routing of records to tables, and their envelopes. Records are grouped by schema bytes; the source block names the table,
-and the key's schema its key."""
+"""Routing of records to tables, table specifications, and envelopes. Records are grouped by schema bytes; the source block
+names the table, and the key's schema its key."""
 
 from __future__ import annotations
 
@@ -13,20 +13,47 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.errors import Reject
+from replicator.domain.change import refuse_frame_names
+from replicator.domain.errors import ConfigProblem, Fatal, Reject
+from replicator.domain.table import Column, TableSpec
 from replicator.ports.decoder import ROUTE
 
 from ...arrow.frame_slices import Part, map_slices, select_records
-from ...arrow.record_errors import UNREADABLE, build_or_reject, decode_or_reject, malformed_reject, unreadable_reject
+from ...arrow.record_errors import (
+    UNREADABLE,
+    ValueMisfit,
+    build_or_reject,
+    decode_or_reject,
+    malformed_reject,
+    unreadable_reject,
+)
 from ...arrow.record_limits import reject_too_long
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes
 from ..json.format_detection import guess_format
 from ..json.headers import find_read_errors
-from ..json.schema_frames import CachedFrames, SchemaGroup, build_envelope, build_envelopes, split_all
+from ..json.schema_frames import (
+    CachedFrames,
+    SchemaGroup,
+    build_envelope,
+    build_envelopes,
+    extract_schema,
+    find_prefix,
+    split_all,
+    split_record,
+)
 from ..options import DebeziumOptions
-from .records import SourceBlock, TransactionBlock, read_event_times
-from .schema import NO_KEY, KeySchema, KeySchemas, MessageSchema, read_message_schema
-from .sequence import SequenceFacts, order_changes
+from .documents import ID, has_documents, refuse_undeclared
+from .records import (
+    PayloadReaders,
+    RouteProbe,
+    SourceBlock,
+    TableOrigin,
+    TransactionBlock,
+    read_event_times,
+    schema_readers,
+)
+from .schema import FLATTENED, NO_KEY, ConnectSchema, KeySchema, KeySchemas, MessageSchema, read_message_schema
+from .sequence import ELEMENTS, SequenceFacts, check_positions, order_changes
 
 MAX_SCHEMAS = 4096
 BARE = "bare"
@@ -96,21 +123,21 @@ class DebeziumRouter:
         if schema.row is None:
             return [get_kind(ignored=schema.ignored, error=schema.error)] * len(rows)
         if schema.plain_rows and group.payload_slices is not None:
+            # If every source block names the table of the first one, the others need no parsing.
             first = probe_payloads([group.payload_slices[0].as_py()])[0]
-            if isinstance(first, RouteProbe) and first.source and _is_all_from(group.payload_slices, first.source):
-                return [_table_kind(first, schema.fingerprint)] * len(rows)
+            if isinstance(first, RouteProbe) and first.source and to_table_name(first.source) is not None:
+                has_table = pc.match_substring_regex(group.payload_slices, make_block_pattern(first.source))
+                if pc.all(has_table).as_py():
+                    return [_table_kind(first, schema.fingerprint)] * len(rows)
         probes = probe_payloads(group.payloads())
         if group.payload_slices is not None:
-            self._probe_whole(probes, rows, values)
+            # Records whose payload was not readable behind the common prefix are parsed again, as a whole.
+            indices = [rows[i] for i, one in enumerate(probes) if isinstance(one, Reject)]
+            readable, payloads, _ = split_all(values, indices, self._options.limits.depth)
+            again = dict(zip(readable, probe_payloads(payloads), strict=True))
+            for i, index in enumerate(rows) if again else ():
+                probes[i] = again.get(index, probes[i])
         return [_table_kind(one, schema.fingerprint) for one in probes]
-
-    def _probe_whole(self, probes: list[RouteProbe | Reject], rows: Sequence[int], values: pa.Array) -> None:
-        """Probe records again whose payload was not readable behind the common prefix: they are parsed as a whole."""
-        indices = [rows[i] for i, one in enumerate(probes) if isinstance(one, Reject)]
-        readable, payloads, _ = split_all(values, indices, self._options.limits.depth)
-        again = dict(zip(readable, probe_payloads(payloads), strict=True))
-        for i, index in enumerate(rows) if again else ():
-            probes[i] = again.get(index, probes[i])
 
     def _route_without_schema(self, payloads: list[bytes], rows: Sequence[int], topics: pa.Array) -> list[ValueKind]:
         out = []
@@ -121,13 +148,6 @@ class DebeziumRouter:
             kind = find_kind_without_schema(payload, topics[index].as_py())
             out.append(get_kind(error=kind) if isinstance(kind, Reject) else get_kind(ignored=kind))
         return out
-
-
-def _is_all_from(payloads: pa.Array, origin: TableOrigin) -> bool:
-    """True if every source block names the table of `origin`. Checked without parsing."""
-    return to_table_name(origin) is not None and bool(
-        pc.all(pc.match_substring_regex(payloads, make_block_pattern(origin))).as_py()
-    )
 
 
 def _table_kind(probe: RouteProbe | Reject, fingerprint: str) -> ValueKind:
@@ -202,19 +222,18 @@ class RouteResults:
             return self._route_tombstone(key, topic)
         if kind.table is None:
             return None, None, kind.ignored, kind.error
-        fingerprint = self._fingerprint(kind.table, kind.fingerprint, key)
-        if isinstance(fingerprint, Reject):
-            return None, None, None, str(fingerprint)
+        if self._options.keys_of(kind.table):
+            key_print = "declared"
+        elif key is NO_KEY:
+            key_print = self._keyed.get((kind.table, kind.fingerprint), NO_KEY).fingerprint
+        elif key.error:
+            return None, None, None, str(key.error)
+        else:
+            key_print = key.fingerprint
+        fingerprint = f"{kind.fingerprint}.{key_print}"
         if self._options.any_tombstone_deletes:
             self._tables[topic] = (kind.table, fingerprint)
         return kind.table, fingerprint, None, None
-
-    def _fingerprint(self, table: str, fingerprint: str, key: KeySchema) -> str | Reject:
-        if self._options.keys_of(table):
-            return f"{fingerprint}.declared"
-        if key is NO_KEY:
-            return f"{fingerprint}.{self._keyed.get((table, fingerprint), NO_KEY).fingerprint}"
-        return key.error or f"{fingerprint}.{key.fingerprint}"
 
     def _route_tombstone(self, key: KeySchema, topic: str) -> Outcome:
         """The table of the topic's other records. If there are only tombstones, the table in the name of the key's schema
@@ -234,24 +253,6 @@ class RouteResults:
 
 MESSAGE = "m"
 """The operation of PostgreSQL's logical messages, which do not change a table."""
-
-
-class TableOrigin(msgspec.Struct, gc=False):
-    """The fields of a `source` block that name the table."""
-
-    connector: str | None = None
-    name: str | None = None
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
-    collection: str | None = None
-
-
-class RouteProbe(msgspec.Struct, gc=False):
-    """The fields of a payload that routing needs."""
-
-    op: str | None = None
-    source: TableOrigin | None = None
 
 
 NO_PROBE = RouteProbe()
@@ -328,14 +329,89 @@ def _unknown_record_reject(names: Collection[str]) -> Reject:
     if {"op", "source"} <= set(names):
         return malformed_reject("its op or its source block has another type than Debezium sends")
     if any(name.startswith("__") for name in names):
-        return malformed_reject(
-            "it looks like a row flattened by ExtractNewRecordState; write `flattened: true` at the source, or take that "
-            "transform out of the connector"
-        )
+        return FLATTENED
     if other := guess_format(names):
         return malformed_reject(f"it is no Debezium change event; it looks like `format: {other}`")
     lacking = " and ".join(f"no {name}" for name in ("op", "source") if name not in names)
     return malformed_reject(f"it is a JSON object, but no Debezium change event: it has {lacking}")
+
+
+# Table specifications, from the schemas in records or from declared columns.
+
+
+class TableLearner:
+    """Builds table specifications."""
+
+    def __init__(self, options: DebeziumOptions, routing: DebeziumRouter, readers: PayloadReaders) -> None:
+        self._options, self._routing, self._readers = options, routing, readers
+
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
+        first_key = pc.index(pc.is_valid(sample["key"]), True).as_py()
+        key: bytes | None = sample["key"][first_key].as_py() if first_key >= 0 else None
+        sequence = 1 if self._options.deletes_by_tombstone(table) else ELEMENTS
+        documents = has_documents(sample["value"], self._options.limits.depth)
+        if documents:
+            refuse_undeclared(table, self._options.columns_of(table) or {})
+        columns = self._declared_columns(table) if documents else self._find_columns(sample["value"], key, table)
+        has_place, by_commit = check_positions(sample["value"], self._options.limits.depth)
+        unordered = sequence > 1 and not has_place
+        counted = sequence > 1 and not unordered
+        by_commit = counted and by_commit
+        spec = TableSpec(
+            table, columns, (), sequence, fingerprint, counted=counted, unordered=unordered, by_commit=by_commit
+        )
+        refuse_frame_names(spec)
+        names = tuple(self._options.keys_of(table) or ((ID,) if documents else ()))
+        if not names:
+            # The message key has the key columns, in their order. With truncates only, that of the last routed record.
+            key_schema = self._routing.last_key(table, fingerprint) if key is None else self._routing.read_key(key)
+            names = key_schema.names
+            missing = [name for name in names if name not in spec.column_names]
+            if missing:
+                raise ConfigProblem(
+                    f"the key of table {table} names {missing[0]!r}, which is no column of its rows",
+                    next_step="Name the columns of its key with `keys: [...]` in this table's entry under `tables`.",
+                )
+        return self._options.to_read_types(spec.with_keys(names))
+
+    def _find_columns(self, values: pa.ChunkedArray, key: bytes | None, table: str) -> tuple[Column, ...]:
+        row = None
+        if values.null_count < len(values):
+            row = self._find_row_schema(values)
+        elif key is not None:  # All records are tombstones.
+            row = self._routing.read_key(key).struct
+        if row is None:
+            return self._declared_columns(table)
+        try:
+            nodes = schema_readers(row)
+        except ValueMisfit as error:
+            raise Fatal(
+                f"table {table} cannot be represented: {error}",
+                next_step="Leave the column out with the connector's column.exclude.list, or change its type there.",
+            ) from None
+        return tuple(Column(f.field or "", nodes[f.field or ""].type, f.optional, f.name or "") for f in row.fields or ())
+
+    def _find_row_schema(self, values: pa.ChunkedArray) -> ConnectSchema | None:
+        """The row schema of the first readable record; None for records without a schema. Partly readable records are
+        rejected when they are decoded, and must not block others."""
+        for text in (value.as_py() for value in values if value.is_valid):
+            prefix = find_prefix(text, self._options.limits.depth)
+            try:
+                schema = extract_schema(prefix) if prefix else split_record(text, self._options.limits.depth)[0]
+            except UNREADABLE:
+                continue
+            return self._routing.read_schema(schema).row if schema is not None else None
+        return None
+
+    def _declared_columns(self, table: str) -> tuple[Column, ...]:
+        nodes = self._readers.declared_readers(table)
+        if not nodes:
+            raise ConfigProblem(
+                f"the events of table {table} carry no schema, and none is declared for it",
+                next_step="Add to this table's entry under `tables`: `schema: {id: int64, ...}`, all columns with their "
+                "Arrow types; or set `value.converter.schemas.enable=true` in the connector.",
+            )
+        return tuple(Column(name, node.type) for name, node in nodes.items())
 
 
 # Envelope columns of the event log.
@@ -382,8 +458,12 @@ class DebeziumEnvelopes:
         payloads = group.payloads()
         events, errors = decode_or_reject(_event, payloads, NO_EVENT)
         if group.schema is None:
+            # A record without a schema is a change event, a known control record, or an error.
             fingerprint = BARE
-            errors |= _find_unknown(events, payloads, subset.column("topic"))
+            others = [i for i, event in enumerate(events) if event.op is None or event.source is None]
+            topics = subset.column("topic")
+            kinds = {i: find_kind_without_schema(payloads[i], topics[i].as_py()) for i in others}
+            errors |= {i: kind for i, kind in kinds.items() if isinstance(kind, Reject)}
         else:
             schema = self._routing.read_schema(group.schema)
             fingerprint = schema.fingerprint
@@ -398,6 +478,16 @@ class DebeziumEnvelopes:
         before, bad_before = build_or_reject(_text_array, [e.before for e in events], "its before image")
         after, bad_after = build_or_reject(_text_array, [e.after for e in events], "its after image")
         reasons = {**bad_after, **bad_before, **errors}
+
+        # The sequence, as in the changes frame. A record without a key belongs to a table without a key.
+        keyed: list[bool] = pc.is_valid(raw.column("key")).to_pylist()
+        sources: list[SourceBlock] = list(blocks)
+        facts = SequenceFacts(sources, [e.transaction for e in events], [e.op for e in events], raw.column("offset"), keyed)
+        order = order_changes(facts, self._options.epoch)
+        elements = [*order.elements, pa.nulls(count, pa.int64())]
+        if order.errors:
+            has_order = pa.array([i not in order.errors for i in range(count)], pa.bool_())
+            elements = [pc.if_else(has_order, element, None) for element in elements]
         columns = {
             "source": _string_array(blocks, "name"),
             "connector": _string_array(blocks, "connector"),
@@ -409,35 +499,10 @@ class DebeziumEnvelopes:
             "ts": read_event_times(blocks),
             "schema_id": pa.repeat(pa.scalar(fingerprint), count),
             "error": pa.array([str(reasons[i]) if i in reasons else None for i in range(count)], pa.string()),
-            **self._read_order(raw, events, blocks),
+            **{f"seq_{i}": element for i, element in enumerate(elements, 1)},
+            "tx": order.tx,
         }
         return build_envelope(count, columns)
-
-    def _read_order(
-        self, raw: pa.RecordBatch, events: list[EnvelopeEvent], blocks: list[FullSourceBlock]
-    ) -> dict[str, pa.Array]:
-        """The sequence as in the changes frame. A record without a key belongs to a table without a key."""
-        keyed: list[bool] = pc.is_valid(raw.column("key")).to_pylist()
-        sources: list[SourceBlock] = list(blocks)
-        facts = SequenceFacts(sources, [e.transaction for e in events], [e.op for e in events], raw.column("offset"), keyed)
-        order = order_changes(facts, self._options.epoch)
-        elements = order.elements
-        if order.errors:
-            has_order = pa.array([i not in order.errors for i in range(len(events))], pa.bool_())
-            elements = [pc.if_else(has_order, e, None) for e in elements]
-        padded = [*elements, pa.nulls(len(events), pa.int64())]
-        return {**{f"seq_{i}": e for i, e in enumerate(padded, 1)}, "tx": order.tx}
-
-
-def _find_unknown(events: list[EnvelopeEvent], payloads: list[bytes], topics: pa.Array) -> dict[int, Reject]:
-    """Errors of records without a schema that are neither change events nor known control records."""
-    kinds = {}
-    for index, event in enumerate(events):
-        if event.op is None or event.source is None:
-            kind = find_kind_without_schema(payloads[index], topics[index].as_py())
-            if isinstance(kind, Reject):
-                kinds[index] = kind
-    return kinds
 
 
 def _string_array(objects: Sequence[object], name: str) -> pa.Array:

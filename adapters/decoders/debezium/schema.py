@@ -39,6 +39,12 @@ SOURCE_NAMES = ("db", "schema", "table")
 """The names by which source blocks are compared without parsing (see `router.make_block_pattern`)."""
 
 
+FLATTENED = malformed_reject(
+    "it looks like a row flattened by ExtractNewRecordState; write `flattened: true` at the source, or take that transform "
+    "out of the connector"
+)
+
+
 class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
     """A schema as in `org.apache.kafka.connect.json.JsonSchema`."""
 
@@ -152,10 +158,7 @@ def read_key_schema(raw: bytes) -> KeySchema:
 def _no_envelope_reject(schema: ConnectSchema) -> Reject:
     names = {f.field for f in schema.fields or ()}
     if "__op" in names or "__deleted" in names or (schema.name and schema.name.endswith(".Value")):
-        return malformed_reject(
-            "it looks like a row flattened by ExtractNewRecordState; write `flattened: true` at the source, or take that "
-            "transform out of the connector"
-        )
+        return FLATTENED
     return malformed_reject("its schema is not that of a Debezium change event: it has no op, source and after")
 
 
@@ -297,24 +300,16 @@ def find_schema_reader(schema: ConnectSchema, *, numeric: bool = False) -> Value
     if make_reader:
         return make_reader()
     if schema.name == DECIMAL and schema.type == "bytes":
-        return _decimal_reader(schema, numeric)
+        parameters = schema.parameters or {}
+        try:
+            precision = parameters.get("connect.decimal.precision")
+            return decimals.decimal_reader(
+                None if precision is None else int(precision), int(parameters["scale"]), numeric=numeric
+            )
+        except (KeyError, ValueError):
+            raise ValueMisfit(RejectCode.MALFORMED, "its schema has a decimal without a scale") from None
     if schema.type in PHYSICAL:
         return PHYSICAL[schema.type]()
-    return _nested_reader(schema, numeric)
-
-
-def _decimal_reader(schema: ConnectSchema, numeric: bool) -> ValueReader:
-    parameters = schema.parameters or {}
-    try:
-        precision = parameters.get("connect.decimal.precision")
-        return decimals.decimal_reader(
-            None if precision is None else int(precision), int(parameters["scale"]), numeric=numeric
-        )
-    except (KeyError, ValueError):
-        raise ValueMisfit(RejectCode.MALFORMED, "its schema has a decimal without a scale") from None
-
-
-def _nested_reader(schema: ConnectSchema, numeric: bool) -> ValueReader:
     if schema.type == "array" and schema.items:
         return type_names.array_reader(find_schema_reader(schema.items, numeric=numeric))
     if schema.type == "map" and schema.keys and schema.values:
@@ -424,17 +419,9 @@ def _text_reader(arrow: pa.DataType) -> ValueReader:
     )
 
 
-def _string_reader() -> ValueReader:
-    """Reader for strings: text as it is, other values as their JSON text."""
-
-    def build(values: Sequence[Any]) -> pa.Array:
-        return _replace_variable(to_texts(values), values)
-
-    return ValueReader(pa.string(), msgspec.Raw, build, "text")
-
-
-def _replace_variable(texts: pa.Array, values: Sequence[Any]) -> pa.Array:
-    """The texts, with each VariableScaleDecimal replaced by its number."""
+def _build_texts(values: Sequence[Any]) -> pa.Array:
+    """Text as it is, the number of a VariableScaleDecimal, and other values as their JSON text."""
+    texts = to_texts(values)
     variable = pc.fill_null(pc.match_substring_regex(texts, VARIABLE), False)
     if not pc.any(variable).as_py():
         return texts
@@ -455,9 +442,10 @@ def _variable_to_text(value: msgspec.Raw) -> str | None:
 def _read_decimals(arrow: pa.DataType, scale: int, decimals_are: Decimals, values: Sequence[Any]) -> pa.Array:
     """Decimals from JSON numbers, VariableScaleDecimals, numbers in text, and Base64 of the unscaled value. Text that may
     be a number or Base64 is refused unless `decimals_are` decides."""
-    texts = _replace_variable(to_texts(values), values)
+    texts = _build_texts(values)
     in_text = pa.array([value is not None and bytes(value).startswith(b'"') for value in values], pa.bool_())
-    coded = pc.and_(in_text, pc.fill_null(_is_base64(texts), False))
+    is_base64 = pc.and_not(pc.match_substring_regex(texts, BASE64), pc.match_substring_regex(texts, NO_NUMBER))
+    coded = pc.and_(in_text, pc.fill_null(is_base64, False))
     is_number = pc.fill_null(pc.match_substring_regex(texts, NUMBER), False)
     if decimals_are == "text":
         _raise_misfit(pc.and_not(coded, is_number), NOT_DIGITS)
@@ -472,10 +460,6 @@ def _read_decimals(arrow: pa.DataType, scale: int, decimals_are: Decimals, value
     numbers = [_parse_unscaled(text) * 10 ** max(0, -scale) if is_coded else None for is_coded, text in cells]
     others = decimals.from_text(pc.if_else(coded, pa.scalar(None, pa.string()), texts), arrow)
     return pc.if_else(coded, decimals.from_unscaled(numbers, arrow), others)
-
-
-def _is_base64(texts: pa.Array) -> pa.Array:
-    return pc.and_not(pc.match_substring_regex(texts, BASE64), pc.match_substring_regex(texts, NO_NUMBER))
 
 
 def _parse_unscaled(text: str) -> int:
@@ -497,7 +481,11 @@ def _make_temporal_reader(arrow: pa.DataType, numeric: ValueReader | None, units
     def build(values: Sequence[Any]) -> pa.Array:
         numbers = [None if value is None or bytes(value).startswith(b'"') else bytes(value) for value in values]
         if numbers.count(None) == len(numbers):
-            return read(_strip_zulu(to_texts(values), arrow)).cast(arrow)
+            iso_texts = to_texts(values)
+            if not (pa.types.is_timestamp(arrow) and arrow.tz):
+                # The connector appends a Z to dates and times without a zone under `time.precision.mode=isostring`.
+                iso_texts = pc.replace_substring_regex(iso_texts, "Z$", "")
+            return read(iso_texts).cast(arrow)
         if numeric is None:
             raise ValueMisfit(
                 RejectCode.MALFORMED, f"holds a number, and its declared type names no unit; declare {units}, as it is sent"
@@ -507,11 +495,6 @@ def _make_temporal_reader(arrow: pa.DataType, numeric: ValueReader | None, units
         return array if texts.count(None) == len(texts) else pc.coalesce(array, build(texts))
 
     return ValueReader(arrow, msgspec.Raw, build, "raw", numeric.out_of_range_text if numeric is not None else None)
-
-
-def _strip_zulu(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Remove the Z that the connector appends to dates and times without a zone under `time.precision.mode=isostring`."""
-    return texts if pa.types.is_timestamp(arrow) and arrow.tz else pc.replace_substring_regex(texts, "Z$", "")
 
 
 def _timestamp_reader(unit: str, arrow: pa.DataType) -> Callable[[], ValueReader]:
@@ -527,7 +510,7 @@ def _time_reader(unit: str) -> Callable[[], ValueReader]:
 
 
 OTHERS: Mapping[str, Callable[[], ValueReader]] = {
-    **dict.fromkeys(("string", "utf8"), _string_reader),
+    **dict.fromkeys(("string", "utf8"), lambda: ValueReader(pa.string(), msgspec.Raw, _build_texts, "text")),
     MASKED: value_readers.text_reader,
     "binary": value_readers.binary_reader,
     **dict.fromkeys(

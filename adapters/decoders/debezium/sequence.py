@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -44,27 +44,9 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
 
 Elements = tuple[int | None, int | None, int | None]
 NOWHERE: Elements = (None, None, None)
-PositionElements = tuple[list[Elements], dict[int, Reject]]
-
-
-class PositionFacts(Protocol):
-    """The facts that order changes; see `sequence.SequenceFacts`."""
-
-    @property
-    def sources(self) -> list[SourceBlock]:
-        """The source block of each change."""
-
-    @property
-    def ops(self) -> list[Any]:
-        """The operation of each change."""
-
-    @property
-    def offsets(self) -> pa.Array:
-        """The offset of each change's record."""
-
-    @property
-    def keyed(self) -> list[bool]:
-        """For each change, true if its table has a key."""
+ReadPosition = Callable[[SourceBlock, str | None, int, bool], Elements]
+"""Returns the elements of a change, from its source block, its operation, its record's offset, and whether its table has a
+key. Raises ValueError for a malformed position."""
 
 
 def has_position(source: SourceBlock, op: str | None) -> bool:
@@ -81,13 +63,9 @@ def is_incremental(source: SourceBlock) -> bool:
     return source.snapshot == "incremental"
 
 
-def oracle_positions(facts: PositionFacts) -> PositionElements:
+def _oracle_position(source: SourceBlock, op: str | None, offset: int, keyed: bool) -> Elements:
     """(commit SCN, order in the transaction, tie-breaker). Snapshot rows have the SCN of their read, which later commits
     exceed. The offset breaks ties if the connector sends no `txSeq`, and in tables without a key."""
-    return _read_each(facts, _oracle_position)
-
-
-def _oracle_position(source: SourceBlock, op: str | None, offset: int, keyed: bool) -> Elements:
     scn = _to_int(source.commit_scn if source.commit_scn is not None else source.scn)
     tx_order = _to_int(source.txSeq) or 0
     if op == Op.READ:
@@ -95,13 +73,9 @@ def _oracle_position(source: SourceBlock, op: str | None, offset: int, keyed: bo
     return scn, tx_order, 1 if keyed and source.txSeq is not None else offset + 1
 
 
-def sqlserver_positions(facts: PositionFacts) -> PositionElements:
+def _sqlserver_position(source: SourceBlock, op: str | None, offset: int, keyed: bool) -> Elements:
     """LSN of the commit (80 bits), LSN of the change (80) and event serial number (22), split into numbers of 56, 63 and
     63 bits. In snapshot rows missing values count as 0, below all changes of the commit."""
-    return _read_each(facts, _sqlserver_position)
-
-
-def _sqlserver_position(source: SourceBlock, op: str | None, offset: int, keyed: bool) -> Elements:
     commit, change, serial = _parse_lsn(source.commit_lsn), _parse_lsn(source.change_lsn), _to_int(source.event_serial_no)
     if op == Op.READ:
         # Below the change at whose position it was read. In tables without a key the offset distinguishes
@@ -116,50 +90,18 @@ def _sqlserver_position(source: SourceBlock, op: str | None, offset: int, keyed:
     return whole >> 126, whole >> 63 & (1 << 63) - 1, last if keyed or op != Op.READ or change else offset
 
 
-def mongodb_positions(facts: PositionFacts) -> PositionElements:
+def _mongodb_position(source: SourceBlock, _op: str | None, offset: int, _keyed: bool) -> Elements:
     """(seconds, ordinal in the second, offset), as in the oplog. From connector 3.4 on, `ts_ms` is the server's wall
     clock, which may stand still or go back. But the ordinal restarts with each second of the oplog. So the offset alone
     orders the changes of such connectors. They sort after all changes of older ones."""
-    return _read_each(facts, _mongodb_position)
-
-
-def _mongodb_position(source: SourceBlock, _op: str | None, offset: int, _keyed: bool) -> Elements:
     ordinal = _to_int(source.ord)
     if ordinal is None:
         return NOWHERE
-    if _has_wall_clock(source):
+    version = VERSION.match(source.version or "")
+    if version is None or (int(version[1]), int(version[2])) >= BY_WALL_CLOCK:
         return ABOVE_TIMES, 0, offset
     seconds = None if source.ts_ms is None else source.ts_ms // 1000
     return seconds, ordinal, offset
-
-
-def _has_wall_clock(source: SourceBlock) -> bool:
-    match = VERSION.match(source.version or "")
-    return match is None or (int(match[1]), int(match[2])) >= BY_WALL_CLOCK
-
-
-def _read_each(facts: PositionFacts, to_elements: Any) -> PositionElements:
-    """The elements of each change, and errors by index for malformed positions."""
-    positions: list[Elements] = []
-    errors: dict[int, Reject] = {}
-    rows = zip(facts.sources, facts.ops, facts.offsets.to_pylist(), facts.keyed, strict=True)
-    for row, position in enumerate(rows):
-        try:
-            elements: Elements = to_elements(*position)
-        except ValueError as error:
-            elements = NOWHERE
-            errors[row] = Reject(RejectCode.NO_SEQUENCE, f"its log position {error}")
-        positions.append(elements)
-    return positions, errors
-
-
-def to_arrays(positions: Sequence[Elements]) -> list[pa.Array]:
-    """The elements as columns; elements beyond 64 bits are null."""
-    return [pa.array([_check_range(e) for e in column], pa.int64()) for column in zip(*positions, strict=True)]
-
-
-def _check_range(element: int | None) -> int | None:
-    return element if element is not None and element < 1 << 63 else None
 
 
 def _to_int(value: int | str | None) -> int | None:
@@ -233,19 +175,15 @@ def order_changes(facts: SequenceFacts, epoch: int) -> ChangeOrder:
     for name in distinct:
         indices = [i for i, c in enumerate(connectors) if c == name]
         parts.append((indices, _find_order(name)(facts.take(indices), epoch)))
-    return _merge_orders(parts)
-
-
-def _find_order(connector: str | None) -> Callable[[SequenceFacts, int], ChangeOrder]:
-    return CONNECTORS.get(connector or "", lambda facts, _: _unknown_order(facts, connector))
-
-
-def _merge_orders(parts: list[tuple[list[int], ChangeOrder]]) -> ChangeOrder:
     indices = [p for part_indices, _ in parts for p in part_indices]
     back = pa.array(sorted(range(len(indices)), key=indices.__getitem__), pa.int64())
     elements = [pa.concat_arrays([o.elements[k] for _, o in parts]).take(back) for k in range(ELEMENTS)]
     tx = pa.concat_arrays([o.tx for _, o in parts]).take(back)
     return ChangeOrder(elements, tx, {part_indices[i]: e for part_indices, o in parts for i, e in o.errors.items()})
+
+
+def _find_order(connector: str | None) -> Callable[[SequenceFacts, int], ChangeOrder]:
+    return CONNECTORS.get(connector or "", lambda facts, _: _unknown_order(facts, connector))
 
 
 def _unknown_order(facts: SequenceFacts, connector: str | None) -> ChangeOrder:
@@ -303,7 +241,10 @@ def binlog_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
     distinguishes them."""
     errors: dict[int, Reject] = {}
     files = [s.file for s in facts.sources]
-    numbers = {name: _parse_file_number(name) for name in set(files)}
+    numbers: dict[str | None, int | None] = {}
+    for name in set(files):
+        match = FILE_NUMBER.search(name or "")
+        numbers[name] = int(match[1]) if match else None
     file = pa.array([numbers[name] for name in files], pa.int64())
     pos = _lower_incremental(_parse_numbers([s.pos for s in facts.sources], "source.pos", errors), facts)
     row = _parse_numbers([s.row or 0 for s in facts.sources], "source.row", errors)
@@ -333,11 +274,6 @@ def _parse_count(transaction: Any) -> int | None:
     return total if total is not None and 0 <= total < 1 << 63 else None
 
 
-def _parse_file_number(name: str | None) -> int | None:
-    match = FILE_NUMBER.search(name or "")
-    return int(match[1]) if match else None
-
-
 def _lower_incremental(positions: pa.Array, facts: SequenceFacts) -> pa.Array:
     """Log positions, reduced by one for rows of incremental snapshots. No change has such a position, as each takes more
     than one byte of the log (see `is_incremental`)."""
@@ -347,15 +283,24 @@ def _lower_incremental(positions: pa.Array, facts: SequenceFacts) -> pa.Array:
     return pc.subtract(positions, pa.array(read).cast(pa.int64())) if any(read) else positions
 
 
-def _position_order(
-    read: Callable[[PositionFacts], PositionElements], names: str
-) -> Callable[[SequenceFacts, int], ChangeOrder]:
-    """The order of a connector with a reader in `positions`."""
+def _position_order(read_position: ReadPosition, names: str) -> Callable[[SequenceFacts, int], ChangeOrder]:
+    """The order of a connector whose positions are read one by one. Elements beyond 64 bits are null."""
 
     def make_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
-        elements, errors = read(facts)
+        positions: list[Elements] = []
+        errors: dict[int, Reject] = {}
+        rows = zip(facts.sources, facts.ops, facts.offsets.to_pylist(), facts.keyed, strict=True)
+        for row, (source, op, offset, keyed) in enumerate(rows):
+            try:
+                position = read_position(source, op, offset, keyed)
+            except ValueError as error:
+                position = NOWHERE
+                errors[row] = missing_sequence_reject(f"its log position {error}")
+            positions.append(position)
+        columns = [[e if e is not None and e < 1 << 63 else None for e in column] for column in zip(*positions, strict=True)]
         ids = [s.txId if t is None or t.id is None else t.id for s, t in zip(facts.sources, facts.transactions, strict=True)]
-        return _check_elements(to_arrays(elements), _to_texts(ids), epoch, errors, names)
+        elements = [pa.array(column, pa.int64()) for column in columns]
+        return _check_elements(elements, _to_texts(ids), epoch, errors, names)
 
     return make_order
 
@@ -364,9 +309,9 @@ CONNECTORS: dict[str, Callable[[SequenceFacts, int], ChangeOrder]] = {
     "postgresql": postgres_order,
     "mysql": binlog_order,
     "mariadb": mariadb_order,
-    "oracle": _position_order(oracle_positions, "source.commit_scn, or source.scn"),
-    "sqlserver": _position_order(sqlserver_positions, "source.commit_lsn and source.change_lsn"),
-    "mongodb": _position_order(mongodb_positions, "source.ts_ms and source.ord"),
+    "oracle": _position_order(_oracle_position, "source.commit_scn, or source.scn"),
+    "sqlserver": _position_order(_sqlserver_position, "source.commit_lsn and source.change_lsn"),
+    "mongodb": _position_order(_mongodb_position, "source.ts_ms and source.ord"),
 }
 
 
