@@ -120,7 +120,14 @@ class SchemaTranslator:
         if depth > self._depth:
             raise schema_error("is nested too deeply", RejectCode.TOO_LARGE)
         if isinstance(schema, list):
-            return self._translate_union(schema, namespace, depth)
+            others = [one for one in schema if one != "null"]
+            if len(others) != 1 or len(schema) > 2 or isinstance(others[0], list):
+                raise schema_error("has a union of something else than null and one type")
+            node = self.translate(others[0], namespace, depth)
+            if len(schema) == 1:
+                return ConnectType([node.avro], node.connect, node.mend, node.nests)
+            union = ["null", node.avro] if schema[0] == "null" else [node.avro, "null"]
+            return ConnectType(union, node.connect | {"optional": True}, _keep_null(node.mend), node.nests)
         if isinstance(schema, str):
             return self._translate_named(schema, {}, namespace, depth)
         if not isinstance(schema, dict) or "type" not in schema:
@@ -132,20 +139,21 @@ class SchemaTranslator:
 
     def _translate_named(self, kind: str, schema: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
         if kind in PRIMITIVES:
-            return self._translate_primitive(kind, schema)
+            narrow = schema.get("connect.type")
+            connect = self._describe(narrow if kind == "int" and narrow in NARROW else PRIMITIVES[kind], schema, kind)
+            return ConnectType(kind, connect, to_json_number if kind in ("float", "double") else None)
         if kind == "array":
-            return self._translate_array(schema, namespace, depth)
+            items = self.translate(schema.get("items"), namespace, depth + 1)
+            fields = {field["field"]: field for field in items.connect.get("fields", ())}
+            if items.is_pair and fields.keys() == {"key", "value"}:
+                return pair_list_type(items, fields, self._describe("map", schema, ""))
+            return array_type(items, self._describe("array", schema, ""))
         if kind == "map":
             items = self.translate(schema.get("values"), namespace, depth + 1)
             return map_type(items, self._describe("map", schema, ""))
         if kind in ("record", "enum", "fixed"):
             return self._translate_definition(kind, schema, namespace, depth)
         return self._translate_reference(kind, namespace, depth)
-
-    def _translate_primitive(self, kind: str, schema: Mapping[str, Any]) -> ConnectType:
-        narrow = schema.get("connect.type")
-        connect = self._describe(narrow if kind == "int" and narrow in NARROW else PRIMITIVES[kind], schema, kind)
-        return ConnectType(kind, connect, to_json_number if kind in ("float", "double") else None)
 
     def _describe(self, connect: str, schema: Mapping[str, Any], kind: str, name: str | None = None) -> dict[str, Any]:
         """A Connect schema with the name, version and parameters in `schema`."""
@@ -161,25 +169,10 @@ class SchemaTranslator:
         parameters = schema.get("connect.parameters")
         text_parameters = {str(k): str(v) for k, v in parameters.items()} if isinstance(parameters, dict) else {}
         if logical == LOGICAL_NAMES["bytes", "decimal"] == name:
-            text_parameters = _decimal_parameters(schema) | text_parameters
+            scale, precision = schema.get("scale", 0), schema.get("precision", NO_PRECISION)
+            digits = {} if precision == NO_PRECISION else {"connect.decimal.precision": str(precision)}
+            text_parameters = {"scale": str(scale), **digits} | text_parameters
         return out | ({"parameters": text_parameters} if text_parameters else {})
-
-    def _translate_union(self, branches: list[Any], namespace: str, depth: int) -> ConnectType:
-        others = [one for one in branches if one != "null"]
-        if len(others) != 1 or len(branches) > 2 or isinstance(others[0], list):
-            raise schema_error("has a union of something else than null and one type")
-        node = self.translate(others[0], namespace, depth)
-        if len(branches) == 1:
-            return ConnectType([node.avro], node.connect, node.mend, node.nests)
-        union = ["null", node.avro] if branches[0] == "null" else [node.avro, "null"]
-        return ConnectType(union, node.connect | {"optional": True}, _keep_null(node.mend), node.nests)
-
-    def _translate_array(self, schema: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
-        items = self.translate(schema.get("items"), namespace, depth + 1)
-        fields = {field["field"]: field for field in items.connect.get("fields", ())}
-        if items.is_pair and fields.keys() == {"key", "value"}:
-            return pair_list_type(items, fields, self._describe("map", schema, ""))
-        return array_type(items, self._describe("array", schema, ""))
 
     def _translate_definition(self, kind: str, schema: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
         name = schema.get("name")
@@ -237,12 +230,6 @@ class SchemaTranslator:
                 raise schema_error("names a field twice")
             out[name] = self.translate(field.get("type"), space, depth + 1)
         return out
-
-
-def _decimal_parameters(schema: Mapping[str, Any]) -> dict[str, str]:
-    scale, precision = schema.get("scale", 0), schema.get("precision", NO_PRECISION)
-    parameters = {} if precision == NO_PRECISION else {"connect.decimal.precision": str(precision)}
-    return {"scale": str(scale), **parameters}
 
 
 def _keep_null(mend: Mend | None) -> Mend | None:

@@ -49,9 +49,8 @@ from .debezium.masking import DebeziumMasker
 from .debezium.records import find_connector, read_markers
 from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableLearner
 from .debezium.schema import NOT_JSON
-from .json.format_detection import hint_by_names
 from .json.headers import find_entries, find_read_errors, find_redacted
-from .json.schema_frames import build_envelope
+from .json.schema_frames import build_envelope, hint_by_names
 from .masking import MaskedRecord, replace_records
 from .options import DebeziumAvroOptions
 
@@ -163,9 +162,8 @@ class FramedRecords:
     def envelope(self, raw: pa.Table) -> pa.Table:
         def one(piece: pa.RecordBatch) -> pa.Table:
             texts = self._reading.read_texts(piece)
-            return _merge_parts(
-                piece, texts, self._envelopes.envelope(pa.Table.from_batches([texts.raw])), ENVELOPE, _reject_envelope
-            )
+            envelopes = self._envelopes.envelope(pa.Table.from_batches([texts.raw]))
+            return _merge_parts(piece, texts, envelopes, ENVELOPE, _reject_envelope)
 
         return map_slices(raw, ENVELOPE, one)
 
@@ -238,14 +236,11 @@ def to_masked_text(
         for index, key, value in pairs:
             if is_wanted[start + index]:
                 text_key = None if index in texts.of_keys else key
-                headers = _mark_headers(rows[start + index]["headers"])
+                others = [one for one in rows[start + index]["headers"] or () if one["name"] != AS_TEXT]
+                headers = [*others, {"name": AS_TEXT, "value": b""}]
                 rows[start + index] = {"headers": headers, "key": text_key, "value": value}
         start += piece.num_rows
     return replace_records(raw, [MaskedRecord(**row) for row in rows])
-
-
-def _mark_headers(headers: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    return [*(one for one in headers or () if one["name"] != AS_TEXT), {"name": AS_TEXT, "value": b""}]
 
 
 # Keys and values as JSON text in the form of Connect's JsonConverter.
@@ -295,11 +290,16 @@ class AvroTextReader:
     def read_texts(self, raw: pa.RecordBatch) -> JsonTexts:
         """The records as text. Keys without a frame, which another converter may have written, stay unchanged. So do records
         of backfills, and records stored as text."""
-        as_text = _find_text_records(raw.column("topic")) | {
-            index for index, *_ in find_entries(raw.column("headers"), AS_TEXT)
-        }
-        as_text |= set(find_redacted(raw))
-        headed = _find_foreign_records(raw.column("headers")) | dict.fromkeys(find_read_errors(raw))
+        as_text = {index for index, *_ in find_entries(raw.column("headers"), AS_TEXT)} | set(find_redacted(raw))
+        of_backfill = pc.starts_with(raw.column("topic"), BACKFILL_TOPICS)
+        if of_backfill.true_count:
+            as_text |= set(pc.indices_nonzero(of_backfill).to_pylist())
+        headed: dict[int, Reject | None] = {}
+        for index, name, _ in find_entries(raw.column("headers"), *IN_HEADERS):
+            headed[index] = malformed_reject(
+                f"the id of its schema is in its header {name}, as {IN_HEADERS[name]} may write it; let it begin the record"
+            )
+        headed |= dict.fromkeys(find_read_errors(raw))
         bare, large = reject_too_long(raw.column("value"), self._limits)
         values, errors = self._read_all(bare, headed, as_text, of_keys=False)
         keys, of_keys = self._read_all(raw.column("key"), {}, as_text, of_keys=True)
@@ -355,22 +355,6 @@ def _read_body(schema: ValueSchema, body: bytes) -> bytes | Reject:
     )
 
 
-def _find_text_records(topics: pa.Array) -> Set[int]:
-    is_text = pc.starts_with(topics, BACKFILL_TOPICS)
-    return set(pc.indices_nonzero(is_text).to_pylist()) if is_text.true_count else frozenset()
-
-
-def _find_foreign_records(headers: pa.Array) -> dict[int, Reject | None]:
-    """Records whose headers show another framing, with their errors."""
-    rejects: dict[int, Reject | None] = {}
-    for index, name, _ in find_entries(headers, *IN_HEADERS):
-        sentence = (
-            f"the id of its schema is in its header {name}, as {IN_HEADERS[name]} may write it; let it begin the record"
-        )
-        rejects[index] = malformed_reject(sentence)
-    return rejects
-
-
 # Cache of registry schemas for the life of the process: the schema of an id never changes.
 
 
@@ -416,25 +400,21 @@ def _unknown_schema_reject(number: int) -> Reject:
 
 def read_registered_schema(schema: Schema, limits: RecordLimits) -> ValueSchema | Reject:
     """The value schema of a registered schema, or the reason why it is unusable. Never raises for its content."""
+    text = schema.schema_str or ""
     try:
-        return _read_schema(schema, limits)
+        if (schema.schema_type or "AVRO") != "AVRO":
+            raise ValueMisfit(RejectCode.MALFORMED, f"its schema is of the type {str(schema.schema_type)[:20]!r}, not AVRO")
+        if schema.references:
+            raise schema_error("refers to other schemas")
+        if len(text) > LONGEST_SCHEMA:
+            raise schema_error(f"is longer than {LONGEST_SCHEMA} characters", RejectCode.TOO_LARGE)
+        return read_schema(text, limits)
     except ValueMisfit as unfit:
         return unfit.reject
     except RecursionError:
         return schema_error("is nested too deeply", RejectCode.TOO_LARGE).reject
     except NO_SCHEMA:
         return malformed_reject("its schema is no Avro schema")
-
-
-def _read_schema(schema: Schema, limits: RecordLimits) -> ValueSchema:
-    text = schema.schema_str or ""
-    if (schema.schema_type or "AVRO") != "AVRO":
-        raise ValueMisfit(RejectCode.MALFORMED, f"its schema is of the type {str(schema.schema_type)[:20]!r}, not AVRO")
-    if schema.references:
-        raise schema_error("refers to other schemas")
-    if len(text) > LONGEST_SCHEMA:
-        raise schema_error(f"is longer than {LONGEST_SCHEMA} characters", RejectCode.TOO_LARGE)
-    return read_schema(text, limits)
 
 
 @cache

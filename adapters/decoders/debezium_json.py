@@ -124,23 +124,20 @@ class DebeziumJsonDecoder(CompositeDecoder):
             return raw
         routes = self.route(raw)
         tables: list[str | None] = routes["table"].to_pylist()
-        return self._private.mask_records(self._to_masked_events(raw, tables), tables, routes["error"].to_pylist())
-
-    def _to_masked_events(self, raw: pa.Table, tables: Sequence[str | None]) -> pa.Table:
-        """The records, with those of tables with private columns as change events, in which masking finds values."""
-        if self._flattened is None:
-            return raw
-        groups: dict[str, list[int]] = defaultdict(list)
-        for index, table in enumerate(tables):
-            if table is not None and self._private.get_masks(table):
-                groups[table].append(index)
-        values = raw["value"].to_pylist() if groups else []
-        for table, indices in groups.items():
-            events = self._to_events(raw.take(pa.array(indices, pa.int64())), table)
-            for index, value in zip(indices, events["value"].to_pylist(), strict=True):
-                values[index] = value
-        at = raw.schema.get_field_index("value")
-        return raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())])) if groups else raw
+        events_of: dict[str, list[int]] = defaultdict(list)
+        for index, name in enumerate(tables if self._flattened is not None else ()):
+            if name is not None and self._private.get_masks(name):
+                events_of[name].append(index)
+        if events_of:
+            # Rows of tables with private columns become change events, in which masking finds values.
+            values = raw["value"].to_pylist()
+            for table, indices in events_of.items():
+                events = self._to_events(raw.take(pa.array(indices, pa.int64())), table)
+                for index, value in zip(indices, events["value"].to_pylist(), strict=True):
+                    values[index] = value
+            at = raw.schema.get_field_index("value")
+            raw = raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())]))
+        return self._private.mask_records(raw, tables, routes["error"].to_pylist())
 
     def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
         return transactions(raw, self._depth)
@@ -250,27 +247,21 @@ class _GroupSchema:
         self.rows = group.schema is None or (bool(names) and not whole)
         columns = [f for f in fields if self._is_column(f)] if isinstance(fields, list) else []
         self._columns = {str(f.get("field")) for f in columns if isinstance(f, dict)}
-        self._opening = self._open_schema(columns) if self.rows and isinstance(fields, list) else b""
+        self._opening = b""
+        if self.rows and isinstance(fields, list):
+            row = {"type": "struct", "fields": columns, "optional": True, "name": self.name}
+            source = {"type": "struct", "fields": [], "optional": False, "field": "source"}
+            op = {"type": "string", "optional": False, "field": "op"}
+            parts = [row | {"field": "before"}, row | {"field": "after"}, source, op]
+            name = f"{self.name.removesuffix('.Value')}.Envelope"
+            schema = {"type": "struct", "fields": parts, "optional": False, "name": name}
+            self._opening = b'{"schema":' + msgspec.json.encode(schema) + b',"payload":'
 
     def _is_column(self, field: Any) -> bool:
         if not isinstance(field, dict):
             return True
         name = str(field.get("field"))
         return not is_added(name) and (self._own is None or self._own.has(name, is_typed=True))
-
-    def _open_schema(self, columns: list[Any]) -> bytes:
-        row = {
-            "type": "struct",
-            "fields": columns,
-            "optional": True,
-            "name": self.name,
-        }
-        source = {"type": "struct", "fields": [], "optional": False, "field": "source"}
-        op = {"type": "string", "optional": False, "field": "op"}
-        parts = [row | {"field": "before"}, row | {"field": "after"}, source, op]
-        name = f"{self.name.removesuffix('.Value')}.Envelope"
-        schema = {"type": "struct", "fields": parts, "optional": False, "name": name}
-        return b'{"schema":' + msgspec.json.encode(schema) + b',"payload":'
 
     def to_event(self, payload: bytes, meta: Meta, topic: str) -> bytes | None:
         """The change event of a row; None for any other record."""
@@ -285,15 +276,12 @@ class _GroupSchema:
         meta = meta | {n.removeprefix(MARK): bytes(raw) for n, raw in fields.items() if n.startswith(MARK)}
         full_name = self.name.removesuffix(".Value") if self.name.endswith(".Value") else topic
         if self._own is not None:
-            payload = self._strip_added(fields, self._own)
+            is_typed = self.schema is not None
+            names = self._columns if is_typed else {name for name in fields if self._own.has(name, is_typed=False)}
+            payload = msgspec.json.encode({name: raw for name, raw in fields.items() if name in names})
             meta = {n: raw for n, raw in meta.items() if MARK + n not in self._own.private}
         event = _build_event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, full_name)
         return self._opening + event + b"}" if self.schema else event
-
-    def _strip_added(self, fields: Mapping[str, msgspec.Raw], own: OwnFields) -> bytes:
-        if self.schema is not None:
-            return msgspec.json.encode({n: raw for n, raw in fields.items() if n in self._columns})
-        return msgspec.json.encode({n: raw for n, raw in fields.items() if own.has(n, is_typed=False)})
 
 
 def _is_whole(fields: Mapping[str, msgspec.Raw]) -> bool:
@@ -304,7 +292,9 @@ def _build_event(payload: bytes, meta: Meta, full_name: str) -> bytes:
     deleted = meta.get("deleted") in (b"true", b'"true"')
     op = b'"d"' if deleted else meta.get("op", b'"u"')
     image = b'"before":' if op == b'"d"' else b'"after":'
-    source, transaction = _build_source(meta, full_name), _build_transaction(meta)
+    source = _build_source(meta, full_name)
+    names = [name for name in OF_TRANSACTION if f"transaction_{name}" in meta]
+    transaction = msgspec.json.encode({n: msgspec.Raw(meta[f"transaction_{n}"]) for n in names} or None)
     return b'{"op":' + op + b',"source":' + source + b',"transaction":' + transaction + b"," + image + payload + b"}"
 
 
@@ -324,11 +314,6 @@ def _build_source(meta: Meta, full_name: str) -> bytes:
         fields = {n: raw for n, raw in fields.items() if n not in ("db", "schema", "table", "collection")}
         fields |= {n: msgspec.Raw(msgspec.json.encode(text)) for n, text in names.items()}
     return msgspec.json.encode(fields)
-
-
-def _build_transaction(meta: Meta) -> bytes:
-    names = [name for name in OF_TRANSACTION if f"transaction_{name}" in meta]
-    return msgspec.json.encode({n: msgspec.Raw(meta[f"transaction_{n}"]) for n in names} or None)
 
 
 def _decode_schema(schema: bytes) -> dict[str, Any]:

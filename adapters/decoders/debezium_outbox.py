@@ -48,9 +48,8 @@ from ..arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject, unr
 from ..arrow.record_limits import reject_too_long
 from .common.pipeline import CompositeDecoder
 from .debezium.masking import mask_source_block
-from .json.format_detection import hint_by_names
 from .json.headers import WITHHELD, find_entries, find_read_errors, strip_values
-from .json.schema_frames import build_envelope, refuse_depth, split_record
+from .json.schema_frames import build_envelope, hint_by_names, refuse_depth, split_record
 from .masking import (
     HEADER,
     NULL,
@@ -129,14 +128,14 @@ class OutboxReader:
         topics, keys, texts = raw.column("topic").to_pylist(), raw.column("key").to_pylist(), values.to_pylist()
         records = map(RawRecord, topics, keys, texts, headers, times)
         wrong = large | find_read_errors(raw)
-        return [wrong.get(index) or self._read_one(record) for index, record in enumerate(records)]
-
-    def _read_one(self, record: RawRecord) -> OutboxOutcome:
-        try:
-            return read_event(record, self._options)
-        except UNREADABLE as error:
-            # Change events are the likely alternative.
-            return hint_by_names(unreadable_reject(error), record.value or b"", "debezium_json")
+        outcomes: list[OutboxOutcome] = []
+        for index, record in enumerate(records):
+            try:
+                outcomes.append(wrong.get(index) or read_event(record, self._options))
+            except UNREADABLE as error:
+                # Change events are the likely alternative.
+                outcomes.append(hint_by_names(unreadable_reject(error), record.value or b"", "debezium_json"))
+        return outcomes
 
     def _build_changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         good: dict[int, OutboxEvent] = {}
@@ -146,22 +145,20 @@ class OutboxReader:
                 good[index] = outcome
             else:
                 bad[index] = outcome if isinstance(outcome, Reject) else malformed_reject("it is no event")
-        parts: list[Part] = [(list(good), self._build_frame(select_records(raw, list(good)), list(good.values()), table))]
-        return merge_parts(parts + reject_records(raw, table, bad), changes_schema(table))
-
-    def _build_frame(self, raw: pa.RecordBatch, events: Sequence[OutboxEvent], table: TableSpec) -> pa.Table:
+        records, events = select_records(raw, list(good)), list(good.values())
         by_name = {
             "_op": pa.array([event.op for event in events], pa.string()),
             "_seq_1": pa.array([SEQUENCE] * len(events), pa.int64()),
             "_ts": pa.array([event.at for event in events], pa.int64()).view(TIMESTAMP),
             "_tx": pa.array([event.tx for event in events], pa.string()),
-            "event_offset": raw.column("offset"),
-            **{name: raw.column(column) for name, column in RECORD_IDS.items()},
+            "event_offset": records.column("offset"),
+            **{name: records.column(column) for name, column in RECORD_IDS.items()},
             **{name: pa.array([getattr(event, name) for event in events], pa.string()) for name in FIELDS},
         }
         schema = changes_schema(table)
         columns = [by_name[f.name] if f.name in by_name else pa.nulls(len(events), f.type) for f in schema]
-        return pa.Table.from_arrays(columns, schema=schema)
+        parts: list[Part] = [(list(good), pa.Table.from_arrays(columns, schema=schema))]
+        return merge_parts(parts + reject_records(raw, table, bad), schema)
 
     def _build_envelopes(self, outcomes: Sequence[OutboxOutcome]) -> pa.Table:
         events = [one if isinstance(one, OutboxEvent) else None for one in outcomes]
@@ -496,33 +493,27 @@ class OutboxMasker:
 
     def _mask_routed(self, record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> MaskedRecord:
         key = bytes(_mask_to_json(masks["aggregateid"], event.aggregateid)) if "aggregateid" in masks else record.key
-        return MaskedRecord(_build_headers(record, event, masks), key, self._mask_message(record.value, masks))
 
-    def _mask_message(self, value: bytes | None, masks: Masks) -> bytes | None:
-        """The masked message. A payload below a schema stays below an empty one."""
-        if value is None:
-            return None
-        schema, payload = (
-            split_record(value, self._options.limits.depth) if value.lstrip().startswith(b"{") else (None, value)
-        )
-        if schema is None:
-            return _mask_payload(value, masks)
-        return b'{"schema":{},"payload":' + _mask_payload(payload, masks) + b"}"
+        # Only the headers that make up the event, as JSON.
+        names = {header["name"] for header in record.headers or ()}
+        types = [name for name in TYPES if name in names][:1]
+        texts = [(ID, _mask_text(masks.get(ID), event.id))]
+        texts += [(name, _mask_text(masks.get("type"), event.type)) for name in types]
+        headers: list[Header] = [{"name": name, "value": msgspec.json.encode(text)} for name, text in texts]
+
+        # A payload below a schema stays below an empty one.
+        value, schema, payload = record.value, None, b""
+        if value is not None and value.lstrip().startswith(b"{"):
+            schema, payload = split_record(value, self._options.limits.depth)
+        if schema is not None:
+            value = b'{"schema":{},"payload":' + _mask_payload(payload, masks) + b"}"
+        elif value is not None:
+            value = _mask_payload(value, masks)
+        return MaskedRecord(headers, key, value)
 
 
 def _is_routed(record: _UnmaskedRecord) -> bool:
     return any(header["name"] == ID for header in record.headers or ())
-
-
-def _build_headers(record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> list[Header]:
-    """The headers that make up the event, as JSON."""
-    names = {header["name"] for header in record.headers or ()}
-    types = [name for name in TYPES if name in names][:1]
-    fields = [
-        (ID, _mask_text(masks.get(ID), event.id)),
-        *((name, _mask_text(masks.get("type"), event.type)) for name in types),
-    ]
-    return [{"name": name, "value": msgspec.json.encode(text)} for name, text in fields]
 
 
 def _mask_payload(token: bytes, masks: Masks) -> bytes:

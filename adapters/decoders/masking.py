@@ -213,8 +213,15 @@ class RecordMasker:
         return replace_records(raw, masked_records)
 
     def _mask_few(self, raw: pa.Table) -> list[MaskedRecord]:
-        masking, records = ValueMasker(), self._read_records(raw)
-        waiting = [self._has_masked_columns(record) for record in records]
+        routes = self._route(raw)
+        headers = raw["headers"].combine_chunks()
+        marks = read_mask_headers(headers)
+        columns = [raw["topic"], headers, raw["key"], raw["value"], *(routes[n] for n in ("table", "ignored", "error"))]
+        rows = zip(*(column.to_pylist() for column in columns), map(marks.get, range(raw.num_rows)), strict=True)
+        records = [RoutedRecord(*row) for row in rows]
+        # Records that wait have columns that are not masked yet.
+        get_masks, masking = self._tables.get_masks, ValueMasker()
+        waiting = [r.value is not None and bool(_remaining_masks(get_masks(r.table_name), r.mark)) for r in records]
         opened = iter(self._opens.open_records([record for record, waits in zip(records, waiting, strict=True) if waits]))
         outcomes = [
             self._open_record(index, record, next(opened), masking) if waits else self._mask_other(record)
@@ -222,18 +229,6 @@ class RecordMasker:
         ]
         errors = masking.mask_all()
         return [one.to_masked(errors.get(i)) if isinstance(one, UnmaskedRecord) else one for i, one in enumerate(outcomes)]
-
-    def _read_records(self, raw: pa.Table) -> list[RoutedRecord]:
-        routes = self._route(raw)
-        headers = raw["headers"].combine_chunks()
-        marks = read_mask_headers(headers)
-        columns = [raw["topic"], headers, raw["key"], raw["value"], *(routes[n] for n in ("table", "ignored", "error"))]
-        rows = zip(*(column.to_pylist() for column in columns), map(marks.get, range(raw.num_rows)), strict=True)
-        return [RoutedRecord(*row) for row in rows]
-
-    def _has_masked_columns(self, record: RoutedRecord) -> bool:
-        """True if the record has columns that are not masked yet."""
-        return record.value is not None and bool(_remaining_masks(self._tables.get_masks(record.table_name), record.mark))
 
     def _open_record(
         self, index: int, record: RoutedRecord, opened: OpenRecord | Reject, masking: ValueMasker
@@ -340,18 +335,16 @@ class MaskedCells:
         """Replace every value by its masked value. Returns rejects by index of their record."""
         fields = [image.fields[image.prefix + self.name] for image, _ in self.images]
         values = [None if self.writer.is_null(field) else field for field in fields]
-        texts, bad = self._mask_texts(values)
+        bad: Mapping[int, Reject] = {}
+        if self.mask.kind in ("nothing", "fixed"):
+            texts = [self.mask.text if self.mask.kind == "fixed" else None] * len(values)
+        else:
+            array, bad = build_or_reject(self._read_array, values, f"column {self.name!r}")
+            texts = mask_values(pa.chunked_array([array]), self.mask).to_pylist()
         for (image, _), value, text in zip(self.images, values, texts, strict=True):
             if value is not None:
                 image.fields[image.prefix + self.name] = self.writer.to_value(text)
         return {self.places[i]: reject for i, reject in bad.items() if self.images[i][1]}
-
-    def _mask_texts(self, values: list[Any]) -> tuple[Sequence[str | None], Mapping[int, Reject]]:
-        if self.mask.kind in ("nothing", "fixed"):
-            text = self.mask.text if self.mask.kind == "fixed" else None
-            return [text] * len(values), {}
-        array, bad = build_or_reject(self._read_array, values, f"column {self.name!r}")
-        return mask_values(pa.chunked_array([array]), self.mask).to_pylist(), bad
 
     def _read_array(self, values: Sequence[Any]) -> pa.Array:
         """Values with the type of the column, if that type has a unique text; otherwise the texts as written. Lanes stop

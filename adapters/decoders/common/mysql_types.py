@@ -119,7 +119,10 @@ def to_arrow_type(type_name: str) -> pa.DataType | None:
     if name in SIGNED:
         return (UNSIGNED if "unsigned" in rest or "zerofill" in rest else SIGNED)[name]
     if name == "bit":
-        return _bits_type(int(inner) if inner.isdigit() else 1)
+        count = int(inner) if inner.isdigit() else 1
+        if count == 1:
+            return pa.bool_()
+        return pa.int64() if count < 64 else WIDE
     return _decimal_type(inner) if name in DECIMALS else PLAIN.get(name)
 
 
@@ -167,12 +170,6 @@ def _to_plain_number(text: str) -> str:
     if abs(number.adjusted()) > MAX_SCALE:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a decimal with more digits than any database's")
     return format(number, "f")
-
-
-def _bits_type(count: int) -> pa.DataType:
-    if count == 1:
-        return pa.bool_()
-    return pa.int64() if count < 64 else WIDE
 
 
 def _decimal_type(inner: str) -> pa.DataType | None:

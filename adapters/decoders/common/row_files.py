@@ -88,13 +88,12 @@ def add_line(frame: pa.Table, error: str, offsets: pa.ChunkedArray, where: Calla
     errors = frame[error]
     if errors.null_count == len(errors):
         return frame
-    pairs = zip(errors.to_pylist(), offsets.to_pylist(), strict=True)
-    whole = [text if text is None else _append_location(text, where(at)) for text, at in pairs]
+    whole = []
+    for text, offset in zip(errors.to_pylist(), offsets.to_pylist(), strict=True):
+        location = "" if text is None else where(offset)
+        is_missing = location and not text.endswith(f" ({location})")
+        whole.append(f"{text} ({location})" if is_missing else text)
     return frame.set_column(frame.schema.get_field_index(error), frame.schema.field(error), pa.array(whole, pa.string()))
-
-
-def _append_location(text: str, location: str) -> str:
-    return text if not location or text.endswith(f" ({location})") else f"{text} ({location})"
 
 
 # Rows of AWS DMS files: record headers and offsets, shared by source and decoder.

@@ -29,7 +29,6 @@ from ...arrow.record_errors import (
 )
 from ...arrow.record_limits import reject_too_long
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes
-from ..json.format_detection import guess_format
 from ..json.headers import find_read_errors
 from ..json.schema_frames import (
     CachedFrames,
@@ -38,6 +37,7 @@ from ..json.schema_frames import (
     build_envelopes,
     extract_schema,
     find_prefix,
+    guess_format,
     split_all,
     split_record,
 )

@@ -46,8 +46,11 @@ def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -
     rows = SplitRows(errors=_find_broken(values, dialect))
     indices: Sequence[int] = [i for i in range(len(values)) if i not in rows.errors] if rows.errors else range(len(values))
     rest = _select_values(values, indices)
+    order = widths
+    if len(widths) > 1 and len(rest) and _read_rows(rest.slice(0, 1), widths[0], dialect)[1]:
+        order = widths[::-1]  # The first row has the second width. A file has rows of one width.
     wrong: dict[int, int] = {}
-    for width in _sort_widths(rest, widths, dialect):
+    for width in order:
         if not len(rest):
             break
         columns, wrong = _read_rows(rest, width, dialect)
@@ -111,14 +114,6 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-def _sort_widths(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> tuple[int, ...]:
-    """`widths` with the first row's width first: a file has rows of one width."""
-    if len(widths) < 2 or not len(values):
-        return widths
-    _, wrong = _read_rows(values.slice(0, 1), widths[0], dialect)
-    return widths[::-1] if wrong else widths
-
-
 def _read_rows(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list[pa.Array], dict[int, int]]:
     """The columns of rows with `width`, and the width of all other rows by index; 0 for unreadable rows."""
     if values.nbytes <= LARGEST or len(values) == 1:
@@ -141,8 +136,13 @@ def _read_block(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list
         wrong[row.number - 1] = row.actual_columns
         return "skip"
 
+    # One row per line. The reader removes a byte order mark at the start of the text, so one that belongs to the first
+    # value is doubled. The last line is ended, because the reader treats an empty last field as quoted otherwise.
+    if values[0].as_py().startswith(BOM):
+        values = pa.concat_arrays([pa.array([BOM + values[0].as_py()], values.type), values.slice(1)])
+    lines = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values.cast(pa.large_binary()))
+    text: bytes = pc.binary_join(lines, pa.scalar(b"\n", pa.large_binary()))[0].as_buffer().to_pybytes() + b"\n"
     names = [f"c{i}" for i in range(width)]
-    text = _join_rows(values)
     table = csv.read_csv(
         pa.BufferReader(text),
         read_options=csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
@@ -154,16 +154,6 @@ def _read_block(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list
     if table.num_rows + len(wrong) != len(values):
         raise pa.ArrowInvalid("the block has another number of rows than values")
     return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns], wrong
-
-
-def _join_rows(values: pa.Array) -> bytes:
-    """The rows, one per line. The reader removes a byte order mark at the start of the text, so one that belongs to the
-    first value is doubled. The last line is ended, because the reader treats an empty last field as quoted otherwise."""
-    if values[0].as_py().startswith(BOM):
-        values = pa.concat_arrays([pa.array([BOM + values[0].as_py()], values.type), values.slice(1)])
-    rows = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values.cast(pa.large_binary()))
-    text: bytes = pc.binary_join(rows, pa.scalar(b"\n", pa.large_binary()))[0].as_buffer().to_pybytes() + b"\n"
-    return text
 
 
 # Texts to CSV rows.

@@ -50,18 +50,15 @@ class CsvFrameDecoder:
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         errors: dict[int, Reject] = {}
-        groups = group_by_header(raw.column("headers"))
-        parts = [part for header, indices in groups for part in self._decode_group(raw, header, indices, table, errors)]
+        parts: list[Part] = []
+        for header, indices in group_by_header(raw.column("headers")):
+            layout = self._layouts.get_layout(header, table.name)
+            types = {column.name: column.type for column in layout.columns}
+            for places, rows, cells in read_named_cells(raw, indices, layout, self._options.csv, errors):
+                block = CsvChangeBlock(rows, cells, table, self._options, types=types, headless=header is None)
+                parts.append((places, block.build()))
         parts += reject_records(raw, table, errors)
         return merge_parts(parts, changes_schema(table))
-
-    def _decode_group(
-        self, raw: pa.RecordBatch, header: bytes | None, indices: Sequence[int], table: TableSpec, errors: dict[int, Reject]
-    ) -> Iterator[Part]:
-        layout = self._layouts.get_layout(header, table.name)
-        types = {column.name: column.type for column in layout.columns}
-        for places, rows, cells in read_named_cells(raw, indices, layout, self._options.csv, errors):
-            yield places, CsvChangeBlock(rows, cells, table, self._options, types=types, headless=header is None).build()
 
 
 # Rows with the same columns to changes, column by column.
@@ -121,14 +118,18 @@ class CsvChangeBlock:
 
     def build(self) -> pa.Table:
         """The changes frame of these rows, in their order."""
-        elements = self._sequence_elements()
+        offsets = self._raw.column("offset")
+        for row in list_true_indices(pc.less(offsets, 0)):
+            self._errors.setdefault(row, Reject(RejectCode.NO_SEQUENCE, "its offset is below 0"))
+        first, second = to_sequence(offsets)
+        first = pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64()))
         columns = [self._build_column(column) for column in self._table.columns]
         count = self._raw.num_rows
         return build_changes(
             self._table,
             record_ids(self._raw),
             ops=self._ops,
-            elements=elements,
+            elements=[first, second],
             at=null_out_of_range(self._raw.column("timestamp").cast(TIMESTAMP)),
             columns=columns,
             errors=describe_errors(self._errors, count),
@@ -143,14 +144,6 @@ class CsvChangeBlock:
             if not pc.any(is_header).as_py():
                 return []
         return list_true_indices(is_header)
-
-    def _sequence_elements(self) -> list[pa.Array]:
-        """The sequence, with the epoch in the top bits of its first element."""
-        offsets = self._raw.column("offset")
-        for row in list_true_indices(pc.less(offsets, 0)):
-            self._errors.setdefault(row, Reject(RejectCode.NO_SEQUENCE, "its offset is below 0"))
-        first, second = to_sequence(offsets)
-        return [pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64())), second]
 
     def _build_column(self, column: Column) -> pa.Array:
         """A column, null for missing and invalid values. Adds to `_unsent` and `_errors`."""
@@ -169,7 +162,13 @@ class CsvChangeBlock:
             if not is_key:
                 self._unsent[column.name] = self._updates
             return pa.nulls(self._raw.num_rows, column.type)
-        lacking, texts = self._split_missing(texts)
+        lacking = self._none
+        placeholder = self._options.csv.unsent_value
+        if placeholder is not None:
+            unchanged = pc.fill_null(pc.equal(texts, placeholder), False)
+            if pc.any(unchanged).as_py():
+                lacking = pc.and_(unchanged, self._updates)
+                texts = pc.if_else(unchanged, pa.scalar(None, pa.string()), texts)
         mode = "reject" if is_key else self._options.reading_of(self._table.name, column.name)
         kind = self._types[column.name] if mode == "text" else column.type
         array, bad = read_texts(texts, kind, f"column {column.name!r}", mode)
@@ -181,14 +180,6 @@ class CsvChangeBlock:
         if not is_key:
             self._unsent[column.name] = lacking
         return array
-
-    def _split_missing(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The updates with an unchanged value in this column, and its texts without the placeholder."""
-        placeholder = self._options.csv.unsent_value
-        unchanged = None if placeholder is None else pc.fill_null(pc.equal(texts, placeholder), False)
-        if unchanged is None or not pc.any(unchanged).as_py():
-            return self._none, texts
-        return pc.and_(unchanged, self._updates), pc.if_else(unchanged, pa.scalar(None, pa.string()), texts)
 
 
 # Layouts of rows: from the header row of their file, or from declared columns.
@@ -241,13 +232,17 @@ class CsvLayouts:
     def _read_layout(self, header: bytes | None, table: str) -> CsvLayout:
         types = self._options.columns_of(table) or {}
         declared = tuple(Column(name, find_type_reader(type_name).type) for name, type_name in types.items())
+        declared_names, operation = tuple(types), self._options.operation_column
         if header is None:
-            return self._declared_layout(declared)
+            if not declared:
+                return CsvLayout(error=UNDECLARED)
+            rows = [declared_names] if operation in declared_names else [declared_names, (operation, *declared_names)]
+            return CsvLayout(DECLARED, declared, tuple(rows))
         names = self._read_names(header)
         if isinstance(names, Reject):
             return CsvLayout(error=names)
-        declared_names = {column.name for column in declared}
-        others = [name for name in names if name not in declared_names and not self._is_bookkeeping(name)]
+        known = {*declared_names, operation}
+        others = [name for name in names if name not in known and not name.startswith(RESERVED_PREFIXES)]
         columns = (*declared, *(Column(name, text_reader().type) for name in others))
         if declared and not others:
             return CsvLayout(DECLARED, declared, (names,))
@@ -255,12 +250,6 @@ class CsvLayouts:
             return CsvLayout(error=malformed_reject("its header row names no column of a table"))
         names_json = msgspec.json.encode([column.name for column in columns])
         return CsvLayout(sha256(names_json).hexdigest()[:16], columns, (names,))
-
-    def _declared_layout(self, declared: tuple[Column, ...]) -> CsvLayout:
-        if not declared:
-            return CsvLayout(error=UNDECLARED)
-        names, first = tuple(column.name for column in declared), self._options.operation_column
-        return CsvLayout(DECLARED, declared, (names,) if first in names else (names, (first, *names)))
 
     def _read_names(self, header: bytes) -> tuple[str, ...] | Reject:
         columns, most = read_names(header, self._options.csv), self._options.limits.columns
@@ -272,9 +261,6 @@ class CsvLayouts:
         if len(names) < len(columns):
             return malformed_reject("its header row has a column without a name")
         return names if len(set(names)) == len(names) else malformed_reject("its header row names a column twice")
-
-    def _is_bookkeeping(self, name: str) -> bool:
-        return name == self._options.operation_column or name.startswith(RESERVED_PREFIXES)
 
 
 # Records of one layout as columns by name.

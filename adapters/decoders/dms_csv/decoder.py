@@ -61,7 +61,9 @@ class DmsCsvDecoder(MaskingDecoder):
         )
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        layout = self._layouts.get_layout(_find_header(sample), table)
+        # The first record's header row: records with one fingerprint have the same columns.
+        headers = read_values(sample.slice(0, 1)["headers"].combine_chunks(), COLUMNS)
+        layout = self._layouts.get_layout(headers[0].as_py() if len(headers) else None, table)
         if layout.error is UNDECLARED:
             raise ConfigProblem(
                 f"the files of table {table} have no header row, and no columns are declared for it",
@@ -89,13 +91,6 @@ def _refuse_unwritable_masks(options: DmsCsvOptions) -> None:
                 )
 
 
-def _find_header(sample: pa.Table) -> bytes | None:
-    """The header row of the first record; records with one fingerprint have the same columns."""
-    texts = read_values(sample.slice(0, 1)["headers"].combine_chunks(), COLUMNS)
-    header: bytes | None = texts[0].as_py() if len(texts) else None
-    return header
-
-
 # Routing of records to tables by topic. Rows are not parsed before they are decoded.
 
 
@@ -121,22 +116,17 @@ class CsvRouter:
             routes = pc.add(topics.indices, len(outcomes))
             outcomes += [self._route_topic(header, topic) for topic in topics.dictionary.to_pylist()]
             which = routes if len(indices) == raw.num_rows else _scatter(which, indices, routes)
-        which = pc.if_else(pc.is_null(raw.column("value")), pa.scalar(0, pa.int32()), which)
-        refused = self._find_rejects(raw)
+        values, tables = raw.column("value"), raw.column("topic")
+        which = pc.if_else(pc.is_null(values), pa.scalar(0, pa.int32()), which)
+        empty = pc.indices_nonzero(pc.equal(pc.binary_length(values), 0)).to_pylist()
+        _, large = reject_too_long(values, self._options.limits)
+        wrong = dict.fromkeys(empty, EMPTY) | large
+        refused = {i: _reject_outcome(error, tables[i].as_py()) for i, error in wrong.items()}
+        refused |= {i: _reject_outcome(error, None) for i, error in find_read_errors(raw).items()}
         if refused:
             last = pa.array(range(len(outcomes), len(outcomes) + len(refused)), pa.int32())
             which, outcomes = _scatter(which, list(refused), last), [*outcomes, *refused.values()]
         return build_routes(outcomes).take(which)
-
-    def _find_rejects(self, raw: pa.RecordBatch) -> dict[int, Outcome]:
-        values = raw.column("value")
-        empty = pc.indices_nonzero(pc.equal(pc.binary_length(values), 0)).to_pylist()
-        _, large = reject_too_long(values, self._options.limits)
-        topics = raw.column("topic")
-        of_tables = {
-            i: _reject_outcome(error, topics[i].as_py()) for i, error in (dict.fromkeys(empty, EMPTY) | large).items()
-        }
-        return of_tables | {i: _reject_outcome(error, None) for i, error in find_read_errors(raw).items()}
 
     def _route_topic(self, header: bytes | None, topic: str) -> Outcome:
         layout = self._layouts.get_layout(header, topic)
@@ -201,7 +191,13 @@ class CsvEnvelopes:
         operations = cells.get(self._options.operation_column)
         ops = read_operations(operations, raw, self._options)
         has_op, nothing = pc.is_valid(ops), pa.scalar(None, pa.string())
-        images = pc.if_else(has_op, _to_json_texts(cells), nothing)
+        texts = zip(*(column.to_pylist() for column in cells.values()), strict=True)
+        rows = [msgspec.json.encode(dict(zip(cells, row, strict=True))).decode() for row in texts]
+        images = pc.if_else(has_op, pa.array(rows, pa.string()), nothing)
+        errors = pa.nulls(len(ops), pa.string())
+        if ops.null_count and operations is not None:
+            reasons = [str(self._options.unknown_operation_reject(value)) for value in (None, "")]
+            errors = pc.if_else(has_op, nothing, pc.if_else(pc.is_null(operations), *reasons))
         deleted = pc.fill_null(pc.equal(ops, Op.DELETE.value), False)
         first, second = to_sequence(raw.column("offset"))
         columns = {
@@ -214,23 +210,9 @@ class CsvEnvelopes:
             "seq_2": second,
             "ts": null_out_of_range(raw.column("timestamp").cast(TIMESTAMP)),
             "schema_id": pa.repeat(pa.scalar(layout.fingerprint), raw.num_rows),
-            "error": self._find_errors(ops, operations),
+            "error": errors,
         }
         return build_envelope(raw.num_rows, columns)
-
-    def _find_errors(self, ops: pa.Array, operations: pa.Array | None) -> pa.Array:
-        """The errors of rows with an unknown operation."""
-        if not ops.null_count or operations is None:
-            return pa.nulls(len(ops), pa.string())
-        reasons = [str(self._options.unknown_operation_reject(value)) for value in (None, "")]
-        reason = pc.if_else(pc.is_null(operations), *reasons)
-        return pc.if_else(pc.is_null(ops), reason, pa.scalar(None, pa.string()))
-
-
-def _to_json_texts(cells: Mapping[str, pa.Array]) -> pa.Array:
-    """Every row as a JSON object of texts."""
-    rows = zip(*(column.to_pylist() for column in cells.values()), strict=True)
-    return pa.array([msgspec.json.encode(dict(zip(cells, row, strict=True))).decode() for row in rows], pa.string())
 
 
 # Access to values in CSV rows, for masking.
@@ -274,7 +256,9 @@ class CsvOpener(RecordOpener):
         """Parses the rows of one file at once."""
         groups: dict[tuple[bytes | None, str], list[int]] = defaultdict(list)
         for index, record in enumerate(records):
-            groups[_find_record_header(record), record.topic].append(index)
+            # The first header row, as in `changes.group_by_header`.
+            header = next((one["value"] or b"" for one in record.headers or () if one["name"] == COLUMNS), None)
+            groups[header, record.topic].append(index)
         opened: dict[int, OpenRecord | Reject] = {}
         for (header, topic), indices in groups.items():
             layout = self._layouts.get_layout(header, topic)
@@ -299,7 +283,11 @@ class CsvOpener(RecordOpener):
     def _open_rows(
         self, values: pa.Array, layout: CsvLayout, keys: Collection[str]
     ) -> list[tuple[int, OpenRecord | Reject]]:
-        dialect, writes = self._options.csv, self._get_writer(layout)
+        if layout not in self._writes:
+            if len(self._writes) >= MAX_LAYOUTS:
+                self._writes.clear()
+            self._writes[layout] = CsvValueWriter(layout, self._options.csv)
+        dialect, writes = self._options.csv, self._writes[layout]
         read = split_rows(values, layout.widths, dialect)
         opened: list[tuple[int, OpenRecord | Reject]] = list(read.errors.items())
         for part in read.parts:
@@ -307,14 +295,10 @@ class CsvOpener(RecordOpener):
             rows = zip(*(column.to_pylist() for column in part.columns), strict=True)
             for index, row in zip(part.places, rows, strict=True):
                 fields = dict(zip(names, row, strict=True))
-                opened.append(
-                    (
-                        index,
-                        OpenRecord(
-                            [Image(fields, self._find_role(fields))], writes, keys, partial(_to_row, fields, dialect)
-                        ),
-                    )
-                )
+                operation = fields.get(self._options.operation_column)
+                is_delete = operation and self._options.operation_of.get(operation) == Op.DELETE
+                images = [Image(fields, Role.DELETED if is_delete else Role.ROW)]
+                opened.append((index, OpenRecord(images, writes, keys, partial(_to_row, fields, dialect))))
         return opened
 
     def _missing_header_reject(self, layout: CsvLayout, topic: str) -> Reject | None:
@@ -325,23 +309,6 @@ class CsvOpener(RecordOpener):
             malformed_reject(f"its header row lacks the private column {missing[0]!r}: it may be a row") if missing else None
         )
 
-    def _find_role(self, fields: dict[str, str | None]) -> Role:
-        operation = fields.get(self._options.operation_column)
-        return Role.DELETED if operation and self._options.operation_of.get(operation) == Op.DELETE else Role.ROW
-
-    def _get_writer(self, layout: CsvLayout) -> CsvValueWriter:
-        if layout not in self._writes:
-            if len(self._writes) >= MAX_LAYOUTS:
-                self._writes.clear()
-            self._writes[layout] = CsvValueWriter(layout, self._options.csv)
-        return self._writes[layout]
-
 
 def _to_row(fields: dict[str, str | None], dialect: CsvDialect) -> bytes:
     return to_row(fields.values(), dialect)
-
-
-def _find_record_header(record: RoutedRecord) -> bytes | None:
-    """The first header row, as in `changes.group_by_header`."""
-    headers: list[bytes] = [one["value"] or b"" for one in record.headers or () if one["name"] == COLUMNS]
-    return headers[0] if headers else None

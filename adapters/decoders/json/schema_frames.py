@@ -1,9 +1,10 @@
-"""Splitting of records into schema and payload. Consecutive records share the bytes of their schema."""
+"""Splitting of records into schema and payload. Consecutive records share the bytes of their schema. And the format that a
+record looks like: JSON by its field names, other bytes by their beginning."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -16,7 +17,6 @@ from replicator.ports.decoder import ENVELOPE
 
 from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, read_bytes
 from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
-from .format_detection import hint_by_beginning
 
 OPENING = b'{"schema":'
 MARK = b',"payload":'
@@ -100,9 +100,11 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
     Fast if records share the bytes of their schema: two Arrow passes. All other records are parsed one by one.
     """
     out = SchemaFrames()
-    is_open = _find_common(out, values, depth)
-    if is_open is None:
-        return out
+    prefix = find_prefix(values[0].as_py(), depth) if len(values) and not values.null_count else None
+    if prefix is not None and pc.all(_mask_matching(values, prefix)).as_py():
+        sliced = pc.binary_slice(values, len(prefix), -1)
+        return SchemaFrames([SchemaGroup(extract_schema(prefix), None, sliced.to_pylist, sliced)])
+    is_open = pc.is_valid(values)
     slow: list[int] = []
     while len(out.groups) < MAX_PREFIXES and len(slow) < MAX_STRAYS:
         index = pc.index(is_open, True).as_py()
@@ -112,43 +114,20 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
         prefix = find_prefix(text, depth) if text.endswith(CLOSING) else None
         if prefix is None:
             slow.append(index)
-            is_open = _clear_index(is_open, index)
+            is_open = pa.concat_arrays([is_open.slice(0, index), pa.array([False]), is_open.slice(index + 1)])
             continue
         is_member = pc.and_(is_open, _mask_matching(values, prefix))
-        out.groups.append(_slice_group(values, prefix, is_member))
+        sliced = pc.binary_slice(values.filter(is_member), len(prefix), -1)
+        out.groups.append(SchemaGroup(extract_schema(prefix), list_true_indices(is_member), sliced.to_pylist, sliced))
         is_open = pc.and_(is_open, pc.invert(is_member))
     slow += list_true_indices(is_open)
     _split_one_by_one(out, values, sorted(slow), depth)
     return out
 
 
-def _find_common(out: SchemaFrames, values: pa.Array, depth: int) -> pa.Array | None:
-    """Handle the usual case of one schema in the whole frame, and return None. Otherwise return a mask of the records
-    that still need a group."""
-    valid = pc.is_valid(values)
-    if values.null_count or not len(values):
-        return valid if len(values) else None
-    prefix = find_prefix(values[0].as_py(), depth)
-    if prefix is not None and pc.all(_mask_matching(values, prefix)).as_py():
-        sliced = pc.binary_slice(values, len(prefix), -1)
-        out.groups.append(SchemaGroup(extract_schema(prefix), None, sliced.to_pylist, sliced))
-        return None
-    return valid
-
-
 def _mask_matching(values: pa.Array, prefix: bytes) -> pa.Array:
     matching = pc.and_(pc.starts_with(values, pattern=prefix), pc.ends_with(values, pattern=CLOSING))
     return pc.fill_null(matching, False)
-
-
-def _slice_group(values: pa.Array, prefix: bytes, is_member: pa.Array) -> SchemaGroup:
-    sliced = pc.binary_slice(values.filter(is_member), len(prefix), -1)
-    return SchemaGroup(extract_schema(prefix), list_true_indices(is_member), sliced.to_pylist, sliced)
-
-
-def _clear_index(mask: pa.Array, index: int) -> pa.Array:
-    one = pa.array([False])
-    return pa.concat_arrays([mask.slice(0, index), one, mask.slice(index + 1)])
 
 
 def _split_one_by_one(out: SchemaFrames, values: pa.Array, indices: list[int], depth: int) -> None:
@@ -272,7 +251,7 @@ def find_prefix(text: bytes, depth: int) -> bytes | None:
         if end < 0:
             return None
         schema = text[len(OPENING) : end]
-        if schema.startswith(b"{") and _is_json(schema) and not _is_too_deep(schema, depth):
+        if schema.startswith(b"{") and _is_json(schema) and not is_deep(schema, depth):
             return text[: end + len(MARK)]
     return None
 
@@ -282,20 +261,67 @@ def extract_schema(prefix: bytes) -> bytes:
     return prefix[len(OPENING) : -len(MARK)]
 
 
-def _is_too_deep(text: bytes, depth: int) -> bool:
-    try:
-        refuse_depth(text, depth)
-    except ValueMisfit:
-        return True
-    return False
-
-
 def _is_json(text: bytes) -> bool:
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except UNREADABLE:
         return False
     return True
+
+
+# The format that a record looks like, for hints in errors and for discovery.
+
+
+SIGNS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("debezium_json", frozenset({"op", "source"})),
+    ("debezium_json", frozenset({"schema", "payload"})),
+    ("ogg_json", frozenset({"op_type", "pos"})),
+    ("canal_json", frozenset({"database", "type", "isDdl"})),
+    ("canal_json", frozenset({"database", "type", "mysqlType"})),
+    ("maxwell_json", frozenset({"database", "type", "data"})),
+)
+"""The first format counts that has all its fields, so put the specific ones first."""
+BEGINNINGS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
+    # A zero byte and a schema id in four bytes; registries count ids up from 1. DTS also begins with a zero,
+    # its version, followed by the record number.
+    ("debezium_avro", re.compile(rb"\0\0.{3}", re.DOTALL)),
+    ("dts_avro", re.compile(rb"\0.{20}", re.DOTALL)),
+    ("dms_csv", re.compile(rb"[IUD],")),
+)
+"""The first match counts, as in `SIGNS`."""
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def guess_format(names: Collection[str]) -> str | None:
+    """The configuration name of the format that has fields with these names."""
+    fields = set(names)
+    return next((name for name, signs in SIGNS if signs <= fields), None)
+
+
+def detect_format(data: bytes) -> str | None:
+    """The configuration name of the format that a record's value looks like."""
+    try:
+        return guess_format(_fields(data).keys())
+    except UNREADABLE:
+        return _match_beginning(data)
+
+
+def hint_by_names(reject: Reject, data: bytes, name: str) -> Reject:
+    """The reject with a hint if the record looks like another format than `name`."""
+    return _add_hint(reject, detect_format(data), name)
+
+
+def hint_by_beginning(reject: Reject, data: bytes, name: str = "") -> Reject:
+    """`hint_by_names` for bytes that are not JSON."""
+    return _add_hint(reject, _match_beginning(data), name)
+
+
+def _match_beginning(data: bytes) -> str | None:
+    return next((name for name, begins in BEGINNINGS if begins.match(data)), None)
+
+
+def _add_hint(reject: Reject, other: str | None, name: str) -> Reject:
+    return reject if other in (None, name) else Reject(reject.code, f"{reject.sentence}; it looks like `format: {other}`")
 
 
 # Envelope columns of the event log, built from groups of records with one schema.

@@ -19,7 +19,7 @@ from ...arrow.record_limits import RecordLimits
 from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import TextReader, find_text_reader
 from ...arrow.value_readers import NULL, UNSET, StructObjectReader, ValueReader, cast_values, choose_objects, make_nullable
-from ..json.format_detection import hint_by_names
+from ..json.schema_frames import hint_by_names
 from ..json.type_names import find_type_reader, to_texts, type_name
 
 

@@ -23,9 +23,16 @@ from ...arrow.record_limits import find_table_entry, reject_too_long
 from ...transforms.expressions import evaluate_condition
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
 from ..common.row_files import add_line, describe_line
-from ..json.format_detection import hint_by_names
 from ..json.headers import find_read_errors
-from ..json.schema_frames import SchemaGroup, build_envelope, build_envelopes, find_frames, split_members, split_record
+from ..json.schema_frames import (
+    SchemaGroup,
+    build_envelope,
+    build_envelopes,
+    find_frames,
+    hint_by_names,
+    split_members,
+    split_record,
+)
 from ..json.type_names import find_type_reader
 from ..masking import (
     EachRecordOpener,

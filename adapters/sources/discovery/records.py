@@ -19,7 +19,7 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.source import DiscoveredSource, DiscoveredTable
 
 from ...arrow.record_errors import UNREADABLE
-from ...decoders.json.format_detection import detect_format
+from ...decoders.json.schema_frames import detect_format
 
 DEBEZIUM = "debezium_json"
 AVRO = "debezium_avro"
