@@ -26,7 +26,7 @@ from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.decoders.dts_avro import DtsAvroDecoder
-from adapters.decoders.dts_avro.schema import RECORD
+from adapters.decoders.dts_avro.rows import RECORD
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from benchmarks.tpcc import TABLES, Tpcc, make_raw_frame
 from replicator.domain.change import ERROR

@@ -155,7 +155,8 @@ class CanalFormat(JsonMessageFormat):
         if not flat.table or not flat.database:
             raise ValueMisfit(RejectCode.MALFORMED, "it names no database and table")
         data, old = read_image(flat.data), read_image(flat.old)
-        types = _message_types(flat)
+        types, labels = _read_types(bytes(flat.mysqlType))[0], _message_labels(flat)
+        types = _mark_labels(types, labels) if labels else types
         return Message(
             table=f"{flat.database}.{flat.table}",
             changes=(MessageChange(Op.TRUNCATE),) if kind == TRUNCATE else tuple(_read_changes(kind, data, old)),
@@ -184,12 +185,6 @@ def _read_types(text: bytes) -> tuple[ColumnTypeNames, tuple[str, ...]]:
     `arrow.record_errors.UNREADABLE`."""
     types = ColumnTypeNames({name: kind or UNTYPED for name, kind in (_texts_by_name(text) or {}).items()})
     return types, tuple([name for name, kind in types.items() if mysql_types.parse_type(kind).name in mysql_types.LABELS])
-
-
-def _message_types(message: FlatMessage) -> ColumnTypeNames:
-    """The types of a message's columns. Raises the same errors as `_read_types`."""
-    types, labels = _read_types(bytes(message.mysqlType))[0], _message_labels(message)
-    return _mark_labels(types, labels) if labels else types
 
 
 def _message_labels(message: Any) -> tuple[tuple[str, str], ...]:

@@ -37,7 +37,7 @@ from ..arrow.record_errors import ValueMisfit
 from .masking import Role
 from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
-from .messages.message import BatchReader, Message, MessageChange, MessageContents, TypedRows
+from .messages.message import BatchReader, Message, MessageContents, TypedRows, make_change
 from .options import GoldenGateOptions
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
@@ -85,27 +85,27 @@ class GoldenGateBatchReader(BatchReader):
     def _can_read(self, one: Any) -> bool:
         if one.primary_keys != self._keys or _read_row(one) is None:
             return False
-        return _is_short(one.pos) if self._has_place else one.pos is None
+        pos = one.pos
+        if not self._has_place:
+            return pos is None
+        return isinstance(pos, str) and pos.isascii() and pos.isdigit() and len(pos) <= SHORT
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
+        olds = [self.rows.read_key(one.before) if op == Op.UPDATE else None for one, op in zip(messages, ops, strict=True)]
+        orders: list[pa.Array] = []
+        if self._has_place:
+            digits = pc.utf8_lpad(pa.array([one.pos for one in messages], pa.string()), SHORT, "0")
+            halves = ((0, SHORT - LOW), (SHORT - LOW, SHORT))
+            orders = [pc.utf8_slice_codeunits(digits, *half).cast(pa.int64()) for half in halves]
         return MessageContents(
             ops=ops,
             rows=list(map(_read_row, messages)),
-            olds=[
-                self.rows.read_key(one.before) if op == Op.UPDATE else None for one, op in zip(messages, ops, strict=True)
-            ],
+            olds=olds,
             message_numbers=None,
             at=pa.array([_to_micros(one.op_ts) for one in messages], pa.int64()),
             tx=pa.array([one.xid for one in messages], pa.string()),
-            orders=self._read_orders(messages),
+            orders=orders,
         )
-
-    def _read_orders(self, messages: Sequence[Any]) -> Sequence[pa.Array]:
-        if not self._has_place:
-            return ()
-        digits = pc.utf8_lpad(pa.array([one.pos for one in messages], pa.string()), SHORT, "0")
-        halves = ((0, SHORT - LOW), (SHORT - LOW, SHORT))
-        return [pc.utf8_slice_codeunits(digits, *half).cast(pa.int64()) for half in halves]
 
 
 class GoldenGateFormat(JsonMessageFormat):
@@ -123,7 +123,7 @@ class GoldenGateFormat(JsonMessageFormat):
         op, before, after = OPS[operation.op_type], read_image(operation.before), read_image(operation.after)
         return Message(
             table=operation.table,
-            changes=(_to_change(op, before, after),),
+            changes=(make_change(op, before, after),),
             keys=operation.primary_keys or (),
             at=_to_micros(operation.op_ts),
             tx=operation.xid,
@@ -144,19 +144,6 @@ class GoldenGateFormat(JsonMessageFormat):
 def _read_row(message: Any) -> Any:
     """The row of an operation; None for a truncate, too."""
     return message.before if message.op_type == "D" else message.after if message.op_type != "T" else None
-
-
-def _to_change(op: Op, before: bytes | None, after: bytes | None) -> MessageChange:
-    if op == Op.TRUNCATE:
-        return MessageChange(op)
-    row = before if op == Op.DELETE else after
-    if row is None:
-        raise ValueMisfit(RejectCode.MALFORMED, f"it has no image {'before' if op == Op.DELETE else 'after'}")
-    return MessageChange(op, row, before if op == Op.UPDATE else None)
-
-
-def _is_short(pos: object) -> bool:
-    return isinstance(pos, str) and pos.isascii() and pos.isdigit() and len(pos) <= SHORT
 
 
 def _read_position(pos: str | int | None) -> tuple[int, ...]:

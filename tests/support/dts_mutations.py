@@ -8,7 +8,7 @@ from typing import Any
 
 from fastavro import schemaless_reader, schemaless_writer
 
-from adapters.decoders.dts_avro.schema import OPERATIONS, SOURCES
+from adapters.decoders.dts_avro.rows import OPERATIONS, SOURCES
 from replicator.testing.decoder_fuzz import NUMBERS, TEXTS, alter_bytes
 from support.dts_records import NAMESPACE, PARTS, SHORT, encode_record, value
 

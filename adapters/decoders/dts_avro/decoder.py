@@ -22,11 +22,24 @@ from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ...arrow.record_limits import RecordLimits
 from ..masking import Image, OpenRecord, Role, RoutedRecord, ValueWriter
 from ..messages.decoder import MessageDecoder, MessageOpener
-from ..messages.message import ColumnTypeNames, ColumnTypes, Message, MessageChange, MessageFormat, to_micros
+from ..messages.message import ColumnTypeNames, ColumnTypes, Message, MessageFormat, make_change, to_micros
 from ..options import DtsOptions
 from .record_printer import print_records
-from .rows import MOSTLY, NONE, NULL, ImageRows, RowImage, image_to_json, to_arrow_type, to_source_type, type_name
-from .schema import NAMESPACE, RECORD, read_record, read_with_rest
+from .rows import (
+    MOSTLY,
+    NAMESPACE,
+    NONE,
+    NULL,
+    RECORD,
+    ImageRows,
+    RowImage,
+    image_to_json,
+    read_record,
+    read_with_rest,
+    to_arrow_type,
+    to_source_type,
+    type_name,
+)
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
 STATEMENT = "schema_change"
@@ -72,7 +85,7 @@ class DtsFormat(MessageFormat):
         types = _read_types(record, limits)
         before, after = _read_image(record, "beforeImages", types), _read_image(record, "afterImages", types)
         return Message(
-            changes=(_to_change(OPS[kind], before, after),),
+            changes=(make_change(OPS[kind], before, after),),
             types=types,
             keys=_read_key(record["tags"].get("pk_uk_info") or "{}", types),
             before=before,
@@ -139,13 +152,6 @@ def _read_image(record: Mapping[str, Any], which: str, names: ColumnTypeNames) -
     return {name: None if content == NULL else value for (name, value), content in pairs if content != NONE}
 
 
-def _to_change(op: Op, before: RowImage | None, after: RowImage | None) -> MessageChange:
-    row = before if op == Op.DELETE else after
-    if row is None:
-        raise ValueMisfit(RejectCode.MALFORMED, f"it has no image {'before' if op == Op.DELETE else 'after'}")
-    return MessageChange(op, row, before if op == Op.UPDATE else None)
-
-
 @lru_cache(MAX_KNOWN)
 def _read_key(text: str, types: ColumnTypeNames) -> tuple[str, ...]:
     """The primary key in the order of the fields, as the tag has no order; without one the hidden column, if any."""
@@ -181,7 +187,8 @@ class ImageValueWriter(ValueWriter):
 
     def is_null(self, value: Any) -> bool:
         """True for NULL and for unchanged values, which stay as they are."""
-        return value is None or _to_content(value) in (NULL, NONE)
+        content = value[1] if isinstance(value, tuple) else value
+        return value is None or content in (NULL, NONE)
 
     def to_value(self, text: str | None) -> Any:
         return None if text is None else (CHARACTER, {"charset": MOSTLY, "value": text.encode()})
@@ -197,10 +204,11 @@ class DtsOpener(MessageOpener):
         value = record.value or b""
         message, layout = self._read_message(value)
         fields, rest = read_with_rest(value, self._options.limits)
-        op, names = message.changes[0].op, list(message.types)
+        is_delete, names = message.changes[0].op == Op.DELETE, list(message.types)
+        roles = (Role.DELETED, Role.OTHER) if is_delete else (Role.OTHER, Role.ROW)
         images = {
-            which: Image(dict(zip(names, fields[which], strict=True)), _find_role(which, op))
-            for which in IMAGES
+            which: Image(dict(zip(names, fields[which], strict=True)), role)
+            for which, role in zip(IMAGES, roles, strict=True)
             if fields[which] is not None
         }
         return OpenRecord(
@@ -214,16 +222,6 @@ class DtsOpener(MessageOpener):
         """The record without its statement."""
         fields, rest = read_with_rest(record.value or b"", self._options.limits)
         return _write_record(fields | dict.fromkeys(IMAGES), {}, rest)
-
-
-def _to_content(value: Any) -> Any:
-    return value[1] if isinstance(value, tuple) else value
-
-
-def _find_role(which: str, op: Op) -> Role:
-    if op == Op.DELETE:
-        return Role.DELETED if which == "beforeImages" else Role.OTHER
-    return Role.ROW if which == "afterImages" else Role.OTHER
 
 
 def _write_record(record: Mapping[str, Any], images: Mapping[str, Image], rest: bytes) -> bytes:

@@ -14,7 +14,7 @@ These differ: the text of a statement is in `afterImages`, bytes are Base64, and
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,8 +25,7 @@ from replicator.domain.plain_values import format_count
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
-from .rows import NONE, NULL, to_text_or_bytes
-from .schema import NAMESPACE, read_record
+from .rows import NAMESPACE, NONE, NULL, read_record, to_text_or_bytes
 
 PRINTED = pa.schema(
     [
@@ -110,15 +109,10 @@ def _print_text(value: Any) -> str | None:
         return f"{datum['timestamp']}.{datum['millis']:06}"
     try:
         text = to_text_or_bytes(value)
-    except ValueMisfit:
-        text = _print_bytes(datum)
+    except ValueMisfit:  # Text with invalid characters, or an invalid time.
+        content = datum.get("value", datum)
+        text = content if isinstance(content, bytes | str) else _to_json(content)
     return text if isinstance(text, str) else b64encode(text).decode()
-
-
-def _print_bytes(datum: Mapping[str, Any]) -> bytes | str:
-    """A fallback for text with invalid characters and for invalid times."""
-    content = datum.get("value", datum)
-    return content if isinstance(content, bytes | str) else _to_json(content)
 
 
 def sort_like_scala(names: Iterable[str]) -> list[str]:

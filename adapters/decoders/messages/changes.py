@@ -22,7 +22,6 @@ from ...arrow.value_readers import UNSET
 from ..common.pipeline import build_changes, record_ids
 from ..json.schema_frames import is_deep, is_shallow
 from ..options import MessageOptions
-from .layouts import MessageLayout, MessageLayouts
 from .message import (
     BatchReader,
     ColumnValues,
@@ -30,6 +29,8 @@ from .message import (
     MessageChange,
     MessageContents,
     MessageFormat,
+    MessageLayout,
+    MessageLayouts,
     MessageRows,
     TypedRows,
     read_message,
@@ -64,10 +65,12 @@ class MessageFrameDecoder:
         texts = select_records(raw, list(indices)).column("value").to_pylist()
         for index, text in zip(indices, texts, strict=True):
             message = EMPTY if text is None else read_message(self._form, text, self._options.limits)
-            layout = None if isinstance(message, Reject) else self._layouts.get_layout(message)
-            error = self._find_fault(message, layout)
-            if error is not None or layout is None or isinstance(message, Reject):
-                errors[index] = error or EMPTY
+            if isinstance(message, Reject):
+                errors[index] = message
+                continue
+            layout = self._layouts.get_layout(message)
+            if layout.error is not None or not message.changes:
+                errors[index] = layout.error or NO_ROW
                 continue
             places, messages = by_layout.setdefault(layout, ([], []))
             places.append(index)
@@ -79,11 +82,6 @@ class MessageFrameDecoder:
             errors |= {places[i]: reject for i, reject in block.errors.items()}
             parts.append(([places[i] for i in numbers], frame))
         return parts + reject_records(raw, table, errors)
-
-    def _find_fault(self, message: Message | Reject, layout: MessageLayout | None) -> Reject | None:
-        if isinstance(message, Reject):
-            return message
-        return layout.error if layout and layout.error else None if message.changes else NO_ROW
 
     def _get_reader(self, layout: MessageLayout, table: TableSpec) -> MessageRows:
         which = (layout, table)
@@ -244,7 +242,10 @@ class MessageColumns:
         else:
             converted = self._reader.columns[column.name].to_wanted(values.array)
             self._leave_out([*values.bad, *converted.bad])
-            array, unset = converted.array, _make_mask(values.unset, count)
+            array, unset = converted.array, None
+            if values.unset:
+                indices = set(values.unset)
+                unset = pa.array([index in indices for index in range(count)], pa.bool_())
         if is_key and array.null_count:
             self._leave_out(pc.indices_nonzero(pc.is_null(array)).to_pylist())
         elif unset is not None and not is_key:
@@ -252,31 +253,21 @@ class MessageColumns:
         return array
 
     def _sequence_elements(self) -> list[pa.Array]:
-        """The sequence, with the epoch in the top bits of its first element; then the row number in the message."""
+        """The sequence, with the epoch in the top bits of its first element; then the row number in the message. A row has
+        two numbers and uses the second: the odd ones."""
         orders = [self._raw.column("offset")] if self._table.sequence == PER_ROW else list(self._said.orders)
         for order in orders:
             room = pc.and_(pc.greater_equal(order, 0), pc.less(order, 1 << EPOCH_SHIFT))
             if not pc.all(room).as_py():
                 self._left |= set(pc.indices_nonzero(pc.invert(room)).to_pylist())
         orders[0] = pc.bit_wise_or(orders[0], pa.scalar(self._epoch << EPOCH_SHIFT, pa.int64()))
-        return [*map(self._repeat_per_row, orders), self._row_numbers()]
-
-    def _row_numbers(self) -> pa.Array:
-        """The odd numbers of each message: a row has two numbers and uses the second."""
         if self._said.message_numbers is None:
-            return pa.repeat(pa.scalar(1, pa.int64()), self._said.rows)
+            return [*map(self._repeat_per_row, orders), pa.repeat(pa.scalar(1, pa.int64()), self._said.rows)]
         numbers, last = [], None
         for message in self._said.message_numbers:
             numbers.append(numbers[-1] + PER_ROW if message == last else 1)
             last = message
-        return pa.array(numbers, pa.int64())
-
-
-def _make_mask(indices: Sequence[int], count: int) -> pa.Array | None:
-    if not indices:
-        return None
-    index_set = set(indices)
-    return pa.array([index in index_set for index in range(count)], pa.bool_())
+        return [*map(self._repeat_per_row, orders), pa.array(numbers, pa.int64())]
 
 
 # Contents of many messages. They are converted a few at a time, so that the values stay in the CPU cache.
@@ -484,16 +475,13 @@ class MessageChangeBlock:
         unset = [i for i, value in enumerate(values) if value is UNSET]
         array = self._build_array(column, values, unset=bool(unset))
         if column.name in self._table.keys:
-            self._refuse_nulls(column, array)
+            reason = f"key column {column.name!r} of table {self._table.name} is null or missing"
+            for i in pc.indices_nonzero(pc.is_null(array)).to_pylist():
+                if self._rows[i].op != Op.TRUNCATE:
+                    self.errors.setdefault(self._rows[i].place, Reject(RejectCode.NULL_KEY, reason))
             return array
         for i in unset:
             row = self._rows[i]
             if row.op == Op.UPDATE or (row.old is not None and (row.op == Op.CREATE or self._table.by_tx)):
                 self._unsent[i].append(column.name)
         return array
-
-    def _refuse_nulls(self, column: Column, array: pa.Array) -> None:
-        reason = f"key column {column.name!r} of table {self._table.name} is null or missing"
-        for i in pc.indices_nonzero(pc.is_null(array)).to_pylist():
-            if self._rows[i].op != Op.TRUNCATE:
-                self.errors.setdefault(self._rows[i].place, Reject(RejectCode.NULL_KEY, reason))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.change import TIMESTAMP, Op
+from replicator.domain.change import TIMESTAMP
 from replicator.domain.errors import ConfigProblem, Reject
 from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.table import TableSpec
@@ -38,8 +38,7 @@ from ..masking import (
 )
 from ..options import MessageOptions
 from .changes import MessageFrameDecoder
-from .layouts import MessageLayout, MessageLayouts
-from .message import Message, MessageFormat, read_message
+from .message import Message, MessageFormat, MessageLayout, MessageLayouts, read_message
 
 # Access to values in messages, for masking.
 
@@ -212,26 +211,18 @@ class MessageEnvelopes:
                 lambda image_texts: pa.array(image_texts, pa.binary()).cast(pa.string()), texts, f"its {name} image"
             )
             errors = bad | errors
+        elements = range(self._form.order_elements)
+        orders = [[one.order[k] if one.order else None for one in messages] for k in elements]
         columns = {
             **images,
             "connector": pa.array([self._form.connector if one.table or one.db else None for one in messages], pa.string()),
             "db": pa.array([one.table.rpartition(".")[0] or one.db or None for one in messages], pa.string()),
             "table": pa.array([one.table or None for one in messages], pa.string()),
-            "op": pa.array([_find_operation(one) for one in messages], pa.string()),
-            **self._read_order(messages),
+            "op": pa.array([one.changes[0].op if one.changes else None for one in messages], pa.string()),
+            **{f"seq_{k + 1}": pa.array(order, pa.int64()) for k, order in enumerate(orders)},
             "tx": pa.array([one.tx for one in messages], pa.string()),
             "ts": null_out_of_range(pa.array([one.at for one in messages], pa.int64()).view(TIMESTAMP)),
             "schema_id": pa.array([layout.fingerprint or None if layout else None for layout in layouts], pa.string()),
             "error": describe_errors(errors, len(messages)),
         }
         return build_envelope(len(messages), columns)
-
-    def _read_order(self, messages: list[Message]) -> dict[str, pa.Array]:
-        elements = range(self._form.order_elements)
-        return {
-            f"seq_{k + 1}": pa.array([one.order[k] if one.order else None for one in messages], pa.int64()) for k in elements
-        }
-
-
-def _find_operation(message: Message) -> Op | None:
-    return message.changes[0].op if message.changes else None

@@ -142,13 +142,21 @@ class RowChangeBlock:
         elements = self._sequence_elements()
         values = {name: self.reader.read_values(self.rows, name) for name in self.reader.columns}
         key_changes = self._find_key_changes()
-        self._refuse_partial_rows(key_changes, values)
+        for i in key_changes:
+            # The row with the new key has no older values.
+            lacking = [name for name, column_values in values.items() if column_values[i] is UNSET]
+            if lacking:
+                reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
+                self._fail(i, RejectCode.INCOMPLETE, reason)
         ops = [Op.CREATE if i in key_changes else op for i, op in enumerate(self.ops)]
         frame = self._build_frame(HalfFrame(range(len(self.rows)), ops, values), elements)
         if not key_changes:
             return None, frame
         indices = list(key_changes)
-        olds = {name: self._old_values(name, values[name], key_changes) for name in values}
+        olds = {}
+        for name, news in values.items():
+            changed = zip(key_changes, self.reader.read_old_values(list(key_changes.values()), name), strict=True)
+            olds[name] = [news[i] if old is UNSET else old for i, old in changed]
         first = [e.take(pa.array(indices, pa.int64())) for e in elements]
         first[1] = pa.array([0] * len(indices), pa.int64())
         deletes = self._build_frame(HalfFrame(indices, [Op.DELETE] * len(indices), olds), first)
@@ -169,14 +177,6 @@ class RowChangeBlock:
         keys = [self.reader.read_old_values(old_rows, key) for key in self.table.keys if key in self.reader.columns]
         return {i: olds[i] for k, i in enumerate(indices) if any(key[k] is not UNSET for key in keys)}
 
-    def _refuse_partial_rows(self, key_changes: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
-        """Reject key changes with missing values: the row with the new key has no older values."""
-        for i in key_changes:
-            lacking = [name for name, column_values in values.items() if column_values[i] is UNSET]
-            if lacking:
-                reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
-                self._fail(i, RejectCode.INCOMPLETE, reason)
-
     def _read_old(self, index: int) -> Any:
         try:
             return self.reader.read_olds(self.rows[index : index + 1], self.options.before_field or "")[0]
@@ -184,28 +184,22 @@ class RowChangeBlock:
             self.errors.setdefault(index, malformed_reject("its before image does not have the types of its schema"))
             return None
 
-    def _old_values(self, name: str, values: Sequence[Any], key_changes: Mapping[int, Any]) -> list[Any]:
-        olds = self.reader.read_old_values(list(key_changes.values()), name)
-        return [values[i] if old is UNSET else old for i, old in zip(key_changes, olds, strict=True)]
-
     def _sequence_elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""
-        elements = [self._sequence_element(name) for name in self.options.sequence_columns] or offsets_to_sequence(
-            self.raw.column("offset")
-        )
+        elements = []
+        for name in self.options.sequence_columns:
+            values = [_to_int(value) for value in self.reader.read_metadata(self.rows, name)]
+            array, bad = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()), values, name)
+            for index in {*bad, *list_true_indices(pc.fill_null(pc.less(array, 0), True))}:
+                reason = f"its sequence column {name!r} holds no whole number from 0 on"
+                self._fail(index, RejectCode.NO_SEQUENCE, reason)
+            elements.append(array)
+        elements = elements or offsets_to_sequence(self.raw.column("offset"))
         room = pc.fill_null(pc.less(elements[0], 1 << EPOCH_SHIFT), True)
         for index in list_true_indices(pc.invert(room)):
             self._fail(index, RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch")
         first = pc.if_else(room, elements[0], None)
         return [pc.add(first, pa.scalar(self.options.epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]]
-
-    def _sequence_element(self, name: str) -> pa.Array:
-        values = [_to_int(value) for value in self.reader.read_metadata(self.rows, name)]
-        array, bad = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()), values, name)
-        for index in {*bad, *list_true_indices(pc.fill_null(pc.less(array, 0), True))}:
-            reason = f"its sequence column {name!r} holds no whole number from 0 on"
-            self._fail(index, RejectCode.NO_SEQUENCE, reason)
-        return array
 
     def _build_frame(self, half: HalfFrame, elements: Sequence[pa.Array]) -> pa.Table:
         count = len(half.places)
@@ -362,7 +356,8 @@ class RowLayouts:
         fingerprint = sha256(schema).hexdigest()[:16]
         try:
             fields = _schema(schema)
-            nodes = {name: find_type_reader(one) for name, one in fields.items() if not self._is_bookkeeping(name)}
+            names = [name for name in fields if name not in self._own and not name.startswith(RESERVED_PREFIXES)]
+            nodes = {name: find_type_reader(fields[name]) for name in names}
         except (*UNREADABLE, ValueMisfit):
             return RowLayout(fingerprint, {}, UNDECLARED)
         if len(nodes) > self._options.limits.columns:
@@ -372,9 +367,6 @@ class RowLayouts:
         return RowLayout(
             fingerprint, nodes, None if nodes else malformed_reject("its schema describes a row without columns")
         )
-
-    def _is_bookkeeping(self, name: str) -> bool:
-        return name in self._own or name.startswith(RESERVED_PREFIXES)
 
 
 # Readers of payloads, generated for one layout of one table.
@@ -391,9 +383,15 @@ class RowReader:
         for name in nodes.keys() - set(table.keys):
             nodes[name] = make_lenient(nodes[name], options.reading_of(table.name, name))
         readers = {c.name: nodes[c.name].with_type(c.type) for c in table.columns if c.name in nodes}
-        kind = choose_objects((*readers, *_extra_fields(options)))
+        names = (options.operation_column, *options.sequence_columns)
+        kind = choose_objects((*readers, *names))
         self.table, self._olds = table, kind(readers)
-        self._fields = kind({**_metadata_readers(options, self._olds.wire), **readers})
+        # The fields that describe the change. A column of the table with the same name takes precedence.
+        scalar: Any = Scalar
+        metadata = dict.fromkeys(names, ValueReader(pa.string(), scalar, pa.array))
+        if options.before_field is not None:
+            metadata[options.before_field] = ValueReader(pa.null(), self._olds.wire, pa.array)
+        self._fields = kind({**metadata, **readers})
         self.columns = {name: self._fields.nodes[name] for name in readers}
         self.is_typed = layout.fingerprint != BARE
         self.blank: Any = self._fields.empty()
@@ -423,16 +421,3 @@ class RowReader:
     def read_old_values(self, olds: Sequence[Any], name: str) -> list[Any]:
         """A column of the objects from `read_olds`; UNSET if it did not change."""
         return self._olds.values(olds, name)
-
-
-def _extra_fields(options: RowsDecoderOptions) -> tuple[str, ...]:
-    return (options.operation_column, *options.sequence_columns)
-
-
-def _metadata_readers(options: RowsDecoderOptions, old: Any) -> dict[str, ValueReader]:
-    """The fields that describe the change. A column of the table with the same name takes precedence."""
-    scalar: Any = Scalar
-    fields = dict.fromkeys(_extra_fields(options), ValueReader(pa.string(), scalar, pa.array))
-    return (
-        fields if options.before_field is None else {**fields, options.before_field: ValueReader(pa.null(), old, pa.array)}
-    )

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, TIMESTAMP, Op
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
-from replicator.domain.expr import Expr
 from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ROUTE
@@ -40,7 +39,6 @@ from ..masking import (
     JsonValueWriter,
     MaskedTables,
     MaskingDecoder,
-    Object,
     OpenRecord,
     Role,
     RoutedRecord,
@@ -83,14 +81,22 @@ class RowsDecoder(MaskingDecoder):
         whole = super().decode(self._tombstones.to_rows(raw), table)
         condition = find_table_entry(self._options.truncates, table.name)
         if condition is not None:
-            whole = _accept_truncates(whole, condition)
+            # Rows whose only error is a missing key are accepted if the condition holds: every lane makes truncates of them.
+            keyless = pc.fill_null(pc.starts_with(whole[ERROR], f"{RejectCode.NULL_KEY}: "), False)
+            if pc.any(keyless).as_py():
+                accepted = pc.and_(keyless, evaluate_condition(whole, condition)[0])
+                errors = pc.if_else(accepted, pa.scalar(None, pa.string()), whole[ERROR])
+                whole = whole.set_column(whole.column_names.index(ERROR), ERROR, errors)
         return self._add_line(whole, ERROR, whole[OFFSET])
 
     def _add_line(self, frame: pa.Table, error: str, offsets: pa.ChunkedArray) -> pa.Table:
         return add_line(frame, error, offsets, describe_line) if self._options.in_files else frame
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        layout = self._find_layout(self._tombstones.to_rows(sample), table)
+        # The layout of the first readable record: all records have the same.
+        values = self._tombstones.to_rows(sample)["value"].combine_chunks()
+        groups = find_frames(values, self._options.limits.depth).groups
+        layout = self._layouts.get_layout(groups[0].schema if groups else None, table)
         if layout.error is not None:
             raise Fatal(f"table {table} cannot be represented: {layout.error.sentence}")
         if not layout.readers:
@@ -102,22 +108,6 @@ class RowsDecoder(MaskingDecoder):
         keys, sequence = self._options.keys_of(table), self._options.elements
         spec = build_row_spec(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=keys)
         return self._options.to_read_types(self._tables.masked_spec(spec))
-
-    def _find_layout(self, sample: pa.Table, table: str) -> RowLayout:
-        """The layout of the first readable record; all records have the same."""
-        groups = find_frames(sample["value"].combine_chunks(), self._options.limits.depth).groups
-        return self._layouts.get_layout(groups[0].schema if groups else None, table)
-
-
-def _accept_truncates(changes: pa.Table, condition: Expr) -> pa.Table:
-    """Accept rows whose only error is a missing key, if the condition holds: every lane makes truncates of them."""
-    keyless = pc.fill_null(pc.starts_with(changes[ERROR], f"{RejectCode.NULL_KEY}: "), False)
-    if not pc.any(keyless).as_py():
-        return changes
-    errors = pc.if_else(
-        pc.and_(keyless, evaluate_condition(changes, condition)[0]), pa.scalar(None, pa.string()), changes[ERROR]
-    )
-    return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)
 
 
 # Records without a value as deletes of their key, for tables with `tombstones: delete`.
@@ -133,6 +123,8 @@ class TombstoneRows:
         self._options = options
         meanings = options.list_meanings().get("delete") if options.inserts_only and not options.sequence_columns else None
         self._delete = meanings[0] if meanings else None
+        modes = options.tombstones
+        self._modes: Mapping[str, str] = {"*": modes} if isinstance(modes, str) else modes
 
     def to_rows(self, raw: pa.Table) -> pa.Table:
         """The records. A record with a key but no value becomes a delete if its table has `tombstones: delete`."""
@@ -150,7 +142,7 @@ class TombstoneRows:
         """The deleted row; None if the table does not use tombstones. An invalid key is returned, and rejected as a
         row."""
         keys, columns = self._options.keys_of(topic), self._options.columns_of(topic)
-        if not keys or not columns or find_table_entry(self._list_modes(), topic) != "delete":
+        if not keys or not columns or find_table_entry(self._modes, topic) != "delete":
             return None
         try:
             fields = self._read_key_fields(key, keys, columns)
@@ -170,10 +162,6 @@ class TombstoneRows:
         if is_text and not payload.startswith(b'"'):
             return {keys[0]: payload.decode()}
         return {keys[0]: msgspec.json.decode(payload, type=Scalar)}
-
-    def _list_modes(self) -> Mapping[str, str]:
-        modes = self._options.tombstones
-        return {"*": modes} if isinstance(modes, str) else modes
 
 
 # Routing of records to tables by topic, with a check of the operation.
@@ -267,21 +255,19 @@ class RowEnvelopes:
             ops.append(None if i in errors else op)
         images = _build_images(ops, payloads, errors)
         has_op = pa.array([op is not None for op in ops], pa.bool_())
+        elements = [_read_element(rows, name) for name in self._options.sequence_columns]
+        elements = elements or offsets_to_sequence(records.column("offset"))
         columns = {
             **images,
             "connector": pc.if_else(has_op, CONNECTOR, pa.scalar(None, pa.string())),
             "table": pc.if_else(has_op, records.column("topic"), pa.scalar(None, pa.string())),
             "op": pa.array(ops, pa.string()),
-            **{f"seq_{k}": element for k, element in enumerate(self._read_sequence(records, rows), 1)},
+            **{f"seq_{k}": element for k, element in enumerate(elements, 1)},
             "ts": null_out_of_range(records.column("timestamp").cast(TIMESTAMP)),
             "schema_id": pa.array([layouts[topic].fingerprint for topic in topics], pa.string()),
             "error": describe_errors(errors, len(rows)),
         }
         return group.rows, build_envelope(len(rows), columns)
-
-    def _read_sequence(self, records: pa.RecordBatch, rows: list[dict[str, msgspec.Raw]]) -> list[pa.Array]:
-        names = self._options.sequence_columns
-        return [_read_element(rows, name) for name in names] if names else offsets_to_sequence(records.column("offset"))
 
 
 def _build_images(ops: list[Op | None], payloads: list[bytes], errors: dict[int, Reject]) -> dict[str, pa.Array]:
@@ -349,9 +335,14 @@ class RowOpener(EachRecordOpener):
         token = row.get(self._options.operation_column)
         op = read_operation(None if token is None else msgspec.json.decode(token), self._options)
         images = [Image(row, Role.DELETED if op == Op.DELETE else Role.ROW)]
-        before = _read_before(row)
+        before_token = row.get(BEFORE)
+        before = None if before_token is None or bytes(before_token) == b"null" else read_object(before_token)
         if before is not None:
             images.append(Image(before, Role.OTHER))
+        if layout not in self._writes:
+            if len(self._writes) >= MAX_LAYOUTS:
+                self._writes.clear()
+            self._writes[layout] = JsonValueWriter(RowColumnReader(layout), frozenset(layout.readers))
 
         def close() -> bytes:
             whole: Any = row if before is None else row | {BEFORE: before}
@@ -360,7 +351,7 @@ class RowOpener(EachRecordOpener):
                 whole = {"schema": masked_schema, "payload": whole}
             return msgspec.json.encode(whole)
 
-        return OpenRecord(images, self._get_writer(layout), self._options.keys_of(record.topic) or (), close)
+        return OpenRecord(images, self._writes[layout], self._options.keys_of(record.topic) or (), close)
 
     def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:
         return open_json_key(key, record)
@@ -368,13 +359,6 @@ class RowOpener(EachRecordOpener):
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The value as it is: only records without a value are ignored."""
         return record.value
-
-    def _get_writer(self, layout: RowLayout) -> JsonValueWriter:
-        if layout not in self._writes:
-            if len(self._writes) >= MAX_LAYOUTS:
-                self._writes.clear()
-            self._writes[layout] = JsonValueWriter(RowColumnReader(layout), frozenset(layout.readers))
-        return self._writes[layout]
 
     def _masked_schema(self, schema: bytes, table: str, layout: RowLayout) -> msgspec.Raw:
         """The schema with the type string for masked columns, if it is a schema of rows."""
@@ -386,8 +370,3 @@ class RowOpener(EachRecordOpener):
             texts = {name: msgspec.Raw(b'"string"') for name in layout.masked if self._layouts.is_row_schema(schema)}
             self._schemas[which] = msgspec.Raw(msgspec.json.encode(fields | texts))
         return self._schemas[which]
-
-
-def _read_before(row: Object) -> Object | None:
-    token = row.get(BEFORE)
-    return None if token is None or bytes(token) == b"null" else read_object(token)

@@ -39,7 +39,7 @@ from support.dts_records import (
 )  # fmt: skip
 
 from adapters.decoders.dts_avro import DtsAvroDecoder
-from adapters.decoders.dts_avro.schema import RECORD
+from adapters.decoders.dts_avro.rows import RECORD
 from replicator.domain.errors import Reject
 from replicator.testing.contract import for_all
 
