@@ -153,7 +153,15 @@ class SchemaTranslator:
             return map_type(items, self._describe("map", schema, ""))
         if kind in ("record", "enum", "fixed"):
             return self._translate_definition(kind, schema, namespace, depth)
-        return self._translate_reference(kind, namespace, depth)
+        # A type that the schema defined before, by its name.
+        full = kind if "." in kind or not namespace else f"{namespace}.{kind}"
+        name = full if full in self._named else kind
+        if name in self._open:
+            raise schema_error("is recursive")
+        if name not in self._named:
+            raise schema_error(f"names the type {name[:60]!r}, which it does not define")
+        definition, space = self._named[name]
+        return self._translate_definition(str(definition["type"]), definition, space, depth)
 
     def _describe(self, connect: str, schema: Mapping[str, Any], kind: str, name: str | None = None) -> dict[str, Any]:
         """A Connect schema with the name, version and parameters in `schema`."""
@@ -189,17 +197,6 @@ class SchemaTranslator:
         finally:
             self._open.pop()
 
-    def _translate_reference(self, name: str, namespace: str, depth: int) -> ConnectType:
-        """A type that the schema defined before, by its name."""
-        full = name if "." in name or not namespace else f"{namespace}.{name}"
-        type_name = full if full in self._named else name
-        if type_name in self._open:
-            raise schema_error("is recursive")
-        if type_name not in self._named:
-            raise schema_error(f"names the type {name[:60]!r}, which it does not define")
-        schema, space = self._named[type_name]
-        return self._translate_definition(str(schema["type"]), schema, space, depth)
-
     def _translate_kind(self, kind: str, schema: Mapping[str, Any], full: str, space: str, depth: int) -> ConnectType:
         self._made += 1
         head = {"type": kind, "name": f"t{self._made}"}
@@ -213,23 +210,19 @@ class SchemaTranslator:
             if not isinstance(size, int) or size < 1:
                 raise schema_error("has a fixed without a size")
             return ConnectType(head | {"size": size}, self._describe("bytes", schema, kind, full))
-        fields = self._translate_fields(schema.get("fields"), space, depth)
-        connect = self._describe("struct", schema, kind, None if full.startswith(NAMELESS) else full)
-        is_pair = full == MAP_ENTRY or schema.get("connect.internal.type") == "MapEntry"
-        return record_type(head, fields, connect, is_pair=is_pair)
-
-    def _translate_fields(self, fields: Any, space: str, depth: int) -> dict[str, ConnectType]:
-        if not isinstance(fields, list) or not fields:
+        if not isinstance(schema.get("fields"), list) or not schema["fields"]:
             raise schema_error("has a record without fields")
-        out: dict[str, ConnectType] = {}
-        for field in fields:
+        fields: dict[str, ConnectType] = {}
+        for field in schema["fields"]:
             name = field.get("name") if isinstance(field, dict) else None
             if not isinstance(name, str) or len(name) > LONGEST_NAME:
                 raise schema_error("has a field without a name, or with too long a one")
-            if name in out:
+            if name in fields:
                 raise schema_error("names a field twice")
-            out[name] = self.translate(field.get("type"), space, depth + 1)
-        return out
+            fields[name] = self.translate(field.get("type"), space, depth + 1)
+        connect = self._describe("struct", schema, kind, None if full.startswith(NAMELESS) else full)
+        is_pair = full == MAP_ENTRY or schema.get("connect.internal.type") == "MapEntry"
+        return record_type(head, fields, connect, is_pair=is_pair)
 
 
 def _keep_null(mend: Mend | None) -> Mend | None:

@@ -139,11 +139,15 @@ class FramedRecords:
         self._routes, self._decodes, self._envelopes = routes, decodes, envelopes
 
     def route(self, raw: pa.Table) -> pa.Table:
+        def bad(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
+            nothing = pa.nulls(len(why), pa.string())
+            return pa.Table.from_arrays([nothing, nothing, nothing, pa.array(map(str, why), pa.string())], schema=ROUTE)
+
         def one(piece: pa.RecordBatch) -> pa.Table:
             texts = self._reading.read_texts(piece)
             routes = self._routes.route(pa.Table.from_batches([texts.raw]))
             routes = self._add_key_errors(routes, texts) if texts.of_keys else routes
-            return _merge_parts(piece, texts, routes, ROUTE, _reject_route)
+            return _merge_parts(piece, texts, routes, ROUTE, bad)
 
         return map_slices(raw, ROUTE, one)
 
@@ -160,10 +164,13 @@ class FramedRecords:
         return map_slices(raw, schema, one)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
+        def bad(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
+            return build_envelope(len(why), {"error": pa.array(map(str, why), pa.string())})
+
         def one(piece: pa.RecordBatch) -> pa.Table:
             texts = self._reading.read_texts(piece)
             envelopes = self._envelopes.envelope(pa.Table.from_batches([texts.raw]))
-            return _merge_parts(piece, texts, envelopes, ENVELOPE, _reject_envelope)
+            return _merge_parts(piece, texts, envelopes, ENVELOPE, bad)
 
         return map_slices(raw, ENVELOPE, one)
 
@@ -199,15 +206,6 @@ def _merge_parts(
     return merge_parts(
         [(texts.places, good), (bad, of_bad(select_records(piece, bad), [texts.errors[i] for i in bad]))], schema
     )
-
-
-def _reject_route(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
-    nothing = pa.nulls(len(why), pa.string())
-    return pa.Table.from_arrays([nothing, nothing, nothing, pa.array(map(str, why), pa.string())], schema=ROUTE)
-
-
-def _reject_envelope(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
-    return build_envelope(len(why), {"error": pa.array(map(str, why), pa.string())})
 
 
 # Records of tables with private columns as JSON text, which can hold any masked value.

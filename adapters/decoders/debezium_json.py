@@ -271,8 +271,10 @@ class _GroupSchema:
             fields = _fields(payload)
         except UNREADABLE:
             return None
-        if self.schema is None and (find_control_kind(fields, topic) or _is_whole(fields)):
-            return None
+        if self.schema is None:
+            is_event = "op" in fields and b'"connector"' in bytes(fields.get("source", b""))
+            if is_event or find_control_kind(fields, topic):
+                return None
         meta = meta | {n.removeprefix(MARK): bytes(raw) for n, raw in fields.items() if n.startswith(MARK)}
         full_name = self.name.removesuffix(".Value") if self.name.endswith(".Value") else topic
         if self._own is not None:
@@ -280,22 +282,15 @@ class _GroupSchema:
             names = self._columns if is_typed else {name for name in fields if self._own.has(name, is_typed=False)}
             payload = msgspec.json.encode({name: raw for name, raw in fields.items() if name in names})
             meta = {n: raw for n, raw in meta.items() if MARK + n not in self._own.private}
-        event = _build_event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, full_name)
+        meta = {name: raw for name, raw in meta.items() if raw != b"null"}
+        is_deleted = meta.get("deleted") in (b"true", b'"true"')
+        op = b'"d"' if is_deleted else meta.get("op", b'"u"')
+        image = b'"before":' if op == b'"d"' else b'"after":'
+        source = _build_source(meta, full_name)
+        of_transaction = {n: msgspec.Raw(meta[f"transaction_{n}"]) for n in OF_TRANSACTION if f"transaction_{n}" in meta}
+        transaction = msgspec.json.encode(of_transaction or None)
+        event = b'{"op":' + op + b',"source":' + source + b',"transaction":' + transaction + b"," + image + payload + b"}"
         return self._opening + event + b"}" if self.schema else event
-
-
-def _is_whole(fields: Mapping[str, msgspec.Raw]) -> bool:
-    return "op" in fields and b'"connector"' in bytes(fields.get("source", b""))
-
-
-def _build_event(payload: bytes, meta: Meta, full_name: str) -> bytes:
-    deleted = meta.get("deleted") in (b"true", b'"true"')
-    op = b'"d"' if deleted else meta.get("op", b'"u"')
-    image = b'"before":' if op == b'"d"' else b'"after":'
-    source = _build_source(meta, full_name)
-    names = [name for name in OF_TRANSACTION if f"transaction_{name}" in meta]
-    transaction = msgspec.json.encode({n: msgspec.Raw(meta[f"transaction_{n}"]) for n in names} or None)
-    return b'{"op":' + op + b',"source":' + source + b',"transaction":' + transaction + b"," + image + payload + b"}"
 
 
 def _build_source(meta: Meta, full_name: str) -> bytes:

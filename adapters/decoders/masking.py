@@ -134,17 +134,17 @@ class EachRecordOpener(RecordOpener, Protocol):
     """`RecordOpener` for formats that read records one by one."""
 
     def open_records(self, records: Sequence[RoutedRecord]) -> Sequence[OpenRecord | Reject]:
-        return list(map(self._try_open, records))
+        opened: list[OpenRecord | Reject] = []
+        for record in records:
+            try:
+                opened.append(self.open_one(record))
+            except UNREADABLE as error:
+                opened.append(unreadable_reject(error))
+        return opened
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
         """A record that was routed to a table. Raises one of `arrow.record_errors.UNREADABLE`."""
         ...
-
-    def _try_open(self, record: RoutedRecord) -> OpenRecord | Reject:
-        try:
-            return self.open_one(record)
-        except UNREADABLE as error:
-            return unreadable_reject(error)
 
 
 class RoutedRecord(NamedTuple):

@@ -121,13 +121,21 @@ class GoldenGateFormat(JsonMessageFormat):
         if not operation.table:
             raise ValueMisfit(RejectCode.MALFORMED, "it names no table")
         op, before, after = OPS[operation.op_type], read_image(operation.before), read_image(operation.after)
+        change = make_change(op, before, after)
+        order: tuple[int, ...] = ()
+        if operation.pos is not None:
+            digits = str(operation.pos)
+            number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST else BOUND
+            if number >= BOUND:
+                raise ValueMisfit(RejectCode.NO_SEQUENCE, "its pos is not a number, or too large")
+            order = divmod(number, 10**LOW)
         return Message(
             table=operation.table,
-            changes=(make_change(op, before, after),),
+            changes=(change,),
             keys=operation.primary_keys or (),
             at=_to_micros(operation.op_ts),
             tx=operation.xid,
-            order=_read_position(operation.pos),
+            order=order,
             before=before,
             after=after,
         )
@@ -144,17 +152,6 @@ class GoldenGateFormat(JsonMessageFormat):
 def _read_row(message: Any) -> Any:
     """The row of an operation; None for a truncate, too."""
     return message.before if message.op_type == "D" else message.after if message.op_type != "T" else None
-
-
-def _read_position(pos: str | int | None) -> tuple[int, ...]:
-    """A position as two elements; empty if there is none."""
-    if pos is None:
-        return ()
-    digits = str(pos)
-    number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST else BOUND
-    if number >= BOUND:
-        raise ValueMisfit(RejectCode.NO_SEQUENCE, "its pos is not a number, or too large")
-    return number // 10**LOW, number % 10**LOW
 
 
 def _to_micros(text: str | None) -> int | None:

@@ -88,10 +88,6 @@ def _has_text_form(node: ValueReader) -> bool:
 PLACEHOLDER = "__debezium_unavailable_value"
 
 
-def _to_tuple(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
 class DebeziumOptions(DatedOptions):
     """Options that all decoders of Debezium's events share.
 
@@ -114,7 +110,9 @@ class DebeziumOptions(DatedOptions):
 
     replica_identity: ReplicaIdentity | dict[str, ReplicaIdentity] | None = None
 
-    unavailable_value: Annotated[tuple[str, ...], BeforeValidator(_to_tuple)] = given((PLACEHOLDER,))
+    unavailable_value: Annotated[
+        tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+    ] = given((PLACEHOLDER,))
     tombstones: Literal["ignore", "delete"] | dict[str, Literal["ignore", "delete"]] = given("ignore")
     decimals: Literal["text", "base64"] | None = given()
     flattened: bool = given(False)

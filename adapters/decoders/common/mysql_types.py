@@ -215,22 +215,18 @@ def _to_label(of: _Labels, text: str) -> str:
     if not of.labels:
         reason = f"holds the number of a label, and its messages do not list the labels of the {of.name}"
         raise ValueMisfit(RejectCode.MALFORMED, f"{reason}: {advice}")
-    label = _label_of_number(of, int(text))
+    number, label = int(text), None
+    if of.name != "enum":
+        if not number >> len(of.labels):
+            label = ",".join([name for bit, name in enumerate(of.labels) if number >> bit & 1])
+    elif number <= len(of.labels):
+        label = ("", *of.labels)[number]  # MySQL stores 0, the empty text, for invalid values.
     if text in of.labels and not of.sent.endswith(NUMBERED) and label != text:
         reason = f"holds digits that are both a label of its {of.name} and the number of another one"
         raise ValueMisfit(RejectCode.MALFORMED, f"{reason}, and its message has no `sqlType` that says which: {advice}")
     if label is None:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, f"holds a number for which its {of.name} has no label: {advice}")
     return label
-
-
-def _label_of_number(of: _Labels, number: int) -> str | None:
-    """The label of a number, or None. Number 0 of an enum is the empty text, which MySQL stores for invalid values."""
-    if of.name == "enum":
-        return of.labels[number - 1] if 0 < number <= len(of.labels) else "" if number == 0 else None
-    if number >> len(of.labels):
-        return None
-    return ",".join([label for bit, label in enumerate(of.labels) if number >> bit & 1])
 
 
 def _split_sets(texts: pa.Array) -> pa.Array:

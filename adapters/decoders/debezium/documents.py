@@ -277,7 +277,14 @@ def make_converter(type_name: str) -> Convert:
     """The converter for values of a column declared as `type_name` (see `schema.find_declared_reader`)."""
     name = re.sub(r"\s+", "", type_name.lower())
     if inner := LIST.match(name):
-        return _list_converter(make_converter(inner[1]))
+        convert_element = make_converter(inner[1])
+
+        def convert_list(raw: bytes) -> Any:
+            if unwrap(msgspec.json.decode(raw)) is None:
+                return None
+            return [convert_element(bytes(one)) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+
+        return convert_list
     if name in ("string", "utf8"):
         return _text
     if name.startswith("timestamp"):
@@ -325,15 +332,6 @@ def _scalar_converter(to_scalar: Callable[[Any], Any]) -> Convert:
             kinds = {Instant: "a date", Base64Bytes: "binary data", dict: "a document", list: "an array"}
             raise ValueMisfit(RejectCode.MALFORMED, f"holds {kinds[type(value)]}, which its declared type cannot hold")
         return str(value) if isinstance(value, Digits) else value
-
-    return convert
-
-
-def _list_converter(element: Convert) -> Convert:
-    def convert(raw: bytes) -> Any:
-        if unwrap(msgspec.json.decode(raw)) is None:
-            return None
-        return [element(bytes(one)) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])]
 
     return convert
 

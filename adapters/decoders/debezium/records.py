@@ -188,20 +188,18 @@ class PayloadReaders:
     def get_reader(self, schema: bytes | None, table: TableSpec, *, numeric: bool = False) -> ChangeReader | Reject:
         """The reader of payloads with this schema (JSON text), or for None, with the declared columns of `table`.
         `numeric`: decimals may be JSON numbers."""
-        return self._get_cached((schema, table, numeric))
+        return self._get_cached(schema, table, numeric)
 
     def get_key_reader(self, schema: bytes | None, table: TableSpec) -> ChangeReader | Reject:
         """The reader of message keys with this schema, for tombstones."""
-        return self._get_cached((schema, table, "key"))
+        return self._get_cached(schema, table, "key")
 
-    def _get_cached(self, which: tuple[bytes | None, TableSpec, bool | str]) -> ChangeReader | Reject:
-        if which not in self._known:
-            if len(self._known) >= MAX_READERS:
-                self._known.clear()
-            self._known[which] = self._create_reader(*which)
-        return self._known[which]
-
-    def _create_reader(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> ChangeReader | Reject:
+    def _get_cached(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> ChangeReader | Reject:
+        which = (schema, table, kind)
+        if which in self._known:
+            return self._known[which]
+        if len(self._known) >= MAX_READERS:
+            self._known.clear()
         try:
             row = None if schema is None else self._read_row_schema(schema, kind)
             decimals = row is not None and holds_decimals(row)
@@ -211,9 +209,10 @@ class PayloadReaders:
             for name, node in nodes.items():
                 if name not in table.keys:
                     nodes[name] = make_lenient(node, self._options.reading_of(table.name, name))
-            return ChangeReader(table, nodes, row, holds_decimals=decimals and kind is False)
+            self._known[which] = ChangeReader(table, nodes, row, holds_decimals=decimals and kind is False)
         except ValueMisfit as error:
-            return error.reject
+            self._known[which] = error.reject
+        return self._known[which]
 
     def _read_row_schema(self, schema: bytes, kind: bool | str) -> ConnectSchema:
         if kind == "key":

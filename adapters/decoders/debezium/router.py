@@ -91,19 +91,6 @@ class DebeziumRouter:
         return self._keys.read_one(text)
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
-        kinds, keys, topics = self._find_kinds(raw), self._keys.read_all(raw.column("key")), raw.column("topic")
-        pairs = list(zip(kinds, keys, strict=True))
-        distinct = {pair: code for code, pair in enumerate(dict.fromkeys(pairs))}
-        self._outcomes.note_keys(distinct)
-        if self._options.any_tombstone_deletes:
-            return build_routes(
-                [self._outcomes.route_record(*row) for row in zip(kinds, keys, topics.to_pylist(), strict=True)]
-            )
-        few = build_routes([self._outcomes.route_record(*pair, "") for pair in distinct])
-        codes = [0] * len(pairs) if len(distinct) == 1 else list(map(distinct.__getitem__, pairs))
-        return few.take(pa.array(codes, pa.int64()))
-
-    def _find_kinds(self, raw: pa.RecordBatch) -> list[ValueKind]:
         values, topics = raw.column("value"), raw.column("topic")
         values, large = reject_too_long(values, self._options.limits)
         kinds = [NOTHING] * len(values)
@@ -114,7 +101,19 @@ class DebeziumRouter:
                 kinds[index] = kind
         for index, error in (frames.errors | large | find_read_errors(raw)).items():
             kinds[index] = get_kind(error=error)
-        return kinds
+
+        # The kind of a value and the key decide, so each pair of them is routed once, unless tombstones are deletes.
+        keys = self._keys.read_all(raw.column("key"))
+        pairs = list(zip(kinds, keys, strict=True))
+        distinct = {pair: code for code, pair in enumerate(dict.fromkeys(pairs))}
+        self._outcomes.note_keys(distinct)
+        if self._options.any_tombstone_deletes:
+            return build_routes(
+                [self._outcomes.route_record(*row) for row in zip(kinds, keys, topics.to_pylist(), strict=True)]
+            )
+        few = build_routes([self._outcomes.route_record(*pair, "") for pair in distinct])
+        codes = [0] * len(pairs) if len(distinct) == 1 else list(map(distinct.__getitem__, pairs))
+        return few.take(pa.array(codes, pa.int64()))
 
     def _route_group(self, group: SchemaGroup, rows: Sequence[int], values: pa.Array, topics: pa.Array) -> list[ValueKind]:
         if group.schema is None:
@@ -219,7 +218,16 @@ class RouteResults:
     def route_record(self, kind: ValueKind, key: KeySchema, topic: str) -> Outcome:
         """The route of one record."""
         if kind is NOTHING and self._options.any_tombstone_deletes:
-            return self._route_tombstone(key, topic)
+            # The table of the topic's other records. If there are only tombstones, the table in the name of the key's schema
+            # or of the topic.
+            if topic in self._tables:
+                table, fingerprint = self._tables[topic]
+            else:
+                name = key.struct.name.removesuffix(".Key") if key.struct and key.struct.name else topic
+                table, fingerprint = ".".join(name.split(".")[-2:]), f"key.{key.fingerprint}"
+            if key.error or key is NO_KEY or not self._options.deletes_by_tombstone(table):
+                return None, None, TOMBSTONE, None
+            return table, fingerprint, None, None
         if kind.table is None:
             return None, None, kind.ignored, kind.error
         if self._options.keys_of(kind.table):
@@ -234,18 +242,6 @@ class RouteResults:
         if self._options.any_tombstone_deletes:
             self._tables[topic] = (kind.table, fingerprint)
         return kind.table, fingerprint, None, None
-
-    def _route_tombstone(self, key: KeySchema, topic: str) -> Outcome:
-        """The table of the topic's other records. If there are only tombstones, the table in the name of the key's schema
-        or of the topic."""
-        if topic in self._tables:
-            table, fingerprint = self._tables[topic]
-        else:
-            name = key.struct.name.removesuffix(".Key") if key.struct and key.struct.name else topic
-            table, fingerprint = ".".join(name.split(".")[-2:]), f"key.{key.fingerprint}"
-        if key.error or key is NO_KEY or not self._options.deletes_by_tombstone(table):
-            return None, None, TOMBSTONE, None
-        return table, fingerprint, None, None
 
 
 # The table of a record, and the kinds of records without a table.

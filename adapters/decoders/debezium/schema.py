@@ -43,6 +43,7 @@ FLATTENED = malformed_reject(
     "it looks like a row flattened by ExtractNewRecordState; write `flattened: true` at the source, or take that transform "
     "out of the connector"
 )
+NO_ENVELOPE = malformed_reject("its schema is not that of a Debezium change event: it has no op, source and after")
 
 
 class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
@@ -129,7 +130,9 @@ def read_message_schema(raw: bytes, limits: RecordLimits) -> MessageSchema:
         return MessageSchema(fingerprint, ignored=kind)
     row = schema.child("after") or schema.child("before")
     if not row or not schema.child("op") or not schema.child("source"):
-        return MessageSchema(fingerprint, error=_no_envelope_reject(schema))
+        names = {f.field for f in schema.fields or ()}
+        is_flattened = "__op" in names or "__deleted" in names or (schema.name and schema.name.endswith(".Value"))
+        return MessageSchema(fingerprint, error=FLATTENED if is_flattened else NO_ENVELOPE)
     if row.type == "string":
         return MessageSchema(fingerprint, row, documents=True)
     error = _check_row(row, limits)
@@ -153,13 +156,6 @@ def read_key_schema(raw: bytes) -> KeySchema:
     if schema.type != STRUCT or not names:
         return KeySchema("", error=malformed_reject("its key is not a struct of key columns"))
     return KeySchema(print_, names, schema)
-
-
-def _no_envelope_reject(schema: ConnectSchema) -> Reject:
-    names = {f.field for f in schema.fields or ()}
-    if "__op" in names or "__deleted" in names or (schema.name and schema.name.endswith(".Value")):
-        return FLATTENED
-    return malformed_reject("its schema is not that of a Debezium change event: it has no op, source and after")
 
 
 def _check_row(row: ConnectSchema, limits: RecordLimits) -> Reject | None:

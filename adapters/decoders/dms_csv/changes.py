@@ -241,8 +241,8 @@ class CsvLayouts:
         names = self._read_names(header)
         if isinstance(names, Reject):
             return CsvLayout(error=names)
-        known = {*declared_names, operation}
-        others = [name for name in names if name not in known and not name.startswith(RESERVED_PREFIXES)]
+        others = [name for name in names if name not in types and name != operation]
+        others = [name for name in others if not name.startswith(RESERVED_PREFIXES)]
         columns = (*declared, *(Column(name, text_reader().type) for name in others))
         if declared and not others:
             return CsvLayout(DECLARED, declared, (names,))

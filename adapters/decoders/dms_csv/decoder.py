@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -49,7 +49,13 @@ class DmsCsvDecoder(MaskingDecoder):
 
     def __init__(self, options: DmsCsvOptions | Mapping[str, object] | None = None) -> None:
         self._options = DmsCsvOptions.read(options or {})
-        _refuse_unwritable_masks(self._options)
+        for table, masks in self._options.private.items():
+            for column, mask in masks.items():
+                if mask.kind == "fixed" and not is_writable(mask.text, self._options.csv):
+                    raise ConfigProblem(
+                        f"'columns' of table {table} masks {column!r} with a text that its CSV cannot hold without quotes",
+                        next_step="Choose a text without the delimiter and line ends, or `mask: nothing`.",
+                    )
         self._layouts = CsvLayouts(self._options)
         super().__init__(
             self._options,
@@ -79,16 +85,6 @@ class DmsCsvDecoder(MaskingDecoder):
     def _build_rejected(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
         whole = super()._build_rejected(raw, table, rejects)
         return add_line(whole, ERROR, whole[OFFSET], describe_location)
-
-
-def _refuse_unwritable_masks(options: DmsCsvOptions) -> None:
-    for table, masks in options.private.items():
-        for column, mask in masks.items():
-            if mask.kind == "fixed" and not is_writable(mask.text, options.csv):
-                raise ConfigProblem(
-                    f"'columns' of table {table} masks {column!r} with a text that its CSV cannot hold without quotes",
-                    next_step="Choose a text without the delimiter and line ends, or `mask: nothing`.",
-                )
 
 
 # Routing of records to tables by topic. Rows are not parsed before they are decoded.
@@ -164,28 +160,20 @@ class CsvEnvelopes:
 
     def _read_slice(self, raw: pa.RecordBatch) -> pa.Table:
         errors: dict[int, Reject] = {}
-        parts = [
-            part
-            for header, indices in group_by_header(raw.column("headers"))
-            for part in self._read_header_group(raw, header, indices, errors)
-        ]
+        parts: list[Part] = []
+        topics = raw.column("topic")
+        for header, indices in group_by_header(raw.column("headers")):
+            for topic in pc.unique(select_part(raw, indices).column("topic")).to_pylist():
+                of_topic = pc.equal(topics, topic).to_pylist()
+                places = [index for index in indices if of_topic[index]]
+                layout = self._layouts.get_layout(header, topic)
+                for where, rows, cells in read_named_cells(raw, places, layout, self._options.csv, errors):
+                    parts.append((where, self._build_rows(rows, cells, layout)))
         if errors:
             present = raw.column("value").is_valid().to_pylist()
             reasons = [str(error) if present[i] else None for i, error in errors.items()]
             parts.append((list(errors), build_envelope(len(reasons), {"error": pa.array(reasons, pa.string())})))
         return merge_parts(parts, ENVELOPE)
-
-    def _read_header_group(
-        self, raw: pa.RecordBatch, header: bytes | None, indices: Sequence[int], errors: dict[int, Reject]
-    ) -> Iterator[Part]:
-        """The envelopes of records with this header row, table by table."""
-        topics = raw.column("topic")
-        for topic in pc.unique(select_part(raw, indices).column("topic")).to_pylist():
-            of_topic = pc.equal(topics, topic).to_pylist()
-            places = [index for index in indices if of_topic[index]]
-            layout = self._layouts.get_layout(header, topic)
-            for where, rows, cells in read_named_cells(raw, places, layout, self._options.csv, errors):
-                yield where, self._build_rows(rows, cells, layout)
 
     def _build_rows(self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], layout: CsvLayout) -> pa.Table:
         operations = cells.get(self._options.operation_column)
@@ -262,7 +250,11 @@ class CsvOpener(RecordOpener):
         opened: dict[int, OpenRecord | Reject] = {}
         for (header, topic), indices in groups.items():
             layout = self._layouts.get_layout(header, topic)
-            error = layout.error or (self._missing_header_reject(layout, topic) if header is not None else None)
+            error = layout.error
+            missing = self._tables.get_masks(topic).keys() - {name for row in layout.rows for name in row}
+            if error is None and header is not None and missing:  # Lanes stop at such a file anyway.
+                name = min(missing)
+                error = malformed_reject(f"its header row lacks the private column {name!r}: it may be a row")
             if error is not None:
                 opened |= dict.fromkeys(indices, error)
                 continue
@@ -298,17 +290,6 @@ class CsvOpener(RecordOpener):
                 operation = fields.get(self._options.operation_column)
                 is_delete = operation and self._options.operation_of.get(operation) == Op.DELETE
                 images = [Image(fields, Role.DELETED if is_delete else Role.ROW)]
-                opened.append((index, OpenRecord(images, writes, keys, partial(_to_row, fields, dialect))))
+                # A view of the values, which masking replaces.
+                opened.append((index, OpenRecord(images, writes, keys, partial(to_row, fields.values(), dialect))))
         return opened
-
-    def _missing_header_reject(self, layout: CsvLayout, topic: str) -> Reject | None:
-        """The reject of rows whose header row lacks a masked column: it may be a row of values. Lanes stop anyway."""
-        names = {name for row in layout.rows for name in row}
-        missing = sorted(self._tables.get_masks(topic).keys() - names)
-        return (
-            malformed_reject(f"its header row lacks the private column {missing[0]!r}: it may be a row") if missing else None
-        )
-
-
-def _to_row(fields: dict[str, str | None], dialect: CsvDialect) -> bytes:
-    return to_row(fields.values(), dialect)

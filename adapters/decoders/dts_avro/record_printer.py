@@ -53,11 +53,14 @@ def _print_record(value: bytes, limits: RecordLimits) -> dict[str, Any]:
     try:
         record = read_record(value, limits)
         names = [field["name"] for field in record["fields"]] if isinstance(record["fields"], list) else []
-        source = record["source"]
+        source, table = record["source"], "null.null"
+        if record["objectName"] is not None:
+            first, *others = (name.replace(DOT, ".") for name in record["objectName"].split("."))
+            table = f"{first}.{others[-1] if others else ''}"
         return {
             "recordID": record["id"],
             "source": f'{{"sourceType": {_to_json(source["sourceType"])}, "version": {_to_json(source["version"])}}}',
-            "dbTable": _print_table(record["objectName"]),
+            "dbTable": table,
             "recordType": record["operation"],
             "recordTimestamp": _to_time(record["sourceTimestamp"]),
             "extraTags": _to_json(record["tags"]),
@@ -71,13 +74,6 @@ def _print_record(value: bytes, limits: RecordLimits) -> dict[str, Any]:
 
 def _to_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _print_table(object_name: str | None) -> str:
-    if object_name is None:
-        return "null.null"
-    first, *others = (name.replace(DOT, ".") for name in object_name.split("."))
-    return f"{first}.{others[-1] if others else ''}"
 
 
 def _to_time(seconds: int) -> datetime | None:

@@ -306,23 +306,21 @@ def merge_batches(parts: Sequence[MessageBatch]) -> MessageBatch:
             for part, first in zip(parts, messages, strict=False)
             for one in part.message_numbers or range(part.rows)
         ]
+    columns = {}
+    for name in parts[0].columns:
+        values = [part.columns[name] for part in parts]
+        array = pa.concat_arrays([one.array for one in values])
+        unset, bad = _shift_indices([one.unset for one in values], rows), _shift_indices([one.bad for one in values], rows)
+        columns[name] = ColumnValues(array, unset, bad)
     return MessageBatch(
         ops=[op for part in parts for op in part.ops],
         rows=rows[-1],
         message_numbers=numbers,
         key_changes=_shift_indices([part.key_changes for part in parts], rows),
-        columns={name: _merge_column([part.columns[name] for part in parts], rows) for name in parts[0].columns},
+        columns=columns,
         at=pa.concat_arrays([part.at for part in parts]),
         tx=pa.concat_arrays([part.tx for part in parts]),
         orders=[pa.concat_arrays(orders) for orders in zip(*(part.orders for part in parts), strict=True)],
-    )
-
-
-def _merge_column(parts: Sequence[ColumnValues], rows: Sequence[int]) -> ColumnValues:
-    return ColumnValues(
-        pa.concat_arrays([part.array for part in parts]),
-        _shift_indices([part.unset for part in parts], rows),
-        _shift_indices([part.bad for part in parts], rows),
     )
 
 

@@ -249,19 +249,17 @@ ReaderOf = Callable[[ColumnType], TextReader]
 
 def text_column_reader(column: ColumnType) -> TextReader:
     """The reader of a column from its texts; lists are JSON arrays."""
-    reader = _list_reader(column.sent) if pa.types.is_list(column.sent) else find_text_reader(column.sent)
+    if pa.types.is_list(column.sent):
+        node: Any = find_type_reader(type_name(column.sent))
+        decode = msgspec.json.Decoder(node.wire).decode
+        return lambda texts: node.build([None if text is None else decode(text) for text in texts.to_pylist()])
+    reader = find_text_reader(column.sent)
     if reader is None:
         raise TypeError(f"no text is read as {column.sent}")
     return reader
 
 
 _values = msgspec.structs.astuple
-
-
-def _list_reader(arrow: pa.DataType) -> TextReader:
-    node: Any = find_type_reader(type_name(arrow))
-    decode = msgspec.json.Decoder(node.wire).decode
-    return lambda texts: node.build([None if text is None else decode(text) for text in texts.to_pylist()])
 
 
 class ColumnValues(NamedTuple):

@@ -62,10 +62,16 @@ class RowFrameDecoder:
         self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, errors: dict[int, Reject]
     ) -> Iterator[Part]:
         rows = list(range(raw.num_rows)) if group.rows is None else group.rows
-        reader = self._get_reader(group.schema, table)
-        if isinstance(reader, Reject):
-            errors |= dict.fromkeys(rows, reader)
+        layout = self._layouts.get_layout(group.schema, table.name)
+        if layout.error is not None:
+            errors |= dict.fromkeys(rows, layout.error)
             return
+        which = (layout.fingerprint, table)
+        if which not in self._readers:
+            if len(self._readers) >= MAX_READERS:
+                self._readers.clear()
+            self._readers[which] = RowReader(table, layout, self._options)
+        reader = self._readers[which]
         decoded, bad = reader.read_rows(group.payloads())
         whole = split_members(raw.column("value"), group, bad, self._options.limits.depth)
         again, still = reader.read_rows([*whole.values()])
@@ -80,17 +86,6 @@ class RowFrameDecoder:
             block = RowChangeBlock(select_records(raw, indices), reader, [decoded[i] for i in good], self._options)
             places, frame = block.build()
             yield (places if indices is None else [indices[i] for i in places or range(len(indices))]), frame
-
-    def _get_reader(self, schema: bytes | None, table: TableSpec) -> RowReader | Reject:
-        layout = self._layouts.get_layout(schema, table.name)
-        if layout.error is not None:
-            return layout.error
-        which = (layout.fingerprint, table)
-        if which not in self._readers:
-            if len(self._readers) >= MAX_READERS:
-                self._readers.clear()
-            self._readers[which] = RowReader(table, layout, self._options)
-        return self._readers[which]
 
 
 # Blocks of changes: consecutive records of one layout, decoded column by column.

@@ -194,7 +194,12 @@ class RowRouter:
 
     def _route_group(self, group: SchemaGroup, topics: Sequence[str]) -> list[Outcome]:
         """The outcomes of a group. Rows with types are checked when they are decoded; other rows are checked here."""
-        of_topic = {topic: self._route_topic(group.schema, topic) for topic in set(topics)}
+        of_topic: dict[str, Outcome] = {}
+        for topic in set(topics):
+            layout = self._layouts.get_layout(group.schema, topic)
+            keyed = "declared" if self._options.keys_of(topic) else "nokey"
+            fingerprint = layout.fingerprint if layout.fingerprint == BARE else f"{layout.fingerprint}.{keyed}"
+            of_topic[topic] = (topic, None, None, str(layout.error)) if layout.error else (topic, fingerprint, None, None)
         if group.schema is not None and all(fingerprint != BARE for _, fingerprint, *_ in of_topic.values()):
             return [of_topic[topic] for topic in topics]
         wrong = [self._find_fault(payload) for payload in group.payloads()]
@@ -202,12 +207,6 @@ class RowRouter:
             of_topic[topic] if error is None else (topic, None, None, str(error))
             for topic, error in zip(topics, wrong, strict=True)
         ]
-
-    def _route_topic(self, schema: bytes | None, topic: str) -> Outcome:
-        layout = self._layouts.get_layout(schema, topic)
-        keyed = "declared" if self._options.keys_of(topic) else "nokey"
-        fingerprint = layout.fingerprint if layout.fingerprint == BARE else f"{layout.fingerprint}.{keyed}"
-        return (topic, None, None, str(layout.error)) if layout.error else (topic, fingerprint, None, None)
 
     def _find_fault(self, payload: bytes) -> Reject | None:
         try:
