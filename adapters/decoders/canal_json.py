@@ -157,9 +157,10 @@ class CanalFormat(JsonMessageFormat):
         data, old = read_image(flat.data), read_image(flat.old)
         types, labels = _read_types(bytes(flat.mysqlType))[0], _message_labels(flat)
         types = _mark_labels(types, labels) if labels else types
+        changes = (MessageChange(Op.TRUNCATE),) if kind == TRUNCATE else _read_changes(kind, data, old)
         return Message(
             table=f"{flat.database}.{flat.table}",
-            changes=(MessageChange(Op.TRUNCATE),) if kind == TRUNCATE else tuple(_read_changes(kind, data, old)),
+            changes=changes,
             types=_add_other_columns(types, data) if types and data is not None else types,
             keys=flat.pkNames or (),
             at=to_micros(flat.es, 1000),
@@ -228,7 +229,7 @@ def _add_names(types: ColumnTypeNames, names: tuple[str, ...]) -> ColumnTypeName
     return ColumnTypeNames(types | dict.fromkeys(names, UNTYPED)) if names else types
 
 
-def _read_changes(kind: str, data: bytes | None, old: bytes | None) -> list[MessageChange]:
+def _read_changes(kind: str, data: bytes | None, old: bytes | None) -> tuple[MessageChange, ...]:
     if kind not in OPS:
         types = ", ".join((*OPS, TRUNCATE))
         raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its type is none of {types}")
@@ -236,7 +237,7 @@ def _read_changes(kind: str, data: bytes | None, old: bytes | None) -> list[Mess
     olds = list(repeat(None, len(rows))) if old is None else [read_image(row) for row in _rows(old)]
     if len(olds) != len(rows) or None in rows:
         raise ValueMisfit(RejectCode.MALFORMED, f"it has {format_count(len(rows), 'row')}, and {len(olds)} of before")
-    return [MessageChange(OPS[kind], row, before) for row, before in zip(rows, olds, strict=True)]
+    return tuple([MessageChange(OPS[kind], row, before) for row, before in zip(rows, olds, strict=True)])
 
 
 class CanalJsonDecoder(MessageDecoder):

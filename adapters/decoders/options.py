@@ -62,21 +62,18 @@ def _refuse_types(
     declared: Mapping[str, Mapping[str, str]], names: str, can_be: Callable[[ValueReader], bool] = lambda _: True
 ) -> None:
     """Raise ConfigProblem for every declared column with an unreadable type. The message proposes `names`."""
-    bad = [
-        f"column {name!r} of table {table} is declared as {type_name!r}, which is no type this format can read"
-        for table, columns in declared.items()
-        for name, type_name in columns.items()
-        if not _is_readable(type_name, can_be)
-    ]
+    bad = []
+    for table, columns in declared.items():
+        for name, type_name in columns.items():
+            try:
+                is_readable = can_be(find_type_reader(type_name))
+            except ValueMisfit:
+                is_readable = False
+            if not is_readable:
+                reason = "which is no type this format can read"
+                bad.append(f"column {name!r} of table {table} is declared as {type_name!r}, {reason}")
     if bad:
         raise ConfigProblem("; ".join(bad), next_step=f"Use an Arrow type name such as {names}.")
-
-
-def _is_readable(type_name: str, can_be: Callable[[ValueReader], bool]) -> bool:
-    try:
-        return can_be(find_type_reader(type_name))
-    except ValueMisfit:
-        return False
 
 
 def _has_text_form(node: ValueReader) -> bool:

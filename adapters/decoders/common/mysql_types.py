@@ -216,11 +216,10 @@ def _to_label(of: _Labels, text: str) -> str:
         reason = f"holds the number of a label, and its messages do not list the labels of the {of.name}"
         raise ValueMisfit(RejectCode.MALFORMED, f"{reason}: {advice}")
     number, label = int(text), None
-    if of.name != "enum":
-        if not number >> len(of.labels):
-            label = ",".join([name for bit, name in enumerate(of.labels) if number >> bit & 1])
-    elif number <= len(of.labels):
+    if of.name == "enum" and number <= len(of.labels):
         label = ("", *of.labels)[number]  # MySQL stores 0, the empty text, for invalid values.
+    elif of.name == "set" and not number >> len(of.labels):
+        label = ",".join([name for bit, name in enumerate(of.labels) if number >> bit & 1])
     if text in of.labels and not of.sent.endswith(NUMBERED) and label != text:
         reason = f"holds digits that are both a label of its {of.name} and the number of another one"
         raise ValueMisfit(RejectCode.MALFORMED, f"{reason}, and its message has no `sqlType` that says which: {advice}")

@@ -132,16 +132,21 @@ class DocumentConverter:
 
 def _to_row(payload: bytes, key: dict[str, Any], columns: Mapping[str, Convert]) -> bytes:
     event = _event(payload)
-    before, after = (None if text is None else _read_document(text, columns) for text in (event.before, event.after))
-    if after is None and event.description is not None:
-        after = key | _read_update(event.description, columns)
-    elif after is None and event.patch is not None:
+    images: dict[str, dict[str, Any] | None] = {"before": None, "after": None}
+    for side, text in (("before", event.before), ("after", event.after)):
+        if text is not None:
+            fields = _fields(text)
+            images[side] = {
+                n: _convert(n, bytes(fields[n]), convert) if n in fields else None for n, convert in columns.items()
+            }
+    if event.after is None and event.description is not None:
+        images["after"] = key | _read_update(event.description, columns)
+    elif event.after is None and event.patch is not None:
         raise ValueMisfit(
             RejectCode.MALFORMED,
             "it is an update as the oplog has it (patch), which connectors before 1.8 send; use "
             "`capture.mode=change_streams_update_full`",
         )
-    images = {"before": before, "after": after}
     metadata = {"op": event.op, "source": event.source, "transaction": event.transaction}
     return msgspec.json.encode(metadata | images)
 
@@ -154,11 +159,6 @@ def _to_row_key(key: bytes | None, columns: Mapping[str, Convert], depth: int) -
     if set(_fields(payload)) != {KEY_FIELD}:
         return None
     return {ID: _convert(ID, _key(payload)[KEY_FIELD].encode(), columns[ID])}
-
-
-def _read_document(text: str, columns: Mapping[str, Convert]) -> dict[str, Any]:
-    fields = _fields(text)
-    return {n: _convert(n, bytes(fields[n]), convert) if n in fields else None for n, convert in columns.items()}
 
 
 def _read_update(update: UpdateDescription, columns: Mapping[str, Convert]) -> dict[str, Any]:

@@ -372,8 +372,13 @@ def find_declared_reader(table: str, column: str, name: str, *, decimals_are: De
     type_name = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
     if inner := LIST.match(type_name):
         return type_names.array_reader(find_declared_reader(table, column, inner[1], decimals_are=decimals_are))
-    if type_name in SCALARS:
-        return _text_reader(SCALARS[type_name])
+    if type_name in SCALARS:  # Values of any JSON type are read from their text.
+        scalar = SCALARS[type_name]
+        read = find_text_reader(scalar)
+        if read is None:
+            raise TypeError(f"no text is read as {scalar}")
+        placeholder = "raw" if pa.types.is_floating(scalar) else ""
+        return ValueReader(scalar, msgspec.Raw, lambda values: read(to_texts(values)), placeholder)
     if type_name in OTHERS:
         return OTHERS[type_name]()
     match = DECLARED_DECIMAL.match(type_name)
@@ -403,16 +408,6 @@ def refuse_types(declared: Mapping[str, Mapping[str, str]]) -> None:
                 problems.append(problem)
     if problems:
         raise ConfigProblem("; ".join(problem.sentence for problem in problems), next_step=problems[0].next_step)
-
-
-def _text_reader(arrow: pa.DataType) -> ValueReader:
-    """Reader for values of any JSON type, from their text."""
-    read = find_text_reader(arrow)
-    if read is None:
-        raise TypeError(f"no text is read as {arrow}")
-    return ValueReader(
-        arrow, msgspec.Raw, lambda values: read(to_texts(values)), "raw" if pa.types.is_floating(arrow) else ""
-    )
 
 
 def _build_texts(values: Sequence[Any]) -> pa.Array:

@@ -233,10 +233,8 @@ def _find_converter(arrow: pa.DataType) -> Plain | None:
     if t.is_struct(arrow):
         fields = {field.name: plain for field in arrow if (plain := _find_converter(field.type))}
         return (lambda value: {k: _convert_or_null(fields.get(k), v) for k, v in value.items()}) if fields else None
-    return _pairs_converter(arrow) if t.is_map(arrow) else None
-
-
-def _pairs_converter(arrow: pa.MapType) -> Plain:
+    if not t.is_map(arrow):
+        return None
     keys, items = _find_converter(arrow.key_type), _find_converter(arrow.item_type)
     is_object = t.is_string(_json_ready_type(arrow.key_type)) and not t.is_decimal(arrow.key_type)
 

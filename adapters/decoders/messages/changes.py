@@ -354,7 +354,13 @@ class MessageChangeBlock:
     def __init__(self, raw: pa.RecordBatch, messages: Sequence[Message], table: TableSpec, reader: MessageRows) -> None:
         self._raw, self._messages, self._table, self._reader = raw, messages, table, reader
         self.errors: dict[int, Reject] = {}
-        self._rows = [row for index, message in enumerate(messages) for row in self._to_rows(index, message)]
+        self._rows: list[ChangeRow] = []
+        for index, message in enumerate(messages):
+            for number, change in enumerate(message.changes):
+                try:
+                    self._rows += self._split_key_change(index, number * PER_ROW, change)
+                except UNREADABLE as error:
+                    self.errors.setdefault(index, unreadable_reject(error))
         self._unsent: list[list[str]] = [[] for _ in self._rows]
 
     def build(self, options: MessageOptions) -> tuple[list[int], pa.Table]:
@@ -377,15 +383,6 @@ class MessageChangeBlock:
         if len(good) < frame.num_rows:
             frame = frame.take(pa.array(good, pa.int64()))
         return [self._rows[i].place for i in good], frame
-
-    def _to_rows(self, index: int, message: Message) -> list[ChangeRow]:
-        rows: list[ChangeRow] = []
-        for number, change in enumerate(message.changes):
-            try:
-                rows += self._split_key_change(index, number * PER_ROW, change)
-            except UNREADABLE as error:
-                self.errors.setdefault(index, unreadable_reject(error))
-        return rows
 
     def _split_key_change(self, index: int, number: int, change: MessageChange) -> list[ChangeRow]:
         if change.row is None:
