@@ -225,7 +225,11 @@ class FlattenedRows:
         topics = raw.column("topic").to_pylist()
         headers: dict[int, Meta] = {}
         for index, name, value in find_entries(raw.column("headers"), *HEADERS):
-            headers.setdefault(index, {})[name.removeprefix(MARK)] = _to_json(value)
+            try:
+                token = bytes(msgspec.json.decode(value, type=msgspec.Raw))
+            except UNREADABLE:  # Plain text.
+                token = msgspec.json.encode(value.decode(errors="replace"))
+            headers.setdefault(index, {})[name.removeprefix(MARK)] = token
         for group in find_frames(values, self._depth).groups:
             rows = range(len(texts)) if group.rows is None else group.rows
             shape = _GroupSchema(group, own)
@@ -317,11 +321,3 @@ def _decode_schema(schema: bytes) -> dict[str, Any]:
     except UNREADABLE:
         return {}
     return decoded if isinstance(decoded, dict) else {}
-
-
-def _to_json(header: bytes) -> bytes:
-    """A header's value, which is JSON or plain text, as JSON."""
-    try:
-        return bytes(msgspec.json.decode(header, type=msgspec.Raw))
-    except UNREADABLE:
-        return msgspec.json.encode(header.decode(errors="replace"))

@@ -107,7 +107,17 @@ class OutboxReader:
         self._options = options
 
     def route(self, raw: pa.Table) -> pa.Table:
-        return map_slices(raw, ROUTE, lambda piece: _build_routes(self._read_records(piece)))
+        def route_slice(piece: pa.RecordBatch) -> pa.Table:
+            outcomes = self._read_records(piece)
+            columns = {
+                "table": [one.table if isinstance(one, OutboxEvent) else None for one in outcomes],
+                "fingerprint": [FINGERPRINT if isinstance(one, OutboxEvent) else None for one in outcomes],
+                "ignored": [one if isinstance(one, str) else None for one in outcomes],
+                "error": [str(one) if isinstance(one, Reject) else None for one in outcomes],
+            }
+            return pa.Table.from_arrays([pa.array(columns[f.name], pa.string()) for f in ROUTE], schema=ROUTE)
+
+        return map_slices(raw, ROUTE, route_slice)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         return map_slices(raw, changes_schema(table), lambda piece: self._build_changes(piece, table))
@@ -175,16 +185,6 @@ class OutboxReader:
             "error": pa.array([str(one) if isinstance(one, Reject) else None for one in outcomes], pa.string()),
         }
         return build_envelope(len(outcomes), by_name)
-
-
-def _build_routes(outcomes: Sequence[OutboxOutcome]) -> pa.Table:
-    columns = {
-        "table": [one.table if isinstance(one, OutboxEvent) else None for one in outcomes],
-        "fingerprint": [FINGERPRINT if isinstance(one, OutboxEvent) else None for one in outcomes],
-        "ignored": [one if isinstance(one, str) else None for one in outcomes],
-        "error": [str(one) if isinstance(one, Reject) else None for one in outcomes],
-    }
-    return pa.Table.from_arrays([pa.array(columns[f.name], pa.string()) for f in ROUTE], schema=ROUTE)
 
 
 # Outbox events from single records.

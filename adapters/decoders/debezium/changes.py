@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from hashlib import md5
@@ -45,18 +46,20 @@ class DebeziumFrameDecoder:
         self._documents = DocumentConverter(options)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        return map_slices(raw, changes_schema(table), lambda piece: self._decode_slice(piece, table))
+        schema = changes_schema(table)
 
-    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        raw, refused = self._documents.to_rows(raw, table)
-        values = raw.column("value")
-        frames = self._once.find_again(values)
-        errors = frames.errors | refused
-        parts = [part for group in frames.groups for part in self._decode_group(raw, group, table, errors)]
-        if values.null_count:
-            parts += self._decode_tombstones(raw, table, errors)
-        parts += reject_records(raw, table, errors)
-        return merge_parts(parts, changes_schema(table))
+        def decode_slice(piece: pa.RecordBatch) -> pa.Table:
+            records, refused = self._documents.to_rows(piece, table)
+            values = records.column("value")
+            frames = self._once.find_again(values)
+            errors = frames.errors | refused
+            parts = [part for group in frames.groups for part in self._decode_group(records, group, table, errors)]
+            if values.null_count:
+                parts += self._decode_tombstones(records, table, errors)
+            parts += reject_records(records, table, errors)
+            return merge_parts(parts, schema)
+
+        return map_slices(raw, schema, decode_slice)
 
     def _decode_group(
         self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, errors: dict[int, Reject]
@@ -397,7 +400,13 @@ class Placeholders:
     """Finds the placeholders in a column."""
 
     def __init__(self, configured: Iterable[str]) -> None:
-        codes = [_placeholder_bytes(text) for text in configured]
+        codes = []
+        for text in configured:
+            code = text.encode()
+            if text.startswith("hex:"):  # As in Debezium's `unavailable.value.placeholder`.
+                with suppress(ValueError):
+                    code = bytes.fromhex(text[4:])
+            codes.append(code)
         texts = [text for code in codes for text in _placeholder_texts(code)]
         self._texts, self._known = pa.array(texts, pa.string()), frozenset(texts)
         self._bytes, self._codes = pa.array(codes, pa.binary()), frozenset(codes)
@@ -437,16 +446,6 @@ class Placeholders:
             return [i for i, v in enumerate(values) if isinstance(v, msgspec.Raw) and bytes(v) in self._quoted]
         forms = self._forms.get(node.placeholder, ())
         return [i for i, v in enumerate(values) if v in forms] if any(f in values for f in forms) else []
-
-
-def _placeholder_bytes(configured: str) -> bytes:
-    """The placeholder's bytes; `hex:` as in Debezium's `unavailable.value.placeholder`."""
-    if configured.startswith("hex:"):
-        try:
-            return bytes.fromhex(configured[4:])
-        except ValueError:
-            pass
-    return configured.encode()
 
 
 def _placeholder_texts(code: bytes) -> list[str]:

@@ -416,18 +416,16 @@ def _build_texts(values: Sequence[Any]) -> pa.Array:
     variable = pc.fill_null(pc.match_substring_regex(texts, VARIABLE), False)
     if not pc.any(variable).as_py():
         return texts
-    numbers = [_variable_to_text(values[index]) for index in pc.indices_nonzero(variable).to_pylist()]
+    numbers: list[str | None] = []
+    for index in pc.indices_nonzero(variable).to_pylist():
+        try:
+            decimal = _variable(values[index])
+        except msgspec.MsgspecError:  # It only begins like a VariableScaleDecimal.
+            numbers.append(None)
+        else:
+            numbers.append(decimals.to_plain_text(decimals.parse_unscaled(decimal.value), decimal.scale))
     plain_texts = pc.replace_with_mask(texts, variable, pa.array(numbers, pa.string()))
     return pc.coalesce(plain_texts, texts)
-
-
-def _variable_to_text(value: msgspec.Raw) -> str | None:
-    """The number as text; None if it only begins like a VariableScaleDecimal."""
-    try:
-        decimal = _variable(value)
-    except msgspec.MsgspecError:
-        return None
-    return decimals.to_plain_text(decimals.parse_unscaled(decimal.value), decimal.scale)
 
 
 def _read_decimals(arrow: pa.DataType, scale: int, decimals_are: Decimals, values: Sequence[Any]) -> pa.Array:

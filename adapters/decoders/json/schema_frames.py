@@ -251,7 +251,13 @@ def find_prefix(text: bytes, depth: int) -> bytes | None:
         if end < 0:
             return None
         schema = text[len(OPENING) : end]
-        if schema.startswith(b"{") and _is_json(schema) and not is_deep(schema, depth):
+        if not schema.startswith(b"{"):
+            continue
+        try:
+            msgspec.json.decode(schema, type=msgspec.Raw)
+        except UNREADABLE:
+            continue
+        if not is_deep(schema, depth):
             return text[: end + len(MARK)]
     return None
 
@@ -259,14 +265,6 @@ def find_prefix(text: bytes, depth: int) -> bytes | None:
 def extract_schema(prefix: bytes) -> bytes:
     """The schema's JSON text from a prefix of `find_prefix`."""
     return prefix[len(OPENING) : -len(MARK)]
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except UNREADABLE:
-        return False
-    return True
 
 
 # The format that a record looks like, for hints in errors and for discovery.
@@ -331,21 +329,21 @@ ReadGroup = Callable[[pa.RecordBatch, SchemaGroup], Part]
 """Reads the envelopes of the records in one group of a slice."""
 
 
-def build_envelopes(raw: pa.Table, depth: int, group: ReadGroup) -> pa.Table:
+def build_envelopes(raw: pa.Table, depth: int, read_group: ReadGroup) -> pa.Table:
     """See `ports.decoder.Decoder.envelope`. For records without a group all columns are null, except `error` if there is
     one. Nesting deeper than `depth` is an error."""
-    return map_slices(raw, ENVELOPE, lambda piece: _build_slice(piece, depth, group))
 
+    def build_slice(piece: pa.RecordBatch) -> pa.Table:
+        values = piece.column("value")
+        frames = find_frames(values, depth)
+        parts = [read_group(piece, group) for group in frames.groups]
+        nulls: list[int] = pc.indices_nonzero(pc.is_null(values)).to_pylist()
+        reasons = [None] * len(nulls) + [str(error) for error in frames.errors.values()]
+        if reasons:
+            parts.append(([*nulls, *frames.errors], build_envelope(len(reasons), {"error": pa.array(reasons, pa.string())})))
+        return merge_parts(parts, ENVELOPE)
 
-def _build_slice(raw: pa.RecordBatch, depth: int, group: ReadGroup) -> pa.Table:
-    values = raw.column("value")
-    frames = find_frames(values, depth)
-    parts = [group(raw, one) for one in frames.groups]
-    nulls: list[int] = pc.indices_nonzero(pc.is_null(values)).to_pylist()
-    reasons = [None] * len(nulls) + [str(error) for error in frames.errors.values()]
-    if reasons:
-        parts.append(([*nulls, *frames.errors], build_envelope(len(reasons), {"error": pa.array(reasons, pa.string())})))
-    return merge_parts(parts, ENVELOPE)
+    return map_slices(raw, ENVELOPE, build_slice)
 
 
 def build_envelope(count: int, by_name: Mapping[str, pa.Array]) -> pa.Table:

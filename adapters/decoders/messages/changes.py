@@ -50,14 +50,15 @@ class MessageFrameDecoder:
         self._readers: dict[tuple[MessageLayout, TableSpec], MessageRows] = {}
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        return map_slices(raw, changes_schema(table), lambda piece: self._decode_slice(piece, table))
+        schema = changes_schema(table)
 
-    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        """Decode records in a batch if possible, and the others one by one."""
-        parts, indices = self._many.read(raw, table)
-        if indices:
-            parts += self._decode_one_by_one(raw, indices, table)
-        return merge_parts(parts, changes_schema(table))
+        def decode_slice(piece: pa.RecordBatch) -> pa.Table:
+            parts, indices = self._many.read(piece, table)
+            if indices:
+                parts += self._decode_one_by_one(piece, indices, table)
+            return merge_parts(parts, schema)
+
+        return map_slices(raw, schema, decode_slice)
 
     def _decode_one_by_one(self, raw: pa.RecordBatch, indices: Sequence[int], table: TableSpec) -> list[Part]:
         errors: dict[int, Reject] = {}

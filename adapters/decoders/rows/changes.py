@@ -47,16 +47,18 @@ class RowFrameDecoder:
         self._readers: dict[tuple[str | None, TableSpec], RowReader] = {}
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        return map_slices(raw, changes_schema(table), lambda piece: self._decode_slice(piece, table))
+        schema = changes_schema(table)
 
-    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        values = raw.column("value")
-        frames = find_frames(values, self._options.limits.depth)
-        errors: dict[int, Reject] = dict.fromkeys(pc.indices_nonzero(pc.is_null(values)).to_pylist(), EMPTY)
-        errors |= frames.errors
-        parts = [part for group in frames.groups for part in self._decode_group(raw, group, table, errors)]
-        parts += reject_records(raw, table, errors)
-        return merge_parts(parts, changes_schema(table))
+        def decode_slice(piece: pa.RecordBatch) -> pa.Table:
+            values = piece.column("value")
+            frames = find_frames(values, self._options.limits.depth)
+            errors: dict[int, Reject] = dict.fromkeys(pc.indices_nonzero(pc.is_null(values)).to_pylist(), EMPTY)
+            errors |= frames.errors
+            parts = [part for group in frames.groups for part in self._decode_group(piece, group, table, errors)]
+            parts += reject_records(piece, table, errors)
+            return merge_parts(parts, schema)
+
+        return map_slices(raw, schema, decode_slice)
 
     def _decode_group(
         self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, errors: dict[int, Reject]
