@@ -145,8 +145,13 @@ class LaneRegistry(Generic[F]):
         self.keys.update(entry.keys)
         for lane in self._context.event_logs:
             self.event_logs.append(self._add_lane(lane, entry.beginnings.get(lane.id, source_start)))
+        without_target = set()
+        for table in entry.topics:
+            rules = self._context.rules_for(table)
+            if any(is_target_taken(lane, entry) for lane in (rules.lanes if rules else ())):
+                without_target.add(table)
         # Tables whose target belongs to another table come last, so that they do not get it.
-        for table in sorted(entry.topics, key=lambda table: self._has_taken_target(table, entry)):
+        for table in sorted(entry.topics, key=lambda table: table in without_target):
             table_start = Position({p: o for p, o in source_start.items() if p.topic in entry.topics[table]})
             self._open_table(table, lambda lane, table_start=table_start: entry.beginnings.get(lane.id, table_start))  # type: ignore[misc]
         self._save_entry()
@@ -325,10 +330,6 @@ class LaneRegistry(Generic[F]):
     def _add_topics(self, table: str, names: frozenset[str]) -> None:
         self.topics[table] = self.topics.get(table, frozenset()) | names
         self._excluded.clear()
-
-    def _has_taken_target(self, table: str, entry: RegisterEntry) -> bool:
-        rules = self._context.rules_for(table)
-        return any(is_target_taken(lane, entry) for lane in (rules.lanes if rules else ()))
 
     def _open_table(self, table: str, begin: Callable[[Lane], Position]) -> None:
         rules = self._context.rules_for(table)

@@ -106,8 +106,10 @@ class LaneSchema:
             return SchemaTransition(decision, self._make_version(table, decision, start, now))
         if self._is_anew:
             self._is_anew = False
-            rekeyed = _apply_newer_key(self.current.source, table)
-            if rekeyed is not None:
+            source = self.current.source
+            has_same_key = (source.keys, source.sequence) == (table.keys, table.sequence)
+            if not has_same_key and set(table.keys) <= set(source.column_names):
+                rekeyed = replace(source, keys=table.keys, sequence=table.sequence)
                 self.current = replace(self.current, source=rekeyed)
                 decision = SchemaDecision((), self.current.columns)
                 return SchemaTransition(decision, self._make_version(rekeyed, decision, start, now))
@@ -340,14 +342,6 @@ def _is_earlier(earlier: Position, current: Position, start: Position) -> bool:
 
 def _has_below(position: Position, start: Position) -> bool:
     return any(start[partition] < at for partition, at in position.items() if partition in start)
-
-
-def _apply_newer_key(older: TableSpec, newer: TableSpec) -> TableSpec | None:
-    """`older` with the key of `newer`; None if it has that key, or lacks its columns."""
-    is_same = (older.keys, older.sequence) == (newer.keys, newer.sequence)
-    if is_same or not set(newer.keys) <= set(older.column_names):
-        return None
-    return replace(older, keys=newer.keys, sequence=newer.sequence)
 
 
 def describe_stop(lane: Lane, transition: SchemaTransition) -> tuple[str, str]:

@@ -75,7 +75,19 @@ class Worker(Generic[F]):
         show the outage meanwhile. Any other error ends the future.
         """
         answer: Future[T] = Future()
-        self.queue.ask(lambda: self._answer_question(question, answer))
+
+        def answer_question() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(self._ask_with_retry(question))
+            except Exception as error:
+                answer.set_exception(error)
+            except BaseException as error:
+                answer.set_exception(error)
+                raise
+
+        self.queue.ask(answer_question)
         return answer
 
     def get_state(self, lane: Lane) -> LaneState | None:
@@ -132,17 +144,6 @@ class Worker(Generic[F]):
                 self.queue.put_back(questions[at:])
                 return
             question()
-
-    def _answer_question(self, question: Callable[[Sink[F]], T], answer: Future[T]) -> None:
-        if not answer.set_running_or_notify_cancel():
-            return
-        try:
-            answer.set_result(self._ask_with_retry(question))
-        except Exception as error:
-            answer.set_exception(error)
-        except BaseException as error:
-            answer.set_exception(error)
-            raise
 
     def _ask_with_retry(self, question: Callable[[Sink[F]], T]) -> T:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)

@@ -120,7 +120,8 @@ class BackfillWaiter:
             lanes = self._select_lanes(status)
             _refuse_halted(lanes)
             ready = all(lane["status"] == "running" and self.is_released(lane, position) for lane in lanes)
-            if goal is None and ready and _is_read(status, self.source, position):
+            read_to = [Position.from_json(one["position"]) for one in status["sources"] if one["name"] == self.source]
+            if goal is None and ready and next(iter(read_to), Position()).covers(position):
                 goal = {lane["id"]: Position.from_json(lane["handed"]) for lane in lanes}
             if goal is not None and all(
                 Position.from_json(lane["position"]).covers(goal.get(lane["id"], Position())) for lane in lanes
@@ -137,11 +138,6 @@ def _refuse_halted(lanes: Sequence[Status]) -> None:
             f"Lane {halted['id']} is {halted['status']}{': ' + halted['error'] if halted['error'] else '.'}",
             next_step=f"{step} Then repeat the command: it resumes.",
         )
-
-
-def _is_read(status: Status, source: str, position: Position) -> bool:
-    read = next((Position.from_json(one["position"]) for one in status["sources"] if one["name"] == source), Position())
-    return read.covers(position)
 
 
 @dataclass(frozen=True)
@@ -166,35 +162,32 @@ class BackfillOperation:
         Deletes the rows whose last change is older than the snapshot, after everything before the snapshot was
         applied. If the snapshot contained them, they would be newer.
         """
+
+        def report_progress(sentence: str) -> None:
+            self.report(sentence)
+            self.check()
+
         self.check()
-        snapshot = self.backfill.rows(self._report_progress, from_scratch=from_scratch)
+        snapshot = self.backfill.rows(report_progress, from_scratch=from_scratch)
         searched, notes = find_deletable_lanes(lanes, snapshot.keys)
         # Everything in the stream now is older than any change after the snapshot.
         self._wait_until_applied(Position({**self.end(), **snapshot.end}), "lanes apply the rows")
         deleted, end = self._delete_missing(searched, snapshot)
         if deleted:
             self._wait_until_applied(end, "lanes apply the deletes")
-        notes += [sentence for lane in searched if (sentence := self._describe_foreign_rows(lane))]
+        for lane in searched:
+            # The backfill has written all rows of the table. So no record has written rows without a sequence.
+            (column,) = last_sequence_columns(1) if lane.policy in VERSION_POLICIES else cdc_sequence_columns(1)
+            foreign = self.find_older_rows(lane, f'"{column}" IS NULL')
+            if foreign is not None and foreign.num_rows:
+                notes.append(
+                    f"{lane.id} has {format_count(foreign.num_rows, 'row')} that the source table does not have and that no "
+                    f"record has written ({column} is NULL). They existed before, or another program inserted them. Delete "
+                    "them by hand if they are wrong."
+                )
         self.backfill.finish()
         return BackfillOutcome(
             table, snapshot.rows, deleted, snapshot.resumed, snapshot.begun, tuple(one.id for one in searched), tuple(notes)
-        )
-
-    def _report_progress(self, sentence: str) -> None:
-        self.report(sentence)
-        self.check()
-
-    def _describe_foreign_rows(self, lane: Lane) -> str:
-        """A sentence with the number of target rows that no record has written. The backfill has written all rows
-        of the table."""
-        (column,) = last_sequence_columns(1) if lane.policy in VERSION_POLICIES else cdc_sequence_columns(1)
-        rows = self.find_older_rows(lane, f'"{column}" IS NULL')
-        if rows is None or not rows.num_rows:
-            return ""
-        return (
-            f"{lane.id} has {format_count(rows.num_rows, 'row')} that the source table does not have and that no record has "
-            f"written ({column} is NULL). They existed before, or another program inserted them. Delete them by hand if "
-            "they are wrong."
         )
 
     def _wait_until_applied(self, position: Position, sentence: str) -> None:
@@ -225,18 +218,18 @@ def find_deletable_lanes(lanes: Sequence[Lane], keys: Sequence[str]) -> tuple[li
             f"Deleted rows of the table stay in its targets: {ordered.id} orders its changes by {columns}, "
             f"which a deleted row does not have ({ordered.config_line})."
         ]
-    why = {lane.id: _describe_not_deletable(lane, keys) for lane in lanes}
-    return [lane for lane in lanes if not why[lane.id]], [
-        f"No rows of {name} are deleted: {one}." for name, one in why.items() if one
-    ]
-
-
-def _describe_not_deletable(lane: Lane, keys: Sequence[str]) -> str:
-    if lane.policy in CHANGE_POLICIES or lane.row_transforms.without_deletes:
-        return "it keeps every change, or has `deletes: ignore`"
-    rules = {name: lane.row_transforms.column_transforms.get_rule(name) for name in keys}
-    other = next((name for name, rule in rules.items() if rule.drop or rule.mask or rule.cast), None)
-    return f"its {other} has another type than in the source, or a mask ({lane.config_line})" if other else ""
+    deletable, notes = [], []
+    for lane in lanes:
+        rules = {name: lane.row_transforms.column_transforms.get_rule(name) for name in keys}
+        changed = next((name for name, rule in rules.items() if rule.drop or rule.mask or rule.cast), None)
+        if lane.policy in CHANGE_POLICIES or lane.row_transforms.without_deletes:
+            notes.append(f"No rows of {lane.id} are deleted: it keeps every change, or has `deletes: ignore`.")
+        elif changed:
+            why = f"its {changed} has another type than in the source, or a mask ({lane.config_line})"
+            notes.append(f"No rows of {lane.id} are deleted: {why}.")
+        else:
+            deletable.append(lane)
+    return deletable, notes
 
 
 def older_rows_condition(lane: Lane, below: Sequence[int]) -> str:

@@ -28,10 +28,6 @@ from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine
 from replicator.ports.sink import CheckpointUnsupported, Sink
 from replicator.ports.source import BACKFILL_TOPICS
-from replicator.ports.stores import (
-    DeadLetter,
-    RegisterEntry,
-)
 
 from .drop import drop_lane
 from .rebuild import CHECKPOINT_COPY_FOLDER, get_rebuild_folder, make_rebuild_lane, prepare_rebuild
@@ -81,7 +77,8 @@ class CheckpointStore:
             )
         try:
             listed: dict[str, int] = json.loads((path / FILE_LIST).read_bytes())
-            wrong = [name for name, size in listed.items() if _read_size(path / name) != size]
+            files = {name: path / name for name in listed}
+            wrong = [n for n, size in listed.items() if not files[n].is_file() or files[n].stat().st_size != size]
         except (OSError, ValueError, AttributeError):
             wrong = [FILE_LIST]
         if not wrong:
@@ -212,10 +209,6 @@ def _list_files(folder: Path) -> None:
     (folder / FILE_LIST).write_text(json.dumps(listed), encoding="utf-8")
 
 
-def _read_size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
-
-
 def _empty_folder(folder: Path) -> None:
     for path in folder.iterdir() if folder.is_dir() else ():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -316,7 +309,8 @@ def take_checkpoint(components: Components, lane: Lane, tell: ShowLine = lambda 
         lake = prepare_lake(components, lane, draft, last)
         lake.catch_up()
         checkpoint = _make_checkpoint(components, lake, lane, last)
-        checkpoint = replace(checkpoint, number=store.find_next_number(), rules=rules, bytes=_measure_folder(draft))
+        size = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+        checkpoint = replace(checkpoint, number=store.find_next_number(), rules=rules, bytes=size)
         if last is not None and checkpoint.position == last.position:
             store.remove_leftovers()
             return last
@@ -473,10 +467,6 @@ def _describe_start(lane: Lane, last: Checkpoint | None, checkpoints: list[Check
     return f"{name}: from the beginning of the event log ({why})"
 
 
-def _measure_folder(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
 # Starts a rebuild from a checkpoint: selects one and copies it into the target.
 
 PARTIAL_STEP = "Rebuild from a part of the records with `--since TIME --into NAME`"
@@ -504,8 +494,8 @@ def prepare_restored_rebuild(components: Components, request: RebuildRequest, re
 def _restore(components: Components, request: RebuildRequest, report: ShowLine, snapshot: Checkpoint) -> Components:
     """Like `rebuild.prepare_rebuild`, with the content of the checkpoint in the target.
 
-    If the target cannot store it, the target starts empty, and `report` gets the reason. CheckpointRemoved, without
-    a target, if the checkpoint was removed meanwhile.
+    If the target cannot store it, the target starts empty, and `report` gets the reason. DataLoss if the log lacks
+    records then. CheckpointRemoved, without a target, if the checkpoint was removed meanwhile.
     """
     rebuild = prepare_rebuild(components, request, list_topics(components, request.lane, snapshot))
     folder = get_rebuild_folder(components, request.id) / CHECKPOINT_COPY_FOLDER
@@ -513,17 +503,13 @@ def _restore(components: Components, request: RebuildRequest, report: ShowLine, 
     try:
         _restore_state(components, rebuild, request, folder)
     except CheckpointUnsupported as unfit:
-        return _prepare_from_log(components, request, report, f"none can be used, because number {snapshot.number} {unfit}")
+        why = f"none can be used, because number {snapshot.number} {unfit}"
+        drop_lane(components, make_rebuild_lane(request.lane, request.into))
+        refuse_truncated(components, request.lane, why)
+        refuse_incomplete(components, request.lane, Position(), PARTIAL_STEP)
+        report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
+        return prepare_rebuild(components, request)
     return rebuild
-
-
-def _prepare_from_log(components: Components, request: RebuildRequest, report: ShowLine, why: str) -> Components:
-    """`rebuild.prepare_rebuild` after a checkpoint could not be used. DataLoss if the log lacks records."""
-    drop_lane(components, make_rebuild_lane(request.lane, request.into))
-    refuse_truncated(components, request.lane, why)
-    refuse_incomplete(components, request.lane, Position(), PARTIAL_STEP)
-    report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
-    return prepare_rebuild(components, request)
 
 
 def find_checkpoint(components: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Checkpoint | None:
@@ -537,7 +523,14 @@ def find_checkpoint(components: Components, request: RebuildRequest, report: Sho
     with closing(components.open_sink(rebuilt.sink)) as sink:
         if request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None:
             return None
-        why = _describe_unsupported(request, rebuilt, sink) or NO_CHECKPOINT_REASON
+        is_supported = sink.features.restore_state is not None
+    why = NO_CHECKPOINT_REASON
+    if request.since is not None:
+        why = "none can be used, because only records of a period are requested"
+    elif request.policy not in (None, request.lane.policy):
+        why = f"none can be used, because they have policy {request.lane.policy}"
+    elif not is_supported:
+        why = f"none can be used, because sink {rebuilt.sink} does not support it yet"
     for damage in describe_damaged(components, request.lane):
         report(f"{request.id}: {damage}")
     until = None if request.until is None else datetime.fromisoformat(request.until)
@@ -557,30 +550,18 @@ def find_checkpoint(components: Components, request: RebuildRequest, report: Sho
 def refuse_incomplete_rebuild(components: Components, request: RebuildRequest) -> None:
     """DataLoss, with the missing offsets, unless the event log or the checkpoint has everything from the start of
     the lane."""
-    refuse_incomplete(components, request.lane, _find_rebuild_start(components, request), PARTIAL_STEP)
-
-
-def _find_rebuild_start(components: Components, request: RebuildRequest) -> Position:
-    """The position from which the rebuilt target has all records."""
     snapshot = find_checkpoint(components, request)
     if snapshot is not None:
-        return snapshot.begun
-    register = FileRegister(get_rebuild_folder(components, request.id) / components.pipeline / REGISTER_FOLDER)
-    return register.load(request.lane.source).beginnings.get(request.id, Position())
-
-
-def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Sink[Any]) -> str:
-    """Why no checkpoint can be used; empty if one may be."""
-    if request.since is not None:
-        return "none can be used, because only records of a period are requested"
-    if request.policy not in (None, request.lane.policy):
-        return f"none can be used, because they have policy {request.lane.policy}"
-    unsupported = sink.features.restore_state is None
-    return f"none can be used, because sink {rebuilt.sink} does not support it yet" if unsupported else ""
+        begun = snapshot.begun
+    else:
+        register = FileRegister(get_rebuild_folder(components, request.id) / components.pipeline / REGISTER_FOLDER)
+        begun = register.load(request.lane.source).beginnings.get(request.id, Position())
+    refuse_incomplete(components, request.lane, begun, PARTIAL_STEP)
 
 
 def _restore_state(components: Components, rebuild: Components, request: RebuildRequest, folder: Path) -> None:
-    """Rows and state are written last, so after a kill this is either repeated or complete."""
+    """Rows and state are written last, so after a kill this is either repeated or complete. CheckpointUnsupported if
+    the checkpoint lacks something that the target may have."""
     rebuilt = make_rebuild_lane(request.lane, request.into)
     origin = make_rebuild_lane(rebuilt, AS_OF_TARGET)
     with closing(components.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as checkpoint_sink:
@@ -588,39 +569,22 @@ def _restore_state(components: Components, rebuild: Components, request: Rebuild
         if plan is None:
             raise CheckpointUnsupported("has no stored schema")
         stored = require_feature(checkpoint_sink.features.open_stored_lane, STORES_NONE)(origin, plan)
-    _copy_register(components, rebuild, (folder, origin), rebuilt)
-    _copy_dead_letters(components, rebuild, (folder, origin), rebuilt)
-    with closing(components.open_sink(rebuilt.sink, "rewrite")) as sink:
-        restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a snapshot")
-        restore(rebuilt, plan, stored)
-
-
-def _copy_register(components: Components, rebuild: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
-    """Copy the register entry of the run that made the checkpoint."""
-    folder, origin = source
-    pipeline = components.pipeline
-    registers = folder / "state" / pipeline / REBUILDS_FOLDER / quote(origin.id, safe="") / pipeline / REGISTER_FOLDER
-    entry = FileRegister(registers).load(rebuilt.source)
+    # The register entry of the run that made the checkpoint.
+    made_in = folder / "state" / components.pipeline / REBUILDS_FOLDER / quote(origin.id, safe="") / components.pipeline
+    entry = FileRegister(made_in / REGISTER_FOLDER).load(rebuilt.source)
     beginnings = {rebuilt.id: entry.beginnings.get(origin.id, Position())}
     rebuild.register.save(rebuilt.source, replace(entry, beginnings=beginnings))
-
-
-def _copy_dead_letters(components: Components, rebuild: Components, source: tuple[Path, Lane], rebuilt: Lane) -> None:
-    """Copy the dead letters of the checkpoint to the lane."""
-    folder, origin = source
     with closing(components.use_lake(rebuilt.sink, folder).open_dead_letters()) as rejected:
         letters = rejected.read()
-    _refuse_missing_rows(rebuild, rebuilt, letters)
-    if letters:
-        with closing(rebuild.open_dead_letters()) as store:
-            store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])
-
-
-def _refuse_missing_rows(rebuild: Components, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
-    """CheckpointUnsupported if the checkpoint lacks rows whose values a lake cannot store, but the target may."""
     unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
     if unkept and not rebuild.sinks[rebuilt.sink].is_lake:
         raise CheckpointUnsupported("lacks rows with values that a lake cannot store, but this target may")
+    if letters:
+        with closing(rebuild.open_dead_letters()) as store:
+            store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])
+    with closing(components.open_sink(rebuilt.sink, "rewrite")) as sink:
+        restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a snapshot")
+        restore(rebuilt, plan, stored)
 
 
 # Checks that an event log has all records of a lane. A rebuild from fewer records would lack rows without any error.
@@ -640,26 +604,14 @@ def refuse_incomplete(components: Components, lane: Lane, begun: Position, step:
     entry = components.register.load(log.source)
     first = entry.beginnings.get(lane.id, Position())
     needed = {p: first.get(p, 0) for p, offset in live.position.items() if offset > first.get(p, 0)}
-    starts = (_find_log_start(components, lane, entry, log), _read_first_offsets(components, log), begun)
-    refuse_missing_records(lane, log.sink, needed, starts, step)
-
-
-def _find_log_start(components: Components, lane: Lane, entry: RegisterEntry, log: Lane) -> Position:
-    """The start position of the log, without partitions that have lost their first records.
-
-    For a log in a database, whose rows anyone may delete, only its first records prove that.
-    """
-    if components.sinks[log.sink].is_log_in_database:
-        return Position()
-    began = entry.beginnings.get(log.id, Position())
-    removed = get_removed(components, lane)
-    return began.only(partition for partition in began if partition not in removed)
-
-
-def _read_first_offsets(components: Components, log: Lane) -> Position:
+    log_start = Position()
+    # In a database anyone may delete rows, so only the first records prove that the log has them.
+    if not components.sinks[log.sink].is_log_in_database:
+        log_began, removed = entry.beginnings.get(log.id, Position()), get_removed(components, lane)
+        log_start = log_began.only(partition for partition in log_began if partition not in removed)
     with closing(components.open_log(log)) as source:
-        first_offsets: Position = source.start()
-        return first_offsets
+        first_offsets = source.start()
+    refuse_missing_records(lane, log.sink, needed, (log_start, first_offsets, begun), step)
 
 
 def refuse_missing_records(

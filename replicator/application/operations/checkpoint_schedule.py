@@ -21,7 +21,7 @@ from replicator.domain.position import Position
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane, Stop
 
-from .log_retention import AskSink, list_logs_with_retention, make_asker, truncate_logs
+from .log_retention import list_logs_with_retention, make_asker, truncate_logs
 from .rebuild import can_rebuild
 
 # Takes checkpoints of lanes while the pipeline runs, on a separate thread, so that no lane waits.
@@ -176,11 +176,17 @@ def build_checkpoint_scheduler(
     def describe_checkpoints(problems: Mapping[str, Problem]) -> list[dict[str, Any]]:
         return report_checkpoints(components, {run.lane.id: run.lane.table for run in lanes.list_runs()}, problems)
 
+    def list_positions() -> dict[str, Position]:
+        with lanes.get_lock():
+            return {run.lane.id: run.applied for run in lanes.list_runs()}
+
+    def truncate() -> None:
+        if list_logs_with_retention(components):
+            truncate_logs(components, ask)
+
     wanted = any(rules.checkpoints is not None for rules in components.sinks.values())
-    find, positions = partial(_list_scheduled, components, lanes), partial(_list_positions, lanes)
-    return CheckpointScheduler(
-        find, positions, partial(_truncate_logs, components, ask), describe_checkpoints, wanted=wanted
-    )
+    find = partial(_list_scheduled, components, lanes)
+    return CheckpointScheduler(find, list_positions, truncate, describe_checkpoints, wanted=wanted)
 
 
 def report_checkpoints(
@@ -255,13 +261,3 @@ def _list_mirror_lanes(components: Components, lanes: Mapping[str, str]) -> Iter
         for lane in components.resolve_lanes(table) if table else ():
             if lane.id == name and can_rebuild(components, lane) and not lane.refused:
                 yield lane
-
-
-def _list_positions(lanes: LaneRuns) -> dict[str, Position]:
-    with lanes.get_lock():
-        return {run.lane.id: run.applied for run in lanes.list_runs()}
-
-
-def _truncate_logs(components: Components, ask: AskSink) -> None:
-    if list_logs_with_retention(components):
-        truncate_logs(components, ask)

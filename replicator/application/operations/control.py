@@ -50,8 +50,10 @@ class Control(Generic[F]):
         def resume(pipeline: SourcePipeline[F]) -> Future[None] | None:
             if accept is not None:
                 find_pending_schema(run.lane, accept, run.schema.versions)
+            if run.status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED):
+                return None
             question = None if accept is None else partial(accept_pending_schema, run.lane, accept)
-            return pipeline.registry.restart_lane(run, question) if _is_halted(run) else None
+            return pipeline.registry.restart_lane(run, question)
 
         return self._post_command(run, resume, Future())
 
@@ -128,7 +130,13 @@ class Control(Generic[F]):
 
         def obey() -> None:
             try:
-                _forward_result(command(pipeline), outcome)
+                answer = command(pipeline)
+                if answer is None:
+                    outcome.set_result(None)
+                else:
+                    answer.add_done_callback(
+                        lambda a: outcome.set_exception(a.exception()) if a.exception() else outcome.set_result(None)
+                    )
             except BaseException as error:
                 outcome.set_exception(error)
                 if not isinstance(error, Exception):
@@ -136,14 +144,6 @@ class Control(Generic[F]):
 
         pipeline.post(obey)
         return outcome
-
-
-def _forward_result(answer: Future[None] | None, to: Future[None]) -> None:
-    """Complete `to` with the result of `answer`; at once if it is None."""
-    if answer is None:
-        to.set_result(None)
-    else:
-        answer.add_done_callback(lambda a: to.set_exception(a.exception()) if a.exception() else to.set_result(None))
 
 
 def accept_pending_schema(lane: Lane, number: int, sink: Sink[Any]) -> LaneState | None:
@@ -167,10 +167,6 @@ def find_pending_schema(lane: Lane, number: int, versions: Mapping[int, SchemaVe
             next_step=f"{waits}; `replicator schema history {lane.id}` lists them.",
         )
     return versions[number]
-
-
-def _is_halted(run: LaneRun) -> bool:
-    return run.status in (LaneStatus.PAUSED, LaneStatus.SUSPENDED)
 
 
 def reset_lane(sink: Sink[F], lane: Lane) -> LaneState | None:
@@ -241,8 +237,16 @@ def check_skip(source: Source[Any], at: LanePosition, until: Position | None) ->
             raise _make_skip_error(
                 at.lane, "it has lost no records that could be skipped", "Name a position with `--until`."
             )
-    _refuse_unknown_partition(at, {*at.position, *filter(at.covers, start)}, until)
-    _refuse_backward(at, until, lost)
+    partitions = {*at.position, *filter(at.covers, start)}
+    for partition in until:
+        if partition not in partitions:  # The lane would wait for it forever.
+            names = ", ".join(f"{p.topic}:{p.partition}" for p in sorted(partitions)) or "none yet"
+            raise _make_skip_error(at.lane, f"it reads no partition {partition}", f"Its partitions are: {names}.")
+    for partition, offset in until.items():
+        own = 0 if partition in lost else at.position.get(partition, 0)
+        if offset < own:
+            step = f"`replicator lanes resync {at.lane.id}` loads it again."
+            raise _make_skip_error(at.lane, f"{offset} is below {own}, its position in {partition}", step)
     _refuse_beyond(source, at, until)
     return SkipMove(until, frozenset(lost))
 
@@ -261,22 +265,6 @@ def apply_skip(sink: Sink[F], lane: Lane, skip: SkipMove) -> LaneState | None:
     reached = {p: newest for p, newest in state.max_event_time.items() if p not in back}
     sink.skip(lane, replace(state, position=position, identity=identity, max_event_time=reached))
     return sink.state(lane)
-
-
-def _refuse_unknown_partition(at: LanePosition, partitions: set[TopicPartition], until: Position) -> None:
-    """The lane would wait for such a partition forever."""
-    for partition in until:
-        if partition not in partitions:
-            names = ", ".join(f"{p.topic}:{p.partition}" for p in sorted(partitions)) or "none yet"
-            raise _make_skip_error(at.lane, f"it reads no partition {partition}", f"Its partitions are: {names}.")
-
-
-def _refuse_backward(at: LanePosition, until: Position, lost: Mapping[TopicPartition, str]) -> None:
-    for partition, offset in until.items():
-        own = 0 if partition in lost else at.position.get(partition, 0)
-        if offset < own:
-            step = f"`replicator lanes resync {at.lane.id}` loads it again."
-            raise _make_skip_error(at.lane, f"{offset} is below {own}, its position in {partition}", step)
 
 
 def _refuse_beyond(source: Source[Any], at: LanePosition, until: Position) -> None:

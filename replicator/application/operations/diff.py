@@ -291,17 +291,31 @@ class LaneComparison:
         self.tail = self.tail.with_keys(unfinished.keys)
         self.totals.rows = unfinished.rows
         summed = None if self.operation.where else self.columns.list_summed()
-        ranges, total = self.source.list_ranges(self._choose_split_rows(with_sums=summed is not None))
+        split_rows, limit = SPLIT_ROWS if summed is not None else READ_ROWS, self.operation.rows_per_second
+        if limit is not None:  # Few rows at a limited rate, as there is a pause between two splits only.
+            split_rows = min(split_rows, max(LEAST_ROWS, limit * PAUSE_SECONDS))
+        ranges, total = self.source.list_ranges(split_rows)
         started = time.monotonic()
         for within in skip_ranges(ranges, self.source.keys[0], unfinished.upto):
             self._pause(self.totals.rows - unfinished.rows, started)
             split = TableSplit(summed or (), self.source.keys, within, self.tail.keys, self.operation.condition)
-            self._compare_split(split, with_sums=summed is not None)
+            groups: Iterable[list[int] | None] = [None]
+            if summed is not None:
+                equal, groups = self._find_unequal(split)
+                self.totals.rows += equal
+            for buckets in groups:
+                expected, rejected = self._build(self.source.read(split, buckets))
+                actual = self.target.read(self.columns.to_target(split), buckets)
+                self._add(self._leave_out(expected), self._leave_out(actual), rejected)
             if within is not None and within.upto is not None and not self.operation.where:
                 keys = merge_keys([unfinished.keys, self.list_keys()])
                 progress.write(replace(unfinished, upto=within.upto, rows=self.totals.rows, keys=keys))
             self._report_progress(total, started)
-        self._compare_tail()
+        keys = self.tail.keys
+        if keys.num_rows:  # The rows whose keys have changed since the snapshot.
+            expected, rejected = self._build(self.source.read_keys(keys), self.tail.frames)
+            renamed = keys.rename_columns(self.columns.rename(keys.column_names))
+            self._add(expected, self.target.read_keys(renamed, self.operation.condition), rejected)
         return self.totals
 
     def list_keys(self) -> pa.Table:
@@ -309,16 +323,6 @@ class LaneComparison:
         if self.columns.has_other_keys:
             return NO_KEYS
         return merge_keys([keys.rename_columns(list(self.source.keys)) for keys in self.totals.keys])
-
-    def _compare_split(self, split: TableSplit, *, with_sums: bool) -> None:
-        groups: Iterable[list[int] | None] = [None]
-        if with_sums:
-            equal, groups = self._find_unequal(split)
-            self.totals.rows += equal
-        for buckets in groups:
-            expected, rejected = self._build(self.source.read(split, buckets))
-            actual = self.target.read(self.columns.to_target(split), buckets)
-            self._add(self._leave_out(expected), self._leave_out(actual), rejected)
 
     def _find_unequal(self, split: TableSplit) -> tuple[int, list[list[int]]]:
         """The number of rows in buckets with equal checksums, and the other buckets, in groups that fit into memory."""
@@ -337,15 +341,6 @@ class LaneComparison:
             groups[-1].append(bucket)
             size += rows
         return sum(row["rows"] for row in one.values()) - sum(one[b]["rows"] for b in unequal if b in one), groups
-
-    def _compare_tail(self) -> None:
-        """Compare the rows whose keys have changed since the snapshot."""
-        keys = self.tail.keys
-        if not keys.num_rows:
-            return
-        expected, rejected = self._build(self.source.read_keys(keys), self.tail.frames)
-        renamed = keys.rename_columns(self.columns.rename(keys.column_names))
-        self._add(expected, self.target.read_keys(renamed, self.operation.condition), rejected)
 
     def _build(self, frames: Iterable[pa.Table], then: Iterable[pa.Table] = ()) -> tuple[pa.Table, Sequence[DeadLetter]]:
         folder = self.folder / "rows"
@@ -402,11 +397,6 @@ class LaneComparison:
         tail_keys = to_key_texts([keys[name].combine_chunks() for name in self.source.keys], keys.num_rows)
         key_texts = to_key_texts([rows[name].combine_chunks() for name in self.columns.keys], rows.num_rows)
         return rows.filter(pc.invert(pc.is_in(key_texts, value_set=tail_keys)))
-
-    def _choose_split_rows(self, *, with_sums: bool) -> int:
-        """The rows of a split: few of them at a limited rate, as there is a pause between two splits only."""
-        rows, limit = SPLIT_ROWS if with_sums else READ_ROWS, self.operation.rows_per_second
-        return rows if limit is None else min(rows, max(LEAST_ROWS, limit * PAUSE_SECONDS))
 
     def _pause(self, rows: int, started: float) -> None:
         """Wait until `rows` rows since `started` are within the limited rate."""
@@ -547,16 +537,11 @@ class DiffColumns:
             if name not in self.keys and not are_comparable(kind, target_type):
                 self.exclude(f"{name} is not compared: its type is {target_type} in the target, and {kind} in the source.")
                 del converted[name]
-        return self._ignore_nulls(pa.table(converted), actual.select(list(converted)))
-
-    def _ignore_nulls(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
         ignored = self.lane.row_transforms.ignore_null
-        if ignored is None:
-            return expected, actual
-        names = [name for name in expected.column_names if name in ignored and name not in self.keys]
-        for name in names:
+        for name in [name for name in converted if ignored is not None and name in ignored and name not in self.keys]:
             self.exclude(f"{name} is not compared: a NULL of the source does not change it (`ignore_null_updates`).")
-        return expected.drop_columns(names), actual.drop_columns(names)
+            del converted[name]
+        return pa.table(converted), actual.select(list(converted))
 
 
 def refuse_changed_columns(lane: Lane, condition: Expr | None) -> None:

@@ -122,7 +122,11 @@ class TableRecords:
             if until:
                 source.read(begin.only(until), until, read_batch, Event())
         truncated = any(pc.any(pc.equal(frame[OP], Op.TRUNCATE.value)).as_py() for frame in changes)
-        last = {text: position for frame in changes for position, text in _locate_keys(frame)}
+        last: dict[str, RecordPosition] = {}
+        for frame in changes:
+            texts = to_key_texts(frame.drop_columns(CHANGE_COLUMNS).combine_chunks().columns, len(frame)).to_pylist()
+            positions = zip(*(frame[name].to_pylist() for name in RECORD_POSITION), strict=True)
+            last.update(zip(texts, positions, strict=True))
         return ChangeTail(StoredRecords(file), _list_keys(changes), last, truncated)
 
     def read_keys(self, letters: Sequence[DeadLetter]) -> Iterator[tuple[DeadLetter, dict[str, Any]]]:
@@ -143,13 +147,6 @@ class TableRecords:
                 changes, rejects = self._engine.decode(slice_, self._decoder, schema)
                 names = [*schema.keys, *CHANGE_COLUMNS]
                 yield slice_.frame, pa.concat_tables([changes.select(names), rejects.select(names)])
-
-
-def _locate_keys(changes: pa.Table) -> Iterator[tuple[RecordPosition, str]]:
-    """The position and the text of the key of each change."""
-    keys = changes.drop_columns(CHANGE_COLUMNS)
-    positions = zip(*(changes[name].to_pylist() for name in RECORD_POSITION), strict=True)
-    yield from zip(positions, to_key_texts(keys.combine_chunks().columns, len(keys)).to_pylist(), strict=True)
 
 
 def _list_keys(changes: Sequence[pa.Table]) -> pa.Table:

@@ -351,7 +351,11 @@ class DiffScheduler(BackgroundThread):
             finished_run = next((run for run in runs if run.error is None), None)
             if finished_run is not None:
                 self._telemetry.record(finished_run.to_measurement())
-            if self._is_due(one, runs[0] if runs else None):
+            wait = min(one.every, RETRY_AFTER) if runs and runs[0].error else one.every
+            times = [run.begun_at for run in runs[:1]]
+            times += [self._attempts[one.lane]] if one.lane in self._attempts else []
+            # Due one interval after the last run. A time in the future was written under another clock.
+            if not times or not timedelta(0) <= self._now() - max(times) < wait:
                 self._compare(one)
 
     def _run(self) -> None:
@@ -362,19 +366,17 @@ class DiffScheduler(BackgroundThread):
                 log.error("targets are not compared", sentence=to_problem(error).sentence)
                 self._ended.wait(RETRY_AFTER.total_seconds())
 
-    def _is_due(self, one: ScheduledDiff, last: StoredDiff | None) -> bool:
-        """True one interval after the last run. A time in the future was written under another clock."""
-        wait = min(one.every, RETRY_AFTER) if last is not None and last.error else one.every
-        times = [] if last is None else [last.begun_at]
-        times += [self._attempts[one.lane]] if one.lane in self._attempts else []
-        return not times or not timedelta(0) <= self._now() - max(times) < wait
-
     def _compare(self, one: ScheduledDiff) -> None:
+        def report(sentence: str) -> None:
+            if self._ended.is_set():
+                raise Stopped  # Ends the running comparison at shutdown.
+            log.debug("comparison", sentence=sentence)
+
         begun, started = self._now(), time.monotonic()
         # Also kept in memory: without it, a full disk would repeat the comparison at once.
         self._attempts[one.lane] = begun
         try:
-            run = to_run(one.compare(self._report))
+            run = to_run(one.compare(report))
         except Stopped:
             return
         except Exception as error:
@@ -390,9 +392,3 @@ class DiffScheduler(BackgroundThread):
             keep_run(self._folder, run)
         except OSError as error:
             log.warning("comparison was not kept", lane=one.lane, sentence=f"{error.filename}: {error.strerror}.")
-
-    def _report(self, sentence: str) -> None:
-        """Ends the running comparison at shutdown."""
-        if self._ended.is_set():
-            raise Stopped
-        log.debug("comparison", sentence=sentence)

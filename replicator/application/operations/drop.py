@@ -41,8 +41,18 @@ def find_lane_to_drop(components: Components, name: str) -> DropScope:
     ConfigProblem for an unknown or ambiguous name, an event log, or a target that its sink cannot drop on this
     engine. Fenced if the running daemon writes it.
     """
-    _refuse_event_logs(components, name)
-    _refuse_stored_events(components, name)
+    logs = {log for log, rules in components.sinks.items() if rules.is_event_log}
+    if name in logs or name.partition(".")[0] in logs:
+        raise ConfigProblem(
+            f"{name} is an event log and cannot be dropped: it has records of many tables, and rebuilds read it",
+            next_step="To stop recording, remove the sink from the config. Its records stay.",
+        )
+    sink = name.partition(".")[0]
+    if sink in components.sinks and components.sinks[sink].kind == EVENT_STORE:
+        raise ConfigProblem(
+            f"{name} is in the event store and cannot be dropped: it has events of many tables and programs",
+            next_step="To stop storing events of this table, remove the entry from the config. Stored events stay.",
+        )
     lanes, refused = _list_candidates(components, name)
     with ExitStack() as stack:
         removals = _open_removals(components, {lane.sink for lane in lanes}, stack)
@@ -51,17 +61,22 @@ def find_lane_to_drop(components: Components, name: str) -> DropScope:
             for lane in lanes
             if lane.sink in removals
         ]
-    existing = [one for one in scopes if one.artifacts]
-    existing = [one for one in existing if one.lane.id == name] or existing
+    with_artifacts = [one for one in scopes if one.artifacts]
+    existing = [one for one in with_artifacts if one.lane.id == name] or with_artifacts
     if len(existing) > 1:
         names = ", ".join(sorted(one.lane.id for one in existing))
         raise ConfigProblem(f"{name!r} matches several targets", next_step=f"Name one of them: {names}.")
     if not existing and refused:
         raise make_target_taken_error(refused[0])
-    if existing:
-        _refuse_out_of_reach(components, existing[0].lane)
-    else:
-        raise _make_not_found_error(components, name, sorted({lane.sink for lane in lanes if lane.sink not in removals}))
+    if not existing:
+        unable = sorted({lane.sink for lane in lanes if lane.sink not in removals})
+        if unable:
+            raise ConfigProblem(
+                f"sink {unable[0]!r} cannot drop targets",
+                next_step="Remove the target with the tools of the sink's own system.",
+            )
+        raise _make_not_found_error(components, name)
+    _refuse_out_of_reach(components, existing[0].lane)
     with _hold_lane(components, existing[0].lane):
         return existing[0]
 
@@ -127,69 +142,37 @@ def _refuse_out_of_reach(components: Components, lane: Lane) -> None:
         )
 
 
-def _refuse_event_logs(components: Components, name: str) -> None:
-    logs = {sink for sink, rules in components.sinks.items() if rules.is_event_log}
-    if name in logs or name.partition(".")[0] in logs:
-        raise ConfigProblem(
-            f"{name} is an event log and cannot be dropped: it has records of many tables, and rebuilds read it",
-            next_step="To stop recording, remove the sink from the config. Its records stay.",
-        )
-
-
-def _refuse_stored_events(components: Components, name: str) -> None:
-    sink = name.partition(".")[0]
-    if sink in components.sinks and components.sinks[sink].kind == EVENT_STORE:
-        raise ConfigProblem(
-            f"{name} is in the event store and cannot be dropped: it has events of many tables and programs",
-            next_step="To stop storing events of this table, remove the entry from the config. Stored events stay.",
-        )
-
-
 def _list_candidates(components: Components, name: str) -> tuple[list[Lane], list[Lane]]:
     """The lanes that the name may mean, in sinks that are not event logs, and those whose target another table's
     lane has."""
     lanes = {lane.id: lane for lane in list_lanes(components)}
     candidates: dict[str, Lane] = {}
     refused: list[Lane] = []
-    for sink, text in _split_name(components, name):
+    sink, dot, rest = name.partition(".")
+    if dot and rest and sink in components.sinks:
+        sinks = {sink: rest}
+    else:
+        all_rules = components.sinks.items()
+        sinks = {sink: name for sink, rules in all_rules if not rules.is_event_log and rules.kind != EVENT_STORE}
+    for sink, text in sinks.items():
         for lane in lanes.values():
             if lane.sink == sink and text in (lane.into, lane.table, get_unqualified_name(lane.table)):
                 if lane.id == make_refused_id(lane):
                     refused.append(lane)
                 else:
                     candidates[lane.id] = lane
-        for lane in (*_list_configured(components, sink, text), *_list_former_lanes(components, sink, text)):
+        without_state = [lane for lane in components.resolve_lanes(text) if lane.sink == sink]
+        # Lanes that the config may have named in the past: their ids are enough to find their artifacts.
+        former_targets = filter(None, dict.fromkeys((text, get_unqualified_name(text))))
+        former = [Lane(f"{sink}.{into}", components.pipeline, "", "", sink, into, "") for into in former_targets]
+        for lane in (*without_state, *former):
             # A target that a known table writes belongs to that table, even if another lane has the same name.
             if lane.id not in lanes:
                 candidates.setdefault(lane.id, lane)
     return list(candidates.values()), refused
 
 
-def _split_name(components: Components, name: str) -> list[tuple[str, str]]:
-    """The possible sinks, with the name in each."""
-    sink, dot, rest = name.partition(".")
-    if dot and rest and sink in components.sinks:
-        return [(sink, rest)]
-    return [(sink, name) for sink, rules in components.sinks.items() if not rules.is_event_log and rules.kind != EVENT_STORE]
-
-
-def _list_configured(components: Components, sink: str, table: str) -> Iterator[Lane]:
-    """Lanes of a configured source table without any record or state."""
-    return (lane for lane in components.resolve_lanes(table) if lane.sink == sink)
-
-
-def _list_former_lanes(components: Components, sink: str, text: str) -> Iterator[Lane]:
-    """Lanes that the config may have named in the past. Their ids are enough to find their artifacts."""
-    for into in filter(None, dict.fromkeys((text, get_unqualified_name(text)))):
-        yield Lane(f"{sink}.{into}", components.pipeline, "", "", sink, into, "")
-
-
-def _make_not_found_error(components: Components, name: str, unable: Sequence[str]) -> ConfigProblem:
-    if unable:
-        return ConfigProblem(
-            f"sink {unable[0]!r} cannot drop targets",
-            next_step="Remove the target with the tools of the sink's own system.",
-        )
+def _make_not_found_error(components: Components, name: str) -> ConfigProblem:
     lanes = [lane for lane in list_lanes(components) if lane.table]
     hint = suggest_name(name, {text for lane in lanes for text in (lane.id, lane.into, lane.table)})
     hint = hint and f"{hint[:1].upper()}{hint[1:]}"

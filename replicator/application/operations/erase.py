@@ -25,7 +25,6 @@ from replicator.application.state_folder import InstanceLock
 from replicator.domain.change import RAW_RECORD_POSITION
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
 from replicator.domain.errors import ConfigProblem, Fenced
-from replicator.domain.event_log import Checkpoint
 from replicator.domain.plain_values import format_count
 from replicator.domain.projection import Projection, list_dependents
 from replicator.domain.table import Column, TableSpec
@@ -123,8 +122,17 @@ def find_row(
     name = _find_source(components, table, source)
     rules = cast(TableRules, components.sources[name].rules_for(table))
     with _hold_instance(components), ExitStack() as stack:
-        _refuse_stored_events(components, table, rules)
-        targets = [*_list_targets(components, rules, name), *list_rebuilds(components, table, name)]
+        for lane in rules.lanes:
+            if not can_rebuild(components, lane):
+                raise ConfigProblem(
+                    f"events of {table} go to the event store, which never removes events ({lane.config_line}). Nothing was "
+                    "removed",
+                    next_step="To forget the event in all other places, remove that entry from the config first. Stored "
+                    "events stay, so keep personal data out of events.",
+                )
+        entry = components.register.load(name)
+        targets = [lane for lane in rules.lanes if find_target_problem(lane, entry) is None]
+        targets += list_rebuilds(components, table, name)
         sinks = [(lane, _open_sink(components, lane, stack)) for lane in targets]
         for lane, sink in sinks:
             _require_erasure(sink.features.erasure, lane)
@@ -198,9 +206,11 @@ class ErasureOperation:
         """Erase the key of `erasure`, whose hash is not set yet. With `end_versions`, older versions become
         unreadable too."""
         hashes = self._list.open_hashes()
-        stored = self._find_existing(
-            replace(erasure, hash=hashes.hash_key(erasure.source, erasure.table, erasure.columns, texts))
-        )
+        stored = replace(erasure, hash=hashes.hash_key(erasure.source, erasure.table, erasure.columns, texts))
+        entries = self._list.load()
+        before = next((one for one in (entries.erasures if entries else ()) if one.identity == stored.identity), None)
+        if before is not None:  # The key was erased before.
+            stored = replace(before, topics=before.topics | erasure.topics)
         self._list.put_erasure(hashes, stored)
         outcome, looking = ErasureOutcome(), _RecordSearch(self._decoder, hashes, stored)
         records = self._find_records(looking)
@@ -211,19 +221,19 @@ class ErasureOperation:
         self._list.put_erasure(hashes, stored)
         self._erase_everywhere(outcome, records, letters, dict(zip(erasure.columns, texts, strict=True)))
         if end_versions:
-            self._end_old_versions(outcome)
+            ended = [log.end_versions(lane) for lane, log in self._places.logs]
+            ended += [target.end_versions(lane) for lane, target in self._places.targets]
+            versions = self._places.dead_letters.features.versions
+            ended += [versions.end()] if versions is not None else []
+            outcome.versions = list(filter(None, ended))
         outcome.linked = looking.linked
-        self._list.put_erasure(hashes, replace(stored, removed=_add_counts(stored.removed, outcome.removed)))
+        earlier, now = stored.removed or {}, outcome.removed  # A repeated erasure includes the earlier counts.
+        removed = {name: earlier.get(name, 0) + now.get(name, 0) for name in {**earlier, **now}}
+        self._list.put_erasure(hashes, replace(stored, removed=removed))
         return outcome
 
     def _find_records(self, looking: _RecordSearch) -> dict[str, list[tuple[str, int, int]]]:
         return {lane.id: looking.find_positions(log.records(lane), self._tell) for lane, log in self._places.logs}
-
-    def _find_existing(self, erasure: Erasure) -> Erasure:
-        """The erasure as stored when the key was first erased."""
-        entries = self._list.load()
-        before = next((one for one in (entries.erasures if entries else ()) if one.identity == erasure.identity), None)
-        return erasure if before is None else replace(before, topics=before.topics | erasure.topics)
 
     def _find_dead_letters(self, looking: _RecordSearch) -> list[Any]:
         """The dead letters of the key. The decodable ones are first: their message keys identify the others."""
@@ -255,14 +265,6 @@ class ErasureOperation:
             outcome.removed[lane.id] = erased.rows + erased.side_rows
             outcome.versions.append(erased.versions)
         outcome.versions = list(filter(None, outcome.versions))
-
-    def _end_old_versions(self, outcome: ErasureOutcome) -> None:
-        texts = [log.end_versions(lane) for lane, log in self._places.logs]
-        texts += [erasure.end_versions(lane) for lane, erasure in self._places.targets]
-        versions = self._places.dead_letters.features.versions
-        if versions is not None:
-            texts.append(versions.end())
-        outcome.versions = list(filter(None, texts))
 
 
 def refresh_projections(
@@ -322,12 +324,6 @@ class _RecordSearch:
         return positions
 
 
-def _add_counts(before: Mapping[str, int] | None, now: Mapping[str, int]) -> dict[str, int]:
-    """The sums of both. A repeated erasure includes the earlier counts."""
-    earlier = before or {}
-    return {name: earlier.get(name, 0) + now.get(name, 0) for name in {**earlier, **now}}
-
-
 def _get_user() -> str:
     try:
         return getpass.getuser()
@@ -351,24 +347,6 @@ def _find_source(components: Components, table: str, source: str | None) -> str:
             f"several sources have a table {table!r}", next_step=f"Name one with `--source`: {', '.join(sources)}."
         )
     return source or sources[0]
-
-
-def _refuse_stored_events(components: Components, table: str, rules: TableRules) -> None:
-    for lane in rules.lanes:
-        if not can_rebuild(components, lane):
-            raise ConfigProblem(
-                f"events of {table} go to the event store, which never removes events ({lane.config_line}). Nothing was "
-                "removed",
-                next_step="To forget the event in all other places, remove that entry from the config first. Stored events "
-                "stay, so keep personal data out of events.",
-            )
-
-
-def _list_targets(components: Components, rules: TableRules, source: str) -> Iterator[Lane]:
-    entry = components.register.load(source)
-    for lane in rules.lanes:
-        if find_target_problem(lane, entry) is None:
-            yield lane
 
 
 def _open_sink(components: Components, lane: Lane, stack: ExitStack) -> Sink[Any]:
@@ -506,18 +484,13 @@ def open_checkpoints(
         stack.enter_context(store.lock())
         store.remove_leftovers()
         for one in (stored for stored in store.list_all() if stored.table == table):
-            lane, path = _make_lane(components, one, source), store.get_folder(one)
+            rules = components.sources[source].rules_for(one.table)
+            lane = next((each for each in (rules.lanes if rules else ()) if each.id == one.lane), None)
+            if lane is None:  # The config has it no more.
+                sink_name, _, into = one.lane.partition(".")
+                lane = Lane(one.lane, components.pipeline, source, one.table, sink_name, into, "")
             stack.enter_context(store.mark_changing(one))
-            lake = components.use_lake(lane.sink, path)
+            lake = components.use_lake(lane.sink, store.get_folder(one))
             sink = make_checkpoint_erasure(stack.enter_context(closing(lake.open_sink(lane.sink))), lane)
             letters = stack.enter_context(closing(lake.open_dead_letters()))
             yield replace(lane, id=f"{lane.id}, snapshot {one.number}"), sink, letters
-
-
-def _make_lane(components: Components, one: Checkpoint, source: str) -> Lane:
-    rules = components.sources[source].rules_for(one.table)
-    for lane in rules.lanes if rules else ():
-        if lane.id == one.lane:
-            return lane
-    sink, _, into = one.lane.partition(".")
-    return Lane(one.lane, components.pipeline, source, one.table, sink, into, "")

@@ -126,8 +126,13 @@ class _SinkReader:
             if lane.id == make_refused_id(lane):
                 raise make_target_taken_error(lane)
             if lane.sink in self._away:
-                return _to_status(lane, None, _make_other_error(lane, *self._away[lane.sink]))
-            sink = self._open_sink(lane.sink)
+                other, error = self._away[lane.sink]
+                sentence = re.sub(rf"{re.escape(other.id)}(?!\w)", lambda _: lane.id, error.sentence)
+                return _to_status(lane, None, Retryable(sentence, next_step=error.next_step))
+            if lane.sink not in self._sinks:
+                self._sinks[lane.sink] = self._components.open_sink(lane.sink)
+                self._opened.callback(self._sinks[lane.sink].close)
+            sink = self._sinks[lane.sink]
             state, schemas = sink.state(lane), read_schema_versions(sink, lane) if lane.table else ()
             return {
                 **_to_status(lane, state, self._describe_change(lane, state, schemas)),
@@ -149,17 +154,6 @@ class _SinkReader:
         except ConfigProblem as problem:
             return problem
         return None
-
-    def _open_sink(self, name: str) -> Any:
-        if name not in self._sinks:
-            self._sinks[name] = self._components.open_sink(name)
-            self._opened.callback(self._sinks[name].close)
-        return self._sinks[name]
-
-
-def _make_other_error(lane: Lane, other: Lane, away: Retryable) -> Retryable:
-    """The error of a sink for another lane `other`, with the name of `lane` in its sentence."""
-    return Retryable(re.sub(rf"{re.escape(other.id)}(?!\w)", lambda _: lane.id, away.sentence), next_step=away.next_step)
 
 
 def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | None) -> dict[str, Any]:

@@ -89,17 +89,10 @@ def _list_needed_offsets(
                 usable = [one for one in list_checkpoints(components, lane) if one.rules == digest]
                 yield min((one.position.get(partition, 0) for one in usable), default=0)
         yield from (states.get_position(lane).get(partition, 0) for lane in list_rebuilds(components, table, source))
-    yield from _list_layer_offsets(components, log, partition, states)
-
-
-def _list_layer_offsets(
-    components: Components, log: str, partition: TopicPartition, states: _LanePositions
-) -> Iterator[int]:
-    """Offsets that sources of this config need, if they read the log."""
-    for name, rules in components.sources.items():
-        if rules.lake and rules.lake == components.sinks[log].log_folder:
-            tables = components.register.load(name).topics
-            lanes = [lane for lane in states.lanes if lane.source == name and partition.topic in tables.get(lane.table, ())]
+    for name, reader in components.sources.items():
+        if reader.lake and reader.lake == components.sinks[log].log_folder:  # This source reads the log.
+            topics = components.register.load(name).topics
+            lanes = [lane for lane in states.lanes if lane.source == name and partition.topic in topics.get(lane.table, ())]
             yield from (states.get_position(lane).get(partition, 0) for lane in lanes)
             if not lanes:
                 yield 0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from replicator.application.lane_registry import list_lanes, make_refused_id
@@ -73,20 +72,17 @@ def _run_each(
                 adapter: Any = components.open_sink(name, "rewrite") if lane is not None else components.open_dead_letters()
                 stack.callback(adapter.close)
                 owners[name] = adapter.features
-            if (act := getattr(owners[name], verb)) is not None:
-                yield _run_one(label, partial(act, *([] if lane is None else [lane]), *options, **more))
-            elif label in names or lane is not None:
-                yield MaintenanceResult(label, skipped="its server does this itself")
-
-
-def _run_one(label: str, act: Callable[[], Any]) -> MaintenanceResult:
-    try:
-        result = act()
-    except ReplicatorError as error:
-        return MaintenanceResult(label, error=error)
-    return (
-        MaintenanceResult(label, result) if result is not None else MaintenanceResult(label, skipped="there is no table yet")
-    )
+            act = getattr(owners[name], verb)
+            if act is None:
+                if label in names or lane is not None:
+                    yield MaintenanceResult(label, skipped="its server does this itself")
+                continue
+            try:
+                result = act(*([] if lane is None else [lane]), *options, **more)
+                outcome = MaintenanceResult(label, result, skipped="" if result is not None else "there is no table yet")
+            except ReplicatorError as error:
+                outcome = MaintenanceResult(label, error=error)
+            yield outcome
 
 
 def _list_targets(components: Components) -> dict[str, Lane | None]:

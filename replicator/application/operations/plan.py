@@ -106,19 +106,18 @@ class LanePlanner(Generic[F]):
         start, end = self._source.start(), self._source.end()
         until = Position({p: min(o + PEEK_RECORDS, end.get(p, o)) for p, o in start.items()})
         self._source.read(start, until, self._learn_batch, threading.Event())
-        return [
-            *self._list_stopped_logs(),
-            *(planned for table in sorted(self._tables) for planned in self._plan_table(table)),
-        ]
-
-    def _list_stopped_logs(self) -> Iterator[PlannedLane]:
-        """Event logs that would store values unmasked, because the mask's name is wrong."""
+        planned = []
         for lane in self._logs:
             for table, problem in sorted(self._problems.items()):
+                # The log would store values unmasked, because the mask's name is wrong.
                 rules = self._rules_for(table)
                 if isinstance(problem, UnknownMask) and rules is not None and lane.sink in rules.event_logs:
-                    yield PlannedLane(replace(lane, table=table), None, None, problem)
+                    planned.append(PlannedLane(replace(lane, table=table), None, None, problem))
                     break
+        for table in sorted(self._tables):
+            rules = self._rules_for(table)
+            planned += [self._plan_lane(lane) for lane in (rules.lanes if rules else ())]
+        return planned
 
     def _learn_batch(self, batch: Batch[F]) -> None:
         for slice_ in self._engine.route(batch.frame, self._decoder).slices:
@@ -128,10 +127,6 @@ class LanePlanner(Generic[F]):
             except UnusableTable as unusable:
                 if isinstance(unusable.cause, ReplicatorError):
                     self._problems[slice_.table] = unusable.cause
-
-    def _plan_table(self, name: str) -> Sequence[PlannedLane]:
-        rules = self._rules_for(name)
-        return [self._plan_lane(lane) for lane in rules.lanes] if rules else []
 
     def _plan_lane(self, lane: Lane) -> PlannedLane:
         table = self._catalog.get_union(lane.table)

@@ -8,7 +8,7 @@ import re
 import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, cast
@@ -127,7 +127,8 @@ def _read_rows(
             raise ConfigProblem("a query has both a version and a time", next_step="Use only one of them.")
         return request.read_from(sink, target[1])
     try:
-        lane = _find_event_log_lane(components, target)
+        lane = find_lane_of_target(components, *target)
+        components.find_log(lane.table)
     except ConfigProblem:
         if request.from_log or isinstance(request.as_of, Position):
             raise
@@ -137,12 +138,6 @@ def _read_rows(
         )
         return rows
     return _read_as_of(components, lane, sink, request, report)
-
-
-def _find_event_log_lane(components: Components, target: tuple[str, str]) -> Lane:
-    lane = find_lane_of_target(components, *target)
-    components.find_log(lane.table)
-    return lane
 
 
 def _read_as_of(
@@ -267,9 +262,11 @@ class PageQuery:
         conditions = [to_condition(one, schema) for one in (*self._make_key_filters(), *self._request.filters)]
         self._order = self._list_order_columns(schema)
         self._start, self._passed = _decode_page_start(self._request.after, len(self._order))
-        start = tuple(
-            _parse_start(text, schema.field(name).type) for text, name in zip(self._start, self._order, strict=False)
-        )
+        try:
+            pairs = zip(self._start, self._order, strict=False)
+            start = tuple(from_exact_text(text, schema.field(name).type) for text, name in pairs)
+        except ValueError:
+            raise _make_page_start_error() from None
         return ReadQuery(tuple(conditions), self._order, start, self._request.limit + self._passed + 1)
 
     def make_page(self, rows: pa.Table) -> Page:
@@ -283,7 +280,8 @@ class PageQuery:
             return Page(page, None)
         last = positions[end - 1]
         alike = sum(1 for _ in takewhile(lambda position: position == last, reversed(positions[:end])))
-        return Page(page, _encode_page_start(last, alike))
+        next_start = json.dumps([list(last), alike], separators=(",", ":")).encode()
+        return Page(page, urlsafe_b64encode(next_start).decode().rstrip("="))
 
     def _make_key_filters(self) -> list[Filter]:
         key = self._request.key
@@ -340,23 +338,13 @@ def to_condition(filter_: Filter, schema: pa.Schema) -> ReadCondition:
         ) from None
 
 
-def _parse_start(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    try:
-        return from_exact_text(text, kind)
-    except ValueError:
-        raise _make_page_start_error() from None
-
-
-def _encode_page_start(position: PageStart, alike: int) -> str:
-    return urlsafe_b64encode(json.dumps([list(position), alike], separators=(",", ":")).encode()).decode().rstrip("=")
-
-
 def _decode_page_start(after: str | None, columns: int) -> tuple[PageStart, int]:
     """The values at the end of the page before, and the number of its last rows that have these values."""
     if after is None:
         return (), 0
     try:
-        values, alike = _parse_page_start(after)
+        values, alike = json.loads(urlsafe_b64decode(after.encode("ascii") + b"=" * (-len(after) % 4)))
+        values = list(values)
     except (ValueError, TypeError, RecursionError, binascii.Error):
         raise _make_page_start_error() from None
     if len(values) != columns or not all(v is None or isinstance(v, str) for v in values):
@@ -369,11 +357,6 @@ def _decode_page_start(after: str | None, columns: int) -> tuple[PageStart, int]
             next_step="Use filters to select fewer rows.",
         )
     return tuple(values), alike
-
-
-def _parse_page_start(after: str) -> tuple[list[Any], Any]:
-    values, alike = json.loads(urlsafe_b64decode(after.encode("ascii") + b"=" * (-len(after) % 4)))
-    return list(values), alike
 
 
 def _make_page_start_error() -> InvalidReadQuery:
@@ -445,7 +428,12 @@ class ConfiguredTargets:
         if not entries:
             sentence = f"the event log of table {target.source_table} has no row with this key"
             raise NotFound("; ".join([sentence, *read.missing_sentences]))
-        names = _map_shown_columns(lanes[0], read.table.column_names if read.table else ())
+        # Histories must not show more than the target: only columns that it stores unchanged, with their names there.
+        transforms = lanes[0].row_transforms
+        columns = read.table.column_names if read.table else ()
+        shown = [name for name in columns if transforms.columns is None or name in transforms.columns]
+        rules = {name: transforms.column_transforms.get_rule(name) for name in shown}
+        names = {name: rule.rename or name for name, rule in rules.items() if replace(rule, rename="") == NO_COLUMN_RULE}
         return RowHistory(
             target, [_rename_entry(one, names) for one in entries], read.rejected, tuple(read.missing_sentences)
         )
@@ -489,40 +477,24 @@ class ConfiguredTargets:
 
     def _make_target(self, name: str, lanes: Lanes) -> ReadTarget:
         table_lanes = lanes.get(name, ())
-        keys = {self._find_key(lane) for lane in table_lanes}
+        keys = set()
+        for lane in table_lanes:
+            stored_keys = self._components.register.load(lane.source).keys.get(lane.table, ())
+            names = [lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or stored_keys]
+            keys.add(tuple(names) if all(names) else ())  # Empty if the target lacks one of the columns.
         policies = {lane.policy for lane in table_lanes}
         table = table_lanes[0].table if len(table_lanes) == 1 else None
+        has_history = False
+        if table is not None:
+            with suppress(ConfigProblem):
+                has_history = bool(self._components.find_log(table))
         return ReadTarget(
             name,
             next(iter(keys)) if len(keys) == 1 else (),
             next(iter(policies)) if len(policies) == 1 else None,
             table,
-            table is not None and self._has_log(table),
+            has_history,
         )
-
-    def _find_key(self, lane: Lane) -> tuple[str, ...]:
-        """The key with the target's column names; empty if the target lacks one of them."""
-        entry = self._components.register.load(lane.source)
-        names = [
-            lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or entry.keys.get(lane.table, ())
-        ]
-        return tuple(names) if all(names) else ()
-
-    def _has_log(self, table: str) -> bool:
-        try:
-            return bool(self._components.find_log(table))
-        except ConfigProblem:
-            return False
-
-
-def _map_shown_columns(lane: Lane, columns: Sequence[str]) -> Mapping[str, str]:
-    """Source columns that the target stores unchanged, with their names there. Histories must not show more than
-    the target."""
-    choice = lane.row_transforms.columns
-    rules = {
-        name: lane.row_transforms.column_transforms.get_rule(name) for name in columns if choice is None or name in choice
-    }
-    return {name: rule.rename or name for name, rule in rules.items() if replace(rule, rename="") == NO_COLUMN_RULE}
 
 
 def _rename_entry(entry: HistoryEntry, names: Mapping[str, str]) -> HistoryEntry:

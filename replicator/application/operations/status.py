@@ -150,41 +150,48 @@ class StatusReporter(Generic[F]):
         letters = self._rejects.open.counts
         with self._lanes.get_lock():
             runs = self._lanes.list_runs()
-            lanes = tuple(
-                replace(
-                    _make_lane_report(run, flows.get(run.lane.source, SourceProgress()), now, letters),
-                    call=self._report_sink_call(run.lane.sink, now),
-                )
-                for run in runs
-            )
+            lanes = []
+            for run in runs:
+                doing, since = self._lanes.get_sink_call(run.lane.sink) or ("", now)
+                sink_call = {"doing": doing, "since": since.isoformat()} if now - since > LONG_CALL else None
+                lane = _make_lane_report(run, flows.get(run.lane.source, SourceProgress()), now, letters)
+                lanes.append(replace(lane, call=sink_call))
             lags = {name: flow.find_lowest_lag(r for r in runs if r.lane.source == name) for name, flow in flows.items()}
-        sources = tuple(
-            replace(
-                _make_source_report(name, flow, lags[name], self._clock(), now), call=self._report_source_call(pipeline, now)
-            )
+        sources = [
+            self._make_source_report(pipeline, flow, lags[name], now)
             for pipeline, (name, flow) in zip(self._pipelines, flows.items(), strict=True)
-        )
+        ]
         kinds = sorted(self._rejects.kinds.items())
         rejects = tuple(RejectCount(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)
-        call, page = self._report_dead_letter_call(now), self._engine.features.page
-        return Report(now.isoformat(), page, sources, lanes, rejects, list_open_dead_letters(letters), call)
+        call, store_call = self._rejects.call, None
+        if call is not None and now - call.since > LONG_CALL:
+            store_call = {**asdict(call), "since": call.since.isoformat()}
+        open_letters, page = list_open_dead_letters(letters), self._engine.features.page
+        return Report(now.isoformat(), page, tuple(sources), tuple(lanes), rejects, open_letters, store_call)
 
-    def _report_dead_letter_call(self, now: datetime) -> dict[str, str | None] | None:
-        call = self._rejects.call
-        return (
-            {**asdict(call), "since": call.since.isoformat()} if call is not None and now - call.since > LONG_CALL else None
-        )
-
-    def _report_source_call(self, pipeline: SourcePipeline[F], now: datetime) -> dict[str, str] | None:
-        waited_for, call = pipeline.context.source.features.waited_for, pipeline.progress.call
+    def _make_source_report(
+        self, pipeline: SourcePipeline[F], flow: SourceProgress, lag: int | None, now: datetime
+    ) -> SourceReport:
+        clock, away = self._clock(), flow.outage
+        waited_for = pipeline.context.source.features.waited_for
         waited = None if waited_for is None else waited_for()
-        doing, seconds = waited or ((call.doing, self._clock() - call.since) if call else ("", 0.0))
+        doing, seconds = waited or ((flow.call.doing, clock - flow.call.since) if flow.call else ("", 0.0))
         since = now - timedelta(seconds=seconds)
-        return {"doing": doing, "since": since.isoformat()} if now - since > LONG_CALL else None
-
-    def _report_sink_call(self, sink: str, now: datetime) -> dict[str, str] | None:
-        doing, since = self._lanes.get_sink_call(sink) or ("", now)
-        return {"doing": doing, "since": since.isoformat()} if now - since > LONG_CALL else None
+        return SourceReport(
+            name=pipeline.context.name,
+            records=flow.records,
+            records_per_second=round(flow.records / max(clock - flow.began, 1e-9), 1),
+            position=flow.position.to_json(),
+            lag_records=lag,
+            away_since=(now - timedelta(seconds=clock - away.since)).isoformat() if away else None,
+            error=away.sentence if away else None,
+            pace=flow.pace,
+            transactions=flow.transaction_progress,
+            row_loss=flow.row_loss,
+            ignored=dict(flow.ignored),
+            unread=flow.count_lag(flow.position),
+            call={"doing": doing, "since": since.isoformat()} if now - since > LONG_CALL else None,
+        )
 
 
 DeadLetterTotals = Mapping[DeadLetterGroup, int] | None
@@ -196,29 +203,12 @@ def list_open_dead_letters(letters: DeadLetterTotals) -> tuple[dict[str, Any], .
     return None if letters is None else tuple({**asdict(group), "open": n} for group, n in sorted(letters.items()))
 
 
-def _make_source_report(name: str, flow: SourceProgress, lag: int | None, clock: float, now: datetime) -> SourceReport:
-    seconds, away = max(clock - flow.began, 1e-9), flow.outage
-    return SourceReport(
-        name=name,
-        records=flow.records,
-        records_per_second=round(flow.records / seconds, 1),
-        position=flow.position.to_json(),
-        lag_records=lag,
-        away_since=(now - timedelta(seconds=clock - away.since)).isoformat() if away else None,
-        error=away.sentence if away else None,
-        pace=flow.pace,
-        transactions=flow.transaction_progress,
-        row_loss=flow.row_loss,
-        ignored=dict(flow.ignored),
-        unread=flow.count_lag(flow.position),
-    )
-
-
 def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters: DeadLetterTotals) -> LaneReport:
     position = Position({**run.begin, **run.applied})
     lag = flow.count_lag(flow.get_position(run)) if flow.end and (flow.outage is None or flow.outage.answers) else None
     problem = run.problem or run.retrying or run.waiting
     lane = run.lane
+    age = None if run.newest is None else max(0.0, now.timestamp() - run.newest / 1_000_000)
     names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
     return LaneReport(
         id=run.lane.id,
@@ -228,7 +218,7 @@ def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters
         status=run.shown_status.value,
         position=position.to_json(),
         lag_records=lag,
-        lag_seconds=_measure_age(run, lag, now),
+        lag_seconds=0.0 if lag == 0 else age,
         counts=dict(zip(names, run.counts.as_tuple(), strict=True)),
         error=problem.sentence if problem else None,
         next_step=problem.next_step if problem else None,
@@ -248,11 +238,3 @@ def describe_tombstones(lane: Lane, forgotten: DeleteHorizon | None) -> dict[str
         return None
     retention = None if lane.retention is None else str(lane.retention)
     return {"retention": retention, "forgotten": to_purge_summary(forgotten) or None}
-
-
-def _measure_age(run: LaneRun, lag: int | None, now: datetime) -> float | None:
-    if lag == 0:
-        return 0.0
-    if run.newest is None:
-        return None
-    return max(0.0, now.timestamp() - run.newest / 1_000_000)

@@ -74,7 +74,11 @@ def write_bundle(
                 outcome[name] = f"an unexpected {type(bug).__qualname__}"
             file.writestr(f"{name}.json", msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=2))
         if log is not None:
-            file.writestr("log.txt", _redact_secrets(secrets, _read_end(log)))
+            end, is_cut = b"", False
+            while block := log.read(MOST_LOG):  # The log may be a pipe.
+                end, is_cut = (end + block)[-MOST_LOG:], is_cut or len(end) + len(block) > MOST_LOG
+            whole_lines = end.partition(b"\n")[2] if is_cut else end
+            file.writestr("log.txt", _redact_secrets(secrets, whole_lines.decode(errors="replace")))
             outcome["log"] = ""
     return outcome
 
@@ -89,14 +93,6 @@ def _create_file(path: Path) -> zipfile.ZipFile:
             f"{path} cannot be written ({error.strerror})", next_step="Name a file in an existing folder."
         ) from error
     return zipfile.ZipFile(os.fdopen(handle, "wb"), "w", zipfile.ZIP_DEFLATED)
-
-
-def _read_end(log: IO[bytes]) -> str:
-    """The last whole lines of the log, which may be a pipe."""
-    end, cut = b"", False
-    while block := log.read(MOST_LOG):
-        end, cut = (end + block)[-MOST_LOG:], cut or len(end) + len(block) > MOST_LOG
-    return (end.partition(b"\n")[2] if cut else end).decode(errors="replace")
 
 
 def _redact_secrets(secrets: Collection[str], text: str) -> str:
@@ -114,21 +110,20 @@ def _redact_secrets(secrets: Collection[str], text: str) -> str:
 
 def list_versions(engine: str) -> dict[str, Any]:
     """The versions of the engine, of packages, and of the machine."""
+    packages: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = None
     return {
         "at": datetime.now(UTC).isoformat(),
         "python": platform.python_version(),
         "system": platform.platform(),
         "processors": os.cpu_count(),
         "engine": engine,
-        "packages": {name: _get_version(name) for name in PACKAGES},
+        "packages": packages,
     }
-
-
-def _get_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def summarize_dead_letters(letters: Sequence[DeadLetter]) -> dict[str, Any]:

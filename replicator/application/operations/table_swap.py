@@ -15,7 +15,7 @@ from replicator.application.lane_registry import find_target_problem
 from replicator.application.lane_schema import list_identity_columns
 from replicator.application.sink_features import get_reader
 from replicator.application.state_folder import InstanceLock
-from replicator.domain.differences import TableDiff, compare_tables
+from replicator.domain.differences import compare_tables
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.plain_values import format_count, to_json_value
 from replicator.domain.policy.plan import CDC_APPLIED_AT, LaneState
@@ -66,7 +66,14 @@ def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: Sho
     the log or the source lacks records that the lane needs. Fenced if another instance writes the lane.
     """
     request = make_request(components, lane, REBUILD_SUFFIX)
-    _refuse_lane_without_target(components, lane)
+    if problem := find_target_problem(lane, components.register.load(lane.source)):
+        raise problem
+    with closing(components.open_sink(lane.sink)) as sink:
+        if sink.state(lane) is None:
+            raise Fatal(
+                f"lane {lane.id} has applied nothing yet, so there is nothing to rebuild",
+                next_step="Start the daemon, or name another table with `--into`.",
+            )
     refuse_incomplete_rebuild(components, request)
     _remove_leftovers(components, request)
     rebuild = prepare_restored_rebuild(components, request, tell)
@@ -117,18 +124,6 @@ def _remove_leftovers(components: Components, request: RebuildRequest) -> None:
         drop_lane(components, rebuilt)
 
 
-def _refuse_lane_without_target(components: Components, lane: Lane) -> None:
-    """ConfigProblem for a lane whose target belongs to another table, Fatal for a lane that has no target yet."""
-    if problem := find_target_problem(lane, components.register.load(lane.source)):
-        raise problem
-    with closing(components.open_sink(lane.sink)) as sink:
-        if sink.state(lane) is None:
-            raise Fatal(
-                f"lane {lane.id} has applied nothing yet, so there is nothing to rebuild",
-                next_step="Start the daemon, or name another table with `--into`.",
-            )
-
-
 def _copy_dead_letters(components: Components, rebuild: Components, request: RebuildRequest) -> None:
     """Store the rebuild's rejects as those of the lane, before its position covers them."""
     with closing(rebuild.open_dead_letters()) as apart:
@@ -142,33 +137,26 @@ def _copy_dead_letters(components: Components, rebuild: Components, request: Reb
 
 def _swap_in_daemon_or_here(components: Components, request: RebuildRequest) -> LaneState | None:
     """In the running daemon if it writes the lane, otherwise in this process, while no daemon can start."""
-    positions = read_positions(components, request)
+    positions, lane = read_positions(components, request), request.lane
     running = components.ask_daemon()
     if running is not None:
-        if positions.lane.id not in {one["id"] for one in running["lanes"]}:
+        if lane.id not in {one["id"] for one in running["lanes"]}:
             raise ConfigProblem(
-                f"the daemon runs without lane {positions.lane.id}",
+                f"the daemon runs without lane {lane.id}",
                 next_step="Stop the daemon, repeat the command, and start the daemon again.",
             )
-        words = swap_to_text(
-            SwapRequest(request.lane.table, request.into, components.digest(request.lane, with_target=True))
-        )
-        components.command_daemon("swap", positions.lane.id, words)
+        swap_request = SwapRequest(lane.table, request.into, components.digest(lane, with_target=True))
+        components.command_daemon("swap", lane.id, swap_to_text(swap_request))
         return read_positions(components, request).live_state
     with InstanceLock(components.folder, components.pipeline):
-        return _swap_here(components, positions)
-
-
-def _swap_here(components: Components, positions: SwapPositions) -> LaneState:
-    lane = positions.lane
-    if find_gap(positions.live_state, positions.rebuilt_state):
-        with closing(components.use_local().open_source(lane.source)) as source:
-            refuse_lost_records(source, lane, positions.live_state, positions.rebuilt_state)
-    entry = components.register.load(lane.source)
-    rules = components.sources[lane.source].transactions
-    judge = Cutover(lane, entry.beginnings.get(lane.id, Position()), rules)
-    with closing(components.open_sink(lane.sink, "rewrite")) as sink:
-        return swap_in_sink(sink, lane, positions.rebuilt, judge)
+        if find_gap(positions.live_state, positions.rebuilt_state):
+            with closing(components.use_local().open_source(lane.source)) as source:
+                refuse_lost_records(source, lane, positions.live_state, positions.rebuilt_state)
+        entry = components.register.load(lane.source)
+        rules = components.sources[lane.source].transactions
+        judge = Cutover(lane, entry.beginnings.get(lane.id, Position()), rules)
+        with closing(components.open_sink(lane.sink, "rewrite")) as sink:
+            return swap_in_sink(sink, lane, positions.rebuilt, judge)
 
 
 # Switches a lane to a target that was rebuilt from the event log: no gap, and nothing twice.
@@ -281,11 +269,17 @@ def compare_target(
     positions of the log and the lane differ.
     """
     request = make_request(components, lane, DRY_RUN_SUFFIX, **options)
-    _remove_killed_comparison(components, request)
+    if get_rebuild_folder(components, request.id).exists():
+        remove_rebuild(components, request)  # Of a comparison that was killed.
     rebuild = prepare_restored_rebuild(components, request, tell)
     try:
         totals = catch_up_with_lane(components, rebuild, request, make)
-        before, after, swap_positions = _read_tables(components, lane.into, request)
+        swap_positions = read_positions(components, request)  # Before the tables are read.
+        with closing(components.open_sink(lane.sink)) as sink:
+            reader = get_reader(sink)
+            names = set(reader.tables())
+            tables = [reader.read(name) if name in names else pa.table({}) for name in (lane.into, request.into)]
+        before, after = tables
         source_keys = rebuild.register.load(lane.source).keys.get(lane.table, ())
         rebuilt_lane = replace(lane, policy=request.policy or lane.policy)
         keys = list_identity_columns(rebuilt_lane, source_keys, before.column_names)
@@ -298,27 +292,10 @@ def compare_target(
         for state in (swap_positions.live_state, swap_positions.rebuilt_state)
     ]
     exact = positions[0] is not None and positions[0] == positions[1]
-    return {**totals, "lane": lane.id, "exact": exact, **_to_json(diff, before, after)}
-
-
-def _remove_killed_comparison(components: Components, request: RebuildRequest) -> None:
-    """Remove the table of an earlier comparison that was killed."""
-    if get_rebuild_folder(components, request.id).exists():
-        remove_rebuild(components, request)
-
-
-def _read_tables(components: Components, into: str, request: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
-    """Both tables, and the positions of their lanes before the read."""
-    swap_positions = read_positions(components, request)
-    with closing(components.open_sink(request.lane.sink)) as sink:
-        reader = get_reader(sink)
-        names = set(reader.tables())
-        tables = [reader.read(name) if name in names else pa.table({}) for name in (into, request.into)]
-    return tables[0], tables[1], swap_positions
-
-
-def _to_json(diff: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, Any]:
     return {
+        **totals,
+        "lane": lane.id,
+        "exact": exact,
         "rows": {"live": before.num_rows, "rebuilt": after.num_rows},
         "same": diff.same,
         "only_live": diff.only_before,

@@ -196,7 +196,15 @@ class TransactionBarrier(TransactionStage[F]):
         runs = [r for r in self._registry.list_runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
         # Only lanes whose sinks commit them together are held; all lanes if no sink does.
         runs = [run for run in runs if self._context.workers[run.lane.sink].is_atomic] or runs
-        passed_marks = self._find_passed_boundaries(runs)
+        passed_in_sink: dict[str, Position] = {}
+        for run in runs:
+            before = passed_in_sink.get(run.lane.sink, Position())
+            passed_in_sink[run.lane.sink] = before.advanced_to(self._select_transaction_topic(run.applied))
+        # A lane without rows since `transactions` was configured has passed the marks of the other lanes of its sink.
+        passed_marks = {
+            run.lane.id: self._select_transaction_topic(run.applied or run.handed_over) or passed_in_sink[run.lane.sink]
+            for run in runs
+        }
         self._start_tracking(runs, passed_marks)
         marks = Position.lowest(passed_marks.values()) if all(passed_marks.values()) else Position()
         # Some marks are read again: the last transaction may not be published yet.
@@ -219,20 +227,6 @@ class TransactionBarrier(TransactionStage[F]):
         self._transactions.sure_at = self.end if any(run.applied for run in runs) else None
         if any(run.applied and not passed_marks[run.lane.id] for run in runs):
             self._transactions.until = self.end
-
-    def _find_passed_boundaries(self, runs: Sequence[LaneRun]) -> dict[str, Position]:
-        """By lane, the transaction marks that it has passed; empty if unknown.
-
-        A lane without rows since `transactions` was configured has passed the marks of the other lanes of its
-        sink.
-        """
-        out = {run.lane.id: self._select_transaction_topic(run.applied or run.handed_over) for run in runs}
-        of_sink: dict[str, Position] = {}
-        for run in runs:
-            of_sink[run.lane.sink] = of_sink.get(run.lane.sink, Position()).advanced_to(
-                self._select_transaction_topic(run.applied)
-            )
-        return {run.lane.id: out[run.lane.id] or of_sink[run.lane.sink] for run in runs}
 
     @property
     def _has_transaction_topic(self) -> bool:
