@@ -14,8 +14,8 @@ from dependency_injector import containers, providers
 
 from replicator import __version__
 from replicator.application.lane_runs import LaneRuns
+from replicator.application.operations.dead_letters import RetryResult, retry_selected
 from replicator.application.operations.rebuild import SPILL_FOLDER
-from replicator.application.operations.retry_dead_letters import RetryResult, retry_selected
 from replicator.application.operations.status import StatusReporter
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.rejects import KeyFile, Rejects

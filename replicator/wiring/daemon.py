@@ -15,8 +15,8 @@ import msgspec
 from dependency_injector import providers
 
 from replicator.application.operations.checkpoint_schedule import CheckpointScheduler, build_checkpoint_scheduler
-from replicator.application.operations.control import Control
 from replicator.application.operations.diff_runs import report_runs
+from replicator.application.operations.lanes import Control
 from replicator.application.operations.refresh import ProjectionScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.operations.table_swap import swap_from_text

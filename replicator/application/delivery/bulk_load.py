@@ -27,8 +27,7 @@ from replicator.ports.engine import Engine, KeyPartitions
 from replicator.ports.frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows
 from replicator.ports.sink import BulkLoads, Sink
 
-from .batch_records import RecordFrame, RecordFrames
-from .bounded_queue import WriteRequest, can_join_pair
+from .bounded_queue import RecordFrame, RecordFrames, WriteRequest, can_join_pair
 
 # Spill files of one lane: rows partitioned by key hash, and the records behind them.
 

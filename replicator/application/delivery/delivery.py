@@ -39,8 +39,15 @@ from replicator.ports.frames import F, Lane, LaneOutcome
 from replicator.ports.runtime import LaneCommitted
 from replicator.ports.sink import Sink
 
-from .batch_records import RecordFrames
-from .bounded_queue import WAKE_SECONDS, PublishRequest, WriteRequest, group_into_packs, group_into_rounds, join_writes
+from .bounded_queue import (
+    WAKE_SECONDS,
+    PublishRequest,
+    RecordFrames,
+    WriteRequest,
+    group_into_packs,
+    group_into_rounds,
+    join_writes,
+)
 from .bulk_load import BulkLoader
 
 log = structlog.get_logger(__name__)

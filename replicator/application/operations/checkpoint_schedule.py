@@ -21,7 +21,7 @@ from replicator.domain.position import Position
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane, Stop
 
-from .log_retention import list_logs_with_retention, make_asker, truncate_logs
+from .maintenance import list_logs_with_retention, make_asker, truncate_logs
 from .rebuild import can_rebuild
 
 # Takes checkpoints of lanes while the pipeline runs, on a separate thread, so that no lane waits.

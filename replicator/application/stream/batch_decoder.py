@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.application.delivery.batch_records import BatchRecords
+from replicator.application.delivery.bounded_queue import BatchRecords
 from replicator.application.lane_registry import SourceContext
 from replicator.application.problem import ensure_accounting
 from replicator.application.quarantine.poison_records import PoisonRecordFinder

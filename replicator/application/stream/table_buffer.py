@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Generic
 
-from replicator.application.delivery.batch_records import RecordFrame
+from replicator.application.delivery.bounded_queue import RecordFrame
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.application.options import RuntimeOptions
 from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition

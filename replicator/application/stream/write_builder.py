@@ -10,8 +10,7 @@ from typing import Generic, cast
 import structlog
 
 from replicator.application.catalog import ALL_COLUMNS, Catalog, TargetColumns
-from replicator.application.delivery.batch_records import BatchRecords, RecordFrame, RecordFrames
-from replicator.application.delivery.bounded_queue import WriteRequest
+from replicator.application.delivery.bounded_queue import BatchRecords, RecordFrame, RecordFrames, WriteRequest
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.lane_schema import SchemaTransition, describe_stop, refuse_other_rule
 from replicator.application.problem import Problem, ensure_accounting, to_problem

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from adapters.sources.backfill.journal import BackfillFolder
-from replicator.application.delivery.batch_records import RecordFrame
+from replicator.application.delivery.bounded_queue import RecordFrame
 from replicator.application.delivery.bulk_load import SpillFiles, SpillSlice
 from replicator.cli import main
 from replicator.domain.policy.plan import Counts

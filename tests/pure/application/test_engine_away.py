@@ -11,7 +11,7 @@ from support.histories_of_items import change, move
 from support.tuple_engine import TupleEngine, TupleFrames
 
 from replicator.application.lane_runs import LaneStatus
-from replicator.application.operations.control import Control
+from replicator.application.operations.lanes import Control
 from replicator.application.stream.source_progress import SourceProgress
 from replicator.domain.errors import Retryable
 from replicator.domain.position import TopicPartition

@@ -15,7 +15,7 @@ from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
 
 from replicator.application.lane_runs import LaneStatus
-from replicator.application.operations.control import (
+from replicator.application.operations.lanes import (
     Control,
     LanePosition,
     SkipMove,

@@ -19,7 +19,7 @@ from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRun, LaneRuns
-from replicator.application.operations.control import Control
+from replicator.application.operations.lanes import Control
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext

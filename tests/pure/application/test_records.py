@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from replicator.application.delivery.batch_records import BatchRecords, RecordFrame, RecordFrames
+from replicator.application.delivery.bounded_queue import BatchRecords, RecordFrame, RecordFrames
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch

@@ -21,7 +21,7 @@ from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext, make_refused_id
 from replicator.application.lane_runs import LaneRuns
-from replicator.application.operations.retry_dead_letters import DeadLetterRetry
+from replicator.application.operations.dead_letters import DeadLetterRetry
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.pipeline import SourcePipeline

@@ -7,7 +7,7 @@ from support.application_world import World
 from support.histories_of_items import change
 from support.tuple_engine import Rec
 
-from replicator.application.operations.control import resync_stopped
+from replicator.application.operations.lanes import resync_stopped
 from replicator.domain.errors import ExitCode
 from replicator.domain.position import TopicPartition
 
