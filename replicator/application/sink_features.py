@@ -57,20 +57,20 @@ def store_schema_version(workers: Mapping[str, Any], run: LaneRun, version: Sche
 
     Does not wait for the outcome: if it fails, the lane finds the same version again.
     """
+
+    def log_outcome(future: Future[None]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, Stopped):
+            log.warning("schema not remembered", lane=run.lane.id, sentence=to_problem(error).sentence)
+
     try:
         done: Future[None] = workers[run.lane.sink].ask(partial(write_schema_version, lane=run.lane, version=version))
     except Stopped:
         return
-    done.add_done_callback(partial(_log_outcome, run.lane))
+    done.add_done_callback(log_outcome)
 
 
 def write_schema_version(sink: Sink[Any], lane: Lane, version: SchemaVersion) -> None:
     """Store a version, if the sink stores schemas."""
     if (store := sink.features.schemas) is not None:
         store.remember(lane, version)
-
-
-def _log_outcome(lane: Lane, future: Future[None]) -> None:
-    error = None if future.cancelled() else future.exception()
-    if error is not None and not isinstance(error, Stopped):
-        log.warning("schema not remembered", lane=lane.id, sentence=to_problem(error).sentence)

@@ -259,7 +259,17 @@ class PageQuery:
 
         InvalidReadQuery for unknown columns, and for values of another type than the column.
         """
-        conditions = [to_condition(one, schema) for one in (*self._make_key_filters(), *self._request.filters)]
+        key = self._request.key
+        if key and len(key) != len(self._key):
+            columns = ", ".join(self._key)
+            raise InvalidReadQuery(
+                f"the key has {format_count(len(self._key), 'column')} ({columns}), not {len(key)}"
+                if self._key
+                else "the key of the table is unknown",
+                next_step="Pass a value for each column, in this order." if self._key else "Use filters to select rows.",
+            )
+        key_filters = [Filter(name, "eq", text) for name, text in zip(self._key, key, strict=True)] if key else []
+        conditions = [to_condition(one, schema) for one in (*key_filters, *self._request.filters)]
         self._order = self._list_order_columns(schema)
         self._start, self._passed = _decode_page_start(self._request.after, len(self._order))
         try:
@@ -282,20 +292,6 @@ class PageQuery:
         alike = sum(1 for _ in takewhile(lambda position: position == last, reversed(positions[:end])))
         next_start = json.dumps([list(last), alike], separators=(",", ":")).encode()
         return Page(page, urlsafe_b64encode(next_start).decode().rstrip("="))
-
-    def _make_key_filters(self) -> list[Filter]:
-        key = self._request.key
-        if not key:
-            return []
-        if len(key) != len(self._key):
-            columns = ", ".join(self._key)
-            raise InvalidReadQuery(
-                f"the key has {format_count(len(self._key), 'column')} ({columns}), not {len(key)}"
-                if self._key
-                else "the key of the table is unknown",
-                next_step="Pass a value for each column, in this order." if self._key else "Use filters to select rows.",
-            )
-        return [Filter(name, "eq", text) for name, text in zip(self._key, key, strict=True)]
 
     def _list_order_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """The key, and the columns that distinguish rows with the same key."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -252,9 +252,10 @@ class ErasureFilter:
                 old_keys = self._read_old_keys(records, one.columns)
                 erased_old = {key for key in set(old_keys) if key is not None and one.has_key(key)}
                 erased |= {at[number].as_py() for number, key in enumerate(old_keys) if key in erased_old}
-                numbers = _find_row_numbers(records, at, hits | errors)
-                erased |= {number for position, number in numbers.items() if position in hits}
-                unread |= {number for position, number in numbers.items() if position in errors}
+                if hits or errors:
+                    numbers = dict(zip(_read_positions(records, RAW_RECORD_POSITION), at.to_pylist(), strict=True))
+                    erased |= {number for position, number in numbers.items() if position in hits}
+                    unread |= {number for position, number in numbers.items() if position in errors}
         return erased, unread - erased
 
     def _read_old_keys(self, records: pa.Table, columns: KeyColumns) -> list[KeyTexts]:
@@ -355,14 +356,6 @@ def _read_keys(changes: pa.Table, names: KeyColumns) -> Iterator[list[list[str |
 
 def _read_positions(rows: pa.Table, names: Sequence[str] = RECORD_POSITION) -> Iterator[RecordPosition]:
     return zip(*(rows[name].to_pylist() for name in names), strict=True)
-
-
-def _find_row_numbers(records: pa.Table, at: pa.Array, positions: set[RecordPosition]) -> Mapping[RecordPosition, int]:
-    """The number of the record at each wanted position."""
-    if not positions:
-        return {}
-    numbered = zip(_read_positions(records, RAW_RECORD_POSITION), at.to_pylist(), strict=True)
-    return {position: number for position, number in numbered if position in positions}
 
 
 def _is_match(

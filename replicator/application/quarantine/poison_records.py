@@ -169,6 +169,15 @@ class SuspectedSpan:
     reader: str
     deaths: int = 1
 
+    def to_json(self) -> dict[str, Any]:
+        """The span as JSON."""
+        return {"span": self.span.to_json(), "by": self.reader, "deaths": self.deaths}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SuspectedSpan:
+        """A span from the result of `to_json`."""
+        return cls(Span.from_json(data["span"]), data["by"], int(data["deaths"]))
+
     @property
     def record_position(self) -> RecordPosition | None:
         """The position of the record, if the span holds exactly one."""
@@ -323,11 +332,18 @@ class PoisonRecordFinder(Generic[F]):
         self._notes = notes
         if self._path is None:
             return
+        document = {
+            "running": notes.running,
+            "decoding": notes.decoding and notes.decoding.to_json(),
+            "suspect": notes.suspect and notes.suspect.to_json(),
+            "condemned": notes.poison_records,
+            "rejected": notes.rejected,
+        }
         try:
             make_folder(self._path.parent)
             # Not forced to disk, as `replace_file` does: a watched run writes this twice for each span.
             new = self._path.with_suffix(".new")
-            new.write_text(json.dumps(_to_json(notes)))
+            new.write_text(json.dumps(document))
             new.replace(self._path)
         except OSError as error:
             raise EnvironmentProblem(
@@ -366,24 +382,12 @@ def _make_span(ranges: dict[TopicPartition, tuple[int, int]]) -> Span:
     return Span(Position({p: start for p, (start, _) in rest.items()}), Position({p: end for p, (_, end) in rest.items()}))
 
 
-def _to_json(notes: CrashNotes) -> dict[str, Any]:
-    def span_to_json(suspect: SuspectedSpan | None) -> Any:
-        return suspect and {"span": suspect.span.to_json(), "by": suspect.reader, "deaths": suspect.deaths}
-
-    return {
-        "running": notes.running,
-        "decoding": span_to_json(notes.decoding),
-        "suspect": span_to_json(notes.suspect),
-        "condemned": notes.poison_records,
-        "rejected": notes.rejected,
-    }
-
-
 def _load_notes(path: Path | None) -> CrashNotes:
     """The last notes. An unreadable file counts as a crash with unknown span: a failed machine may leave one behind."""
     try:
         data = json.loads(path.read_bytes()) if path is not None else {}
-        decoding, suspect = (_from_json(data.get(name)) for name in ("decoding", "suspect"))
+        spans = [data.get(name) for name in ("decoding", "suspect")]
+        decoding, suspect = (SuspectedSpan.from_json(span) if span else None for span in spans)
         condemned = tuple((str(t), int(p), int(o)) for t, p, o in data.get("condemned", ()))
         return CrashNotes(bool(data.get("running")), decoding, suspect, condemned, bool(data.get("rejected")))
     except FileNotFoundError:
@@ -391,7 +395,3 @@ def _load_notes(path: Path | None) -> CrashNotes:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("notes about earlier runs cannot be read", path=str(path), error=type(error).__name__)
         return CrashNotes(running=True, rejected=True)
-
-
-def _from_json(data: Any) -> SuspectedSpan | None:
-    return SuspectedSpan(Span.from_json(data["span"]), data["by"], int(data["deaths"])) if data else None
