@@ -10,7 +10,6 @@ import logging
 import socket
 import threading
 import time
-from functools import partial
 from typing import ClassVar
 
 import h11
@@ -57,12 +56,15 @@ class ApplicationServer:
             ws="none",
             timeout_graceful_shutdown=self._drain,
         )
-        self._server = uvicorn.Server(config)
-        serve = partial(self._serve, listeners)
-        self._thread = threading.Thread(target=serve, name=self._section, daemon=True)
-        self._thread.start()
-        self._await_start()
-        bound = self._server.servers[0].sockets[0].getsockname()
+        server = self._server = uvicorn.Server(config)
+        thread = self._thread = threading.Thread(target=server.run, args=(listeners,), name=self._section, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + START_SECONDS
+        while not server.started:
+            if time.monotonic() > deadline or not thread.is_alive():
+                raise self._cannot_listen_error()
+            time.sleep(0.01)
+        bound = server.servers[0].sockets[0].getsockname()
         return f"http://{host}:{bound[1]}"
 
     def close(self) -> None:
@@ -84,22 +86,11 @@ class ApplicationServer:
             raise self._cannot_listen_error() from error
         return listeners
 
-    def _serve(self, listeners: list[socket.socket]) -> None:
-        if self._server is not None:
-            self._server.run(listeners)
-
     def _cannot_listen_error(self) -> EnvironmentProblem:
         return EnvironmentProblem(
             f"cannot listen on {self._address}",
             next_step=f"Another instance may run; set `{self._section}: {{address: ...}}` to a free one.",
         )
-
-    def _await_start(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while self._server is not None and not self._server.started:
-            if time.monotonic() > deadline or not (self._thread and self._thread.is_alive()):
-                raise self._cannot_listen_error()
-            time.sleep(0.01)
 
 
 def has_token(request: Request, token: str) -> bool:

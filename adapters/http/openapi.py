@@ -15,7 +15,7 @@ PROBLEM = {
     "required": ["type", "title", "status", "detail", "next_step"],
     "properties": {"type": TEXT, "title": TEXT, "status": {"type": "integer"}, "detail": TEXT, "next_step": TEXT},
 }
-TARGET = {
+TARGET: dict[str, Any] = {
     "type": "object",
     "required": ["name", "key", "policy", "source_table", "has_history"],
     "properties": {
@@ -120,6 +120,39 @@ EVENT = {
         "event_id": {"type": ["string", "null"]},
     },
 }
+TABLES: dict[str, Any] = {
+    "type": "object",
+    "required": ["tables"],
+    "properties": {"tables": {"type": "array", "items": TARGET}},
+}
+TABLE: dict[str, Any] = {
+    **TARGET,
+    "required": [*TARGET["required"], "columns"],
+    "properties": {**TARGET["properties"], "columns": COLUMNS},
+}
+ROW_FORMS: dict[str, Any] = {
+    "application/json": ROWS_SCHEMA,
+    "application/vnd.apache.arrow.stream": {"type": "string", "format": "binary"},
+}
+POST_ANSWERS = {
+    "201": "The event was stored.",
+    "200": "An event with this id was stored before.",
+    "400": "The body is not JSON.",
+    "401": "The token is missing or wrong.",
+    "409": "The aggregate does not have `expected_version`.",
+    "413": "The body is longer than `limits.message_bytes`.",
+    "415": "`Content-Type` is not `application/json`.",
+    "422": "The event cannot be stored, for example because a field is missing.",
+    "503": "The store does not answer. Repeat the request with the same `event_id`.",
+}
+POST = {
+    "summary": "Store an event",
+    "requestBody": {"required": True, "content": {"application/json": {"schema": EVENT}}},
+    "responses": {
+        status: {"description": text, "content": {"application/json": {"schema": {"type": "object"}}}}
+        for status, text in POST_ANSWERS.items()
+    },
+}
 
 
 def build_document(targets: Sequence[ReadTarget], most: int, *, takes_events: bool, has_token: bool) -> dict[str, Any]:
@@ -140,13 +173,11 @@ def build_document(targets: Sequence[ReadTarget], most: int, *, takes_events: bo
     ]
     of_rows = [*page, AS_OF, FROM_LOG, FILTERS]
     paths = {
-        "/tables": {"get": _describe_get("The tables", [], {"application/json": _describe_tables()})},
-        "/tables/{table}": {
-            "get": _describe_get("A table and its columns", [table], {"application/json": _describe_table()})
-        },
-        "/tables/{table}/rows": {"get": _describe_get("Rows, in the order of the key", [table, *of_rows], _describe_rows())},
+        "/tables": {"get": _describe_get("The tables", [], {"application/json": TABLES})},
+        "/tables/{table}": {"get": _describe_get("A table and its columns", [table], {"application/json": TABLE})},
+        "/tables/{table}/rows": {"get": _describe_get("Rows, in the order of the key", [table, *of_rows], ROW_FORMS)},
         "/tables/{table}/rows/{key}": {
-            "get": _describe_get("The row with a key, or its versions", [table, KEY, *of_rows], _describe_rows())
+            "get": _describe_get("The row with a key, or its versions", [table, KEY, *of_rows], ROW_FORMS)
         },
         "/tables/{table}/history/{key}": {
             "get": _describe_get(
@@ -158,7 +189,7 @@ def build_document(targets: Sequence[ReadTarget], most: int, *, takes_events: bo
                 "Every change of a row as a web page, newest first", [table, KEY, *of_changes], {"text/html": TEXT}
             )
         },
-        **({"/events": {"post": _describe_post()}} if takes_events else {}),
+        **({"/events": {"post": POST}} if takes_events else {}),
     }
     secured: dict[str, Any] = {"security": [{"token": []}]} if has_token else {}
     schemes = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if has_token else {}
@@ -178,49 +209,9 @@ def _describe_after(schema: dict[str, Any], description: str) -> dict[str, Any]:
 
 def _describe_get(summary: str, parameters: list[dict[str, Any]], forms: dict[str, dict[str, Any]]) -> dict[str, Any]:
     good = {"description": summary, "content": {media: {"schema": schema} for media, schema in forms.items()}}
-    return {
-        "summary": summary,
-        "parameters": parameters,
-        "responses": {"200": good, **_describe_failures("text/html" in forms)},
-    }
-
-
-def _describe_failures(is_page: bool) -> dict[str, Any]:
+    is_page = "text/html" in forms
     media = "text/html" if is_page else MEDIA_TYPE
     schema: dict[str, Any] = TEXT if is_page else {"$ref": "#/components/schemas/Problem"}
     failures = {status: {"description": text, "content": {media: {"schema": schema}}} for status, text in FAILURES.items()}
     token = {"description": "The token is missing or wrong.", "content": {MEDIA_TYPE: {"schema": PROBLEM}}}
-    return {**failures, "401": token}
-
-
-def _describe_tables() -> dict[str, Any]:
-    return {"type": "object", "required": ["tables"], "properties": {"tables": {"type": "array", "items": TARGET}}}
-
-
-def _describe_table() -> dict[str, Any]:
-    required = [*TARGET["required"], "columns"]
-    return {**TARGET, "required": required, "properties": {**TARGET["properties"], "columns": COLUMNS}}  # type: ignore[dict-item]
-
-
-def _describe_rows() -> dict[str, dict[str, Any]]:
-    return {"application/json": ROWS_SCHEMA, "application/vnd.apache.arrow.stream": {"type": "string", "format": "binary"}}
-
-
-def _describe_post() -> dict[str, Any]:
-    statuses = {
-        "201": "The event was stored.",
-        "200": "An event with this id was stored before.",
-        "400": "The body is not JSON.",
-        "401": "The token is missing or wrong.",
-        "409": "The aggregate does not have `expected_version`.",
-        "413": "The body is longer than `limits.message_bytes`.",
-        "415": "`Content-Type` is not `application/json`.",
-        "422": "The event cannot be stored, for example because a field is missing.",
-        "503": "The store does not answer. Repeat the request with the same `event_id`.",
-    }
-    answers = {
-        status: {"description": text, "content": {"application/json": {"schema": {"type": "object"}}}}
-        for status, text in statuses.items()
-    }
-    body = {"required": True, "content": {"application/json": {"schema": EVENT}}}
-    return {"summary": "Store an event", "requestBody": body, "responses": answers}
+    return {"summary": summary, "parameters": parameters, "responses": {"200": good, **failures, "401": token}}

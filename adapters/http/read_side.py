@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from replicator.domain.plain_values import format_count, to_json_value
 from replicator.domain.plain_values import to_rows as plain_rows
-from replicator.domain.timeline import HistoryEntry, Row, to_json
-from replicator.ports.reads import Page, ReadSide, ReadTarget, RowHistory
+from replicator.domain.timeline import HistoryEntry, to_json
+from replicator.ports.reads import ReadSide, ReadTarget, RowHistory
 
 from .http_thread import has_password, has_token
 from .openapi import build_document
@@ -84,7 +84,10 @@ class ReadSideRoutes:
     def _answer_with(self, view: View, *, page: bool) -> View:
         def answer(request: Request) -> Response:
             try:
-                self._check_request(request)
+                if self._token and not has_token(request, self._token) and not has_password(request, self._token):
+                    next_step = "A browser asks for it: it is the password, under any name."
+                    challenge = {"www-authenticate": CHALLENGE}
+                    raise HttpProblem(401, "a token is needed: Authorization: Bearer ...", next_step, challenge)
                 return view(request)
             except Exception as error:
                 problem = to_problem(error)
@@ -93,15 +96,6 @@ class ReadSideRoutes:
                 return problem.to_response()
 
         return answer
-
-    def _check_request(self, request: Request) -> None:
-        if self._token and not has_token(request, self._token) and not has_password(request, self._token):
-            raise HttpProblem(
-                401,
-                "a token is needed: Authorization: Bearer ...",
-                "A browser asks for it: it is the password, under any name.",
-                {"www-authenticate": CHALLENGE},
-            )
 
     def _document(self) -> dict[str, Any]:
         return build_document(
@@ -131,8 +125,13 @@ class ReadSideRoutes:
         following = None if page.after is None else make_link(request, after=page.after)
         headers = {} if following is None else {"link": f'<{following}>; rel="next"'}
         if form == ARROW:
-            return Response(_to_arrow(page.rows), 200, {**SAFE, "vary": "accept", **headers}, ARROW)
-        return _to_response(_to_page(name, page, following), {"vary": "accept", **headers})
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, page.rows.schema) as stream:
+                stream.write_table(page.rows)
+            return Response(bytes(sink.getvalue()), 200, {**SAFE, "vary": "accept", **headers}, ARROW)
+        rows = [{column: to_json_value(value) for column, value in row.items()} for row in plain_rows(page.rows)]
+        body = {"table": name, "rows": rows, "next": following, "notes": list(page.notes)}
+        return _to_response(body, {"vary": "accept", **headers})
 
     def _history(self, request: Request) -> Response:
         _, name, _, *key = path_segments(request)
@@ -165,43 +164,27 @@ def _describe_target(target: ReadTarget) -> dict[str, Any]:
     return {**asdict(target), "key": list(target.key)}
 
 
-def _to_page(name: str, page: Page, following: str | None) -> dict[str, Any]:
-    rows = [{column: to_json_value(value) for column, value in row.items()} for row in plain_rows(page.rows)]
-    return {"table": name, "rows": rows, "next": following, "notes": list(page.notes)}
-
-
 def _to_response(body: Any, headers: Mapping[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(body, enc_hook=str), 200, {**SAFE, **(headers or {})}, JSON)
 
 
-def _to_arrow(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows)
-    return bytes(sink.getvalue())
-
-
 def _choose_form(request: Request, *forms: str) -> str:
     """The media type of `forms` that the caller prefers; the first if it has no `Accept` header."""
-    media_types = _list_preferred(request.headers.get("accept", ""))
-    for media in media_types or ["*/*"]:
-        for form in forms:
-            if media in ("*/*", form, f"{form.partition('/')[0]}/*"):
-                return form
-    raise HttpProblem(406, "the answer has none of the forms that `Accept` names", f"There are: {', '.join(forms)}.")
-
-
-def _list_preferred(accept: str) -> Sequence[str]:
-    """Media types, best first, without those of quality 0."""
     media_ranges = []
-    for at, part in enumerate(accept.split(",")):
+    for at, part in enumerate(request.headers.get("accept", "").split(",")):
         media, *parameters = (text.strip().lower() for text in part.split(";"))
         quality = next((text[2:] for text in parameters if text.startswith("q=")), "1")
         try:
             media_ranges.append((-float(quality), at, media))
         except ValueError:
             continue
-    return [media for quality, _, media in sorted(media_ranges) if media and quality < 0]
+    # The best first. A caller refuses media types of quality 0.
+    media_types = [media for quality, _, media in sorted(media_ranges) if media and quality < 0]
+    for media in media_types or ["*/*"]:
+        for form in forms:
+            if media in ("*/*", form, f"{form.partition('/')[0]}/*"):
+                return form
+    raise HttpProblem(406, "the answer has none of the forms that `Accept` names", f"There are: {', '.join(forms)}.")
 
 
 # HTML pages. Each is self-contained: no script, no external resources, all values escaped.
@@ -272,49 +255,37 @@ def _render_item(entry: HistoryEntry) -> str:
     at = "(no time)" if entry.at is None else str(entry.at).removesuffix("+00:00")
     transaction = f"transaction {_escape_text(entry.transaction)}, " if entry.transaction else ""
     where = f"{transaction}record {_escape_text(f'{entry.topic}:{entry.partition}:{entry.offset}')}"
-    head = f"<span class=what>{_describe_change(entry)}</span> <time>{escape(at)}</time> <div class=where>{where}</div>"
+    change = escape(WORDS.get(entry.operation, entry.operation))
+    if entry.moved_away:
+        change = "got another key"
+    elif entry.moved_from is not None:
+        old_key = (f"{_escape_text(name)} = {_render_cell(value)}" for name, value in entry.moved_from.items())
+        change = f"had the key {', '.join(old_key)}"
+    head = f"<span class=what>{change}</span> <time>{escape(at)}</time> <div class=where>{where}</div>"
     return f"<li class={escape(entry.operation)}>{head}{_render_values(entry)}</li>"
 
 
-def _describe_change(entry: HistoryEntry) -> str:
-    if entry.moved_away:
-        return "got another key"
-    if entry.moved_from is not None:
-        return (
-            f"had the key "
-            f"{', '.join(f'{_escape_text(name)} = {_render_cell(value)}' for name, value in entry.moved_from.items())}"
-        )
-    return escape(WORDS.get(entry.operation, entry.operation))
-
-
 def _render_values(entry: HistoryEntry) -> str:
-    if entry.before is not None and entry.after is not None:
-        return _render_difference(entry.before, entry.after, entry.changed)
-    row = entry.after if entry.after is not None else entry.before
+    before, after = entry.before, entry.after
+    if before is not None and after is not None:
+        if not entry.changed:
+            return "<p class=dim>No value on this page has changed.</p>"
+        cells = ""
+        for name in entry.changed:
+            old = _render_cell(before[name]) if name in before else "<i>not known</i>"
+            new = _render_cell(after.get(name))
+            cells += f"<tr><th scope=row>{_escape_text(name)}</th><td><del>{old}</del></td><td><ins>{new}</ins></td></tr>"
+        heads = "<thead><tr><th>column</th><th>before</th><th>after</th></tr></thead>"
+        return f"<div class=wide><table>{heads}<tbody>{cells}</tbody></table></div>"
+    row = before if after is None else after
     if not row:
         return ""
     cells = "".join(
         f"<tr><th scope=row>{_escape_text(name)}</th><td>{_render_cell(value)}</td></tr>" for name, value in row.items()
     )
-    title = "What it was" if entry.after is None else "The row"
-    attribute = " open" if entry.after is not None else ""
+    title = "What it was" if after is None else "The row"
+    attribute = "" if after is None else " open"
     return f"<details{attribute}><summary>{title}</summary><div class=wide><table>{cells}</table></div></details>"
-
-
-def _render_difference(before: Row, after: Row, changed: Sequence[str]) -> str:
-    if not changed:
-        return "<p class=dim>No value on this page has changed.</p>"
-    heads = "<thead><tr><th>column</th><th>before</th><th>after</th></tr></thead>"
-    cells = "".join(
-        f"<tr><th scope=row>{_escape_text(name)}</th><td><del>{_render_before(before, name)}</del></td>"
-        f"<td><ins>{_render_cell(after.get(name))}</ins></td></tr>"
-        for name in changed
-    )
-    return f"<div class=wide><table>{heads}<tbody>{cells}</tbody></table></div>"
-
-
-def _render_before(row: Row, name: str) -> str:
-    return _render_cell(row[name]) if name in row else "<i>not known</i>"
 
 
 def _render_cell(value: Any) -> str:
@@ -356,28 +327,22 @@ def _render_table(target: ReadTarget) -> str:
 
 
 def _render_call(path: str, method: str, call: Mapping[str, Any]) -> str:
-    parameters = "".join(
-        f"<li><code>{escape(one['name'])}</code> "
-        f"{_render_prose(one.get('description', ''))}{_describe_kind(one['schema'])}</li>"
-        for one in call.get("parameters", ())
-        if one["name"] != "table"
-    )
+    parameters = ""
+    for one in call.get("parameters", ()):
+        if one["name"] == "table":
+            continue
+        parts = enumerate(one.get("description", "").split("`"))  # Backticks mark code.
+        prose = "".join(f"<code>{escape(part)}</code>" if at % 2 else escape(part) for at, part in parts)
+        schema = one["schema"]
+        kind = escape(str(schema.get("format", schema["type"])))
+        bounds = f" {schema['minimum']} to {schema['maximum']:,}" if "maximum" in schema else ""
+        default = f", {schema['default']} when nothing is said" if "default" in schema else ""
+        parameters += f"<li><code>{escape(one['name'])}</code> {prose} <span class=dim>({kind}{bounds}{default})</span></li>"
     forms = ", ".join(f"<code>{escape(media)}</code>" for media in call["responses"]["200"]["content"])
     return (
         f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(call['summary'])}: {forms}</p>"
         f"<ul>{parameters}</ul>"
     )
-
-
-def _render_prose(text: str) -> str:
-    """The text as HTML; backticks mark code."""
-    return "".join(f"<code>{escape(part)}</code>" if at % 2 else escape(part) for at, part in enumerate(text.split("`")))
-
-
-def _describe_kind(schema: Mapping[str, Any]) -> str:
-    bounds = f" {schema['minimum']} to {schema['maximum']:,}" if "maximum" in schema else ""
-    default = f", {schema['default']} when nothing is said" if "default" in schema else ""
-    return f" <span class=dim>({escape(str(schema.get('format', schema['type'])))}{bounds}{default})</span>"
 
 
 def render_failure(problem: HttpProblem) -> str:

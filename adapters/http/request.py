@@ -38,7 +38,8 @@ class RowsRequest:
         """Parse the URL of a request. HttpProblem if that fails."""
         query = cls()
         for name, text in _read_pairs(request):
-            column, operator = _split_column(name)
+            match = FILTER.fullmatch(name)
+            column, operator = (name, None) if match is None else (match[1], match[2])
             if operator is not None or name not in WORDS:
                 query.filters.append(Filter(column, operator or "eq", text))
             elif name in query.words:
@@ -89,11 +90,6 @@ def _read_pairs(request: Request) -> list[tuple[str, str]]:
         raise HttpProblem(
             400, f"the parameters are not UTF-8, or more than {MOST_FILTERS}", "Percent-encode them, and ask for less."
         ) from None
-
-
-def _split_column(name: str) -> tuple[str, str | None]:
-    match = FILTER.fullmatch(name)
-    return (name, None) if match is None else (match[1], match[2])
 
 
 def path_segments(request: Request) -> list[str]:

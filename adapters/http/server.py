@@ -57,7 +57,16 @@ class HttpServer:
 
     def app(self, emit: Emit | None, reads: ReadSide) -> Starlette:
         """The application, for a server or a test client."""
-        self._refuse_strangers(emit)
+        if emit is not None and not self._token:
+            raise ConfigProblem(
+                "`serve` accepts events from anyone who can reach it, so it needs a token",
+                next_step='Add one, for example serve: {token: "${EVENTS_TOKEN}"}',
+            )
+        if not self._token and not is_loopback(self._options.address):
+            raise ConfigProblem(
+                f"`serve` shows rows to anyone who can reach {self._options.address}, so it needs a token there",
+                next_step='Add one, for example serve: {token: "${SERVE_TOKEN}"}, or listen on 127.0.0.1.',
+            )
         routes = [
             Route("/livez", lambda _: Response("ok\n", media_type="text/plain")),
             *ReadSideRoutes(reads, self._token, self._options.max_rows, takes_events=emit is not None).routes(),
@@ -67,20 +76,6 @@ class HttpServer:
         host_check = Middleware(TrustedHostMiddleware, allowed_hosts=list_local_hosts(self._options.address))
         hosts = [] if self._token else [host_check]
         return Starlette(routes=routes, middleware=[*hosts, slashes], exception_handlers={HTTPException: refuse_unrouted})
-
-    def _refuse_strangers(self, emit: Emit | None) -> None:
-        if self._token:
-            return
-        if emit is not None:
-            raise ConfigProblem(
-                "`serve` accepts events from anyone who can reach it, so it needs a token",
-                next_step='Add one, for example serve: {token: "${EVENTS_TOKEN}"}',
-            )
-        if not is_loopback(self._options.address):
-            raise ConfigProblem(
-                f"`serve` shows rows to anyone who can reach {self._options.address}, so it needs a token there",
-                next_step='Add one, for example serve: {token: "${SERVE_TOKEN}"}, or listen on 127.0.0.1.',
-            )
 
 
 # The command side: `POST /events` stores an event.
@@ -124,21 +119,17 @@ class Commands:
 
     async def _post(self, request: Request) -> Response:
         try:
-            self._check_request(request)
+            if not has_token(request, self._token):
+                raise RequestRefused(401, "a token is needed: Authorization: Bearer ...")
+            # Pages of other sites cannot send this type without a CORS preflight.
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise RequestRefused(415, "the body is to be JSON: Content-Type: application/json")
             new = _to_event(await self._read_body(request))
             (entry,) = await run_in_threadpool(_store_event, self._emit, new)
         except RequestRefused as refused:
             headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else None
             return _to_response(refused.said, refused.status, headers)
         return _to_response({**asdict(entry.event), "is_new": entry.is_new}, 201 if entry.is_new else 200)
-
-    def _check_request(self, request: Request) -> None:
-        """Raise RequestRefused for a caller without the token, and for a body that is not JSON."""
-        if not has_token(request, self._token):
-            raise RequestRefused(401, "a token is needed: Authorization: Bearer ...")
-        # Pages of other sites cannot send this type without a CORS preflight.
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RequestRefused(415, "the body is to be JSON: Content-Type: application/json")
 
     async def _read_body(self, request: Request) -> bytes:
         """The body. RequestRefused as soon as it is too long."""

@@ -54,15 +54,14 @@ class PageMonitor:
     def app(self, views: Views) -> Starlette:
         """The application, for a server or a test client."""
         hosts = list_local_hosts(self._options.address) if self._options.token is None else ["*"]
-        guarded = self._guard
         routes = [
-            Route("/", guarded(lambda _: HTMLResponse(render(views.status())))),
-            Route("/status.json", guarded(lambda _: JSONResponse(views.status()))),
-            Route("/metrics", guarded(lambda _: Response(self._metrics.text(), media_type="text/plain; version=0.0.4"))),
+            Route("/", self._guard(lambda _: HTMLResponse(render(views.status())))),
+            Route("/status.json", self._guard(lambda _: JSONResponse(views.status()))),
+            Route("/metrics", self._guard(lambda _: Response(self._metrics.text(), media_type="text/plain; version=0.0.4"))),
             Route("/livez", lambda _: _render_health(views.alive())),
             Route("/healthz", lambda _: _render_health(views.alive())),
             Route("/readyz", lambda request: self._check_ready(views, request)),
-            Route("/lanes/{lane:path}", guarded(lambda request: _handle_control(views, request)), methods=["POST"]),
+            Route("/lanes/{lane:path}", self._guard(lambda request: _handle_control(views, request)), methods=["POST"]),
         ]
         return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])
 
@@ -120,14 +119,25 @@ COLUMNS = ("id", "table", "policy", "status", *NUMBERS, "error")
 
 def render(status: Mapping[str, Any]) -> str:
     """The page for one status. It reloads itself every two seconds."""
-    rows = "".join(_render_row(lane) for lane in status.get("lanes", ()))
+    rows = ""
+    for lane in status.get("lanes", ()):
+        cells = "".join(f"<td{_cell_class(c)}>{_render_cell(lane, c)}</td>" for c in COLUMNS)
+        rows += f'<tr class="{escape(str(lane.get("status", "")))}">{cells}</tr>'
+    paced = [source for source in status.get("sources", ()) if source.get("pace")]
+    paces = "".join(f"<p>{escape(Pace(**source['pace']).to_text(source['name']))}</p>" for source in paced)
+    differences = ""
+    for one in status.get("comparisons", ()):
+        count = one["missing"] + one["extra"] + one["different"]
+        if count or one["error"]:
+            result = one["error"] or f"{format_count(count, 'row')} different"
+            line = f"lane {one['lane']}, compared {one['begun']}: {result}"
+            differences += f"<p class=suspended>{escape(line)}</p>"
     heads = "".join(f"<th{_cell_class(c)}>{c.replace('_', ' ')}</th>" for c in COLUMNS)
     name = escape(str(status.get("pipeline", "")))
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<meta http-equiv=refresh content=2><title>replicator {name}</title><style>{STYLE}</style>"
-        f"<h1>replicator: "
-        f"{name}</h1>{_render_away(status)}{_render_losses(status)}{_render_rejects(status)}{_render_paces(status)}{_render_comparisons(status)}"
+        f"<h1>replicator: {name}</h1>{_render_away(status)}{_render_warnings(status)}{paces}{differences}"
         f"<div class=wide><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
         "<p><a href=/status.json>status.json</a> <a href=/metrics>metrics</a></p></html>"
@@ -150,16 +160,12 @@ def _render_away(status: Mapping[str, Any]) -> str:
     return "".join(f"<p class=suspended>{escape(line)}</p>" for line in lines)
 
 
-def _render_losses(status: Mapping[str, Any]) -> str:
-    """A line per source whose connector may lose rows."""
+def _render_warnings(status: Mapping[str, Any]) -> str:
+    """A line per source whose connector may lose rows, and per kind of records rejected since the start. Also one per group
+    of dead letters that no lane row shows."""
     losses = [(source["name"], source["row_loss"]) for source in status.get("sources", ()) if source.get("row_loss")]
     lines = [f"source {name}: {loss['sentence']} {loss['next_step']}" for name, loss in losses]
-    return "".join(f"<p class=retrying>{escape(line)}</p>" for line in lines)
-
-
-def _render_rejects(status: Mapping[str, Any]) -> str:
-    """A line per kind of records rejected since the start, and per group of dead letters that no lane row shows."""
-    lines = [
+    lines += [
         f"source {one['source']}: {format_count(one['records'], 'record')} of table {one['table'] or '?'} "
         f"rejected since the start ({one['code']}, stage {one['stage']})"
         for one in status.get("rejects", ())
@@ -171,27 +177,6 @@ def _render_rejects(status: Mapping[str, Any]) -> str:
         if not group["lane"] and group["table"] not in lane_tables - {""}
     ]
     return "".join(f"<p class=retrying>{escape(line)}</p>" for line in lines)
-
-
-def _render_paces(status: Mapping[str, Any]) -> str:
-    """A line per source whose stream runs in an engine."""
-    paced = [source for source in status.get("sources", ()) if source.get("pace")]
-    return "".join(f"<p>{escape(Pace(**source['pace']).to_text(source['name']))}</p>" for source in paced)
-
-
-def _render_comparisons(status: Mapping[str, Any]) -> str:
-    """A line per lane whose last comparison with its source found rows that differ, or failed."""
-    lines = [
-        f"lane {one['lane']}, compared {one['begun']}: {one['error'] or format_count(count, 'row') + ' different'}"
-        for one in status.get("comparisons", ())
-        if (count := one["missing"] + one["extra"] + one["different"]) or one["error"]
-    ]
-    return "".join(f"<p class=suspended>{escape(line)}</p>" for line in lines)
-
-
-def _render_row(lane: Mapping[str, Any]) -> str:
-    cells = "".join(f"<td{_cell_class(c)}>{_render_cell(lane, c)}</td>" for c in COLUMNS)
-    return f'<tr class="{escape(str(lane.get("status", "")))}">{cells}</tr>'
 
 
 def _cell_class(column: str) -> str:

@@ -98,14 +98,12 @@ class PrometheusTelemetry:
             "lag_records": (pace.lag_records, "Records between the last batch of the engine's stream and the end"),
         }
         for name, (value, help_text) in values.items():
-            if value is not None:
-                self._engine_gauge(re.sub(r"\W", "_", f"{engine}_{name}"), help_text).labels(source).set(value)
-
-    def _engine_gauge(self, name: str, help_text: str) -> Gauge:
-        """A gauge named after the engine, created at its first value."""
-        if name not in self._engines:
-            self._engines[name] = self._gauge(name, help_text, "source")
-        return self._engines[name]
+            if value is None:
+                continue
+            metric = re.sub(r"\W", "_", f"{engine}_{name}")
+            if metric not in self._engines:
+                self._engines[metric] = self._gauge(metric, help_text, "source")
+            self._engines[metric].labels(source).set(value)
 
     def text(self) -> bytes:
         """The metrics page."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -58,19 +59,33 @@ class ConnectCheck:
 
     def diagnose(self) -> Sequence[Diagnosis]:
         diagnoses = list(self._check_files())
+        if not self._url:
+            return diagnoses
         try:
-            names = list(self._list_connectors()) if self._url else []
-            if self._url and not names:
+            names = [self._connector]
+            if not self._connector:
+                names = sorted(self._worker.get("/connectors") or ())
+                names = [name for name in names if self._is_mine(name, self._worker.get_of(name, "config") or {})]
+            if not names:
                 sentence = f"No connector at {self._url} writes topics of this source."
                 step = "Name it with `connect: {url: ..., connector: ...}` of the source, or correct `topics`."
                 diagnoses.append(Diagnosis("warning", self._name, sentence, step))
             for name in names:
                 status = self._worker.get_of(name, "status")
-                diagnoses += self._check_states(name, status) if status is not None else [self._unknown_diagnosis(name)]
-                config = self._worker.get_of(name, "config") if status is not None else None
-                diagnoses += self._check_config(f"connector {name} as it runs", config) if config is not None else ()
-                diagnoses += self._check_row_losses(name, status, config) if config is not None else ()
-                diagnoses += self._check_offset(name, status, config) if config is not None else ()
+                if status is None:
+                    registered = ", ".join(sorted(self._worker.get("/connectors") or ())) or "none"
+                    sentence = f"Connector {name} is not registered; there is {registered}."
+                    step = (
+                        "Correct `connect.connector` of the source, or register it (`replicator stack up` in development)."
+                    )
+                    diagnoses.append(Diagnosis("error", self._name, sentence, step))
+                    continue
+                diagnoses += self._check_states(name, status)
+                config = self._worker.get_of(name, "config")
+                if config is not None:
+                    diagnoses += self._check_config(f"connector {name} as it runs", config)
+                    diagnoses += self._check_row_losses(name, status, config)
+                    diagnoses += self._check_offset(name, status, config)
         except (URLError, OSError, ValueError) as error:
             why = getattr(error, "reason", None) or type(error).__name__
             step = "Start Kafka Connect (`replicator stack up` in development), or correct `connect.url`."
@@ -84,7 +99,14 @@ class ConnectCheck:
             (one["version"] for one in self._worker.get("/connector-plugins") or () if one.get("class") == plugin), ""
         )
         connector = Connector(find_family(config), str(version), _has_metadata(config))
-        if find_row_loss(connector) and (loss := find_row_loss(connector, server=self._read_server_version())):
+        if not find_row_loss(connector):
+            return
+        server = None
+        with suppress(psycopg.Error):  # The check of the database reports it.
+            if self._dsn:
+                with psycopg.connect(self._dsn, connect_timeout=TIMEOUT_SECONDS) as connection:
+                    server = connection.info.server_version // 10_000
+        if loss := find_row_loss(connector, server=server):
             yield Diagnosis("warning", self._name, f"{loss.sentence[:-1]} (connector {name}).", loss.next_step)
 
     def _check_offset(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
@@ -98,25 +120,6 @@ class ConnectCheck:
                 sentence = f"Connector {name} is stopped within a transaction: it may skip rows of it when it continues."
                 step = f"Set it back to the last commit before ({self._url}{path}): {SET_BACK}."
                 yield Diagnosis("warning", self._name, sentence, step)
-
-    def _read_server_version(self) -> int | None:
-        """The major version of the database; None if unknown. The database's own check reports failures."""
-        try:
-            if not self._dsn:
-                return None
-            with psycopg.connect(self._dsn, connect_timeout=TIMEOUT_SECONDS) as connection:
-                return connection.info.server_version // 10_000
-        except psycopg.Error:
-            return None
-
-    def _list_connectors(self) -> Iterator[str]:
-        """The worker's connectors that write topics of the source."""
-        if self._connector:
-            yield self._connector
-            return
-        for name in sorted(self._worker.get("/connectors") or ()):
-            if self._is_mine(name, self._worker.get_of(name, "config") or {}):
-                yield name
 
     def _is_mine(self, name: str, config: Mapping[str, str]) -> bool:
         """True if the connector writes topics of the source: by its name, or by the prefix of its topics."""
@@ -141,19 +144,11 @@ class ConnectCheck:
     def _check_config(self, where: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
         losses = list(find_losses(config, self._wanted))
         for loss in losses:
-            yield Diagnosis("warning", self._name, _describe_loss(loss, config, where), loss.step)
+            by_default = "" if loss.setting in config else " (the default)"
+            sentence = f"{loss.setting} is {loss.value}{by_default} in {where}: {loss.lost}."
+            yield Diagnosis("warning", self._name, sentence, loss.step)
         if not losses and find_family(config):
             yield Diagnosis("ok", self._name, f"No setting of {where} is known to lose values or order.")
-
-    def _unknown_diagnosis(self, name: str) -> Diagnosis:
-        connectors = ", ".join(sorted(self._worker.get("/connectors") or ())) or "none"
-        sentence = f"Connector {name} is not registered; there is {connectors}."
-        return Diagnosis(
-            "error",
-            self._name,
-            sentence,
-            "Correct `connect.connector` of the source, or register it (`replicator stack up` in development).",
-        )
 
     def _check_states(self, name: str, status: Mapping[str, Any]) -> Iterator[Diagnosis]:
         tasks = status.get("tasks", [])
@@ -183,11 +178,6 @@ def _has_metadata(config: Mapping[str, str]) -> bool:
     return str(config.get("provide.transaction.metadata", "false")).lower() == "true"
 
 
-def _describe_loss(loss: SettingLoss, config: Mapping[str, str], where: str) -> str:
-    by_default = "" if loss.setting in config else " (the default)"
-    return f"{loss.setting} is {loss.value}{by_default} in {where}: {loss.lost}."
-
-
 def _has_prefix(pattern: str, prefix: str) -> bool:
     """True if a topic, glob or regular expression of the source is for topics with the prefix."""
     if pattern.startswith("^"):
@@ -199,18 +189,17 @@ def find_cause(trace: str) -> str:
     """The first line of a Java trace and its innermost cause, on one line, without class names and passwords."""
     lines = [line for line in trace.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    texts = dict.fromkeys(_strip_class_names(line) for line in (*lines[:1], *causes[-1:]))
-    return SECRET.sub(r"\1***", ": ".join(texts) or "no trace is given")
+    texts = []
+    for line in (*lines[:1], *causes[-1:]):
+        # `Caused by: a.b.SomeException: text` becomes `text`.
+        message = re.sub(r"^(Caused by: )?([\w$]+\.)+[\w$]+(: |$)", "", line.strip()).rstrip(". ")
+        texts.append(message or line.strip())
+    return SECRET.sub(r"\1***", ": ".join(dict.fromkeys(texts)) or "no trace is given")
 
 
 def find_advice(cause: str) -> str:
     """The advice for a cause; empty if it is unknown."""
     return next((step for pattern, step in ADVICE if re.search(pattern, cause, re.I)), "")
-
-
-def _strip_class_names(line: str) -> str:
-    """The message of a line: `Caused by: a.b.SomeException: text` becomes `text`."""
-    return re.sub(r"^(Caused by: )?([\w$]+\.)+[\w$]+(: |$)", "", line.strip()).rstrip(". ") or line.strip()
 
 
 # Settings of connectors that lose values, changes or their order before a record is written.
@@ -412,26 +401,16 @@ def find_losses(config: Mapping[str, str], wanted: frozenset[str] = frozenset())
     worker fills in (`${...}`) are unknown and skipped, and so are the worker's own converters."""
     kind, names = find_family(config), set[str]()
     for rule in RULES:
-        if kind not in rule.of or (rule.wanted and rule.wanted not in wanted) or not _is_converted(rule, config):
+        part = rule.setting.partition("\\.")[0]
+        is_converted = not rule.converter or config.get(f"{part}.converter", "").endswith(rule.converter)
+        if kind not in rule.of or (rule.wanted and rule.wanted not in wanted) or not is_converted:
             continue
-        for name, value in _find_values(rule, config):
-            if name not in names and _is_lossy(rule, value):
+        pairs = [(name, str(value).strip()) for name, value in config.items() if re.fullmatch(rule.setting, name)]
+        if not pairs and rule.default is not None:
+            pairs = [(rule.setting.replace("\\", ""), rule.default)]
+        for name, value in pairs:
+            text = value.lower()
+            is_lossy = text in rule.bad if rule.good is None else text not in rule.good
+            if is_lossy and name not in names and "${" not in value:
                 names.add(name)
                 yield SettingLoss(name, value, rule.lost, rule.step)
-
-
-def _is_converted(rule: SettingRule, config: Mapping[str, str]) -> bool:
-    part = rule.setting.partition("\\.")[0]
-    return not rule.converter or config.get(f"{part}.converter", "").endswith(rule.converter)
-
-
-def _find_values(rule: SettingRule, config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    pairs = [(name, str(value).strip()) for name, value in config.items() if re.fullmatch(rule.setting, name)]
-    if not pairs and rule.default is not None:
-        pairs = [(rule.setting.replace("\\", ""), rule.default)]
-    yield from (pair for pair in pairs if "${" not in pair[1])
-
-
-def _is_lossy(rule: SettingRule, value: str) -> bool:
-    text = value.lower()
-    return text in rule.bad if rule.good is None else text not in rule.good

@@ -162,7 +162,9 @@ class SourceDatabaseCheck:
     def _check_sent_columns(self, lacked: Sequence[tuple[str, str, bool]]) -> Iterator[Diagnosis]:
         """A warning for each column that a lane needs but changes do not send."""
         for need in self._whole_rows:
-            for table in dict.fromkeys(name for name, *_ in lacked if self._is_deciding(need["match"], name)):
+            # Only of tables whose best match in the config is this one.
+            tables = [name for name, *_ in lacked if find_best(self._wanted, name) == need["match"]]
+            for table in dict.fromkeys(tables):
                 columns = {c for name, c, is_large in lacked if name == table and (is_large or need["of"] == "deletes")}
                 for column in (c for c in need["columns"] if c in columns):
                     sentence = (
@@ -196,10 +198,6 @@ class SourceDatabaseCheck:
             step = f"Write `replica_identity: {{{table}: {fits}}}` for the source."
             yield Diagnosis("warning", self._name, sentence, step)
 
-    def _is_deciding(self, match: str, table: str) -> bool:
-        """True if `match` is the best match of the config for the table."""
-        return find_best(self._wanted, table) == match
-
 
 def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
@@ -229,19 +227,15 @@ def check_slot(name: str, connection: psycopg.Connection, slot: str) -> Iterator
         where = f"uses {plugin}" if is_own else "belongs to another database"
         yield Diagnosis("error", name, f"Replication slot {slot} {where}.", "Give the connector another slot.name.")
     if status == "lost":
-        yield _lost_diagnosis(name, slot)
+        sentence = f"The server has thrown away log that slot {slot} still needed (wal_status is lost): changes are gone."
+        step = (
+            f"SELECT pg_drop_replication_slot('{slot}'); then restart the connector with snapshot.mode=when_needed, and "
+            "raise max_slot_wal_keep_size."
+        )
+        yield Diagnosis("error", name, sentence, step)
         return
     yield _check_reader(name, slot, bool(active))
     yield _check_retained(name, slot, size or 0, limit_mb, status)
-
-
-def _lost_diagnosis(name: str, slot: str) -> Diagnosis:
-    sentence = f"The server has thrown away log that slot {slot} still needed (wal_status is lost): changes are gone."
-    step = (
-        f"SELECT pg_drop_replication_slot('{slot}'); then restart the connector with snapshot.mode=when_needed, and "
-        "raise max_slot_wal_keep_size."
-    )
-    return Diagnosis("error", name, sentence, step)
 
 
 def _check_reader(name: str, slot: str, active: bool) -> Diagnosis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -23,35 +23,24 @@ class SparkCheck:
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """Check without a Spark session and without downloads."""
-        return [self._check_java(), *self._check_packages(), self._check_jars()]
-
-    def _check_java(self) -> Diagnosis:
         try:
-            return Diagnosis("ok", self._name, f"Spark runs on the Java at {find_java_for_spark()}.")
+            java = Diagnosis("ok", self._name, f"Spark runs on the Java at {find_java_for_spark()}.")
         except EnvironmentProblem as problem:
-            return Diagnosis("error", self._name, problem.sentence, problem.next_step)
-
-    def _check_packages(self) -> Iterator[Diagnosis]:
-        packages = {name: _installed_version(name) for name in sorted(read_extras()["spark"])}
-        missing = [name for name, installed in packages.items() if installed is None]
-        if missing:
+            java = Diagnosis("error", self._name, problem.sentence, problem.next_step)
+        installed, absent = [], []
+        for name in sorted(read_extras()["spark"]):
+            try:
+                installed.append(f"{name} {version(name)}")
+            except PackageNotFoundError:
+                absent.append(name)
+        packages = Diagnosis("ok", self._name, f"Installed are {', '.join(installed)}.")
+        if absent:
             step = "Run `pip install 'replicator[spark]'`."
-            yield Diagnosis("error", self._name, f"Not installed: {', '.join(missing)}.", step)
-        else:
-            versions = ", ".join(f"{name} {installed}" for name, installed in packages.items())
-            yield Diagnosis("ok", self._name, f"Installed are {versions}.")
-
-    def _check_jars(self) -> Diagnosis:
-        jars, folder = [jar for group in self._groups for jar in read_lock()[group]], cache_folder()
-        missing = [jar.coordinate for jar in jars if not jar.path(folder).is_file()]
-        if not missing:
-            return Diagnosis("ok", self._name, f"All {len(jars)} locked jars are in {folder}.")
-        sentence = f"{len(missing)} of {len(jars)} locked jars are not in {folder}, {missing[0]} for one."
-        return Diagnosis("warning", self._name, sentence, "The first start fetches them, which needs the network.")
-
-
-def _installed_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+            packages = Diagnosis("error", self._name, f"Not installed: {', '.join(absent)}.", step)
+        all_jars, folder = [jar for group in self._groups for jar in read_lock()[group]], cache_folder()
+        missing = [jar.coordinate for jar in all_jars if not jar.path(folder).is_file()]
+        jars = Diagnosis("ok", self._name, f"All {len(all_jars)} locked jars are in {folder}.")
+        if missing:
+            sentence = f"{len(missing)} of {len(all_jars)} locked jars are not in {folder}, {missing[0]} for one."
+            jars = Diagnosis("warning", self._name, sentence, "The first start fetches them, which needs the network.")
+        return [java, packages, jars]
