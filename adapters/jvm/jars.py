@@ -10,7 +10,7 @@ import hashlib
 import os
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -85,7 +85,13 @@ def fetch_jars(*groups: str) -> list[Path]:
     jars = list(dict.fromkeys(jar for group in groups for jar in read_lock()[group]))
     missing = [jar for jar in jars if not jar.path(folder).is_file()]
     if missing:
-        _download(missing, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        # The resolver writes directly into its repository folder. In a private one, nobody sees incomplete files.
+        with (
+            tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch,
+            ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool,
+        ):
+            list(pool.map(lambda jar: _obtain_jar(jar, folder, Path(scratch)), missing))
     return [jar.path(folder) for jar in jars]
 
 
@@ -105,13 +111,6 @@ def is_linked(group: str, folder: Path) -> bool:
     return {path.name for path in folder.glob("*")} == {jar.path(folder).name for jar in read_lock()[group]}
 
 
-def _download(jars: Sequence[Jar], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    # The resolver writes directly into its repository folder. In a private one, nobody sees incomplete files.
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch, ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
-        list(pool.map(lambda jar: _obtain_jar(jar, folder, Path(scratch)), jars))
-
-
 def _obtain_jar(jar: Jar, folder: Path, scratch: Path) -> None:
     try:
         for attempt in stamina.retry_context(on=FetchError, attempts=ATTEMPTS, timeout=None, wait_initial=0.5):
@@ -125,19 +124,15 @@ def _obtain_jar(jar: Jar, folder: Path, scratch: Path) -> None:
 
 
 def _try_fetch(jar: Jar, target: Path, scratch: Path, *, local: bool) -> None:
-    path = _resolve_jar(jar.coordinate, scratch, local=local)
+    try:
+        path = Path(find_artifact(make_context(scratch, local=local), jar.coordinate).resolve())
+    except (RuntimeError, OSError) as failure:  # an unreachable or refusing repository; requests' errors are OSErrors
+        raise FetchError(f"{type(failure).__name__}: {failure}") from failure
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != jar.sha256:
         raise FetchError(f"what arrived ({format_count(len(content), 'byte')}) does not have the locked SHA-256")
     target.parent.mkdir(parents=True, exist_ok=True)
     replace_file(target, content)
-
-
-def _resolve_jar(coordinate: str, scratch: Path, *, local: bool) -> Path:
-    try:
-        return Path(find_artifact(make_context(scratch, local=local), coordinate).resolve())
-    except (RuntimeError, OSError) as failure:  # an unreachable or refusing repository; requests' errors are OSErrors
-        raise FetchError(f"{type(failure).__name__}: {failure}") from failure
 
 
 def find_artifact(resolver: Any, coordinate: str) -> Any:

@@ -84,11 +84,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         resolver = make_context(Path(scratch), local=False)
         groups = {name: _resolve_members(resolver, name, roots) for name, roots in ROOTS.items()}
-        groups |= {name: _pin_versions(resolver, members) for name, members in EXACTLY.items()}
+        groups |= {name: {c: find_artifact(resolver, c) for c in coordinates} for name, coordinates in EXACTLY.items()}
         artifacts = {coordinate: artifact for members in groups.values() for coordinate, artifact in members.items()}
         with ThreadPoolExecutor(8) as pool:
-            hashes = dict(zip(artifacts, pool.map(_sha256, artifacts.values()), strict=True))
-    LOCK.write_text(_render({name: sorted(members) for name, members in groups.items()}, hashes))
+            files = pool.map(lambda artifact: Path(artifact.resolve()), artifacts.values())
+            hashes = {
+                name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in zip(artifacts, files, strict=True)
+            }
+    lines = ["# Written by `python -m adapters.jvm.lock_jars`; do not edit.", "", "[groups]"]
+    for name, members in groups.items():
+        lines += [f'"{name}" = [', *(f'    "{coordinate}",' for coordinate in sorted(members)), "]"]
+    lines += ["", "[sha256]", *(f'"{coordinate}" = "{hashes[coordinate]}"' for coordinate in sorted(hashes))]
+    LOCK.write_text("\n".join(lines) + "\n")
     sys.stderr.write(f"{LOCK.name}: {len(hashes)} jars\n")
 
 
@@ -99,22 +106,6 @@ def _resolve_members(resolver: Any, group: str, roots: Iterable[str]) -> dict[st
         others = OTHER_DRIVERS if group == "debezium-jdbc" else frozenset()
         dependencies = [d for d in dependencies if d.artifactId not in PROVIDED | others]
     return {f"{d.groupId}:{d.artifactId}:{d.version}": d.artifact for d in dependencies}
-
-
-def _pin_versions(resolver: Any, members: Iterable[str]) -> dict[str, Any]:
-    return {coordinate: find_artifact(resolver, coordinate) for coordinate in members}
-
-
-def _sha256(artifact: Any) -> str:
-    return hashlib.sha256(Path(artifact.resolve()).read_bytes()).hexdigest()
-
-
-def _render(groups: Mapping[str, list[str]], hashes: Mapping[str, str]) -> str:
-    lines = ["# Written by `python -m adapters.jvm.lock_jars`; do not edit.", "", "[groups]"]
-    for name, members in groups.items():
-        lines += [f'"{name}" = [', *(f'    "{coordinate}",' for coordinate in members), "]"]
-    lines += ["", "[sha256]", *(f'"{coordinate}" = "{hashes[coordinate]}"' for coordinate in sorted(hashes))]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -36,11 +36,24 @@ class Registry:
     @cached_property
     def _client(self) -> SchemaRegistryClient:
         """Created at the first request, so that `plan` works without the certificates."""
+        options = self._options
+        settings: dict[str, Any] = {
+            "url": options.url,
+            "timeout": SECONDS,
+            "max.retries": TRIES_AGAIN,
+            "retries.wait.ms": WAIT_MS,
+            "retries.max.wait.ms": LONGEST_WAIT_MS,
+        }
+        if options.user is not None:
+            password = options.password.get_secret_value() if options.password else ""
+            settings["basic.auth.user.info"] = f"{options.user}:{password}"
+        if options.ca:
+            settings["ssl.ca.location"] = options.ca
         try:
-            return SchemaRegistryClient(_client_settings(self._options))
+            return SchemaRegistryClient(settings)
         except OSError as error:
             raise EnvironmentProblem(
-                f"the certificates at {self._options.ca} cannot be read: {type(error).__name__}",
+                f"the certificates at {options.ca} cannot be read: {type(error).__name__}",
                 next_step="Correct `ca` of the source's `registry`.",
             ) from error
 
@@ -87,17 +100,3 @@ class Registry:
         if status >= 500 or status in AGAIN:
             return Retryable(f"{where} answers with HTTP {status}", next_step="Its own log says why.")
         return EnvironmentProblem(f"{where} answers with HTTP {status}", next_step=CHECK_URL)
-
-
-def _client_settings(options: RegistrySettings) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-        "url": options.url,
-        "timeout": SECONDS,
-        "max.retries": TRIES_AGAIN,
-        "retries.wait.ms": WAIT_MS,
-        "retries.max.wait.ms": LONGEST_WAIT_MS,
-    }
-    if options.user is not None:
-        password = options.password.get_secret_value() if options.password else ""
-        settings["basic.auth.user.info"] = f"{options.user}:{password}"
-    return settings | ({"ssl.ca.location": options.ca} if options.ca else {})

@@ -122,7 +122,13 @@ class ConnectService:
         jars = fetch_jars("connect")
         for connector in self._connectors:
             link_plugin(connector, folder / "plugins" / connector)
-        config = write_properties(folder / "worker.properties", self._settings(folder / "plugins"))
+        settings = {
+            "bootstrap.servers": f"{HOST}:{self._home.ports.kafka}",
+            "listeners": f"http://{HOST}:{self._home.ports.connect}",
+            "rest.advertised.host.name": HOST,
+            "plugin.path": str(folder / "plugins"),
+        }
+        config = write_properties(folder / "worker.properties", {**WORKER, **settings, **self._more})
         options = (self._mark, *self._java_options, *LOGGING)
         main = ("org.apache.kafka.connect.cli.ConnectDistributed", str(config))
         command = [str(self._java or find_java()), *options, "-cp", classpath(jars), *main]
@@ -157,15 +163,6 @@ class ConnectService:
             # By this name in connectors that `replicator init` writes. Another source's password may be in the environment.
             "SOURCE_PASSWORD": os.environ.get("SOURCE_PASSWORD", source.password),
         }
-
-    def _settings(self, plugins: Path) -> Mapping[str, str]:
-        local_settings = {
-            "bootstrap.servers": f"{HOST}:{self._home.ports.kafka}",
-            "listeners": f"http://{HOST}:{self._home.ports.connect}",
-            "rest.advertised.host.name": HOST,
-            "plugin.path": str(plugins),
-        }
-        return {**WORKER, **local_settings, **self._more}
 
 
 # The client of the REST interface, in Docker or local: registers, watches and deletes connectors.

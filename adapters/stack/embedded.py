@@ -74,7 +74,8 @@ class EmbeddedStack:
                 self._require_free(state)
             if stopped:
                 self._tell(f"starting {', '.join(state.name for state in stopped)}")
-            self._prefetch()
+            if any(isinstance(service, KafkaService | ConnectService) for service in self.services):
+                fetch_jars("kafka", "connect", "debezium-postgres")  # Together, because these share many jars.
             self._is_stopping = False
             _run_on_all(self.services, self._bring_up)
 
@@ -200,11 +201,6 @@ class EmbeddedStack:
     def _stop(self, service: Service) -> None:
         with self._changing[service.name]:
             service.stop()
-
-    def _prefetch(self) -> None:
-        """Fetch the jars of all Java services together: they share many."""
-        if any(isinstance(s, KafkaService | ConnectService) for s in self.services):
-            fetch_jars("kafka", "connect", "debezium-postgres")
 
 
 def _describe_ports(state: ServiceStatus) -> ServiceStatus:

