@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchE
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
-from ..object_store.errors import is_store_error, translate_store_error
+from ..object_store.options import is_store_error, translate_store_error
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 

@@ -22,9 +22,8 @@ from obstore.store import S3Store
 
 from replicator.domain.errors import Fatal, Fenced
 
-from ..object_store.errors import translate_store_error
 from ..object_store.files import StoredPath, to_stamp
-from ..object_store.options import Storage, split_url
+from ..object_store.options import Storage, split_url, translate_store_error
 from .folders import LaneHold, Record
 
 

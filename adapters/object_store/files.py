@@ -18,8 +18,7 @@ from obstore.store import S3Store
 
 from replicator.domain.errors import Fatal, Retryable
 
-from .errors import translate_store_error
-from .options import Storage
+from .options import Storage, translate_store_error
 
 BLOCK = 4 * 1024 * 1024
 """Bytes of one read request."""

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from replicator.domain.errors import ConfigProblem, DecoderDied, EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
 from ..delta.errors import RESTORE, FileGone
-from ..object_store.errors import KEYS
+from ..object_store.options import KEYS
 
 ASK = "Check `endpoint` and `region` under `storage` of the sink."
 CAUSE = re.compile(r"^(?:Caused by: |: )?((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b.*)$", re.MULTILINE)

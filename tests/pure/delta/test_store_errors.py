@@ -8,7 +8,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from adapters.delta.errors import is_damage, translate_error
-from adapters.object_store.errors import translate_store_error
+from adapters.object_store.options import translate_store_error
 from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
 
 ASKED = "Generic S3 error: Error performing GET https://s3.x/bucket?list-type=2 in 4ms, after 3 retries - "
