@@ -47,10 +47,7 @@ def transform_columns(
         if added.expression is None:
             out[name], lost = _add_column(columns, added)
             if lost is not None:
-                why = pa.scalar(str(too_large_reject(name, kind)))
-                out[ERROR] = pc.coalesce(
-                    out[ERROR], pc.if_else(pc.and_not(lost, deletes), why, pa.scalar(None, pa.string()))
-                )
+                out[ERROR] = _add_error(out[ERROR], pc.and_not(lost, deletes), too_large_reject(name, kind))
             continue
         keys = [rules.get_source_name(key) for key in table.keys]
         computed_column = compute_column(columns, name, added.expression, kind, keys=keys, lacking=lacking)
@@ -158,16 +155,17 @@ def compute_column(
     values, failed = ExpressionRows(columns, len(lacking)).evaluate(node)
     if values.type != kind:
         cast, lost = cast_values(pa.chunked_array([values]), kind)
-        values, failed = (
-            combine_arrays(cast, kind),
-            first_reasons(failed, lossy_cast_reasons(combine_arrays(lost, pa.bool_()), kind)),
-        )
+        values = combine_arrays(cast, kind)
+        failed = first_reasons(failed, lossy_cast_reasons(combine_arrays(lost, pa.bool_()), kind))
     upsert = pc.is_in(columns[OP], value_set=UPSERTS).combine_chunks()
     partly, wholly = _find_missing(columns, node.columns, keys, lacking)
     errors = pc.if_else(pc.and_(upsert, pc.and_not(partly, wholly)), str(missing_input_reject(name)), NO_TEXT)
     computed = pc.and_not(upsert, partly)
     if failed is not None:
-        errors = pc.coalesce(errors, pc.if_else(computed, _failure_texts(name, failed), NO_TEXT))
+        reasons = failed.dictionary_encode()
+        texts = [why and str(expression_failure_reject(name, why)) for why in reasons.dictionary.to_pylist()]
+        failures = pa.array(texts, pa.string()).take(reasons.indices)
+        errors = pc.coalesce(errors, pc.if_else(computed, failures, NO_TEXT))
     return ComputedColumn(pc.if_else(computed, values, pa.scalar(None, kind)), errors, pc.and_(upsert, wholly))
 
 
@@ -188,12 +186,6 @@ def _find_missing(
 
 def _no_values(count: int) -> pa.Array:
     return pa.repeat(pa.scalar(False), count)
-
-
-def _failure_texts(name: str, failed: pa.Array) -> pa.Array:
-    encoded = failed.dictionary_encode()
-    texts = [why and str(expression_failure_reject(name, why)) for why in encoded.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def missing_input_reject(name: str) -> Reject:

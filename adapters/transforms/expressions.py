@@ -183,7 +183,7 @@ def _map_values(function: Callable[..., pa.Array], kind: pa.DataType, *operands:
     """Halve the arrays until the failing value is found, which becomes null: Arrow refuses all values for one of them."""
     try:
         return [function(*operands)]
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, ValueMisfit):
         count = len(operands[0])
         if count == 1:
             return [pa.nulls(1, kind)]
@@ -204,7 +204,8 @@ def _check_range(function: Callable[..., pa.Array], kind: pa.DataType, *operands
 
 
 def _apply_arithmetic(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
-    function = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}[node.operation]
+    checked = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+    function = (checked | {"negative": pc.negate_checked, "abs": pc.abs_checked})[node.operation]
     if t.is_floating(node.type):
         return _check_finite(function(*operands), *operands)
     return _check_range(function, node.type, *operands)
@@ -240,26 +241,19 @@ def _modulo(_: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     return (array if why is None else pc.if_else(zero, pa.scalar(None, WHOLE), array)), why
 
 
-def _apply_unary(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
-    function = {"negative": pc.negate_checked, "abs": pc.abs_checked}[node.operation]
-    return _check_range(function, node.type, operands[0])
-
-
 def _round(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
+    """`round` rounds halves away from zero."""
     (values,) = operands
-    out = {"floor": pc.floor, "ceil": pc.ceil, "round": lambda array: _round_half_away(array, node.value)}[node.operation](
-        values
-    )
-    return _check_finite(out, values) if t.is_floating(node.type) else (out, None)
-
-
-def _round_half_away(values: pa.Array, decimals: int) -> pa.Array:
-    """Rounds halves away from zero. Arrow multiplies floats first, and refuses the array if a product overflows."""
-    if not t.is_floating(values.type):
-        return pc.round(values, ndigits=decimals, round_mode="half_towards_infinity")
-    small = pc.less(pc.abs(values), WHOLE_FROM)
-    array = pc.round(pc.if_else(small, values, 0.0), ndigits=decimals, round_mode="half_towards_infinity")
-    return pc.if_else(small, array, values)
+    if node.operation != "round":
+        array = (pc.floor if node.operation == "floor" else pc.ceil)(values)
+    elif t.is_floating(values.type):
+        # Arrow multiplies floats first, and refuses the array if a product overflows.
+        small = pc.less(pc.abs(values), WHOLE_FROM)
+        rounded = pc.round(pc.if_else(small, values, 0.0), ndigits=node.value, round_mode="half_towards_infinity")
+        array = pc.if_else(small, rounded, values)
+    else:
+        array = pc.round(values, ndigits=node.value, round_mode="half_towards_infinity")
+    return _check_finite(array, values) if t.is_floating(node.type) else (array, None)
 
 
 def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
@@ -285,18 +279,6 @@ def lossy_cast_reasons(where: pa.Array, kind: pa.DataType) -> Texts:
     return make_reasons(where, f"a value cannot become {kind} without loss")
 
 
-def _narrow(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
-    return _check_range(lambda array: array.cast(node.type), node.type, operands[0])
-
-
-def _compare(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
-    return COMPARISONS[node.operation](*operands), None
-
-
-def _to_text(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
-    return combine_arrays(to_texts(pa.chunked_array([operands[0]])), node.type), None
-
-
 def _join_texts(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     """`||` with NULL is NULL; `concat` skips NULLs."""
     if node.operation == "concat":
@@ -320,10 +302,6 @@ def _apply_text_function(node: TypedExpr, operands: Sequence[pa.Array]) -> Value
     return trim(values, characters=" "), None
 
 
-def _extract_part(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
-    return getattr(pc, node.value)(_to_utc_clock(operands[0])).cast(node.type), None
-
-
 def _truncate_time(node: TypedExpr, operands: Sequence[pa.Array]) -> ValuesAndErrors:
     (values,) = operands
     clock, why = _check_range(
@@ -343,14 +321,15 @@ COMPARISONS = {
     **{">": pc.greater, ">=": pc.greater_equal},
 }
 STEPS: Mapping[str, Step] = {
-    **dict.fromkeys(("+", "-", "*"), _apply_arithmetic),
-    **{"/": _divide, "%": _modulo, "as": _convert, "cast": _cast_values, "narrowed": _narrow, "text": _to_text},
-    **dict.fromkeys(("negative", "abs"), _apply_unary),
+    **dict.fromkeys(("+", "-", "*", "negative", "abs"), _apply_arithmetic),
+    **{"/": _divide, "%": _modulo, "as": _convert, "cast": _cast_values},
+    "narrowed": lambda node, operands: _check_range(lambda array: array.cast(node.type), node.type, operands[0]),
+    "text": lambda node, operands: (combine_arrays(to_texts(pa.chunked_array([operands[0]])), node.type), None),
     **dict.fromkeys(("round", "floor", "ceil"), _round),
-    **dict.fromkeys(COMPARISONS, _compare),
+    **dict.fromkeys(COMPARISONS, lambda node, operands: (COMPARISONS[node.operation](*operands), None)),
     **dict.fromkeys(("concat", "||"), _join_texts),
     **dict.fromkeys(("lower", "upper", "trim", "ltrim", "rtrim", "length", "slice", "replace"), _apply_text_function),
-    "extract": _extract_part,
+    "extract": lambda node, operands: (getattr(pc, node.value)(_to_utc_clock(operands[0])).cast(node.type), None),
     "date_trunc": _truncate_time,
 }
 """The function of each operation."""
@@ -371,38 +350,13 @@ def cast_values(values: pa.ChunkedArray, into: pa.DataType) -> Cast:
     whole = (values if kind == values.type else values.cast(kind)).combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # An array without chunks.
         whole = pa.array([], kind)
-    array = pa.chunked_array(_cast_halves(whole, into), into)
+    array = pa.chunked_array(_map_values(lambda part: _cast_without_loss(part, into), into, whole), into)
     return array, pc.and_(pc.is_valid(pa.chunked_array([whole], kind)), pc.is_null(array))
 
 
-def _cast_halves(values: pa.Array, into: pa.DataType) -> list[pa.Array]:
-    """Cast halves until the failing value is found, because Arrow refuses all values for one of them."""
-    try:
-        return [_drop_lossy(values, _cast_array(values, into))]
-    except (pa.ArrowInvalid, ValueMisfit):
-        if len(values) == 1:
-            return [pa.nulls(1, into)]
-    half = len(values) // 2
-    return [*_cast_halves(values.slice(0, half), into), *_cast_halves(values.slice(half), into)]
-
-
-def _cast_array(values: pa.Array, into: pa.DataType) -> pa.Array:
-    if t.is_integer(values.type) and t.is_decimal(into):
-        # Arrow compares the precision with the integer type's widest value, not with the values in the array.
-        values = values.cast(EVERY_INTEGER)
-    read = text_values.find_text_reader(into) if _is_text_type(values.type) and _is_number_text(into) else None
-    if read is not None:
-        return read(values.cast(pa.string()))
-    return to_float(values, into) if t.is_floating(into) else cast_digits(values, into)
-
-
-def to_float(values: pa.Array, into: pa.DataType) -> pa.Array:
-    """The nearest floats. Arrow's own cast is inexact for decimals (220.23 becomes 220.23000000000002), not for text."""
-    return values.cast(pa.string()).cast(into) if t.is_decimal(values.type) else values.cast(into, safe=False)
-
-
-def _drop_lossy(values: pa.Array, array: pa.Array) -> pa.Array:
-    """`array`, null if the cast back gives another value."""
+def _cast_without_loss(values: pa.Array, into: pa.DataType) -> pa.Array:
+    """The values in another type, null if the cast back gives another value."""
+    array = _cast_array(values, into)
     if _is_text_type(values.type) or _is_text_type(array.type):
         return array
     back = _cast_array(array, values.type)
@@ -412,9 +366,21 @@ def _drop_lossy(values: pa.Array, array: pa.Array) -> pa.Array:
     return pc.if_else(same, array, pa.scalar(None, array.type))
 
 
-def _is_number_text(kind: pa.DataType) -> bool:
-    """True for types in which Arrow reads some text wrongly: 0x10 as an integer, 1e400 as infinity, long decimals."""
-    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
+def _cast_array(values: pa.Array, into: pa.DataType) -> pa.Array:
+    if t.is_integer(values.type) and t.is_decimal(into):
+        # Arrow compares the precision with the integer type's widest value, not with the values in the array.
+        values = values.cast(EVERY_INTEGER)
+    # Arrow reads some text wrongly as these: 0x10 as an integer, 1e400 as infinity, long decimals.
+    is_number = t.is_integer(into) or t.is_floating(into) or t.is_decimal(into)
+    read = text_values.find_text_reader(into) if is_number and _is_text_type(values.type) else None
+    if read is not None:
+        return read(values.cast(pa.string()))
+    return to_float(values, into) if t.is_floating(into) else cast_digits(values, into)
+
+
+def to_float(values: pa.Array, into: pa.DataType) -> pa.Array:
+    """The nearest floats. Arrow's own cast is inexact for decimals (220.23 becomes 220.23000000000002), not for text."""
+    return values.cast(pa.string()).cast(into) if t.is_decimal(values.type) else values.cast(into, safe=False)
 
 
 def _is_text_type(kind: pa.DataType) -> bool:

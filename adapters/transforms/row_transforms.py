@@ -58,7 +58,7 @@ def transform_rows(changes: pa.Table, shape: RowTransforms, table: TableSpec) ->
     names = {now: shape.column_transforms.get_source_name(now) for now in (*table.keys, *table.ignore_null)}
     if shape.target_columns is not None:
         kept_columns = {c.name: c for c in shape.target_columns if shape.columns is None or c.name in shape.columns}
-        lacking = _keep_lane_names(lacking, kept_columns)
+        lacking = _list_still_missing(lacking, {*kept_columns, KEEP_EXISTING})
         errors = _conform_columns(columns, kept_columns, [names[key] for key in table.keys], errors)
     keeping = [names[name] for name in table.ignore_null]
     columns |= {ERROR: errors, UNCHANGED: _add_ignored_nulls(changes, lacking, keeping) if keeping else lacking}
@@ -130,15 +130,6 @@ def misfit_reject(column: Column) -> Reject:
     )
 
 
-def _keep_lane_names(lists: pa.ChunkedArray, by_name: Mapping[str, Column]) -> pa.ChunkedArray:
-    """The names of missing values in the lane's columns; null if only other columns have some."""
-    if lists.null_count == len(lists):
-        return lists
-    names = {*by_name, KEEP_EXISTING}
-    lane_names = [listed and ([name for name in listed if name in names] or None) for listed in lists.to_pylist()]
-    return pa.chunked_array([pa.array(lane_names, pa.list_(pa.string()))])
-
-
 def _to_element(changes: pa.Table, name: str) -> pa.ChunkedArray:
     """The sequence elements of one column, null for missing values."""
     lacking, element = mask_missing(changes, name), to_elements(changes[name])
@@ -149,19 +140,16 @@ def _find_order_errors(changes: pa.Table, sequence: dict[str, pa.ChunkedArray]) 
     """Errors of changes without a sequence; null for changes with one."""
     errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
     for name, element in sequence.items():
-        if element.null_count:
-            errors = pc.coalesce(errors, pc.if_else(pc.is_valid(element), NO_ERROR, _order_reasons(changes, name)))
+        if not element.null_count:
+            continue
+        is_truncate, lacking = pc.equal(changes[OP], Op.TRUNCATE.value), mask_missing(changes, name)
+        beyond = pc.is_valid(changes[name])
+        if lacking is not None:
+            beyond = pc.and_(beyond, pc.invert(lacking))
+        why = pc.if_else(is_truncate, str(missing_truncate_order_reject(name)), str(missing_order_reject(name)))
+        why = pc.if_else(beyond, str(out_of_range_reject(name)), why)
+        errors = pc.coalesce(errors, pc.if_else(pc.is_valid(element), NO_ERROR, why))
     return errors
-
-
-def _order_reasons(changes: pa.Table, name: str) -> pa.ChunkedArray:
-    """Errors for a missing element of this column."""
-    truncate, lacking = pc.equal(changes[OP], Op.TRUNCATE.value), mask_missing(changes, name)
-    beyond = pc.is_valid(changes[name])
-    if lacking is not None:
-        beyond = pc.and_(beyond, pc.invert(lacking))
-    why = pc.if_else(truncate, str(missing_truncate_order_reject(name)), str(missing_order_reject(name)))
-    return pc.if_else(beyond, str(out_of_range_reject(name)), why)
 
 
 def missing_order_reject(name: str) -> Reject:
@@ -246,9 +234,11 @@ def _replace_operations(changes: pa.Table, op: Op, mask: pa.ChunkedArray) -> pa.
     """Replace the operation. A delete has no old key; a truncate has no values."""
     voids = [OLD_KEY] if op == Op.DELETE else [OLD_KEY, UNCHANGED, *_list_value_columns(changes)]
     changes = _put_column(changes, OP, pc.if_else(mask, pa.scalar(op.value), changes[OP]))
+    # `take` makes a null for a null index, in columns of every type.
+    indices = pc.if_else(mask, pa.scalar(None, pa.int64()), pa.array(range(changes.num_rows), pa.int64()))
     for name in voids:
         if name in changes.column_names:
-            changes = _put_column(changes, name, _null_unless(pc.invert(mask), changes[name]))
+            changes = _put_column(changes, name, changes[name].take(indices))
     return changes
 
 
@@ -256,12 +246,6 @@ def _list_value_columns(changes: pa.Table) -> list[str]:
     """The columns of the table, without bookkeeping columns."""
     names: list[str] = changes.column_names
     return names[names.index(KEY_CHANGE_DELETE) + 1 :]
-
-
-def _null_unless(mask: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """`column`, null where `mask` is not true. Works for every type."""
-    indices = pc.if_else(mask, pa.array(range(len(column)), pa.int64()), pa.scalar(None, pa.int64()))
-    return column.take(indices)
 
 
 def _add_ignored_nulls(changes: pa.Table, lacking: pa.ChunkedArray, names: Sequence[str]) -> pa.ChunkedArray:
@@ -314,7 +298,7 @@ def _mask_rows(changes: pa.Table) -> pa.ChunkedArray:
     return pc.invert(pc.or_(is_delete, pc.equal(changes[OP], Op.TRUNCATE.value)))
 
 
-def _list_still_missing(lists: pa.ChunkedArray, columns: ColumnSelection | None) -> pa.ChunkedArray:
+def _list_still_missing(lists: pa.ChunkedArray, columns: ColumnSelection | set[str] | None) -> pa.ChunkedArray:
     """The names of missing values in the selected columns; null if only other columns have some."""
     if columns is None or lists.null_count == len(lists):
         return lists
