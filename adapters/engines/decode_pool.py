@@ -75,13 +75,11 @@ class DecodePool:
 
     def begin(self, raw: pa.Table, decoder: Decoder) -> None:
         route = self._route
-        if (
-            self._is_disabled
-            or route is None
-            or route.spec is None
-            or route.decoder is not decoder
-            or not _is_of_topics(raw, route.topics)
-        ):
+        if self._is_disabled or route is None or route.spec is None or route.decoder is not decoder:
+            return
+        if raw.num_rows < FEW or raw["key"].null_count or raw["value"].null_count:
+            return
+        if not route.topics.issuperset(pc.unique(raw["topic"]).to_pylist()):
             return
         with self._lock:
             try:
@@ -182,12 +180,6 @@ def _pack_route(route: DecodeRoute) -> bytes:
         raise WorkerEnded(f"its decoder cannot be sent there: {error}") from error
 
 
-def _is_of_topics(raw: pa.Table, topics: frozenset[str]) -> bool:
-    if raw.num_rows < FEW or raw["key"].null_count or raw["value"].null_count:
-        return False
-    return topics.issuperset(pc.unique(raw["topic"]).to_pylist())
-
-
 # A process that decodes records: `adapters.engines.decode_worker`.
 
 MOST = 4
@@ -197,17 +189,13 @@ MOST = 4
 def _default_workers() -> int:
     if not hasattr(os, "memfd_create"):
         return 0
-    processors = min(len(os.sched_getaffinity(0)), _container_cpus())
-    return min(processors, MOST) if processors > 1 else 0
-
-
-def _container_cpus() -> int:
-    """The CPU limit of the container (https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files)."""
-    try:
+    try:  # The CPU limit of the container (https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files).
         most, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return MOST if most == "max" else max(1, int(most) // int(period))
+        limit = MOST if most == "max" else max(1, int(most) // int(period))
     except (OSError, ValueError):
-        return MOST
+        limit = MOST
+    processors = min(len(os.sched_getaffinity(0)), limit)
+    return min(processors, MOST) if processors > 1 else 0
 
 
 NUMBER = _default_workers()

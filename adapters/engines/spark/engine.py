@@ -208,7 +208,11 @@ class SparkFrames:
             return _make_empty(frame), frame
         if facts is not None and is_inside(facts, span):
             return frame, _make_empty(frame)
-        inside = _matches_span(span, RECORD_POSITION if TOPIC in frame.columns else RAW_RECORD_POSITION)
+        topic, partition, offset = map(column, RECORD_POSITION if TOPIC in frame.columns else RAW_RECORD_POSITION)
+        inside = sf.lit(False)
+        for at, end in span.end.items():
+            in_partition = (topic == at.topic) & (partition == at.partition)
+            inside = inside | (in_partition & (offset >= span.start[at]) & (offset < end))
         return filter_rows(frame, inside), filter_rows(frame, ~inside)
 
     def split_blocked(
@@ -269,16 +273,6 @@ def _make_empty(frame: DataFrame) -> DataFrame:
     return set_facts(frame.limit(0), FrameFacts())
 
 
-def _matches_span(span: Span, names: Sequence[str]) -> Column:
-    """True for rows in the span. `names`: the columns of topic, partition and offset."""
-    topic, partition, offset = map(column, names)
-    out = sf.lit(False)
-    for at, end in span.end.items():
-        in_partition = (topic == at.topic) & (partition == at.partition)
-        out = out | (in_partition & (offset >= span.start[at]) & (offset < end))
-    return out
-
-
 def _split_errors(changes: DataFrame, *, closely: bool = False) -> tuple[DataFrame, DataFrame]:
     """The valid changes with the facts that the driver needs, and the changes with an error. `closely`: with their parts
     of transactions, too."""
@@ -302,17 +296,14 @@ def decode_records(raw: pa.Table, decoder: Decoder, table: TableSpec) -> pa.Tabl
     changes = decoder.decode(raw, table)
     for name in table.column_names:
         mask = mask_impossible(changes[name])
-        if mask is not None:
-            changes = _reject_rows(changes, name, mask)
+        if mask is None:
+            continue
+        text = str(Reject(RejectCode.OUT_OF_RANGE, f"the value of column {name!r} is no time of day"))
+        values = pc.if_else(mask, pa.scalar(None, changes[name].type), changes[name])
+        errors = pc.coalesce(changes[ERROR], pc.if_else(mask, pa.scalar(text), pa.scalar(None, pa.string())))
+        changes = changes.set_column(changes.column_names.index(name), name, values)
+        changes = changes.set_column(changes.column_names.index(ERROR), ERROR, errors)
     return changes
-
-
-def _reject_rows(changes: pa.Table, name: str, mask: pa.ChunkedArray) -> pa.Table:
-    text = str(Reject(RejectCode.OUT_OF_RANGE, f"the value of column {name!r} is no time of day"))
-    values = pc.if_else(mask, pa.scalar(None, changes[name].type), changes[name])
-    errors = pc.coalesce(changes[ERROR], pc.if_else(mask, pa.scalar(text), pa.scalar(None, pa.string())))
-    changes = changes.set_column(changes.column_names.index(name), name, values)
-    return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)
 
 
 # Changes split where unchanged values could not be found otherwise.
@@ -324,7 +315,10 @@ def split_segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     """See `ports.engine.Frames.segments`. The driver sees keys and operations only if some change lacks values."""
     facts = get_facts(changes)
     if table.soft_deletes:
-        if not changes.filter(_needs_cuts(table)).limit(1).count():
+        op, lacks = column(OP), column(UNCHANGED).isNotNull()
+        is_delete = op == Op.DELETE.value
+        asks = (op == Op.TRUNCATE.value) | (is_delete if table.ordered_by else sf.lit(False)) | (lacks & ~is_delete)
+        if not changes.filter(asks | _doubtful_column(table)).limit(1).count():
             return [changes]
         return _cut_frame(changes, table)
     if not table.keys or table.has_column_versions or (facts is not None and not facts.partial):
@@ -332,14 +326,6 @@ def split_segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     if facts is None and not changes.filter(column(UNCHANGED).isNotNull()).limit(1).count():
         return [changes]
     return _cut_frame(changes, table)
-
-
-def _needs_cuts(table: TableSpec) -> Column:
-    """With soft deletes: true for changes before which a cut may be needed."""
-    op, lacks = column(OP), column(UNCHANGED).isNotNull()
-    is_delete = op == Op.DELETE.value
-    asks = (op == Op.TRUNCATE.value) | (is_delete if table.ordered_by else sf.lit(False)) | (lacks & ~is_delete)
-    return asks | _doubtful_column(table)
 
 
 def _doubtful_column(table: TableSpec) -> Column:
@@ -351,17 +337,17 @@ def _cut_frame(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     looked = [column(n) for n in (*list_read_columns(table), ROW_NUMBER)]
     columns = to_arrow(placed.select([*looked, _doubtful_column(table).alias(DOUBTFUL)]))
     cuts = [columns[ROW_NUMBER][i].as_py() for i in find_segment_starts(columns, table)]
-    bounds = list(zip([None, *cuts], [*cuts, None], strict=True))
-    return [changes] if not cuts else [_select_between(placed, start, end) for start, end in bounds]
-
-
-def _select_between(placed: DataFrame, start: int | None, end: int | None) -> DataFrame:
-    piece = placed
-    if start is not None:
-        piece = piece.filter(column(ROW_NUMBER) >= start)
-    if end is not None:
-        piece = piece.filter(column(ROW_NUMBER) < end)
-    return keep_parents(piece.drop(ROW_NUMBER), placed)
+    if not cuts:
+        return [changes]
+    segments = []
+    for start, end in zip([None, *cuts], [*cuts, None], strict=True):
+        segment = placed
+        if start is not None:
+            segment = segment.filter(column(ROW_NUMBER) >= start)
+        if end is not None:
+            segment = segment.filter(column(ROW_NUMBER) < end)
+        segments.append(keep_parents(segment.drop(ROW_NUMBER), placed))
+    return segments
 
 
 # Splitting of records by table and schema.
@@ -400,25 +386,24 @@ def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
     - If tables were dropped, one more job returns where.
     """
     counts, marks = _count_kinds(raw, decoder)
-    if get_topic(raw) is not None:
+    topic = get_topic(raw)
+    if topic is not None:
         set_markers(raw, marks)
-    routed = None if _is_routed_by_topic(counts) else _add_routes(raw, decoder)
+    ways = Counter((kind.topic, kind.bare) for kind in counts)
+    is_routed_by_topic = not any(kind.bad for kind in counts) and max(ways.values(), default=1) == 1
+    routed = None if is_routed_by_topic else _add_routes(raw, decoder)
     kinds: Counter[str] = Counter()
     for kind, records in counts.items():
         kinds.update({kind.ignored: records} if kind.ignored else {})
     names = sorted({kind.table for kind in counts if kind.table and not kind.bad})
-    runs = [_watch_transactions(run, get_topic(raw)) for name in names for run in _split_runs(raw, routed, name, counts)]
+    runs = [run for name in names for run in _split_runs(raw, routed, name, counts)]
+    if topic is not None:
+        for run in runs:
+            set_topic(run.frame, topic)
     topics = {name: frozenset(kind.topic for kind in counts if kind.table == name and not kind.bad) for name in names}
     rejected = sum(records for kind, records in counts.items() if kind.bad)
     drops = group_by_table(_read_drops(raw, decoder)) if TABLE_DROPPED in kinds else {}
     return RoutedBatch(tuple(runs), dict(kinds), _select_rejects(raw, routed), rejected, topics, drops)
-
-
-def _watch_transactions(run: RecordSlice[DataFrame], topic: str | None) -> RecordSlice[DataFrame]:
-    """Have the transactions of the decoded changes counted, if a topic of transaction marks is set."""
-    if topic is not None:
-        set_topic(run.frame, topic)
-    return run
 
 
 def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, int], Sequence[TransactionMark]]:
@@ -438,7 +423,10 @@ def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, i
 
 def _find_kinds(records: pa.Table, decoder: Decoder, topic: str | None) -> pa.Table:
     """The kinds, and one more row with the transaction marks."""
-    kinds = _list_kinds(records, decoder)
+    routes = decoder.route(records)
+    ways = [pc.is_valid(routes[name]) if name == "error" else routes[name] for name in ROUTE.names]
+    routed = pa.table([records["topic"], pc.is_null(records["value"]), *ways], names=SEEN.names[:-1])
+    kinds = routed.group_by(SEEN.names[:-1]).aggregate([([], "count_all")]).rename_columns(SEEN.names)
     kinds = kinds.append_column(KINDS_AND_MARKS.field("marks_json"), pa.nulls(kinds.num_rows, pa.binary()))
     read_marks = decoder.features.read_marks
     if topic is None or read_marks is None:
@@ -451,29 +439,16 @@ def _find_kinds(records: pa.Table, decoder: Decoder, topic: str | None) -> pa.Ta
     return pa.concat_tables([kinds, marks_json])
 
 
-def _list_kinds(records: pa.Table, decoder: Decoder) -> pa.Table:
-    routes = decoder.route(records)
-    ways = [pc.is_valid(routes[name]) if name == "error" else routes[name] for name in ROUTE.names]
-    routed = pa.table([records["topic"], pc.is_null(records["value"]), *ways], names=SEEN.names[:-1])
-    return routed.group_by(SEEN.names[:-1]).aggregate([([], "count_all")]).rename_columns(SEEN.names)
-
-
-def _is_routed_by_topic(kinds: Iterable[RouteKind]) -> bool:
-    """True if topic and null value determine the route of every record."""
-    ways = Counter((kind.topic, kind.bare) for kind in kinds)
-    return not any(kind.bad for kind in kinds) and max(ways.values(), default=1) == 1
-
-
 def _add_routes(raw: DataFrame, decoder: Decoder) -> DataFrame:
+    def add(raw_rows: pa.Table) -> pa.Table:
+        records = raw_rows.cast(RAW)
+        routes = decoder.route(records)
+        for name in ROUTE.names:
+            records = records.append_column(ROUTED[name], routes[name])
+        return records
+
     schema = pa.schema([*RAW, *(field.with_name(ROUTED[field.name]) for field in ROUTE)])
-    return cache_frame(map_frame(raw, lambda records: _route_batch(records.cast(RAW), decoder), schema))
-
-
-def _route_batch(records: pa.Table, decoder: Decoder) -> pa.Table:
-    routes = decoder.route(records)
-    for name in ROUTE.names:
-        records = records.append_column(ROUTED[name], routes[name])
-    return records
+    return cache_frame(map_frame(raw, add, schema))
 
 
 def _read_drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
@@ -507,10 +482,18 @@ def _split_runs(
         yield RecordSlice(table, fingerprints.pop(), set_row_count(raw if everything else frame, records))
         return
     together = filter_rows(_add_known_routes(raw, kinds) if routed is None else routed, is_mine)
-    starts = _find_starts(together)
+    fingerprint = column(ROUTED["fingerprint"])
+    before = sf.lag(fingerprint).over(Window.partitionBy("topic", "partition").orderBy("offset"))
+    fresh = together.select(*RAW_RECORD_POSITION, fingerprint, before.alias("_before"))
+    fresh = fresh.filter(column("_before").isNull() | (column("_before") != fingerprint))
+    starts = fresh.orderBy(*RAW_RECORD_POSITION).collect()
     ends: Sequence[Row | None] = [*starts[1:], None]
     for start, end in zip(starts, ends, strict=True):
-        yield RecordSlice(table, start[ROUTED["fingerprint"]], _select_bare(filter_rows(together, _is_between(start, end))))
+        inside = (column("topic") == start["topic"]) & (column("partition") == start["partition"])
+        inside = inside & (column("offset") >= start["offset"])
+        if end is not None and (end["topic"], end["partition"]) == (start["topic"], start["partition"]):
+            inside = inside & (column("offset") < end["offset"])
+        yield RecordSlice(table, start[ROUTED["fingerprint"]], _select_bare(filter_rows(together, inside)))
 
 
 def _add_known_routes(raw: DataFrame, kinds: Iterable[RouteKind]) -> DataFrame:
@@ -528,23 +511,6 @@ def _matches_kinds(kinds: Iterable[RouteKind]) -> Column:
     for kind in kinds:
         out = out | ((column("topic") == kind.topic) & (column("value").isNull() == sf.lit(kind.bare)))
     return out
-
-
-def _find_starts(rows: DataFrame) -> list[Row]:
-    """The first record of each run with one fingerprint, in order of position."""
-    fingerprint = column(ROUTED["fingerprint"])
-    before = sf.lag(fingerprint).over(Window.partitionBy("topic", "partition").orderBy("offset"))
-    fresh = rows.select(*RAW_RECORD_POSITION, fingerprint, before.alias("_before"))
-    fresh = fresh.filter(column("_before").isNull() | (column("_before") != fingerprint))
-    return fresh.orderBy(*RAW_RECORD_POSITION).collect()
-
-
-def _is_between(start: Row, end: Row | None) -> Column:
-    same = (column("topic") == start["topic"]) & (column("partition") == start["partition"])
-    inside: Column = same & (column("offset") >= start["offset"])
-    if end is not None and (end["topic"], end["partition"]) == (start["topic"], start["partition"]):
-        inside = inside & (column("offset") < end["offset"])
-    return inside
 
 
 def _select_bare(frame: DataFrame) -> DataFrame:

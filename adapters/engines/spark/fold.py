@@ -54,7 +54,10 @@ def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame
     """See `ports.engine.Engine.fold`."""
     names = changes.columns if RESET in changes.columns else [*changes.columns, RESET]
     facts = get_facts(changes) or collect_facts(changes).get((), FrameFacts())
-    numbered = _number_changes(changes)
+    reset = column(RESET) if RESET in changes.columns else sf.lit(False)
+    # The order of arrival is the physical order.
+    numbered = changes.withColumn(RESET, reset).withColumn(ARRIVAL, sf.monotonically_increasing_id())
+    numbered = keep_parents(numbered, changes)
     marked = _last_per_key(numbered, plan, facts) if plan.fold == "last" else _drop_duplicates(numbered, plan, facts)
     marked = cache_frame(keep_parents(marked, changes))
     row = _collect_counts(marked, plan, halves=facts.halves > 0)
@@ -62,26 +65,11 @@ def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame
     if plan.has_column_versions:
         rows = rows.sort(ARRIVAL)  # Column versions depend on the order of arrival, and the windows moved the rows.
     frame = keep_parents(rows.select([column(n) for n in names]), marked)
-    frame = set_facts(frame, _facts_of_rows(facts, row))
+    # The folded rows lie within the same offsets as all changes.
+    of_rows = {name: row[name] for name in ("rows", "partial", "moves", "truncates")}
+    frame = set_facts(frame, replace(facts, unsent=facts.unsent if row["partial"] else frozenset(), **of_rows))
     counts = Counts(folded=row["folded"], superseded=row["superseded"], duplicate=row["duplicate"])
-    folded = _to_facts(row, plan) if plan.watermark is None else replace(_to_facts(row, plan), **_max_event_times(marked))
-    if plan.history and row["truncates"]:
-        folded = replace(folded, truncates=_list_truncates(marked, plan))
-    return FoldedChanges(frame, folded, counts, row["rows"], 0)
-
-
-def _facts_of_rows(facts: FrameFacts, row: Row) -> FrameFacts:
-    """The facts of the folded rows, from the facts of all changes. They lie within the same offsets."""
-    unchanged = facts.unsent if row["partial"] else frozenset()
-    rows = {"rows": row["rows"], "partial": row["partial"], "moves": row["moves"], "truncates": row["truncates"]}
-    return replace(facts, unsent=unchanged, **rows)
-
-
-def _number_changes(changes: DataFrame) -> DataFrame:
-    """Add the order of arrival, which is the physical order."""
-    reset = column(RESET) if RESET in changes.columns else sf.lit(False)
-    numbered = changes.withColumn(RESET, reset).withColumn(ARRIVAL, sf.monotonically_increasing_id())
-    return keep_parents(numbered, changes)
+    return FoldedChanges(frame, _to_facts(marked, row, plan), counts, row["rows"], 0)
 
 
 def _select_over(frame: DataFrame, select: Any) -> DataFrame:
@@ -95,11 +83,14 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, facts: FrameFacts) -> Dat
         lacking = [c.name for c in plan.table.values]
     marked = _select_over(changes, lambda relation: guard_windows(plan, SPARK, relation, truncates=truncates > 0))
     marked = mark_foreign_deletes(marked, plan) if facts.halves else marked
-    live, floor = column(OUTCOME) == KEPT, None
+    live = column(OUTCOME) == KEPT
     if truncates:
-        floor = _find_truncate_sequence(marked, plan)
+        highest = sf.max(_sequence_column(plan)).alias("highest")
+        floor = marked.filter(_is_kept_truncate()).agg(highest).collect()[0]["highest"]
         live = live & (column(OP) != Op.TRUNCATE.value)
-        live = live & (_sequence_column(plan) > _sequence_constant(floor)) if floor else live
+        if floor:
+            constants = sf.struct(*(sf.lit(value).alias(name) for name, value in floor.asDict().items()))
+            live = live & (_sequence_column(plan) > constants)
     marked = _select_over(marked.withColumn(LIVE, live), lambda relation: last_windows(plan, SPARK, relation))
     if facts.partial or facts.moves:
         marked = _select_over(marked, lambda relation: sent_windows(plan, SPARK, relation, lacking))
@@ -113,20 +104,8 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, facts: FrameFacts) -> Dat
     return marked.withColumn(ROW, sf.coalesce(is_row, sf.lit(False)))
 
 
-def _find_truncate_sequence(marked: DataFrame, plan: ApplyPlan) -> Row | None:
-    """The highest sequence of a kept truncate."""
-    sequence: Row | None = (
-        marked.filter(_is_kept_truncate()).agg(sf.max(_sequence_column(plan)).alias("floor")).collect()[0]["floor"]
-    )
-    return sequence
-
-
 def _is_kept_truncate() -> Column:
     return (column(OUTCOME) == KEPT) & (column(OP) == Op.TRUNCATE.value)
-
-
-def _sequence_constant(sequence: Row) -> Column:
-    return sf.struct(*(sf.lit(value).alias(name) for name, value in sequence.asDict().items()))
 
 
 def _sequence_column(plan: ApplyPlan) -> Column:
@@ -199,7 +178,22 @@ def _collect_counts(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
     ).collect()[0]
 
 
-def _to_facts(row: Row, plan: ApplyPlan) -> Facts:
+def _to_facts(marked: DataFrame, row: Row, plan: ApplyPlan) -> Facts:
+    """The facts in a row of `_collect_counts`, and others from jobs of their own if the plan needs them."""
+    micros = sf.unix_micros(column(TS))
+    truncates: tuple[Truncate, ...] = ()
+    watermark: dict[str, Any] = {}
+    if plan.history and row["truncates"]:
+        clears = marked.filter(column(ROW) & (column(OP) == Op.TRUNCATE.value))
+        few = clears.select(_sequence_column(plan).alias("sequence"), micros.alias("at")).collect()
+        truncates = merge_truncates(tuple(Truncate(tuple(each["sequence"]), each["at"]) for each in few))
+    if plan.watermark is not None:  # Snapshot rows do not count, because they have the time of reading.
+        timed = marked.filter((column(OP) != Op.READ.value) & column(TS).isNotNull()).groupBy(TOPIC, PARTITION)
+        each = timed.agg(sf.min(micros).alias("oldest"), sf.max(micros).alias("newest")).collect()
+        watermark = {
+            "oldest": min((group["oldest"] for group in each), default=None),
+            "max_event_times": {TopicPartition(group[TOPIC], group[PARTITION]): group["newest"] for group in each},
+        }
     return Facts(
         lowest=_to_sequence_key(row["lowest"]),
         highest=_to_sequence_key(row["highest"]),
@@ -211,23 +205,9 @@ def _to_facts(row: Row, plan: ApplyPlan) -> Facts:
         truncate_time=row["cleared_at"] if plan.truncates else None,
         newest=row["newest"],
         max_delete=_to_sequence_key(row["deleted"]) if plan.fold == "last" else None,
+        truncates=truncates,
+        **watermark,
     )
-
-
-def _list_truncates(marked: DataFrame, plan: ApplyPlan) -> tuple[Truncate, ...]:
-    """The truncates of a batch, which are few."""
-    rows = marked.filter(column(ROW) & (column(OP) == Op.TRUNCATE.value))
-    truncates = rows.select(_sequence_column(plan).alias("sequence"), sf.unix_micros(column(TS)).alias("at")).collect()
-    return merge_truncates(tuple(Truncate(tuple(row["sequence"]), row["at"]) for row in truncates))
-
-
-def _max_event_times(changes: DataFrame) -> dict[str, Any]:
-    """The facts for a watermark. Snapshot rows do not count, because they have the time of reading."""
-    micros = sf.unix_micros(column(TS))
-    groups = changes.filter((column(OP) != Op.READ.value) & column(TS).isNotNull()).groupBy(TOPIC, PARTITION)
-    each = groups.agg(sf.min(micros).alias("oldest"), sf.max(micros).alias("newest")).collect()
-    reached = {TopicPartition(row[TOPIC], row[PARTITION]): row["newest"] for row in each}
-    return {"oldest": min((row["oldest"] for row in each), default=None), "max_event_times": reached}
 
 
 def _to_sequence_key(sequence: Row | None) -> SequenceKey | None:
