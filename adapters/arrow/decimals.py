@@ -41,7 +41,13 @@ def decimal_reader(precision: int | None, scale: int, *, numeric: bool) -> Value
     JSON numbers (the converter's `decimal.format=NUMERIC`). Text if no Arrow decimal is wide enough."""
     arrow = decimal_type(precision, scale)
     if arrow is None:
-        return _text_reader(lambda raw: to_plain_text(parse_unscaled(raw), scale), numeric)
+        if numeric:
+            return ValueReader(pa.string(), msgspec.Raw, text_reader().build)
+
+        def build_text(values: Sequence[Any]) -> pa.Array:
+            return pa.array([None if v is None else to_plain_text(parse_unscaled(v), scale) for v in values], pa.string())
+
+        return ValueReader(pa.string(), bytes, build_text)
     factor = 10 ** max(0, -scale)
 
     def build(values: Sequence[Any]) -> pa.Array:
@@ -64,30 +70,22 @@ def parse_unscaled(value: bytes) -> int:
 
 def from_unscaled(values: list[int | None], arrow: pa.DataType) -> pa.Array:
     """Decimals of `arrow` from unscaled integers. Raises ValueMisfit for more digits than its precision."""
+    limit = 10**arrow.precision
     try:
         small = pa.array(values, pa.int64())
     except OverflowError:
-        return _cast_wide(values, arrow)
-    _refuse_digits(pc.min_max(small), arrow)
-    whole = small.cast(pa.decimal128(19, 0) if pa.types.is_decimal128(arrow) else pa.decimal256(19, 0))
-    return pa.Array.from_buffers(arrow, len(whole), whole.buffers())
-
-
-def _cast_wide(values: list[int | None], arrow: pa.DataType) -> pa.Array:
-    width = arrow.byte_width
-    limit = 10**arrow.precision
-    if any(v is not None and not -limit < v < limit for v in values):
-        raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
-    data = b"".join([(v or 0).to_bytes(width, "little", signed=True) for v in values])
-    validity = pa.array([v is not None or None for v in values]).buffers()[0]
-    return pa.Array.from_buffers(arrow, len(values), [validity, pa.py_buffer(data)])
-
-
-def _refuse_digits(bounds: pa.StructScalar, arrow: pa.DataType) -> None:
-    limit = 10**arrow.precision
+        width = arrow.byte_width
+        if any(v is not None and not -limit < v < limit for v in values):
+            raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG) from None
+        data = b"".join([(v or 0).to_bytes(width, "little", signed=True) for v in values])
+        validity = pa.array([v is not None or None for v in values]).buffers()[0]
+        return pa.Array.from_buffers(arrow, len(values), [validity, pa.py_buffer(data)])
+    bounds = pc.min_max(small)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is not None and (low <= -limit or high >= limit):
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+    whole = small.cast(pa.decimal128(19, 0) if pa.types.is_decimal128(arrow) else pa.decimal256(19, 0))
+    return pa.Array.from_buffers(arrow, len(whole), whole.buffers())
 
 
 def _lenient_reader(of_bytes: Callable[[Sequence[Any]], pa.Array], arrow: pa.DataType) -> ValueReader:
@@ -139,18 +137,12 @@ def decimal_text_reader(arrow: pa.DataType) -> ValueReader:
 
 def from_text(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
     """Decimals of `arrow` from text. Raises ValueMisfit for other than finite numbers, and for more digits or places."""
-    if pc.all(pc.match_substring_regex(texts, _valid_text_pattern(arrow))).as_py() is not False:
+    whole, fraction = arrow.precision - arrow.scale, arrow.scale
+    # Of more digits, or an exponent, Arrow makes wrong numbers without an error, or ends the process.
+    convertible = rf"\A[+-]?\d{{1,{whole}}}(?:\.\d{{0,{fraction}}})?\z" if whole else rf"\A[+-]?0?\.\d{{1,{fraction}}}\z"
+    if pc.all(pc.match_substring_regex(texts, convertible)).as_py() is not False:
         return texts.cast(arrow)
     return from_unscaled([_parse_number(v, arrow.scale) for v in texts.to_pylist()], arrow)
-
-
-def _valid_text_pattern(arrow: pa.DataType) -> str:
-    """The text that Arrow converts correctly to a decimal of this type. For more digits, or an exponent, Arrow returns
-    wrong numbers without an error, or ends the process."""
-    whole, fraction = arrow.precision - arrow.scale, arrow.scale
-    if not whole:
-        return rf"\A[+-]?0?\.\d{{1,{fraction}}}\z"
-    return rf"\A[+-]?\d{{1,{whole}}}(?:\.\d{{0,{fraction}}})?\z"
 
 
 def _unquote(value: msgspec.Raw | None) -> str | None:
@@ -170,15 +162,12 @@ def variable_decimal_reader() -> ValueReader:
     )
 
     def build(values: Sequence[Any]) -> pa.Array:
-        return pa.array([None if v is None else _variable_to_text(v) for v in values], pa.string())
+        if any(v is not None and (v.scale is None or v.value is None) for v in values):
+            raise ValueMisfit(RejectCode.MALFORMED, "holds a decimal without its scale or value")
+        texts = [None if v is None else to_plain_text(parse_unscaled(v.value), v.scale) for v in values]
+        return pa.array(texts, pa.string())
 
     return ValueReader(pa.string(), wire, build, "variable")
-
-
-def _variable_to_text(value: Any) -> str:
-    if value.scale is None or value.value is None:
-        raise ValueMisfit(RejectCode.MALFORMED, "holds a decimal without its scale or value")
-    return to_plain_text(parse_unscaled(value.value), value.scale)
 
 
 def to_plain_text(number: int, scale: int) -> str:
@@ -201,7 +190,12 @@ def cast_digits(values: Any, to: pa.DataType) -> Any:
         return pa.chunked_array([cast_digits(part, to) for part in values.chunks], to)
     kind, t = values.type, pa.types
     if t.is_decimal(kind) and t.is_string(to):
-        return _digit_texts(values.cast(to), values)
+        texts = values.cast(to)
+        short = pc.fill_null(pc.match_substring(texts, "E"), False)
+        if pc.any(short).as_py():
+            digits = pa.array([format(value, "f") for value in values.filter(short).to_pylist()], pa.string())
+            texts = pc.replace_with_mask(texts, short, digits)
+        return texts
     if t.is_list(kind) and t.is_list(to):
         whole = pa.concat_arrays([values])  # Removes the slice, because offsets must not be sliced.
         items = cast_digits(whole.values, to.value_type)
@@ -214,19 +208,3 @@ def cast_digits(values: Any, to: pa.DataType) -> Any:
         keys, items = cast_digits(whole.keys, to.key_type), cast_digits(whole.items, to.item_type)
         return pa.MapArray.from_arrays(whole.offsets, keys, items, type=to, mask=whole.is_null())
     return values.cast(to)
-
-
-def _digit_texts(texts: pa.Array, values: pa.Array) -> pa.Array:
-    short = pc.fill_null(pc.match_substring(texts, "E"), False)
-    if not pc.any(short).as_py():
-        return texts
-    digits = pa.array([format(value, "f") for value in values.filter(short).to_pylist()], pa.string())
-    return pc.replace_with_mask(texts, short, digits)
-
-
-def _text_reader(of_bytes: Callable[[bytes], str], numeric: bool) -> ValueReader:
-    if numeric:
-        return ValueReader(pa.string(), msgspec.Raw, text_reader().build)
-    return ValueReader(
-        pa.string(), bytes, lambda values: pa.array([None if v is None else of_bytes(v) for v in values], pa.string())
-    )

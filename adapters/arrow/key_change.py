@@ -56,31 +56,16 @@ def find_open_key_changes(changes: pa.Table) -> Position:
     """See `ports.engine.Frames.find_open_key_changes`."""
     if OLD_KEY not in changes.column_names or not pc.any(changes[KEY_CHANGE_DELETE]).as_py():
         return Position()
-    waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may be in another partition.
-    for half in _list_halves(changes):
-        if half.arrives_from is None:
-            waiting[half.key] = (half.partition, half.offset)
-        else:
-            waiting.pop(half.arrives_from, None)
-    return Position.lowest(Position({partition: offset}) for partition, offset in waiting.values())
-
-
-class _Half(NamedTuple):
-    partition: TopicPartition
-    offset: int
-    key: Key
-    arrives_from: Key | None
-
-
-def _list_halves(changes: pa.Table) -> list[_Half]:
-    mask = pc.or_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[OLD_KEY]))
-    halves = changes.filter(mask)
+    halves = changes.filter(pc.or_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[OLD_KEY])))
     keys = [f.name for f in halves.schema.field(OLD_KEY).type]
     columns = [halves[n].to_pylist() for n in (TOPIC, PARTITION, OFFSET, OLD_KEY, *keys)]
-    return [
-        _Half(TopicPartition(topic, partition), offset, tuple(key), tuple(old.values()) if old else None)
-        for topic, partition, offset, old, *key in zip(*columns, strict=True)
-    ]
+    waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may be in another partition.
+    for topic, partition, offset, old, *key in zip(*columns, strict=True):
+        if old:
+            waiting.pop(tuple(old.values()), None)
+        else:
+            waiting[tuple(key)] = (TopicPartition(topic, partition), offset)
+    return Position.lowest(Position({partition: offset}) for partition, offset in waiting.values())
 
 
 def split_segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
@@ -94,10 +79,31 @@ def split_segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
 
 
 def find_segment_starts(changes: pa.Table, table: TableSpec) -> list[int]:
-    """The row numbers at which new segments begin. Needs the columns of `list_read_columns`, and `_doubtful`."""
+    """The row numbers at which new segments begin. Needs the columns of `list_read_columns`, and `_doubtful`. The changes
+    between a cut and the change that caused it are checked again. Every cut is above the previous one, so this ends."""
     if not table.keys or table.has_column_versions or not _can_need_cuts(changes, table):
         return []
-    return _find_cuts(_list_key_changes(changes, table))
+    keys = zip(*(changes[k].to_pylist() for k in table.keys), strict=True)
+    columns = (changes[n].to_pylist() for n in (OP, OLD_KEY, UNCHANGED, KEY_CHANGE_DELETE, DOUBTFUL))
+    ordering = _ordering_columns(table)
+    orders = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
+    key_changes = [
+        _to_key_change(key, op, old, unchanged, marks=(bool(departs), doubtful), order=order, table=table)
+        for key, op, old, unchanged, departs, doubtful, order in zip(keys, *columns, orders, strict=True)
+    ]
+    cuts: list[int] = []
+    segment, i, start = _Segment(), 0, 0
+    while i < len(key_changes):
+        at = segment.find_cut(i, key_changes[i])
+        if at is None and i > start and key_changes[i - 1].op == Op.TRUNCATE:
+            at = i
+        if at is not None and at > start:
+            cuts.append(at)
+            segment, i, start = _Segment(), at, at
+        else:
+            segment.add(i, key_changes[i])
+            i += 1
+    return cuts
 
 
 def list_read_columns(table: TableSpec) -> tuple[str, ...]:
@@ -121,7 +127,11 @@ def _can_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
     lacking = pc.and_(pc.is_valid(changes[UNCHANGED]), pc.invert(is_delete))
     if not pc.any(lacking).as_py():
         return False
-    if table.ordered_by or (table.ignore_null and len(set(map(_needs_row, changes[UNCHANGED].to_pylist())) - {None}) > 1):
+    is_mixed = False
+    if table.ignore_null:  # Some of the changes need a row, and others do not.
+        unchanged = changes[UNCHANGED].drop_null().to_pylist()
+        is_mixed = len({KEEP_EXISTING in names for names in unchanged}) > 1
+    if table.ordered_by or is_mixed:
         return True
     if pc.any(pc.or_(pc.and_(pc.is_valid(changes[OLD_KEY]), lacking), is_truncate)).as_py():
         return True
@@ -129,10 +139,6 @@ def _can_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
     deleted = keys.filter(is_delete)
     both = keys.filter(lacking).join(deleted, keys.column_names, join_type="left semi")
     return bool(both.num_rows)
-
-
-def _needs_row(unchanged: Sequence[str] | None) -> bool | None:
-    return None if unchanged is None else KEEP_EXISTING not in unchanged
 
 
 class _KeyChange(NamedTuple):
@@ -156,17 +162,6 @@ class _KeyChange(NamedTuple):
     first: bool
     doubtful: bool
     commit: SequenceKey
-
-
-def _list_key_changes(changes: pa.Table, table: TableSpec) -> list[_KeyChange]:
-    keys = zip(*(changes[k].to_pylist() for k in table.keys), strict=True)
-    columns = (changes[n].to_pylist() for n in (OP, OLD_KEY, UNCHANGED, KEY_CHANGE_DELETE, DOUBTFUL))
-    ordering = _ordering_columns(table)
-    orders = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
-    return [
-        _to_key_change(key, op, old, unchanged, marks=(bool(departs), doubtful), order=order, table=table)
-        for key, op, old, unchanged, departs, doubtful, order in zip(keys, *columns, orders, strict=True)
-    ]
 
 
 def _to_key_change(
@@ -234,24 +229,6 @@ class _Segment:
             self.founded.add(change.key)
         elif not change.has_missing:
             self.founded.discard(change.key)
-
-
-def _find_cuts(changes: Sequence[_KeyChange]) -> list[int]:
-    """The row numbers at which new segments begin. The changes between a cut and the change that caused it are checked
-    again. Every cut is above the previous one, so this ends."""
-    cuts: list[int] = []
-    segment, i, start = _Segment(), 0, 0
-    while i < len(changes):
-        at = segment.find_cut(i, changes[i])
-        if at is None and i > start and changes[i - 1].op == Op.TRUNCATE:
-            at = i
-        if at is not None and at > start:
-            cuts.append(at)
-            segment, i, start = _Segment(), at, at
-        else:
-            segment.add(i, changes[i])
-            i += 1
-    return cuts
 
 
 # Deletes of key changes that belong to another row than the current row of their key.
@@ -337,20 +314,17 @@ def list_owner_columns(plan: ApplyPlan) -> list[str]:
 
 
 def find_owners(changes: pa.Table, plan: ApplyPlan) -> dict[int, RowOwner]:
-    """The owner of every delete half of a key change, by row number. `changes` must be in the order of arrival."""
-    rows = _find_vacated_keys(changes, plan.table.keys)
-    judge = _OwnerFinder(changes.select(list_owner_columns(plan)).take(rows), plan)
-    return {rows[i].as_py(): owner for i, owner in judge.find_owners().items()}
-
-
-def _find_vacated_keys(changes: pa.Table, names: Sequence[str]) -> pa.Array:
-    """The row numbers of truncates, and of changes of keys that a row left."""
-    numbered = rename_plainly(changes.select(list(names))).append_column("n", pa.array(range(changes.num_rows), pa.int64()))
+    """The owner of every delete half of a key change, by row number. `changes` must be in the order of arrival. Only
+    truncates, and changes of keys that a row left, are looked at."""
+    names = list(plan.table.keys)
+    numbered = rename_plainly(changes.select(names)).append_column("n", pa.array(range(changes.num_rows), pa.int64()))
     keys = numbered.column_names[:-1]
     keys_left = numbered.filter(pc.fill_null(changes[KEY_CHANGE_DELETE], False)).select(keys)
     of_keys = numbered.join(keys_left, keys, join_type="left semi")["n"]
     truncates = pc.indices_nonzero(pc.equal(changes[OP], Op.TRUNCATE.value)).cast(pa.int64())
-    return pc.unique(pa.chunked_array([*of_keys.chunks, truncates], pa.int64())).sort()
+    rows = pc.unique(pa.chunked_array([*of_keys.chunks, truncates], pa.int64())).sort()
+    finder = _OwnerFinder(changes.select(list_owner_columns(plan)).take(rows), plan)
+    return {rows[i].as_py(): owner for i, owner in finder.find_owners().items()}
 
 
 class _OwnerFinder:

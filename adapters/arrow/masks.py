@@ -22,7 +22,7 @@ THOUSAND = 1000
 
 
 def mask_values(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
-    """The masked values, with the type that the mask defines."""
+    """The masked values, with the type that the mask defines. Equal values of all types have equal masks."""
     if mask.kind == "nothing":
         return pa.chunked_array([pa.nulls(len(values), values.type)])
     if mask.kind == "fixed":
@@ -30,7 +30,14 @@ def mask_values(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
     kind = to_plain_type(values.type)
     values = values if kind == values.type else values.cast(kind)
     encoded = values.combine_chunks().dictionary_encode()
-    masked = pa.array(map(make_text_mask(mask), _to_texts(encoded.dictionary)), pa.string())
+    # `forget` compares keys by the same texts, so that it finds masked keys.
+    texts: list[str] = to_key_texts(pa.chunked_array([encoded.dictionary])).to_pylist()
+    if (t.is_timestamp(kind) or t.is_time(kind)) and kind.unit == "ns":
+        # The texts end with microseconds. With the remaining nanoseconds, different values stay different.
+        for i, number in enumerate(encoded.dictionary.view(pa.int64()).to_pylist()):
+            if rest := number % THOUSAND:
+                texts[i] += f"{rest:03}" if "." in texts[i] else f".000000{rest:03}"
+    masked = pa.array(map(make_text_mask(mask), texts), pa.string())
     return pa.chunked_array([masked.take(encoded.indices)])
 
 
@@ -48,22 +55,6 @@ def make_text_mask(mask: Mask) -> Callable[[str], str]:
         return f"{text[: mask.length]}-{digest(text)[:TAG]}"
 
     return digest if mask.kind == "hmac" else truncated
-
-
-def _to_texts(values: pa.Array) -> list[str]:
-    """The text of each value. Equal values of all types have equal texts, and `forget` compares keys by the same texts,
-    so that it finds masked keys."""
-    texts: list[str] = to_key_texts(pa.chunked_array([values])).to_pylist()
-    kind = values.type
-    if not (t.is_timestamp(kind) or t.is_time(kind)) or kind.unit != "ns":
-        return texts
-    rests = [number % THOUSAND for number in values.view(pa.int64()).to_pylist()]
-    return [_add_nanoseconds(text, rest) if rest else text for text, rest in zip(texts, rests, strict=True)]
-
-
-def _add_nanoseconds(text: str, rest: int) -> str:
-    """A text of microseconds with the remaining nanoseconds, so that different values stay different."""
-    return f"{text}{rest:03}" if "." in text else f"{text}.000000{rest:03}"
 
 
 def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -51,7 +51,10 @@ class ParquetSlices:
         self._open, self._reader, self._names, self._budget = open_file, reader, columns, budget
         metadata = self._metadata = reader.metadata
         self._groups = range(metadata.num_row_groups) if groups is None else groups
-        leaves = [n for n in range(metadata.num_columns) if self._is_read(reader.schema.column(n).path)]
+        leaves = list(range(metadata.num_columns))
+        if columns is not None:  # These columns, or their fields.
+            roots = tuple(f"{name}." for name in columns)
+            leaves = [n for n in leaves if f"{reader.schema.column(n).path}.".startswith(roots)]
         self._columns = {n: [metadata.row_group(group).column(n) for group in self._groups] for n in leaves}
         self._coded: list[int] = []
         self._rows = self._plan_reads(most) if self._groups else most
@@ -76,9 +79,6 @@ class ParquetSlices:
         columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
         return pa.record_batch(columns, schema=pa.schema(fields, schema.metadata))
 
-    def _is_read(self, path: str) -> bool:
-        return self._names is None or any(path == name or path.startswith(f"{name}.") for name in self._names)
-
     def _plan_reads(self, most: int) -> int:
         """The number of rows per read. Also decides which columns are read as dictionaries."""
         reader, budget = self._reader, self._budget
@@ -93,12 +93,10 @@ class ParquetSlices:
         large = [n for n in coded if self._column_size(n) > self._limit]
         # Arrow does not read nested columns as dictionaries if a batch has two of them.
         nested = [n for n in large if reader.schema.column(n).path != reader.schema.column(n).name]
-        self._coded = self._dictionary_columns([n for n in large if n not in nested])
+        # These have values that are too long to be unpacked for every row of a read.
+        longest = self._longest_values([n for n in large if n not in nested])
+        self._coded = [n for n, length in longest.items() if length > self._limit]
         return self._rows_per_read(average, nested, unknown)
-
-    def _dictionary_columns(self, columns: list[int]) -> list[int]:
-        """The columns with values in their dictionaries that are too long to be unpacked for every row of a read."""
-        return [n for n, length in self._longest_values(columns).items() if length > self._limit]
 
     def _rows_per_read(self, most: int, nested: list[int], unknown: list[int]) -> int:
         """The number of rows per read, at most `most`, so that columns not read as dictionaries stay within the limit.
@@ -149,7 +147,10 @@ class ParquetSlices:
             except pa.ArrowNotImplementedError:
                 return dict.fromkeys(columns, inf)
             for n, column in zip(columns, row.columns, strict=True) if row else ():
-                longest[n] = max(longest[n], max(map(_longest_value, _read_dictionaries(column)), default=inf))
+                # An empty dictionary: the row has no value, so none was read.
+                dictionaries = list(_read_dictionaries(column))
+                lengths = [pc.max(pc.binary_length(values)).as_py() or 0 if len(values) else inf for values in dictionaries]
+                longest[n] = max(longest[n], max(lengths, default=inf))
         return longest
 
 
@@ -165,11 +166,6 @@ def _read_dictionaries(column: pa.Array) -> Iterator[pa.Array]:
         yield from _read_dictionaries(column.items)
     elif _is_list(kind):
         yield from _read_dictionaries(column.values)
-
-
-def _longest_value(dictionary: pa.Array) -> float:
-    """The length of the longest value. Infinite for an empty dictionary: the row has no value, so it was not read."""
-    return float(pc.max(pc.binary_length(dictionary)).as_py() or 0) if len(dictionary) else inf
 
 
 def _split_rows(batch: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:

@@ -1,4 +1,4 @@
-"""Records by topic, partition and offset: ends of frames, rows of a span, and bytes of records."""
+"""Records by topic, partition and offset: ends of frames, rows of a span, bytes of records, and transactions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW_RECORD_POSITION, RECORD_POSITION, TABLE, TOPIC
+from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW_RECORD_POSITION, RECORD_POSITION, TABLE, TOPIC, TX, Op
 from replicator.domain.erasures import KeyHashes
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.transactions import TransactionPart
 from replicator.ports.decoder import TABLE_DROPPED, Decoder
 from replicator.ports.frames import RejectedRecord
 
@@ -88,7 +89,14 @@ def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Reject
         tables[location] = table or ""
     if not errors:
         return []
-    records = _find_records(errors, [rows, *raw] if names is RAW_RECORD_POSITION else raw)
+    records: dict[RecordLocation, RejectedRecord] = {}
+    offsets = pa.array(sorted({location.offset for location in errors}), pa.int64())
+    for frame in [rows, *raw] if names is RAW_RECORD_POSITION else raw:
+        hits = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
+        for location, row in zip(_list_positions(hits, RAW_RECORD_POSITION), hits.select(REST).to_pylist(), strict=True):
+            if location in errors:
+                headers = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
+                records[location] = RejectedRecord(*location, row["key"], row["value"], "", row["timestamp"], headers)
     return [
         replace(records.get(location) or RejectedRecord(*location, None, None, ""), error=error, table=tables[location])
         for location, error in errors.items()
@@ -97,18 +105,6 @@ def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Reject
 
 def _list_positions(rows: pa.Table, names: Sequence[str]) -> Iterable[RecordLocation]:
     return (RecordLocation(*row) for row in zip(*(rows[n].to_pylist() for n in names), strict=True))
-
-
-def _find_records(errors: dict[RecordLocation, str], raw: Sequence[pa.Table]) -> dict[RecordLocation, RejectedRecord]:
-    records: dict[RecordLocation, RejectedRecord] = {}
-    offsets = pa.array(sorted({location.offset for location in errors}), pa.int64())
-    for frame in raw:
-        hits = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
-        for location, row in zip(_list_positions(hits, RAW_RECORD_POSITION), hits.select(REST).to_pylist(), strict=True):
-            if location in errors:
-                headers = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
-                records[location] = RejectedRecord(*location, row["key"], row["value"], "", row["timestamp"], headers)
-    return records
 
 
 # Records that report dropped tables, with table and position.
@@ -133,3 +129,58 @@ def group_by_table(drops: pa.Table) -> Mapping[str, Sequence[Position]]:
     for topic, partition, offset, table in zip(*(drops[name].to_pylist() for name in DROPS.names), strict=True):
         by_table.setdefault(table, []).append(Position({TopicPartition(topic, partition): offset}))
     return by_table
+
+
+# Transactions in a changes frame.
+
+
+LOG_POSITION = ("_seq_1", "_seq_2")
+"""The position of a change in the log. Later elements may differ when a change is sent again."""
+
+
+def split_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
+    """See `ports.engine.TransactionTracking.parts`."""
+    grouped = _drop_snapshot_reads(changes).group_by([TX, TOPIC, PARTITION], use_threads=False)
+    totals = grouped.aggregate([(OFFSET, "count"), (OFFSET, "min"), (OFFSET, "max")])
+    names = (TX, TOPIC, PARTITION, f"{OFFSET}_count", f"{OFFSET}_min", f"{OFFSET}_max")
+    rows = zip(*(totals[name].to_pylist() for name in names), strict=True)
+    return [TransactionPart(tx, table, TopicPartition(t, p), count, first, last) for tx, t, p, count, first, last in rows]
+
+
+def split_exact_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
+    """See `ports.engine.TransactionTracking.exact_parts`."""
+    rows = _drop_snapshot_reads(changes)
+    positions = list(zip(*(rows[name].to_pylist() for name in position_columns(rows.column_names)), strict=True))
+    whole = zip(*(rows[name].to_pylist() for name in identity_columns(rows.column_names)), strict=True)
+    different: dict[tuple[str, TopicPartition], set[str]] = {}
+    reached: dict[tuple[str, TopicPartition], list[tuple[int | None, ...]]] = {}
+    at = zip(*(rows[name].to_pylist() for name in (TX, TOPIC, PARTITION)), strict=True)
+    for (tx, topic, partition), position, values in zip(at, positions, whole, strict=True):
+        key = (tx, TopicPartition(topic, partition))
+        different.setdefault(key, set()).add(repr(values))
+        reached.setdefault(key, []).append(position)
+    exact = []
+    for part in split_parts(changes, table):
+        key = (part.tx, part.partition)
+        positions = reached[key]
+        filled = [tuple(n for n in position if n is not None) for position in positions]
+        counted = replace(part, changes=len(different[key]))
+        if all(len(a) == len(b) for a, b in zip(filled, positions, strict=True)):
+            counted = replace(counted, low=min(filled), high=max(filled))
+        exact.append(counted)
+    return exact
+
+
+def position_columns(names: Sequence[str]) -> list[str]:
+    """The columns of a changes frame with the position in the log."""
+    return [name for name in LOG_POSITION if name in names]
+
+
+def identity_columns(names: Sequence[str]) -> list[str]:
+    """The columns of a changes frame that identify a change that is sent again. Columns of the table with names like
+    bookkeeping columns are left out."""
+    return [OP, *position_columns(names), *(name for name in names if not name.startswith("_"))]
+
+
+def _drop_snapshot_reads(changes: pa.Table) -> pa.Table:
+    return changes.filter(pc.and_(pc.is_valid(changes[TX]), pc.fill_null(pc.not_equal(changes[OP], Op.READ.value), True)))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.sequence import ElementForm, SequenceElement, get_element, to_plain_type
+from replicator.domain.sequence import ElementForm, get_element, to_plain_type
 
 EXACT = Context(prec=200)
 """More digits than any decimal has."""
@@ -24,7 +24,29 @@ def to_elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
     element = get_element(column.type)
     if element is None:
         raise TypeError(f"values of type {column.type} have no order")
-    return MAKERS[element.form](column.cast(to_plain_type(column.type)), element)
+    values = column.cast(to_plain_type(column.type))
+    match element.form:
+        case ElementForm.NUMBER:
+            elements = values.cast(pa.int64())
+        case ElementForm.DIGITS:
+            elements = _map_values(values, lambda value: f"{value:020d}")
+        case ElementForm.DAY:
+            elements = values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+        case ElementForm.UNSCALED:
+            # Exact: an integer times a power of ten never needs more digits than the type has.
+            wide = values.cast(pa.decimal128(element.digits, element.scale))
+            power = pa.scalar(10**element.scale, pa.decimal128(element.scale + 1, 0))
+            elements = pc.multiply(wide, power).cast(pa.int64())
+        case ElementForm.UNSCALED_TEXT:
+            scale, digits = element.scale, element.digits
+            elements = _map_values(values, lambda value: f"{int(value.scaleb(scale, EXACT)) + 10**digits:0{digits + 1}d}")
+        case ElementForm.TEXT:
+            elements = values.cast(pa.string())
+        case ElementForm.HEX:
+            elements = _map_values(values, bytes.hex)
+        case _:
+            elements = _time_elements(values)
+    return elements
 
 
 def to_values(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -42,37 +64,12 @@ def to_values(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return elements.cast(kind)
 
 
-def _number_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
-    return values.cast(pa.int64())
-
-
-def _text_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
-    return values.cast(pa.string())
-
-
-def _day_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
-    return values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
-
-
-def _digit_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
-    return _map_values(values, lambda value: f"{value:020d}")
-
-
-def _hex_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
-    return _map_values(values, bytes.hex)
-
-
-def _text_to_unscaled(values: pa.ChunkedArray, element: SequenceElement) -> pa.ChunkedArray:
-    scale, digits = element.scale, element.digits
-    return _map_values(values, lambda value: f"{int(value.scaleb(scale, EXACT)) + 10**digits:0{digits + 1}d}")
-
-
 def _map_values(values: pa.ChunkedArray, convert: Callable[..., Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
     mapped = [None if value is None else convert(value) for value in values.to_pylist()]
     return pa.chunked_array([pa.array(mapped, kind or pa.string())])
 
 
-def _time_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
+def _time_elements(values: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = values.type
     numbers = values.cast(pa.int32()).cast(pa.int64()) if pa.types.is_time32(kind) else values.cast(pa.int64())
     factor = PER_UNIT[kind.unit]
@@ -81,22 +78,3 @@ def _time_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArr
     most = (2**63 - 1) // factor
     fits = pc.and_(pc.greater_equal(numbers, -most), pc.less_equal(numbers, most))
     return pc.multiply(pc.if_else(fits, numbers, pa.scalar(None, pa.int64())), factor)
-
-
-def _to_unscaled(values: pa.ChunkedArray, element: SequenceElement) -> pa.ChunkedArray:
-    """Exact: an integer times a power of ten never needs more digits than the type has."""
-    wide = values.cast(pa.decimal128(element.digits, element.scale))
-    return pc.multiply(wide, pa.scalar(10**element.scale, pa.decimal128(element.scale + 1, 0))).cast(pa.int64())
-
-
-MAKERS: Mapping[ElementForm, Callable[[pa.ChunkedArray, SequenceElement], pa.ChunkedArray]] = {
-    ElementForm.NUMBER: _number_elements,
-    ElementForm.DIGITS: _digit_elements,
-    ElementForm.DAY: _day_elements,
-    ElementForm.MICROSECOND: _time_elements,
-    ElementForm.NANOSECOND: _time_elements,
-    ElementForm.UNSCALED: _to_unscaled,
-    ElementForm.UNSCALED_TEXT: _text_to_unscaled,
-    ElementForm.TEXT: _text_elements,
-    ElementForm.HEX: _hex_elements,
-}

@@ -20,8 +20,7 @@ from replicator.domain.out_of_range import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.options import IS_INSTANCE
 
-from .record_errors import FAILURES, ValueMisfit, build_or_reject
-from .record_limits import find_table_entry
+from .record_errors import FAILURES, ValueMisfit, build_or_reject, find_table_entry
 from .value_readers import UNSET, ValueReader, cast_values
 
 INT64 = (-(2**63), 2**63 - 1)
@@ -105,9 +104,10 @@ def iso_timestamp_reader(arrow: pa.DataType) -> ValueReader:
     """Reader of ISO 8601 text with a zone, as an instant in UTC; without a zone for a type that has none."""
 
     def build(values: Sequence[Any]) -> pa.Array:
-        return _check_years(
-            _parse_texts(pa.array(values, pa.string()), arrow, partial(_describe_bad_timestamp, arrow)), arrow
-        )
+        stamps = _parse_texts(pa.array(values, pa.string()), arrow, partial(_describe_bad_timestamp, arrow))
+        if arrow.unit == "us" and not _is_within(stamps.view(pa.int64()), FIRST_US, LAST_US):
+            return _raise_misfit(STAMP_RANGE)
+        return stamps
 
     return ValueReader(arrow, str, build, "text")
 
@@ -234,12 +234,6 @@ def _describe_bad_time(time: str) -> str:
     return f"{TIME_RANGE} (`string` has any text)"
 
 
-def _check_years(stamps: pa.Array, arrow: pa.DataType) -> pa.Array:
-    if arrow.unit == "us" and not _is_within(stamps.view(pa.int64()), FIRST_US, LAST_US):
-        return _raise_misfit(STAMP_RANGE)
-    return stamps
-
-
 def _is_within(raw: pa.Array, low: int, high: int) -> bool:
     bounds = pc.min_max(raw)
     least, most = bounds["min"].as_py(), bounds["max"].as_py()
@@ -280,11 +274,12 @@ class OutOfRangeOptions(BaseModel):
 
     def to_read_types(self, table: TableSpec) -> TableSpec:
         """The table with the types in which its columns are read."""
-        return replace(table, columns=tuple(self._to_read_type(column, table) for column in table.columns))
-
-    def _to_read_type(self, column: Column, table: TableSpec) -> Column:
-        is_text = column.name not in table.keys and self.reading_of(table.name, column.name) == "text"
-        return Column(column.name, pa.string(), column.nullable) if is_text and str(column.type) in BOUNDS else column
+        columns = []
+        for column in table.columns:
+            is_text = column.name not in table.keys and self.reading_of(table.name, column.name) == "text"
+            is_time = str(column.type) in BOUNDS
+            columns.append(Column(column.name, pa.string(), column.nullable) if is_text and is_time else column)
+        return replace(table, columns=tuple(columns))
 
 
 def make_lenient(node: ValueReader, mode: ReadMode) -> ValueReader:
@@ -301,8 +296,9 @@ def make_lenient(node: ValueReader, mode: ReadMode) -> ValueReader:
         except FAILURES:
             if any(value is UNSET for value in values):
                 raise  # The caller needs to find the UNSET values.
+        kind = values.type if isinstance(values, pa.Array) else None
         cells = values.to_pylist() if isinstance(values, pa.Array) else list(values)
-        array, bad = build_or_reject(lambda items: node.build(_take_like(values, items)), cells, "")
+        array, bad = build_or_reject(lambda items: node.build(items if kind is None else pa.array(items, kind)), cells, "")
         if mode == "unread":
             return array
         texts = {index: _to_text(node, cells[index]) for index in bad}
@@ -310,15 +306,11 @@ def make_lenient(node: ValueReader, mode: ReadMode) -> ValueReader:
             if reject.code != RejectCode.OUT_OF_RANGE or not _is_out_of_range(texts[index], mode):
                 raise ValueMisfit(reject.code, reject.sentence.strip())
         if mode == "clamp":
-            limits = BOUNDS[str(node.type)]
-            return _fill_nulls(array, {index: limits[_is_above_range(text)] for index, text in texts.items()})
+            lowest, highest = BOUNDS[str(node.type)]
+            return _fill_nulls(array, {index: lowest if BEFORE.match(text) else highest for index, text in texts.items()})
         return _fill_nulls(_cast_to(array, arrow), texts) if mode == "text" else array
 
     return replace(node, type=arrow, build=build)
-
-
-def _take_like(values: Sequence[Any], items: Sequence[Any]) -> Sequence[Any]:
-    return pa.array(items, values.type) if isinstance(values, pa.Array) else items
 
 
 def _cast_to(array: pa.Array, arrow: pa.DataType) -> pa.Array:
@@ -360,8 +352,3 @@ def _to_text(node: ValueReader, value: Any) -> str:
 def _is_out_of_range(text: str, mode: ReadMode) -> bool:
     """True if the text is an out-of-range date or time that `mode` can treat."""
     return bool(BEFORE.match(text) or AFTER.match(text) or (mode != "clamp" and ZERO_DAY.match(text)))
-
-
-def _is_above_range(text: str) -> bool:
-    """True if the value is above the range, False if below."""
-    return BEFORE.match(text) is None

@@ -85,7 +85,8 @@ def read_texts(
     try:
         return build(texts), {}
     except record_errors.FAILURES:
-        strange = _find_strange(texts)
+        # Texts that do not begin like a number, boolean or time: finds many errors at once in columns of other types.
+        strange = pc.indices_nonzero(pc.match_substring_regex(texts, STRANGE))
     if pa.types.is_binary(arrow) or not len(strange):
         return record_errors.build_or_reject(build, texts, subject)
     misfit = Reject(RejectCode.OUT_OF_RANGE, f"{subject} holds a value that its type cannot hold")
@@ -93,12 +94,6 @@ def read_texts(
     mask = pc.is_in(pc.cumulative_sum(pa.repeat(1, len(texts))), value_set=pc.add(strange.cast(pa.int64()), 1))
     array, bad = record_errors.build_or_reject(build, pc.if_else(mask, pa.scalar(None, pa.string()), texts), subject)
     return array, errors | bad
-
-
-def _find_strange(texts: pa.Array) -> pa.Array:
-    """Indices of texts that do not begin like a number, boolean or time: finds many errors at once in columns of other
-    types."""
-    return pc.indices_nonzero(pc.match_substring_regex(texts, STRANGE))
 
 
 def _integer_reader(arrow: pa.DataType) -> TextReader:
@@ -165,16 +160,13 @@ def _timestamp_reader(arrow: pa.DataType) -> TextReader:
         try:
             local = texts.cast(pa.timestamp(arrow.unit))
         except pa.ArrowInvalid:
-            return node.build(_add_utc(texts) if arrow.tz else texts)
+            if arrow.tz:  # Texts without a zone are in UTC. Arrow reads no zone after a day, so a day becomes its midnight.
+                texts = pc.replace_substring_regex(texts, DAY, r"\1 00:00:00")
+                texts = pc.replace_substring_regex(texts, LOCAL, r"\1Z")
+            return node.build(texts)
         return local.view(arrow) if arrow.unit == "ns" or _is_within_years(local) else node.build(texts)
 
     return build
-
-
-def _add_utc(texts: pa.Array) -> pa.Array:
-    """The texts with a Z if they have no zone. A day becomes its midnight, because Arrow reads no zone after a day."""
-    timed = pc.replace_substring_regex(texts, DAY, r"\1 00:00:00")
-    return pc.replace_substring_regex(timed, LOCAL, r"\1Z")
 
 
 def _is_within_years(stamps: pa.Array) -> bool:

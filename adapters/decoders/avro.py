@@ -15,8 +15,7 @@ from fastavro.schema import SchemaParseException
 
 from replicator.domain.errors import RejectCode
 
-from ..arrow.record_errors import UNREADABLE, ValueMisfit
-from ..arrow.record_limits import RecordLimits
+from ..arrow.record_errors import UNREADABLE, RecordLimits, ValueMisfit
 from .json.schema_frames import CLOSING, MARK, OPENING
 
 # Avro schemas with the JSON text that Connect's JsonConverter writes for their values.

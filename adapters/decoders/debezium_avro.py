@@ -39,8 +39,7 @@ from replicator.ports.options import RegistrySettings
 from replicator.ports.source import BACKFILL_TOPICS
 
 from ..arrow.frame_slices import build_rejected, map_slices, merge_parts, select_records, split_frame
-from ..arrow.record_errors import ValueMisfit, malformed_reject
-from ..arrow.record_limits import RecordLimits, reject_too_long
+from ..arrow.record_errors import RecordLimits, ValueMisfit, malformed_reject, reject_too_long
 from ..kafka.schema_registry import Registry, UnknownSchema
 from .avro import FAULTS, NO_SCHEMA, ValueSchema, read_datum, read_schema, schema_error
 from .common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter

@@ -44,8 +44,7 @@ from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
 
 from ..arrow.frame_slices import RECORD_IDS, Part, map_slices, merge_parts, reject_records, select_records, split_frame
 from ..arrow.masks import make_text_mask
-from ..arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject, unreadable_reject
-from ..arrow.record_limits import reject_too_long
+from ..arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject, reject_too_long, unreadable_reject
 from .common.pipeline import CompositeDecoder
 from .debezium.masking import mask_source_block
 from .json.headers import WITHHELD, find_entries, find_read_errors, strip_values

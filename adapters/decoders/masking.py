@@ -33,8 +33,7 @@ from replicator.ports.decoder import ENVELOPE, DecoderFeatures
 
 from ..arrow.frame_slices import build_rejected, split_frame
 from ..arrow.masks import mask_values
-from ..arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject
-from ..arrow.record_limits import find_table_entry
+from ..arrow.record_errors import UNREADABLE, build_or_reject, find_table_entry, unreadable_reject
 from .common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
 from .json.headers import WITHHELD, find_entries, find_read_errors, is_redacted, strip_values
 from .json.type_names import to_texts

@@ -19,8 +19,7 @@ from replicator.ports.adapter_options import DecoderOptions, OutboxSettings, Rep
 from replicator.ports.options import IS_INSTANCE, RegistrySettings
 
 from ..arrow import text_values as texts
-from ..arrow.record_errors import ValueMisfit
-from ..arrow.record_limits import RecordLimits, find_table_entry
+from ..arrow.record_errors import RecordLimits, ValueMisfit, find_table_entry
 from ..arrow.temporal_values import OutOfRangeOptions
 from ..arrow.value_readers import ValueReader
 from .common.row_files import OF_LOAD, PARQUET_SEQUENCE, CsvDialect

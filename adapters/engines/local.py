@@ -49,8 +49,16 @@ from ..arrow.key_change import (
     rename_plainly,
     split_segments,
 )
-from ..arrow.record_positions import collect_rejected, find_drops, find_ends, group_by_table, mask_later, split_by_span
-from ..arrow.transactions import split_exact_parts, split_parts
+from ..arrow.record_positions import (
+    collect_rejected,
+    find_drops,
+    find_ends,
+    group_by_table,
+    mask_later,
+    split_by_span,
+    split_exact_parts,
+    split_parts,
+)
 from ..duckdb.session import open_session, to_duckdb_types
 from ..event_log import build_rows
 from ..sql.dialect import DUCKDB
@@ -96,12 +104,6 @@ class LocalEngine:
         run = None if self._ahead is None else self._ahead.find_run(raw)
         if run is not None:
             return RoutedBatch((run,), {}, _select_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _list_topics([run]))
-        routed = self._route(raw, decoder)
-        if self._ahead is not None:
-            self._ahead.note_route(raw, decoder, routed)
-        return routed
-
-    def _route(self, raw: pa.Table, decoder: Decoder) -> RoutedBatch[pa.Table]:
         routes = decoder.route(raw)
         bad = pc.is_valid(routes["error"])
         rejects = _select_errors(raw.filter(bad), routes.filter(bad))
@@ -112,7 +114,10 @@ class LocalEngine:
             else _split_runs(raw, routes)
         )
         drops = group_by_table(find_drops(raw, routes, decoder)) if TABLE_DROPPED in ignored else {}
-        return RoutedBatch(runs, ignored, rejects, rejects.num_rows, _list_topics(runs), drops)
+        routed = RoutedBatch(runs, ignored, rejects, rejects.num_rows, _list_topics(runs), drops)
+        if self._ahead is not None:
+            self._ahead.note_route(raw, decoder, routed)
+        return routed
 
     def log(self, raw: pa.Table, decoder: Decoder) -> pa.Table:
         return build_rows(raw, decoder, datetime.now(UTC))
@@ -203,6 +208,8 @@ def _select_errors(raw: pa.Table, routes: pa.Table) -> pa.Table:
 
 
 def _split_runs(raw: pa.Table, routes: pa.Table) -> tuple[RecordSlice[pa.Table], ...]:
+    """Slices with one table and one fingerprint each. With several fingerprints they are cut in each partition separately,
+    because interleaved partitions would make too many slices."""
     out = []
     for table in pc.unique(routes["table"]).to_pylist():
         if table is None:
@@ -211,20 +218,15 @@ def _split_runs(raw: pa.Table, routes: pa.Table) -> tuple[RecordSlice[pa.Table],
         whole = raw.num_rows == pc.sum(in_table).as_py()
         frame = raw if whole else raw.filter(in_table)
         prints = routes["fingerprint"] if whole else routes["fingerprint"].filter(in_table)
-        out += _split_by_schema(table, frame, prints)
+        if len(pc.unique(prints)) == 1:
+            out.append(RecordSlice(table, prints[0].as_py(), frame))
+            continue
+        order = pc.sort_indices(frame.select(RAW_RECORD_POSITION), [(n, "ascending") for n in RAW_RECORD_POSITION])
+        frame, sorted_prints = frame.take(order), prints.take(order).to_pylist()
+        starts = [i for i, p in enumerate(sorted_prints) if i == 0 or p != sorted_prints[i - 1]]
+        for start, end in pairwise([*starts, len(sorted_prints)]):
+            out.append(RecordSlice(table, sorted_prints[start], frame.slice(start, end - start)))
     return tuple(out)
-
-
-def _split_by_schema(table: str, frame: pa.Table, prints: pa.ChunkedArray) -> list[RecordSlice[pa.Table]]:
-    """Slices with one fingerprint each. With several fingerprints they are cut in each partition separately, because
-    interleaved partitions would make too many slices."""
-    if len(pc.unique(prints)) == 1:
-        return [RecordSlice(table, prints[0].as_py(), frame)]
-    order = pc.sort_indices(frame.select(RAW_RECORD_POSITION), [(n, "ascending") for n in RAW_RECORD_POSITION])
-    frame, sorted_prints = frame.take(order), prints.take(order).to_pylist()
-    starts = [i for i, p in enumerate(sorted_prints) if i == 0 or p != sorted_prints[i - 1]]
-    ends = [*starts[1:], len(sorted_prints)]
-    return [RecordSlice(table, sorted_prints[s], frame.slice(s, e - s)) for s, e in zip(starts, ends, strict=True)]
 
 
 def _list_topics(runs: Sequence[RecordSlice[pa.Table]]) -> dict[str, frozenset[str]]:
@@ -254,8 +256,8 @@ def split_by_key_hash(rows: pa.Table, keys: Sequence[str], number: int) -> Seque
 
 def fold_changes(changes: pa.Table, plan: ApplyPlan) -> FoldedChanges[pa.Table]:
     """See `ports.engine.Engine.fold`."""
-    changes = _add_reset(changes)
-    total = changes.num_rows
+    if RESET not in changes.column_names:
+        changes = changes.append_column(RESET, pa.repeat(pa.scalar(False), changes.num_rows))
     if plan.fold == "none":
         frame, counts = _drop_duplicates(changes, plan)
         frame, others = drop_foreign_deletes(frame, plan)
@@ -263,28 +265,17 @@ def fold_changes(changes: pa.Table, plan: ApplyPlan) -> FoldedChanges[pa.Table]:
         return _to_folded(frame, changes, plan, counts)
     live, counts = changes, Counts()
     if not is_ordered(changes, plan):
-        live, counts = _drop_guarded(changes, plan)
+        with open_session() as connection:
+            connection.register("changes", _select_narrow(changes, plan))
+            outcome = connection.sql(guard_select(plan, DUCKDB, "changes")).to_arrow_table()[OUTCOME]
+        totals = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
+        counts = Counts(superseded=totals.get(BELOW, 0), duplicate=totals.get(EQUAL, 0))
+        live = changes.filter(pc.equal(outcome, KEPT))
     live, others = drop_foreign_deletes(live, plan)
     counts += Counts(superseded=others)
     frame = _last_per_key(live, plan)
-    counts += Counts(folded=total - counts.total - frame.num_rows)
+    counts += Counts(folded=changes.num_rows - counts.total - frame.num_rows)
     return _to_folded(frame, changes, plan, counts)
-
-
-def _add_reset(changes: pa.Table) -> pa.Table:
-    if RESET in changes.column_names:
-        return changes
-    return changes.append_column(RESET, pa.repeat(pa.scalar(False), changes.num_rows))
-
-
-def _drop_guarded(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]:
-    """Drop changes that are not above the running maximum of their key."""
-    with open_session() as connection:
-        connection.register("changes", _select_narrow(changes, plan))
-        outcome = connection.sql(guard_select(plan, DUCKDB, "changes")).to_arrow_table()[OUTCOME]
-    totals = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
-    counts = Counts(superseded=totals.get(BELOW, 0), duplicate=totals.get(EQUAL, 0))
-    return changes.filter(pc.equal(outcome, KEPT)), counts
 
 
 def _select_narrow(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
@@ -296,50 +287,47 @@ def _select_narrow(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
 
 def _last_per_key(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
     """The last truncate, if any, then one row for each key with a change above it."""
-    truncates, changes = _split_at_truncate(changes, plan)
+    truncates = changes.filter(pc.equal(changes[OP], Op.TRUNCATE.value))
+    if truncates.num_rows:  # Changes of other partitions that are above it may have arrived before it.
+        names = sequence_columns(plan.table.sequence)
+        above, equal = pa.scalar(False), pa.scalar(True)
+        for name, value in zip(names, _find_extreme(truncates, names, "descending") or (), strict=True):
+            above = pc.or_(above, pc.and_(equal, pc.greater(changes[name], value)))
+            equal = pc.and_(equal, pc.equal(changes[name], value))
+        truncates, changes = truncates.slice(truncates.num_rows - 1), changes.filter(above)
     if not changes.num_rows:
         return pa.concat_tables([truncates, changes])
     truncated = truncates.num_rows > 0
-    rows = (
-        _take_unfolded(changes, truncated=truncated)
-        if _is_once_per_key(changes, plan)
-        else _fold_in_duckdb(changes, plan, truncated=truncated)
-    )
-    return pa.concat_tables([truncates, _drop_spare_old_keys(rows)])
-
-
-def _drop_spare_old_keys(rows: pa.Table) -> pa.Table:
-    """Keep old keys only in rows that need values from the old row."""
+    if _is_once_per_key(changes, plan):
+        is_delete = pc.equal(changes[OP], Op.DELETE.value)
+        reset = pc.and_(pc.or_(changes[RESET], pa.scalar(truncated)), pc.invert(is_delete))
+        rows = _replace_column(changes, RESET, reset)
+    else:
+        rows = _fold_in_duckdb(changes, plan, truncated=truncated)
     old_keys = rows[OLD_KEY]
-    if old_keys.null_count == rows.num_rows:
-        return rows
-    return _replace_column(rows, OLD_KEY, pc.if_else(pc.is_valid(rows[UNCHANGED]), old_keys, pa.scalar(None, old_keys.type)))
+    if old_keys.null_count < rows.num_rows:  # Only rows that need values from the old row keep its key.
+        needed = pc.if_else(pc.is_valid(rows[UNCHANGED]), old_keys, pa.scalar(None, old_keys.type))
+        rows = _replace_column(rows, OLD_KEY, needed)
+    return pa.concat_tables([truncates, rows])
 
 
 def _is_once_per_key(changes: pa.Table, plan: ApplyPlan) -> bool:
     """True if no key has two changes, as in snapshots and most small batches: nothing to fold."""
     keys = rename_plainly(changes.select(list(plan.table.keys)))
-    if not all(map(_is_comparable, keys.schema.types)):
+    # Arrow and DuckDB compare the values of these types in the same way.
+    same = (pa.types.is_integer, pa.types.is_string, pa.types.is_temporal, pa.types.is_decimal)
+    if not all(any(is_kind(kind) for is_kind in same) for kind in keys.schema.types):
         return False
     return bool(keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows == changes.num_rows)
-
-
-def _is_comparable(kind: pa.DataType) -> bool:
-    """True for types whose values Arrow and DuckDB compare in the same way."""
-    same = (pa.types.is_integer, pa.types.is_string, pa.types.is_temporal, pa.types.is_decimal)
-    return any(is_kind(kind) for is_kind in same)
-
-
-def _take_unfolded(changes: pa.Table, *, truncated: bool) -> pa.Table:
-    is_delete = pc.equal(changes[OP], Op.DELETE.value)
-    return _replace_column(changes, RESET, pc.and_(pc.or_(changes[RESET], pa.scalar(truncated)), pc.invert(is_delete)))
 
 
 def _fold_in_duckdb(changes: pa.Table, plan: ApplyPlan, *, truncated: bool) -> pa.Table:
     with open_session() as connection:
         connection.register("changes", _select_narrow(changes, plan))
         last = connection.sql(last_select(plan, DUCKDB, "changes")).to_arrow_table()
-        rows = _take_rows(changes, last, truncated=truncated)
+        rows = changes.take(last[LAST])
+        void = pc.or_(pc.is_valid(last[VOID]), pa.scalar(truncated))
+        rows = _replace_column(rows, RESET, pc.and_(void, pc.not_equal(rows[OP], Op.DELETE.value)))
         names = _list_missing_names(rows, plan)
         lacking = rows[UNCHANGED].null_count < rows.num_rows
         if lacking or changes[OLD_KEY].null_count < changes.num_rows:
@@ -348,32 +336,6 @@ def _fold_in_duckdb(changes: pa.Table, plan: ApplyPlan, *, truncated: bool) -> p
             sent = connection.sql(sent_select(plan, DUCKDB, "changes", "folded", names)).to_arrow_table()
             rows = _complete_rows(rows, changes, sent, names, plan)
     return rows
-
-
-def _split_at_truncate(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, pa.Table]:
-    """The highest truncate, and the changes above it. Changes of other partitions may have arrived before it."""
-    truncates = changes.filter(pc.equal(changes[OP], Op.TRUNCATE.value))
-    if not truncates.num_rows:
-        return truncates, changes
-    names = sequence_columns(plan.table.sequence)
-    floor = _find_extreme(truncates, names, "descending") or ()
-    return truncates.slice(truncates.num_rows - 1), changes.filter(_is_above(changes, names, floor))
-
-
-def _is_above(changes: pa.Table, names: tuple[str, ...], floor: SequenceKey) -> pa.ChunkedArray:
-    above, equal = pa.scalar(False), pa.scalar(True)
-    for name, value in zip(names, floor, strict=True):
-        above = pc.or_(above, pc.and_(equal, pc.greater(changes[name], value)))
-        equal = pc.and_(equal, pc.equal(changes[name], value))
-    return above
-
-
-def _take_rows(changes: pa.Table, last: pa.Table, *, truncated: bool) -> pa.Table:
-    rows = changes.take(last[LAST])
-    is_delete = pc.equal(rows[OP], Op.DELETE.value)
-    void = pc.or_(pc.is_valid(last[VOID]), pa.scalar(truncated))
-    reset = pc.and_(void, pc.invert(is_delete))
-    return rows.set_column(rows.column_names.index(RESET), RESET, reset)
 
 
 def _list_missing_names(rows: pa.Table, plan: ApplyPlan) -> list[str]:
@@ -385,7 +347,10 @@ def _list_missing_names(rows: pa.Table, plan: ApplyPlan) -> list[str]:
 
 def _complete_rows(rows: pa.Table, changes: pa.Table, sent: pa.Table, names: list[str], plan: ApplyPlan) -> pa.Table:
     """Fill values that a key's last change did not contain, from the last change that did. Set the old key of a key
-    change. Deletes keep their own image, except with soft deletes."""
+    change. Deletes keep their own image, except with soft deletes.
+
+    The missing names become empty, not null, if all values are known but no single change contained them all. Such a row
+    still needs an existing row, as each of its changes does."""
     masks = []
     is_delete = pc.equal(rows[OP], Op.DELETE.value)
     unchanged = rows[UNCHANGED]
@@ -398,18 +363,13 @@ def _complete_rows(rows: pa.Table, changes: pa.Table, sent: pa.Table, names: lis
         rows = _replace_column(rows, name, changes[name].take(pc.if_else(is_delete, sent[LAST], numbers)))
         masks.append(pc.is_valid(numbers).to_pylist())
     whole = pc.is_valid(sent["w"]).to_pylist()
-    rows = _replace_column(rows, UNCHANGED, _list_still_missing(unchanged.to_pylist(), names, masks, whole))
-    return _replace_column(rows, OLD_KEY, changes[OLD_KEY].take(sent["m"]))
-
-
-def _list_still_missing(
-    unchanged: list[list[str] | None], names: list[str], masks: list[list[bool]], whole: list[bool]
-) -> pa.Array:
-    """The names that are still without a value. Empty, not null, if all values are known but no single change contained
-    them all. Such a row still needs an existing row, as each of its changes does."""
     have = dict(zip(names, masks, strict=True)) | {KEEP_EXISTING: [False] * len(whole)}
-    missing = [None if row is None or whole[i] else [n for n in row if not have[n][i]] for i, row in enumerate(unchanged)]
-    return pa.array(missing, pa.list_(pa.string()))
+    missing = [
+        None if row is None or whole[i] else [n for n in row if not have[n][i]]
+        for i, row in enumerate(unchanged.to_pylist())
+    ]
+    rows = _replace_column(rows, UNCHANGED, pa.array(missing, pa.list_(pa.string())))
+    return _replace_column(rows, OLD_KEY, changes[OLD_KEY].take(sent["m"]))
 
 
 def _replace_column(rows: pa.Table, name: str, column: pa.ChunkedArray | pa.Array) -> pa.Table:
@@ -420,43 +380,46 @@ def _drop_duplicates(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Coun
     """Every change once. Under a watermark all changes stay, because the first may be late when the second is not."""
     if plan.watermark is not None:
         return changes, Counts()
-    rows = drop_duplicates(changes, plan, counted=plan.reconcile.counted and _count_partitions(changes) == 1)
+    counted = plan.reconcile.counted
+    if counted:
+        partitions = changes.select([TOPIC, PARTITION]).group_by([TOPIC, PARTITION]).aggregate([])
+        counted = partitions.num_rows == 1
+    rows = drop_duplicates(changes, plan, counted=counted)
     return rows, Counts(duplicate=changes.num_rows - rows.num_rows)
 
 
-def _count_partitions(changes: pa.Table) -> int:
-    return int(changes.select([TOPIC, PARTITION]).group_by([TOPIC, PARTITION]).aggregate([]).num_rows)
-
-
 def _to_folded(frame: pa.Table, changes: pa.Table, plan: ApplyPlan, counts: Counts) -> FoldedChanges[pa.Table]:
-    return FoldedChanges(frame, _collect_facts(frame, changes, plan), counts, frame.num_rows, frame.nbytes)
-
-
-def _collect_facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
     names = sequence_columns(plan.table.sequence)
+    missing = frame[UNCHANGED].drop_null()
+    has_unchanged = len(missing) > 0  # Some row needs values of another one.
+    if plan.table.ignore_null or plan.soft_deletes:
+        has_unchanged = any(columns[:1] != [KEEP_EXISTING] for columns in missing.to_pylist())
+    key_changes = [OLD_KEY, KEY_CHANGE_DELETE] if can_have_foreign_deletes(plan) else [OLD_KEY]
+    is_delete = pc.equal(changes[OP], Op.DELETE.value)
+    max_delete = None
+    if plan.fold == "last" and pc.any(is_delete).as_py():
+        max_delete = _find_extreme(changes.filter(is_delete), names, "descending")
     truncates = frame.filter(pc.equal(frame[OP], Op.TRUNCATE.value)) if plan.truncates else frame.slice(0, 0)
-    newest = pc.max(changes[TS].cast(pa.int64())).as_py()
-    return Facts(
+    truncate_times = truncates[TS].cast(pa.int64()).to_pylist()
+    history: tuple[Truncate, ...] = ()
+    if plan.history:
+        sequences = zip(*(truncates[n].to_pylist() for n in names), strict=True)
+        history = merge_truncates(tuple(Truncate(*each) for each in zip(sequences, truncate_times, strict=True)))
+    facts = Facts(
         lowest=_find_extreme(changes, names, "ascending"),
         highest=_find_extreme(changes, names, "descending"),
-        has_unchanged=_has_missing_values(frame[UNCHANGED], plan),
-        has_key_changes=_has_key_changes(frame, plan),
+        has_unchanged=has_unchanged,
+        has_key_changes=any(n in frame.column_names and frame[n].null_count < frame.num_rows for n in key_changes),
         has_doubtful_deletes=_has_doubtful_deletes(frame, plan),
         has_deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         truncated_at=_find_extreme(truncates, names, "descending"),
-        truncate_time=_last_truncate_time(truncates),
-        newest=newest,
-        max_delete=_highest_deleted(changes, names) if plan.fold == "last" else None,
-        truncates=_list_truncates(truncates, names) if plan.history else (),
+        truncate_time=truncate_times[-1] if truncate_times else None,
+        newest=pc.max(changes[TS].cast(pa.int64())).as_py(),
+        max_delete=max_delete,
+        truncates=history,
         **_max_event_times(changes, plan),
     )
-
-
-def _has_key_changes(frame: pa.Table, plan: ApplyPlan) -> bool:
-    names = [
-        n for n in (OLD_KEY, *([KEY_CHANGE_DELETE] if can_have_foreign_deletes(plan) else [])) if n in frame.column_names
-    ]
-    return any(frame[name].null_count < frame.num_rows for name in names)
+    return FoldedChanges(frame, facts, counts, frame.num_rows, frame.nbytes)
 
 
 def _has_doubtful_deletes(frame: pa.Table, plan: ApplyPlan) -> bool:
@@ -468,22 +431,6 @@ def _has_doubtful_deletes(frame: pa.Table, plan: ApplyPlan) -> bool:
     return bool(pc.any(mask).as_py())
 
 
-def _highest_deleted(changes: pa.Table, names: tuple[str, ...]) -> SequenceKey | None:
-    is_delete = pc.equal(changes[OP], Op.DELETE.value)
-    return _find_extreme(changes.filter(is_delete), names, "descending") if pc.any(is_delete).as_py() else None
-
-
-def _last_truncate_time(truncates: pa.Table) -> int | None:
-    """A fold to the last change has at most one truncate."""
-    return truncates[TS].cast(pa.int64())[-1].as_py() if truncates.num_rows else None
-
-
-def _list_truncates(truncates: pa.Table, names: tuple[str, ...]) -> tuple[Truncate, ...]:
-    elements = zip(*(truncates[n].to_pylist() for n in names), strict=True)
-    times = truncates[TS].cast(pa.int64()).to_pylist()
-    return merge_truncates(tuple(Truncate(sequence, at) for sequence, at in zip(elements, times, strict=True)))
-
-
 def _max_event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
     """The facts for a watermark, if there is one. Snapshot rows do not count, because they have the time of reading."""
     if plan.watermark is None:
@@ -493,13 +440,6 @@ def _max_event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
     each = times.group_by([TOPIC, PARTITION]).aggregate([(TS, "max")]).to_pylist()
     reached = {TopicPartition(row[TOPIC], row[PARTITION]): row[f"{TS}_max"] for row in each}
     return {"oldest": pc.min(times[TS]).as_py(), "max_event_times": reached}
-
-
-def _has_missing_values(lists: pa.ChunkedArray, plan: ApplyPlan) -> bool:
-    """True if some row needs values of another one."""
-    lists = lists.drop_null()
-    may_be_there = plan.table.ignore_null or plan.soft_deletes
-    return any(names[:1] != [KEEP_EXISTING] for names in lists.to_pylist()) if may_be_there else len(lists) > 0
 
 
 def _find_extreme(changes: pa.Table, names: tuple[str, ...], order: str) -> SequenceKey | None:

@@ -20,7 +20,7 @@ from replicator.domain.change import KEY_CHANGE_DELETE, OFFSET, OLD_KEY, OP, PAR
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.transactions import TransactionMark, TransactionPart
 
-from ..arrow.transactions import identity_columns, position_columns
+from ..arrow.record_positions import identity_columns, position_columns
 from .types import arrow_schema, from_spark, spark_schema, to_spark
 
 CACHED_FRAMES = "_replicator_kept"

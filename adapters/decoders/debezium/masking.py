@@ -33,8 +33,7 @@ from replicator.domain.transform.typed_expressions import is_hashable
 
 from ...arrow import decimals
 from ...arrow.masks import mask_values
-from ...arrow.record_errors import FAILURES, UNREADABLE, ValueMisfit
-from ...arrow.record_limits import find_table_entry
+from ...arrow.record_errors import FAILURES, UNREADABLE, ValueMisfit, find_table_entry
 from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import ValueReader
 from ...transforms.column_transforms import transform_columns

@@ -25,9 +25,9 @@ from ...arrow.record_errors import (
     build_or_reject,
     decode_or_reject,
     malformed_reject,
+    reject_too_long,
     unreadable_reject,
 )
-from ...arrow.record_limits import reject_too_long
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes
 from ..json.headers import find_read_errors
 from ..json.schema_frames import (

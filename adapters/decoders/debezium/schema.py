@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
 
 from ...arrow import decimals, temporal_values, value_readers
-from ...arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject
-from ...arrow.record_limits import RecordLimits
+from ...arrow.record_errors import UNREADABLE, RecordLimits, ValueMisfit, malformed_reject
 from ...arrow.text_values import find_text_reader
 from ...arrow.value_readers import UNSET, ValueReader
 from ..json import type_names

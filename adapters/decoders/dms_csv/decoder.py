@@ -17,8 +17,7 @@ from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
 from ...arrow.frame_slices import Part, map_slices, merge_parts
-from ...arrow.record_errors import ValueMisfit, malformed_reject
-from ...arrow.record_limits import reject_too_long
+from ...arrow.record_errors import ValueMisfit, malformed_reject, reject_too_long
 from ...arrow.text_values import find_text_reader
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec
 from ..common.row_files import COLUMNS, CsvDialect, add_line, describe_location

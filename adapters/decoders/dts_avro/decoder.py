@@ -18,8 +18,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.table import Column
 from replicator.ports.decoder import DecoderFeatures
 
-from ...arrow.record_errors import UNREADABLE, ValueMisfit
-from ...arrow.record_limits import RecordLimits
+from ...arrow.record_errors import UNREADABLE, RecordLimits, ValueMisfit
 from ..masking import Image, OpenRecord, Role, RoutedRecord, ValueWriter
 from ..messages.decoder import MessageDecoder, MessageOpener
 from ..messages.message import ColumnTypeNames, ColumnTypes, Message, MessageFormat, make_change, to_micros

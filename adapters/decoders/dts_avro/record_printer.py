@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from replicator.domain.plain_values import format_count
 
-from ...arrow.record_errors import ValueMisfit
-from ...arrow.record_limits import RecordLimits
+from ...arrow.record_errors import RecordLimits, ValueMisfit
 from .rows import NAMESPACE, NONE, NULL, read_record, to_text_or_bytes
 
 PRINTED = pa.schema(

@@ -16,8 +16,7 @@ from fastavro import parse_schema
 from replicator.domain.errors import RejectCode
 from replicator.domain.plain_values import EPOCH, format_count
 
-from ...arrow.record_errors import ValueMisfit
-from ...arrow.record_limits import RecordLimits
+from ...arrow.record_errors import RecordLimits, ValueMisfit
 from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import TextReader
 from ...arrow.value_readers import UNSET, ValueReader, cast_values

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
-from ...arrow.record_limits import RecordLimits
+from ...arrow.record_errors import RecordLimits
 from ...spark.types import spark_schema
 from .record_printer import PRINTED, print_records
 

@@ -16,8 +16,7 @@ from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
 from ...arrow.frame_slices import map_slices
-from ...arrow.record_errors import ValueMisfit, build_or_reject, malformed_reject
-from ...arrow.record_limits import reject_too_long
+from ...arrow.record_errors import ValueMisfit, build_or_reject, malformed_reject, reject_too_long
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
 from ..json.headers import find_read_errors
 from ..json.schema_frames import build_envelope

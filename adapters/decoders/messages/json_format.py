@@ -13,8 +13,7 @@ from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 from replicator.domain.table import Column
 
-from ...arrow.record_errors import UNREADABLE, ValueMisfit
-from ...arrow.record_limits import RecordLimits
+from ...arrow.record_errors import UNREADABLE, RecordLimits, ValueMisfit
 from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import TextReader
 from ...arrow.value_readers import ValueReader, cast_values, choose_objects

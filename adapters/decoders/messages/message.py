@@ -20,12 +20,12 @@ from replicator.domain.table import Column, TableSpec
 from ...arrow.record_errors import (
     FAILURES,
     UNREADABLE,
+    RecordLimits,
     ValueMisfit,
     build_or_reject,
     malformed_reject,
     unreadable_reject,
 )
-from ...arrow.record_limits import RecordLimits
 from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import TextReader, find_text_reader
 from ...arrow.value_readers import NULL, UNSET, StructObjectReader, ValueReader, cast_values, choose_objects, make_nullable

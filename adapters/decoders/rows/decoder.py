@@ -17,8 +17,15 @@ from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ROUTE
 
 from ...arrow.frame_slices import Part, map_slices, select_records
-from ...arrow.record_errors import UNREADABLE, ValueMisfit, build_or_reject, decode_or_reject, unreadable_reject
-from ...arrow.record_limits import find_table_entry, reject_too_long
+from ...arrow.record_errors import (
+    UNREADABLE,
+    ValueMisfit,
+    build_or_reject,
+    decode_or_reject,
+    find_table_entry,
+    reject_too_long,
+    unreadable_reject,
+)
 from ...transforms.expressions import evaluate_condition
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
 from ..common.row_files import add_line, describe_line

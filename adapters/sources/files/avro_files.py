@@ -22,8 +22,7 @@ from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-from ...arrow.record_errors import ValueMisfit
-from ...arrow.record_limits import RecordLimits
+from ...arrow.record_errors import RecordLimits, ValueMisfit
 from ...decoders.avro import FAULTS, NO_SCHEMA, Mend, ValueSchema, read_data, read_schema
 from .file_list import BLOCK, LONGER, NULL, ArchiveFile
 

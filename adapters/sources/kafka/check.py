@@ -13,7 +13,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.runtime import Diagnosis
 
-from ...arrow.record_limits import find_table_entry
+from ...arrow.record_errors import find_table_entry
 from .cluster import Cluster, list_partitions
 from .options import KafkaSettings
 

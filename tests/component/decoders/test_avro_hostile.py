@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry.schema_registry_client import SchemaReferen
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import strategies as st
 
-from adapters.arrow.record_limits import RecordLimits
+from adapters.arrow.record_errors import RecordLimits
 from adapters.decoders.avro import FREE_BYTES, ValueSchema
 from adapters.decoders.debezium_avro import LONGEST_SCHEMA, _read_body, read_registered_schema
 from replicator.domain.errors import Reject

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from adapters.arrow.transactions import split_parts
+from adapters.arrow.record_positions import split_parts
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.change import RAW, TX, changes_schema
 from replicator.domain.position import TopicPartition
