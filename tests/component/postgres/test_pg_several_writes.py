@@ -19,7 +19,7 @@ def make_rows(start: int, end: int, n: int = 1) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize("policy", ["scd1", "append"])
 def test_each_write_is_applied_once(postgres_dsn: str, policy: str) -> None:
-    """The writes have enough make_rows for the staging table."""
+    """The writes have enough rows for the staging table."""
     feed = Feed(TABLE, lane_of(policy=policy))
     with open_sink(postgres_dsn) as sink:
         sink.prepare(feed.lane, feed.plan)
