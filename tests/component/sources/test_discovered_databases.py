@@ -1,4 +1,4 @@
-"""What `replicator init` finds in a PostgreSQL server."""
+"""Discovery of tables in a PostgreSQL server by `replicator init`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def discover(dsn: str, **more: Any) -> DiscoveredSource:
     return found
 
 
-def test_tables_with_keys_rows_and_identities(shop):
+def test_tables_are_found_with_keys_rows_and_identities(shop):
     run(shop, "ALTER TABLE lines REPLICA IDENTITY FULL")
     found = {t.name: (t.keys, t.rows, t.identity) for t in discover(shop).tables}
     assert found == {
@@ -67,7 +67,7 @@ def test_tables_with_keys_rows_and_identities(shop):
     }
 
 
-def test_partitioned_table_is_one_table_with_the_rows_of_its_partitions(postgres_dsn):
+def test_partitioned_table_is_one_table_with_all_its_rows(postgres_dsn):
     run(
         postgres_dsn,
         "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -97,15 +97,15 @@ def test_partitioned_table_is_one_table_with_the_rows_of_its_partitions(postgres
         run(postgres_dsn, f"DROP PUBLICATION {name}")
 
 
-def test_columns_that_differ_only_in_case_are_named(shop):
+def test_columns_that_differ_only_in_case_are_reported(shop):
     assert not any("differ only in case" in step for step in discover(shop).steps)
     run(shop, 'ALTER TABLE customers ADD COLUMN "ID" text')
     (step,) = (step for step in discover(shop).steps if "differ only in case" in step)
     assert "public.customers" in step and "columns id, ID" in step
 
 
-def test_statements_prepare_the_server(shop):
-    """After them nothing is left to do, and deletes of a table without a key are possible."""
+def test_generated_statements_prepare_the_server(shop):
+    """After they have run, no statement is left. Deletes from a table without a key are possible."""
     found = discover(shop)
     assert [statement.partition("  --")[0] for statement in found.sql] == [
         "ALTER TABLE public.audit REPLICA IDENTITY FULL;",
@@ -116,7 +116,7 @@ def test_statements_prepare_the_server(shop):
     run(shop, "INSERT INTO audit VALUES ('x')", "DELETE FROM audit")
 
 
-def test_statements_give_identities_to_partitions_and_to_tables_with_a_deferrable_key(postgres_dsn):
+def test_generated_statements_set_missing_replica_identities(postgres_dsn):
     run(
         postgres_dsn,
         "CREATE TABLE parts (day int, amount int) PARTITION BY RANGE (day)",
@@ -140,7 +140,7 @@ def test_statements_give_identities_to_partitions_and_to_tables_with_a_deferrabl
     run(postgres_dsn, "UPDATE parts SET amount = 1", *(f"DELETE FROM {one}" for one in ("later", "nothing", "unindexed")))
 
 
-def test_role_gets_what_it_lacks(shop, postgres_server):
+def test_generated_statements_grant_missing_rights_to_the_role(shop, postgres_server):
     name = conninfo_to_dict(shop)["dbname"]
     role = f"Reader of {name}"
     run(shop, f'CREATE ROLE "{role}" LOGIN', f'GRANT SELECT ON customers, lines, audit TO "{role}"')
@@ -155,7 +155,7 @@ def test_role_gets_what_it_lacks(shop, postgres_server):
     assert not discover(shop, login=login).sql
 
 
-def test_publication_that_has_everything_is_used(shop):
+def test_complete_publication_is_used(shop):
     run(
         shop,
         "CREATE PUBLICATION a_insert FOR ALL TABLES WITH (publish = 'insert')",
@@ -169,7 +169,7 @@ def test_publication_that_has_everything_is_used(shop):
     assert json.loads(next(iter(found.files.values())))["config"]["publication.name"] == "d_all"
 
 
-def test_publication_that_lacks_something_is_completed(shop):
+def test_incomplete_publication_is_completed(shop):
     name = discover(shop).settings["database"]["publication"]
     run(shop, f"CREATE PUBLICATION {name} FOR TABLE customers, lines, audit WITH (publish = 'insert')")
     found = discover(shop).sql
@@ -178,7 +178,7 @@ def test_publication_that_lacks_something_is_completed(shop):
     assert not discover(shop).sql
 
 
-def test_connector_reads_the_database_and_its_topics_are_the_source_s(shop):
+def test_connector_config_matches_the_url_and_the_source(shop):
     found = discover(shop, login="tester:p%40ss", query="?connect_timeout=9&sslmode=prefer")
     (file,) = found.files
     body = json.loads(found.files[file])
@@ -204,7 +204,7 @@ def test_connector_reads_the_database_and_its_topics_are_the_source_s(shop):
     }
 
 
-def test_parameters_of_the_url_stay(shop):
+def test_url_parameters_are_preserved(shop):
     found = discover(shop, query="?options=-c%20statement_timeout%3D5s&sslrootcert=/tmp/x%20y+z.pem&sslmode=disable")
     config, parameters = json.loads(*found.files.values())["config"], conninfo_to_dict(found.dsn)
     assert parameters["options"] == "-c statement_timeout=5s"
@@ -213,7 +213,7 @@ def test_parameters_of_the_url_stay(shop):
         assert connection.execute("SHOW statement_timeout").fetchone() == ("5s",)
 
 
-def test_address_of_the_environment_is_taken(shop, monkeypatch):
+def test_address_is_read_from_the_environment(shop, monkeypatch):
     info = conninfo_to_dict(shop)
     monkeypatch.setenv("PGPORT", info["port"])
     monkeypatch.setenv("PGUSER", "tester")
@@ -226,7 +226,7 @@ def test_address_of_the_environment_is_taken(shop, monkeypatch):
     assert json.loads(*found.files.values())["config"]["database.hostname"] == info["host"]
 
 
-def test_connector_of_a_unix_socket_has_localhost_and_says_so(shop, tmp_path_factory):
+def test_connector_for_a_unix_socket_gets_localhost_and_a_note(shop, tmp_path_factory):
     info, folder = conninfo_to_dict(shop), tmp_path_factory.mktemp("s")
     assert not any("Unix socket" in step for step in discover(shop).steps)
 
@@ -251,13 +251,13 @@ def test_connector_of_a_unix_socket_has_localhost_and_says_so(shop, tmp_path_fac
     assert "Unix socket" in found.steps[0]
 
 
-def test_password_of_the_environment_is_taken(shop, monkeypatch):
+def test_password_is_read_from_the_environment(shop, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "from outside")
     assert discover(shop).variables["SOURCE_DSN"] == to_url(shop, "tester:from%20outside")
     assert "from outside" not in discover(shop).title
 
 
-def test_server_that_wants_a_password_says_so(shop, postgres_server):
+def test_missing_password_is_requested_and_a_wrong_one_refused(shop, postgres_server):
     access = postgres_server.folder / "data" / "pg_hba.conf"
     access.write_text(f"host all locked 127.0.0.1/32 scram-sha-256\n{access.read_text()}")
     run(shop, "CREATE ROLE locked LOGIN PASSWORD 'right'", "SELECT pg_reload_conf()")
@@ -270,7 +270,7 @@ def test_server_that_wants_a_password_says_so(shop, postgres_server):
             discover_database(*wrong)
 
 
-def test_written_project_passes_check_and_doctor_finds_nothing_wrong(shop, postgres_server, tmp_path, monkeypatch):
+def test_written_project_passes_check_and_doctor(shop, postgres_server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = discover(shop)
     run(shop, *source.sql)
@@ -298,7 +298,7 @@ def test_written_project_passes_check_and_doctor_finds_nothing_wrong(shop, postg
         ("postgresql://tester@127.0.0.1:1/d", Retryable, "not reachable"),
     ],
 )
-def test_url_that_leads_nowhere(url, error, words):
+def test_invalid_or_unreachable_url_is_refused(url, error, words):
     with pytest.raises(error, match=words) as refused:
         discover_database(url, None)
     assert refused.value.next_step and "hidden" not in str(refused.value)

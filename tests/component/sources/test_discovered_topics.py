@@ -1,4 +1,4 @@
-"""What `replicator init` finds at a broker, and that its config runs as it is."""
+"""Discovery of topics at a broker by `replicator init`. The written config runs unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDED = GOLDEN / "decoders" / "debezium" / "postgres"
 
 @pytest.fixture(scope="module")
 def prefix(broker) -> str:
-    """Of the topics of a shop: four recorded tables, a feed of rows, an empty topic, and one of text."""
+    """Prefix of a shop's topics: four recorded topics, a feed of rows, an empty topic and a topic of plain text."""
     prefix = f"shop{uuid4().hex[:8]}"
     producer = make_producer(broker.address)
     names = ("public.orders", "public.customers", "public.audit_log", "transaction")
@@ -39,7 +39,7 @@ def prefix(broker) -> str:
     return prefix
 
 
-def test_topics_are_read_and_a_glob_of_theirs_is_kept(broker, prefix):
+def test_topics_are_found_and_their_glob_is_preserved(broker, prefix):
     (found,) = discover_topics(f"kafka://{broker.address}/{prefix}.*", None)
     assert found.name == "kafka" and found.title == f"debezium_json in Kafka at {broker.address}"
     assert found.settings == {
@@ -55,14 +55,14 @@ def test_topics_are_read_and_a_glob_of_theirs_is_kept(broker, prefix):
     }
 
 
-def test_topics_with_others_of_their_prefix_are_named(broker, prefix):
+def test_topics_are_listed_if_others_share_their_prefix(broker, prefix):
     topics = (f"{prefix}.public.orders", f"{prefix}.public.customers", "nothing.*")
     (found,) = discover_topics(f"kafka://{broker.address}/{','.join(topics)}", None)
     assert found.settings["topics"] == [f"{prefix}.public.customers", f"{prefix}.public.orders"]
     assert found.steps == ["# Left out, because no topic matches: nothing.*"]
 
 
-def test_each_format_is_a_source_and_the_rest_is_named(broker, prefix):
+def test_each_format_is_a_source_and_other_topics_are_listed(broker, prefix):
     rows, debezium = discover_topics(f"kafka://{broker.address}/{prefix}*", None)
     assert (debezium.name, rows.name, rows.settings["topics"]) == ("debezium_json", "rows", [f"{prefix}-feed"])
     (feed,) = rows.tables
@@ -71,13 +71,13 @@ def test_each_format_is_a_source_and_the_rest_is_named(broker, prefix):
     assert [*rows.steps, *debezium.steps] == [f"# Left out, because no table was recognised: {left}"]
 
 
-def test_all_topics_but_internal_ones_are_read_if_none_is_named(broker, prefix):
+def test_url_without_topics_finds_all_but_internal_topics(broker, prefix):
     broker.create(f"_{prefix}")
     found = [topic for source in discover_topics(f"kafka://{broker.address}", None) for topic in source.settings["topics"]]
     assert f"{prefix}-feed" in found and not any(topic.startswith("_") for topic in found)
 
 
-def test_each_prefix_with_a_table_of_one_name_is_a_source(broker, prefix):
+def test_prefixes_with_equal_table_names_are_separate_sources(broker, prefix):
     twin = f"twin{prefix}.public.orders"
     broker.create(twin)
     producer = make_producer(broker.address)
@@ -99,7 +99,7 @@ def test_unknown_topic_and_broker_are_refused(broker, prefix):
         discover_topics("kafka://127.0.0.1:1/a", None)
 
 
-def test_written_config_runs_as_it_is(broker, prefix, tmp_path, monkeypatch):
+def test_written_config_runs_unchanged(broker, prefix, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["init", "--from", f"kafka://{broker.address}/{prefix}*"])
     assert done.exit_code == 0, done.output

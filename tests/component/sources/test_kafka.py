@@ -45,7 +45,7 @@ def numbers(count: int, first: int = 0) -> list[bytes]:
     return [b"%d" % i for i in range(first, first + count)]
 
 
-def test_a_frame_holds_records_as_they_were_sent(broker: Broker, source_of: Make, topic: str) -> None:
+def test_frame_holds_records_as_they_were_sent(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     producer = make_producer(broker.address)
     headers = [("a", b"1"), ("a", None), ("b", b"\xff")]
@@ -53,7 +53,7 @@ def test_a_frame_holds_records_as_they_were_sent(broker: Broker, source_of: Make
     producer.produce(topic, key=None, value=None, headers=[])
     producer.produce(topic, key=b"", value=b"")
     assert producer.flush(20) == 0
-    # The broker may give them in several answers.
+    # The broker may return them in several answers.
     batches = [b for b in run_once(source_of(topic)).batches if b.records]
     assert all(b.frame.schema == RAW for b in batches)
     rows = [row for b in batches for row in b.frame.to_pylist()]
@@ -66,7 +66,7 @@ def test_a_frame_holds_records_as_they_were_sent(broker: Broker, source_of: Make
     assert all(b.identity == {topic: broker.topic_id(topic)} for b in batches)
 
 
-def test_once_ends_where_the_stream_ended_and_goes_on_from_there(broker: Broker, source_of: Make, topic: str) -> None:
+def test_run_once_ends_at_the_end_and_resumes_from_there(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic, partitions=2)
     broker.produce(topic, numbers(7))
     seen = run_once(source_of(topic))
@@ -77,7 +77,7 @@ def test_once_ends_where_the_stream_ended_and_goes_on_from_there(broker: Broker,
     assert later.offsets(topic) == [7, 8, 9]
 
 
-def test_records_that_arrive_while_reading_once_are_left(broker: Broker, source_of: Make, topic: str) -> None:
+def test_run_once_does_not_read_records_that_arrive_during_it(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(5))
     seen, more = Seen(), itertools.chain([True], itertools.repeat(False))
@@ -104,7 +104,7 @@ def test_batches_are_bounded_and_ordered_over_topics(broker: Broker, source_of: 
     assert len([b for b in seen.batches if b.records]) > 5
 
 
-def test_an_error_of_apply_batch_ends_the_call(broker: Broker, source_of: Make, topic: str) -> None:
+def test_error_of_apply_batch_ends_the_run(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(1))
 
@@ -115,7 +115,7 @@ def test_an_error_of_apply_batch_ends_the_call(broker: Broker, source_of: Make, 
         source_of(topic).run(Position(), fail, threading.Event(), once=False)
 
 
-def test_aborted_records_and_markers_are_covered(broker: Broker, source_of: Make, topic: str) -> None:
+def test_position_covers_aborted_records_and_markers(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.transact(topic, numbers(3))
     broker.transact(topic, numbers(4), commit=False)
@@ -129,7 +129,7 @@ def test_aborted_records_and_markers_are_covered(broker: Broker, source_of: Make
     assert source.losses(Position(seen.position), {}) == {}
 
 
-def test_an_open_transaction_is_not_part_of_the_stream(broker: Broker, source_of: Make, topic: str) -> None:
+def test_open_transaction_is_not_read_before_its_commit(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     producer = make_producer(broker.address, **{"transactional.id": f"t-{uuid4()}"})
     producer.init_transactions(20)
@@ -153,14 +153,16 @@ def test_markers_advance_the_position_while_streaming(
     assert run.end().offsets(topic) == [0, 1]
 
 
-def test_idle_means_an_empty_batch_every_second(broker: Broker, source_of: Make, follow_source: Follow, topic: str) -> None:
+def test_idle_source_sends_an_empty_batch_every_second(
+    broker: Broker, source_of: Make, follow_source: Follow, topic: str
+) -> None:
     broker.create(topic)
     run = follow_source(source_of(topic))
     run.until(lambda: len(run.seen.batches) >= 4, 8)
     assert not any(b.records for b in run.end().batches)
 
 
-def test_topics_and_partitions_that_appear_are_read_from_their_beginning(
+def test_new_topics_and_partitions_are_read_from_their_start(
     broker: Broker, source_of: Make, follow_source: Follow, topic: str
 ) -> None:
     broker.create(topic)
@@ -178,20 +180,20 @@ def test_topics_and_partitions_that_appear_are_read_from_their_beginning(
     assert set(seen.batches[-1].identity) == {topic, other}
 
 
-def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
+def test_known_topics_do_not_wait_for_checks_of_new_topics(
     broker: Broker, source_of: Make, follow_source: Follow, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looks have no answer until more records of the old topic have come; new topics begin one at a time."""
-    looks: list[str] = []
+    """Checks get no answer until more records of the old topic have arrived. New topics start one at a time."""
+    checks: list[str] = []
     seen_enough = threading.Event()
 
-    def hold_call(look: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def hold_call(check: Callable[..., Any], name: str) -> Callable[..., Any]:
         def wait(*args: Any, **named: Any) -> Any:
-            looks.append(name)
+            checks.append(name)
             count = len(run.seen.offsets(topic))
             broker.produce(topic, numbers(3))
             run.until(lambda: len(run.seen.offsets(topic)) >= count + 3 or seen_enough.is_set())
-            return look(*args, **named)
+            return check(*args, **named)
 
         return wait
 
@@ -205,7 +207,7 @@ def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
     for name in fresh:
         broker.produce(name, numbers(1))
     run.until(lambda: {t for t, _, _ in run.seen.rows} == {topic, *fresh}, 300)
-    seen_enough.set()  # A look that is held now would get no more records.
+    seen_enough.set()  # A check that is held from now on would get no more records.
     begun: set[str] = {topic}
     for batch in run.seen.batches:
         found = {place.topic for place in batch.span.end}
@@ -213,7 +215,7 @@ def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
         begun |= found
 
 
-def test_a_pattern_without_topics_waits(broker: Broker, source_of: Make, follow_source: Follow, topic: str) -> None:
+def test_pattern_without_topics_waits_for_one(broker: Broker, source_of: Make, follow_source: Follow, topic: str) -> None:
     source = source_of(f"^{topic}$")
     assert set(source.unmatched()) == {f"^{topic}$"}
     run = follow_source(source)
@@ -224,7 +226,7 @@ def test_a_pattern_without_topics_waits(broker: Broker, source_of: Make, follow_
     assert not source.unmatched()
 
 
-def test_start_from(broker: Broker, source_of: Make, topic: str) -> None:
+def test_start_from_sets_the_first_offset(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(4))
     between = datetime.now(UTC) + timedelta(seconds=1)
@@ -241,7 +243,7 @@ def test_start_from(broker: Broker, source_of: Make, topic: str) -> None:
 
 
 @pytest.mark.parametrize("start_from", ["latest", "2200-01-01T00:00:00+00:00"])
-def test_a_topic_that_appeared_in_an_outage_is_read_from_its_beginning(
+def test_topic_created_during_an_outage_is_read_from_its_start(
     broker: Broker, source_of: Make, topic: str, start_from: str
 ) -> None:
     broker.create(topic, f"{topic}2")
@@ -272,7 +274,7 @@ def test_read_is_exact_and_safe_within_apply_batch(broker: Broker, source_of: Ma
     assert tail.position == dict(make_position(topic, 12))
 
 
-def test_to_read_a_topic_no_other_is_asked_about(
+def test_read_of_a_topic_does_not_describe_other_topics(
     broker: Broker, source_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create(topic, *(f"{topic}.{n}" for n in range(3)))
@@ -298,7 +300,7 @@ def test_to_read_a_topic_no_other_is_asked_about(
     assert asked == {topic}
 
 
-def test_losses_are_named(broker: Broker, source_of: Make, topic: str) -> None:
+def test_losses_describe_each_kind_of_data_loss(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(10))
     broker.delete_below(topic, 5)
@@ -314,7 +316,7 @@ def test_losses_are_named(broker: Broker, source_of: Make, topic: str) -> None:
 
 
 @pytest.mark.parametrize("offset", [2, 11])
-def test_run_and_read_refuse_what_is_out_of_range(broker: Broker, source_of: Make, topic: str, offset: int) -> None:
+def test_offset_out_of_range_is_data_loss(broker: Broker, source_of: Make, topic: str, offset: int) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(10))
     broker.delete_below(topic, 5)
@@ -326,7 +328,7 @@ def test_run_and_read_refuse_what_is_out_of_range(broker: Broker, source_of: Mak
         )
 
 
-def test_records_deleted_while_reading_are_a_loss(broker: Broker, source_of: Make, topic: str) -> None:
+def test_records_deleted_during_a_read_are_data_loss(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, [b"x" * 1000] * 1000)
     calls = itertools.count()
@@ -342,8 +344,8 @@ def test_records_deleted_while_reading_are_a_loss(broker: Broker, source_of: Mak
         source.run(Position(), apply, threading.Event(), once=False)
 
 
-def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Broker, topic: str) -> None:
-    """A broker that has just taken over a partition may say so of what it has."""
+def test_refused_offset_that_the_broker_has_is_read_again(broker: Broker, topic: str) -> None:
+    """A broker that has just taken over a partition may refuse offsets that it has."""
     broker.create(topic)
     broker.produce(topic, numbers(10))
     options = KafkaSettings.read({"bootstrap_servers": broker.address, "topics": [topic], "batch_records": 3})
@@ -354,8 +356,8 @@ def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Br
         reader._refused[place] = "out of range"
         seen: list[int] = []
         while not reader.is_finished():
-            for refused, said in reader.take_refused().items():
-                watch.confirm_loss(refused, reader.next[refused], said)
+            for refused, reason in reader.take_refused().items():
+                watch.confirm_loss(refused, reader.next[refused], reason)
                 reader.resume(refused)
             seen += [o for chunk in reader.gather(1).chunks for o in chunk["offset"].to_pylist()]
         assert seen == [*range(10)]
@@ -368,7 +370,7 @@ def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Br
         watch.confirm_loss(place, 11, "out of range")
 
 
-def test_a_topic_created_again_is_noticed_while_streaming(
+def test_topic_created_again_is_data_loss_while_streaming(
     broker: Broker, source_of: Make, follow_source: Follow, topic: str
 ) -> None:
     broker.create(topic)
@@ -383,7 +385,7 @@ def test_a_topic_created_again_is_noticed_while_streaming(
     assert not [v for v in run.seen.values if v in numbers(20, first=100)]
 
 
-def test_a_topic_that_is_deleted_is_noticed_while_streaming(
+def test_deleted_topic_is_data_loss_while_streaming(
     broker: Broker, source_of: Make, follow_source: Follow, topic: str
 ) -> None:
     broker.create(topic)
@@ -393,7 +395,7 @@ def test_a_topic_that_is_deleted_is_noticed_while_streaming(
     assert "is gone" in str(run.get_failure(DataLoss))
 
 
-def test_group_offsets_are_visible(broker: Broker, source_of: Make, topic: str) -> None:
+def test_committed_offsets_are_visible_in_the_group(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic, partitions=2)
     group = f"g-{uuid4()}"
     source = source_of(topic, group_id=group)
@@ -404,10 +406,10 @@ def test_group_offsets_are_visible(broker: Broker, source_of: Make, topic: str) 
     source.close()
 
 
-def test_others_in_the_group_do_not_decide_what_is_read(
+def test_group_offsets_and_members_do_not_affect_reading(
     broker: Broker, source_of: Make, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Offsets of the group that somebody resets, and a consumer that joins the group and gets its partitions."""
+    """The offsets of the group are reset. Another consumer joins the group and gets its partitions."""
     broker.create(topic)
     broker.produce(topic, numbers(6))
     group = f"g-{uuid4()}"
@@ -429,20 +431,20 @@ def test_others_in_the_group_do_not_decide_what_is_read(
     assert broker.committed(group, topic) == [6]
 
 
-def test_a_message_of_ten_megabytes(broker: Broker, source_of: Make, topic: str) -> None:
+def test_message_of_ten_megabytes_is_read(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, [b"a" * 10_000_000, b"b", b"c" * 10_000_000])
     seen = run_once(source_of(topic))
     assert [len(v or b"") for v in seen.values] == [10_000_000, 1, 10_000_000]
 
 
-def test_end_is_what_may_be_read(broker: Broker, source_of: Make, topic: str) -> None:
+def test_end_is_after_the_last_record(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(3))
     assert source_of(topic).end() == make_position(topic, 3)
 
 
-def test_a_broker_that_is_not_there_is_retryable(source_of: Make) -> None:
+def test_missing_broker_is_retryable(source_of: Make) -> None:
     source = KafkaSource({"bootstrap_servers": "127.0.0.1:9", "topics": ["t"], "patience_seconds": 0.5})
     with pytest.raises(Retryable, match=re.escape("127.0.0.1:9")):
         run_once(source)

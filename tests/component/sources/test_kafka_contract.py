@@ -1,4 +1,4 @@
-"""`KafkaSource` keeps the promises of `ports.source`, on a real broker."""
+"""`KafkaSource` fulfils the contract of `ports.source` with a real broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class TestKafkaSource(SourceContract):
-    """`KafkaSource`. What comes in one batch, `test_kafka.py` reads."""
+    """`KafkaSource`. Contents of batches are tested in `test_kafka.py`."""
 
     @pytest.fixture(autouse=True, params=[1, pytest.param(1000, marks=pytest.mark.long)])
     def own(self, broker: Broker, request: pytest.FixtureRequest) -> None:

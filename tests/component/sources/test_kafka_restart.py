@@ -1,4 +1,4 @@
-"""A broker that is killed and comes back, in a broker of its own."""
+"""Kill and restart of a broker that only these tests use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from replicator.domain.position import Position, TopicPartition
 pytestmark = pytest.mark.stack
 
 
-def test_nothing_is_lost_over_a_kill_and_patience_has_an_end(own_broker: Broker) -> None:
+def test_killed_broker_loses_nothing_and_patience_is_limited(own_broker: Broker) -> None:
     broker = own_broker
     broker.create("t")
     broker.produce("t", [b"%d" % i for i in range(1000)])
@@ -42,8 +42,8 @@ def test_nothing_is_lost_over_a_kill_and_patience_has_an_end(own_broker: Broker)
         impatient.run(Position(), Seen(), threading.Event(), once=True)
 
 
-def test_a_source_closes_while_the_broker_hangs(own_broker: Broker) -> None:
-    """librdkafka waits for the answer to a commit that is on its way for as long as the connection is open."""
+def test_source_closes_while_the_broker_hangs(own_broker: Broker) -> None:
+    """librdkafka waits for the answer to a commit as long as the connection is open."""
     own_broker.create("t")
     own_broker.produce("t", [b"x"] * 9)
     source = KafkaSource({"bootstrap_servers": own_broker.address, "topics": ["t"], "patience_seconds": 60})

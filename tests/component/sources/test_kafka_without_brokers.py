@@ -1,5 +1,5 @@
-"""A broker whose session with the controller has expired answers, and names no broker. A client that takes this for the
-truth never connects again (librdkafka 5301). It must be opened again."""
+"""A broker whose session with the controller has expired answers without any broker. A client that trusts this answer
+never connects again (librdkafka 5301). It must be opened again."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from replicator.domain.errors import Retryable
 pytestmark = pytest.mark.stack
 REFRESH = {"topic.metadata.refresh.interval.ms": "500"}
 PATIENCE = 60.0
-"""Seconds until a client counts as dead and the next one has read on, on a loaded machine."""
+"""Seconds on a loaded machine until a client counts as dead and the next client has resumed."""
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def reopen_early(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (clients, reader, source):
         monkeypatch.setattr(module, "REOPEN", 1.0)
 
@@ -41,7 +41,7 @@ def proxy(broker: Broker) -> Iterator[KafkaProxy]:
     proxy.close()
 
 
-def test_a_source_reads_on_after_answers_without_brokers(
+def test_source_resumes_after_answers_without_brokers(
     proxy: KafkaProxy,
     broker: Broker,
     topic: str,
@@ -80,7 +80,7 @@ def test_a_source_reads_on_after_answers_without_brokers(
     run.until(lambda: find_committed() == [2], PATIENCE)
 
 
-def test_dead_letters_are_written_after_answers_without_brokers(proxy: KafkaProxy, topic: str) -> None:
+def test_dead_letter_topic_recovers_after_answers_without_brokers(proxy: KafkaProxy, topic: str) -> None:
     options = DeadLetterSettings.read({"bootstrap_servers": proxy.address, "topic": topic})
     with closing(DeadLetterTopic(options)) as letters:
         letters.create()
@@ -92,14 +92,14 @@ def test_dead_letters_are_written_after_answers_without_brokers(proxy: KafkaProx
         assert letters.exists()
 
 
-def test_an_answer_that_is_late_is_waited_for(
+def test_late_answer_is_awaited(
     proxy: KafkaProxy,
     broker: Broker,
     topic: str,
     follow_source: Callable[..., Running],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A large answer over a slow connection would never arrive if the client were opened again meanwhile."""
+    """A large answer over a slow connection would never arrive if the client was opened again meanwhile."""
     broker.create(topic)
     kafka = KafkaSource({"bootstrap_servers": proxy.address, "topics": [topic], "patience_seconds": 120})
     run = follow_source(kafka)
@@ -113,7 +113,7 @@ def test_an_answer_that_is_late_is_waited_for(
     assert "It is opened again." not in caplog.text
 
 
-def test_a_client_that_is_opened_again_ends_no_request_of_another_thread(proxy: KafkaProxy) -> None:
+def test_reopened_client_does_not_end_requests_of_other_threads(proxy: KafkaProxy) -> None:
     proxy.holds_answers = True
     cluster = Cluster(KafkaSettings.read({"bootstrap_servers": proxy.address, "topics": ["t"]}))
     with ThreadPoolExecutor(1) as other:

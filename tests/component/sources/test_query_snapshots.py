@@ -1,4 +1,4 @@
-"""Snapshots that a database is asked for: what is read, when, and that each is taken in once."""
+"""Snapshots that are queried from a database: contents, timing, and storing each snapshot once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from replicator.domain.position import Position
 pytestmark = pytest.mark.postgres
 A, B = (1, "a", "x", 1.5), (2, "a", None, 0.0)
 NAMES = ("id", "Part", "name", "price")
-MADE = 'CREATE TABLE items (id bigint, "Part" text, name text, price float8)'
+CREATE_ITEMS = 'CREATE TABLE items (id bigint, "Part" text, name text, price float8)'
 
 
 class Shop:
@@ -35,7 +35,7 @@ class Shop:
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
-        self.run(MADE)
+        self.run(CREATE_ITEMS)
 
     def run(self, *statements: str) -> None:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -66,7 +66,7 @@ def source(shop: Shop, folder: Path, **options: Any) -> SnapshotsSource:
 
 
 def read(one: SnapshotsSource, start: Position | None = None) -> tuple[list[tuple], Position]:
-    """What is left to read after one more snapshot, as operation, version and row; and where it ends."""
+    """Takes one snapshot. Returns the changes that are left (operation, version and row) and the end position."""
     rows, at = [], dict(start or {})
 
     def take(batch: Any) -> None:
@@ -83,7 +83,7 @@ def read_changes(batch: Any) -> list[tuple]:
     return [(row["_change"], row["_snapshot"], *(row.get(name) for name in NAMES)) for row in found]
 
 
-def changes(found: list[tuple]) -> list[tuple]:
+def without_versions(found: list[tuple]) -> list[tuple]:
     return [(row[0], *row[2:]) for row in found]
 
 
@@ -91,17 +91,17 @@ def test_one_run_takes_one_snapshot(shop, tmp_path):
     shop.put([A, B])
     before = time.time_ns() // 1000
     found, at = read(source(shop, tmp_path))
-    assert changes(found) == [("c", *A), ("c", *B)]
+    assert without_versions(found) == [("c", *A), ("c", *B)]
     assert before <= found[0][1] <= time.time_ns() // 1000, "versions are times in microseconds"
     assert {place.topic for place in at} == {"items"}
     shop.put([A])
     one = source(shop, tmp_path)
-    assert changes(read(one, at)[0]) == [("d", *B)]
+    assert without_versions(read(one, at)[0]) == [("d", *B)]
     shop.put([])
-    assert read(one, at)[0] == read(source(shop, tmp_path, allow_empty=True), at)[0][:1], "it asks once, whatever is due"
+    assert read(one, at)[0] == read(source(shop, tmp_path, allow_empty=True), at)[0][:1], "one run takes one snapshot"
 
 
-def test_a_snapshot_that_is_equal_writes_nothing(shop, tmp_path):
+def test_equal_snapshot_writes_nothing(shop, tmp_path):
     shop.put([A, B])
     _, at = read(source(shop, tmp_path))
 
@@ -115,7 +115,7 @@ def test_a_snapshot_that_is_equal_writes_nothing(shop, tmp_path):
     assert list_written_files() == before
 
 
-def test_it_asks_again_while_it_runs(shop, tmp_path):
+def test_running_source_takes_further_snapshots(shop, tmp_path):
     shop.put([A])
     stop, rows = threading.Event(), []
 
@@ -128,24 +128,24 @@ def test_it_asks_again_while_it_runs(shop, tmp_path):
 
     threading.Timer(30, stop.set).start()
     source(shop, tmp_path).run(Position(), take, stop, once=False)
-    assert changes(rows) == [("c", *A), ("c", *B)]
+    assert without_versions(rows) == [("c", *A), ("c", *B)]
 
 
-def test_it_polls_no_sooner_than_its_interval(shop, tmp_path, monkeypatch):
+def test_source_does_not_query_before_its_interval_ends(shop, tmp_path, monkeypatch):
     shop.put([A])
-    asked, stop = [], threading.Event()
-    unharmed = SnapshotQuery.read_rows
-    monkeypatch.setattr(SnapshotQuery, "read_rows", lambda self: asked.append(1) or unharmed(self))
+    queries, stop = [], threading.Event()
+    original = SnapshotQuery.read_rows
+    monkeypatch.setattr(SnapshotQuery, "read_rows", lambda self: queries.append(1) or original(self))
     threading.Timer(4, stop.set).start()
     source(shop, tmp_path, every="1 minute").run(Position(), lambda batch: None, stop, once=False)
-    assert len(asked) == 1
+    assert len(queries) == 1
 
 
 SLOW = 'SELECT id, "Part", name, price FROM items, pg_sleep({})'
 
 
-def test_what_is_slow_stops_neither_the_stream_nor_its_end(shop, tmp_path, monkeypatch):
-    """The stream turns on while a query runs; and who stops does not wait for the query."""
+def test_slow_query_delays_neither_batches_nor_the_stop(shop, tmp_path, monkeypatch):
+    """Batches continue while a query runs. A stop cancels the query."""
     shop.put([A])
     read(source(shop, tmp_path))
     stop, turns = threading.Event(), []
@@ -170,29 +170,29 @@ def test_what_is_slow_stops_neither_the_stream_nor_its_end(shop, tmp_path, monke
     raise AssertionError("the query still runs")
 
 
-def test_the_first_is_waited_for(shop, tmp_path, monkeypatch):
+def test_start_is_retryable_until_the_first_snapshot_is_read(shop, tmp_path, monkeypatch):
     monkeypatch.setattr("adapters.sources.snapshot_diff.source.FIRST_WITHIN", 0.1)
     shop.put([A])
     one = source(shop, tmp_path, query=SLOW.format(1))
-    told = []
+    sentences = []
     for _ in range(100):
         try:
             one.start()
             break
         except Retryable as waiting:
-            told.append(waiting.sentence)
-    assert len(told) > 2 and set(told) == {"The first snapshot of items is being read."}
-    assert changes(read(one)[0]) == [("c", *A)]
+            sentences.append(waiting.sentence)
+    assert len(sentences) > 2 and set(sentences) == {"The first snapshot of items is being read."}
+    assert without_versions(read(one)[0]) == [("c", *A)]
 
 
-def test_an_empty_answer_stops_unless_it_is_allowed(shop, tmp_path):
+def test_empty_result_is_data_loss_unless_allowed(shop, tmp_path):
     shop.put([A])
     _, at = read(source(shop, tmp_path))
     shop.put([])
     with pytest.raises(DataLoss, match=r"items as read at 20.* has no rows, so it would delete every row") as caught:
         read(source(shop, tmp_path), at)
     assert "allow_empty: true" in caught.value.next_step and "Correct the query" in caught.value.next_step
-    assert changes(read(source(shop, tmp_path, allow_empty=True), at)[0]) == [("d", *A)]
+    assert without_versions(read(source(shop, tmp_path, allow_empty=True), at)[0]) == [("d", *A)]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_an_empty_answer_stops_unless_it_is_allowed(shop, tmp_path):
         ("SELECT NULL::int AS id", DataLoss, "has a NULL in key column 'id' of 1 row"),
     ],
 )
-def test_what_cannot_be_taken_in_stops(shop, tmp_path, query, error, sentence):
+def test_unusable_query_or_result_is_refused(shop, tmp_path, query, error, sentence):
     shop.run("CREATE SEQUENCE numbers")
     shop.put([A])
     with pytest.raises(error, match=re.escape(sentence)) as caught:
@@ -227,14 +227,14 @@ def test_what_cannot_be_taken_in_stops(shop, tmp_path, query, error, sentence):
     shop.put([A, B])
 
 
-def test_columns_may_come_and_nothing_else(shop, tmp_path):
+def test_columns_may_only_be_added(shop, tmp_path):
     shop.put([A, B])
     _, at = read(source(shop, tmp_path))
     shop.run("ALTER TABLE items ADD more int")
     assert read(source(shop, tmp_path), at)[0] == []
     shop.run("UPDATE items SET more = 7 WHERE id = 2")
     found, at = read(source(shop, tmp_path), at)
-    assert changes(found) == [("u", *B)]
+    assert without_versions(found) == [("u", *B)]
     shop.run("ALTER TABLE items ALTER more TYPE text")
     with pytest.raises(DataLoss, match=r"Column 'more' is string in items as read at .*, and was int32 before"):
         read(source(shop, tmp_path), at)
@@ -243,7 +243,7 @@ def test_columns_may_come_and_nothing_else(shop, tmp_path):
         read(source(shop, tmp_path), at)
 
 
-def test_a_database_that_is_away_is_tried_again(shop, tmp_path):
+def test_unreachable_database_is_retryable(shop, tmp_path):
     shop.put([A])
     _, at = read(source(shop, tmp_path))
     away = source(shop, tmp_path, dsn="postgresql://somebody:hunter2@127.0.0.1:1/shop")
@@ -253,17 +253,17 @@ def test_a_database_that_is_away_is_tried_again(shop, tmp_path):
         assert "hunter2" not in str(caught.value) and "hunter2" not in repr(vars(away))
     shop.put([A, B])
     away._intake._query._session.dsn = shop.dsn
-    assert changes(read(away, at)[0]) == [("c", *B)], "what failed was no snapshot"
+    assert without_versions(read(away, at)[0]) == [("c", *B)], "failed attempts are not snapshots"
 
 
-def test_other_keys_stop(shop, tmp_path):
+def test_changed_keys_are_data_loss(shop, tmp_path):
     shop.put([A])
     _, at = read(source(shop, tmp_path))
     with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), but `keys` is now \(id\)"):
         read(source(shop, tmp_path, keys=("id",)), at)
 
 
-def test_a_role_that_may_not_is_refused(shop, tmp_path):
+def test_role_without_rights_is_refused(shop, tmp_path):
     shop.run("DROP ROLE IF EXISTS stranger", "CREATE ROLE stranger LOGIN")
     shop.put([A])
     theirs = source(shop, tmp_path, dsn=shop.dsn.replace("user=tester", "user=stranger"))
@@ -271,7 +271,7 @@ def test_a_role_that_may_not_is_refused(shop, tmp_path):
         read(theirs)
     assert refused.value.next_step.startswith("Grant this role the right that the sentence names")
     shop.run("GRANT SELECT ON items TO stranger")
-    assert changes(read(theirs)[0]) == [("c", *A)]
+    assert without_versions(read(theirs)[0]) == [("c", *A)]
 
 
 class Killed(BaseException):
@@ -282,21 +282,21 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "kill", [(m, after) for m in ("_store_rows", "commit", "_write_versions") for after in (False, True)]
 )
-def test_a_kill_at_any_step_duplicates_nothing(shop, tmp_path, monkeypatch, seed, kill):
-    """However often reading is killed, the changes lead from each state to the next, in rising versions."""
-    moment, after = kill
-    unharmed = getattr(SnapshotJournal, moment)
+def test_kill_at_any_step_duplicates_nothing(shop, tmp_path, monkeypatch, seed, kill):
+    """Changes lead from each state to the next in ascending versions, after any number of kills."""
+    step, after = kill
+    original = getattr(SnapshotJournal, step)
     calls = iter(range(1000))
 
     def raise_killed(self: SnapshotJournal, *given: Any) -> None:
         if after:
-            unharmed(self, *given)
+            original(self, *given)
         if next(calls) % 3:
             raise Killed
         if not after:
-            unharmed(self, *given)
+            original(self, *given)
 
-    monkeypatch.setattr(SnapshotJournal, moment, raise_killed)
+    monkeypatch.setattr(SnapshotJournal, step, raise_killed)
     state: dict[tuple, tuple] = {}
     at, last = Position(), 0
     for rows in successive(random.Random(seed), 5):
@@ -308,10 +308,10 @@ def test_a_kill_at_any_step_duplicates_nothing(shop, tmp_path, monkeypatch, seed
             except Killed:
                 continue
         else:
-            raise AssertionError("never got through")
+            raise AssertionError("every attempt was killed")
         for change, version, *row in found:
             assert version >= last
-            assert (tuple(row[:2]) in state) == (change != "c"), "a change of what is there, once"
+            assert (tuple(row[:2]) in state) == (change != "c"), "a row is created once, and updated or deleted afterwards"
             assert change == "d" or state.get(tuple(row[:2])) != tuple(row)
             state.pop(tuple(row[:2]), None)
             if change != "d":
@@ -322,7 +322,7 @@ def test_a_kill_at_any_step_duplicates_nothing(shop, tmp_path, monkeypatch, seed
     assert len(json.loads((tmp_path / "state" / "taken.json").read_text())["taken"]) == 1
 
 
-def test_versions_rise_where_the_clock_does_not(shop):
+def test_versions_increase_although_the_clock_does_not(shop):
     shop.put([A])
     future = (time.time_ns() // 1000) + 10**12
     found = QuerySnapshots(SnapshotQuery(shop.dsn, table_query("items"), "reading items"), "items").read_next(
@@ -331,7 +331,7 @@ def test_versions_rise_where_the_clock_does_not(shop):
     assert found.version == future + 1
 
 
-def test_another_process_reads_what_is_read_here(shop, tmp_path):
+def test_snapshots_wait_while_another_process_has_the_lock(shop, tmp_path):
     shop.put([A])
     _, at = read(source(shop, tmp_path))
     shop.put([A, B])
@@ -341,14 +341,14 @@ def test_another_process_reads_what_is_read_here(shop, tmp_path):
     assert len(read(source(shop, tmp_path), at)[0]) == 1
 
 
-def test_it_reads_one_snapshot_and_writes_nothing(shop):
+def test_query_is_read_only_in_one_database_snapshot(shop):
     names = ("transaction_isolation", "transaction_read_only", "enable_hashjoin")
     text = "SELECT " + ", ".join(f"current_setting('{name}') AS {name}" for name in names) + " -- as it is;"
     _, found = SnapshotQuery(shop.dsn, text, "looking").read_rows()
     assert found.to_pylist() == [dict(zip(names, ("repeatable read", "on", "on"), strict=True))]
 
 
-def test_rows_come_in_batches(shop, monkeypatch):
+def test_rows_are_read_in_batches(shop, monkeypatch):
     monkeypatch.setattr(table_reader, "BATCH", 3)
     _, found = SnapshotQuery(shop.dsn, "SELECT n FROM generate_series(1, 8) AS g(n);", "counting").read_rows()
     assert found["n"].to_pylist() == list(range(1, 9))
@@ -393,7 +393,7 @@ TYPES = [
 ]
 
 
-def test_types(shop):
+def test_every_type_has_an_arrow_type_and_value(shop):
     shop.run("CREATE TYPE mood AS ENUM ('happy')", "CREATE DOMAIN small AS smallint")
     text = "SELECT " + ", ".join(f'{sql} AS "c{n}"' for n, (sql, _, _) in enumerate(TYPES))
     query = SnapshotQuery(shop.dsn, text, "reading types")
@@ -403,8 +403,8 @@ def test_types(shop):
         assert value is None or column.to_pylist() == [value], sql
 
 
-def test_a_table_has_the_types_that_readers_of_targets_see(shop):
-    """The same table, read as a target: the catalogue says what the wire says."""
+def test_snapshot_has_the_same_types_as_a_read_of_a_target(shop):
+    """The catalogue and the protocol give the same types."""
     columns = [
         "a numeric(9, 3)",
         "b numeric",
@@ -422,7 +422,7 @@ def test_a_table_has_the_types_that_readers_of_targets_see(shop):
     assert found.equals(reader.read('Odd "one')) and found.num_rows == 1
 
 
-def test_whole_of_a_day_is_kept(shop, tmp_path):
+def test_time_24_00_is_preserved(shop, tmp_path):
     shop.run("CREATE TABLE hours (id int, until time)", "INSERT INTO hours VALUES (1, '24:00'), (2, '00:00')")
     rows = []
     one = source(shop, tmp_path, table="hours", keys=("id",))
@@ -430,7 +430,7 @@ def test_whole_of_a_day_is_kept(shop, tmp_path):
     assert sorted(json.loads(row)["payload"]["until"] for row in rows) == ["00:00:00.000000", "24:00:00.000000"]
 
 
-def test_doctor_asks_and_takes_nothing_in(shop, tmp_path):
+def test_doctor_checks_that_the_query_works(shop, tmp_path):
     def diagnose(**options: Any) -> tuple[str, str]:
         given = {"dsn": shop.dsn, "table": "items", "every": "5 minutes", **options}
         (one,) = SnapshotsCheck("source shop", given).diagnose()
@@ -447,6 +447,6 @@ def test_doctor_asks_and_takes_nothing_in(shop, tmp_path):
 @pytest.mark.parametrize(
     "options", [{"table": None}, {"path": "x"}, {"dsn": "no dsn"}, {"keys": ()}, {"every": "0 seconds"}, {"state": ""}]
 )
-def test_options_that_cannot_be(shop, tmp_path, options):
+def test_invalid_options_are_refused(shop, tmp_path, options):
     with pytest.raises(ConfigProblem):
         source(shop, tmp_path, **options)

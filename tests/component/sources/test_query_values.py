@@ -1,4 +1,4 @@
-"""Values of databases as the source `query` gives them: exactly, or the program stops and names the column."""
+"""Values of databases that the source `query` reads are exact, or the program stops and names the column."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def queried_database(request) -> QueriedDatabase:
     return QueriedDatabase(request.getfixturevalue("mariadb_server").database())
 
 
-def make(asked: QueriedDatabase, columns: dict[str, Any]) -> None:
+def create_sales(database: QueriedDatabase, columns: dict[str, Any]) -> None:
     kinds = ", ".join(f"{name} {kind}" for name, (kind, *_) in columns.items())
     values = ", ".join(value for _, value, *_ in columns.values())
-    asked.run(
+    database.run(
         f"CREATE TABLE sales (id int PRIMARY KEY, {kinds})", f"INSERT INTO sales VALUES (1, {values})".replace("%", "%%")
     )
 
 
 def test_values_are_exact(queried_database, tmp_path):
     said = OF_POSTGRES if queried_database.kind == "postgresql" else OF_MARIADB
-    make(queried_database, said)
+    create_sales(queried_database, said)
     [row], _ = read(source(queried_database, tmp_path, cursor_column="id"))
     assert {name: row[name] for name in said} == {name: value for name, (*_, value) in said.items()}
 
@@ -100,45 +100,45 @@ REFUSED_BY_MARIADB = [
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_values_that_are_not_held_stop_it(queried_database, tmp_path, number):
+def test_unsupported_value_stops_the_source(queried_database, tmp_path, number):
     cases = REFUSED_BY_POSTGRES if queried_database.kind == "postgresql" else REFUSED_BY_MARIADB
     if number >= len(cases):
-        pytest.skip("there are fewer")
+        pytest.skip("this database has fewer cases")
     kind, value, sentence = cases[number]
     if queried_database.kind == "mariadb":
         queried_database.run("SET GLOBAL sql_mode = ''")
-    make(queried_database, {"bad": (kind, value)})
+    create_sales(queried_database, {"bad": (kind, value)})
     with pytest.raises(Fatal, match=sentence) as caught:
         read(source(queried_database, tmp_path, cursor_column="id"))
     assert "casts the column" in caught.value.next_step and value.strip("'") not in str(caught.value)
 
 
-def test_a_text_in_a_numeric_column_of_sqlite_stops_it(tmp_path):
-    asked = QueriedDatabase(f"sqlite:///{tmp_path / 'd.sqlite'}")
-    make(asked, {"bad": ("numeric(10,2)", "'abc'")})
+def test_text_in_a_numeric_column_of_sqlite_stops_the_source(tmp_path):
+    database = QueriedDatabase(f"sqlite:///{tmp_path / 'd.sqlite'}")
+    create_sales(database, {"bad": ("numeric(10,2)", "'abc'")})
     with pytest.raises(Fatal, match=r"a value cannot be read \(TypeError\)") as caught:
-        read(source(asked, tmp_path, cursor_column="id"))
+        read(source(database, tmp_path, cursor_column="id"))
     assert "casts the column" in caught.value.next_step and "abc" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["interval", "int[]", "point"])
 @pytest.mark.postgres
-def test_types_without_a_counterpart_are_named(postgres_server, tmp_path, kind):
-    asked = postgres(postgres_server)
-    make(asked, {"bad": (kind, "NULL")})
+def test_unsupported_type_is_a_config_problem(postgres_server, tmp_path, kind):
+    database = postgres(postgres_server)
+    create_sales(database, {"bad": (kind, "NULL")})
     with pytest.raises(ConfigProblem, match=r"Column 'bad' of sales is [A-Za-z]+, which has no type here"):
-        read(source(asked, tmp_path, cursor_column="id"))
+        read(source(database, tmp_path, cursor_column="id"))
     text = "SELECT id, bad::text AS bad FROM sales"
-    assert read(source(asked, tmp_path, cursor_column="id", query=text, schema={"id": "int32", "bad": "string"}))[0]
+    assert read(source(database, tmp_path, cursor_column="id", query=text, schema={"id": "int32", "bad": "string"}))[0]
 
 
 @pytest.mark.postgres
-def test_times_with_a_zone(postgres_server, tmp_path):
-    """The border is a moment, whatever the zone of the session."""
-    asked = postgres(postgres_server)
-    asked.run("CREATE TABLE sales (id int PRIMARY KEY, modified timestamptz NOT NULL)")
-    asked.run("INSERT INTO sales VALUES (1, '2024-01-01 00:00:00+00'), (2, '2024-01-01 01:00:00+00')")
-    rows, at = read(source(asked, tmp_path, start_after="2024-01-01T01:00:00+01:00"))
+def test_start_after_is_an_instant_in_any_time_zone(postgres_server, tmp_path):
+    """The time zone of the session has no effect."""
+    database = postgres(postgres_server)
+    database.run("CREATE TABLE sales (id int PRIMARY KEY, modified timestamptz NOT NULL)")
+    database.run("INSERT INTO sales VALUES (1, '2024-01-01 00:00:00+00'), (2, '2024-01-01 01:00:00+00')")
+    rows, at = read(source(database, tmp_path, start_after="2024-01-01T01:00:00+01:00"))
     assert [row["id"] for row in rows] == [2]
-    asked.run("INSERT INTO sales VALUES (3, '2024-01-01 02:56:00+02'), (4, '2024-01-01 02:54:00+02')")
-    assert [row["id"] for row in read(source(asked, tmp_path, start_after="2024-01-01T01:00:00+01:00"), at)[0]] == [3]
+    database.run("INSERT INTO sales VALUES (3, '2024-01-01 02:56:00+02'), (4, '2024-01-01 02:54:00+02')")
+    assert [row["id"] for row in read(source(database, tmp_path, start_after="2024-01-01T01:00:00+01:00"), at)[0]] == [3]

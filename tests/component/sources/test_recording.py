@@ -1,4 +1,4 @@
-"""`replicator record`: a topic in an archive is the topic."""
+"""`replicator record`: an archive holds the records of its topic."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ tables:
 
 @pytest.fixture
 def record(broker, tmp_path):
-    """Runs `replicator record` in a project of its own; returns what it prints as JSON."""
+    """Runs `replicator record` in a separate project, and returns its JSON output and its result."""
     config = tmp_path / "config" / "replicator.yaml"
     config.parent.mkdir()
     config.write_text(CONFIG.format(broker=broker.address))
@@ -37,8 +37,8 @@ def record(broker, tmp_path):
     return run
 
 
-def records(source):
-    """All records of a source, ordered by place."""
+def read_records(source):
+    """All records of a source, ordered by topic, partition and offset."""
     parts = []
     source.run(source.start(), lambda batch: parts.append(batch.frame), threading.Event(), once=True)
     source.close()
@@ -46,7 +46,7 @@ def records(source):
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
-def test_recorded_topic_reads_as_the_topic(broker, record, tmp_path, suffix):
+def test_archive_has_the_same_records_as_its_topic(broker, record, tmp_path, suffix):
     topic = f"recorded.{suffix}.rows"
     broker.create(topic, partitions=2)
     for partition in (0, 1):
@@ -56,12 +56,12 @@ def test_recorded_topic_reads_as_the_topic(broker, record, tmp_path, suffix):
     said, _ = record(f"recorded.{suffix}.*", file)
     assert said["result"] == {"path": str(file), "records": 6}
     kafka = KafkaSource({"bootstrap_servers": broker.address, "topics": [topic]})
-    archived = records(ArchiveSource({"format": "debezium_json", "path": str(file)}))
-    assert archived.to_pylist() == records(kafka).to_pylist()
+    archived = read_records(ArchiveSource({"format": "debezium_json", "path": str(file)}))
+    assert archived.to_pylist() == read_records(kafka).to_pylist()
     assert archived.num_rows == 6
 
 
-def test_what_is_there_is_not_overwritten_and_no_topic_is_no_archive(record, tmp_path):
+def test_existing_file_and_missing_topic_are_refused(record, tmp_path):
     there = tmp_path / "there.jsonl"
     there.write_text("mine")
     assert record("recorded.*", there)[0]["error"]["code"] == 2

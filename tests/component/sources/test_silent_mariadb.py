@@ -1,4 +1,4 @@
-"""A server of MariaDB that takes a connection and never answers: nobody waits for it without end."""
+"""Connections to a MariaDB server that accepts them and never answers end at a timeout."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def dsn() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def _began() -> Iterator[None]:
+def _limit_duration() -> Iterator[None]:
     began = time.monotonic()
     yield
     assert time.monotonic() - began < 20
 
 
-def test_doctor_says_that_it_does_not_answer(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_server_that_does_not_answer(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BRIEF", 1)
     monkeypatch.setattr(mariadb, "ANSWER_SECONDS", 1)
     for one in (QueryCheck("source", {"dsn": dsn, **QUERY}), MariaDbCheck("source", {"dsn": dsn})):
@@ -40,13 +40,13 @@ def test_doctor_says_that_it_does_not_answer(dsn: str, monkeypatch: pytest.Monke
         assert found.severity == "error" and "timed out" in found.sentence and found.next_step
 
 
-def test_the_url_says_how_long_an_answer_may_take(dsn: str, tmp_path: Path) -> None:
+def test_read_timeout_of_the_url_limits_the_wait(dsn: str, tmp_path: Path) -> None:
     patient = f"{dsn}?read_timeout=1"
     with (
-        pytest.raises(Retryable, match="timed out") as told,
+        pytest.raises(Retryable, match="timed out") as refused,
         QueryDatabase(QuerySettings.read({"dsn": patient, "state": ".", **QUERY})).connect(),
     ):
         pass
-    assert "read_timeout" in told.value.next_step
+    assert "read_timeout" in refused.value.next_step
     with pytest.raises(Retryable, match="timed out"):
         MariaDbBackfill({"dsn": patient, "table": "shop.sales", "state": str(tmp_path)}).rows(print)

@@ -1,4 +1,4 @@
-"""Snapshots compared with each other: what becomes a change, what is refused, and that each is taken in once."""
+"""Comparison of successive snapshots: changes, refused snapshots, and storing each snapshot once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def source(folder: Path, **options: Any) -> SnapshotsSource:
 
 
 def read(one: SnapshotsSource, start: Position | None = None) -> tuple[list[tuple], Position]:
-    """What is left to read, as operation, version and row; and where it ends."""
+    """Returns the changes that are left (operation, version and row) and the end position."""
     rows, at = [], dict(start or {})
 
     def take(batch: Any) -> None:
@@ -49,7 +49,7 @@ def read(one: SnapshotsSource, start: Position | None = None) -> tuple[list[tupl
     return sorted(rows, key=lambda row: (row[1], row[0], str(row))), Position(at)
 
 
-def test_what_differs_becomes_a_change(tmp_path):
+def test_differences_become_changes(tmp_path):
     export(tmp_path, 1, [A, B])
     export(tmp_path, 2, [C, (1, "a", None, 1.5)])
     export(tmp_path, 3, [C, (1, "a", None, 1.5)])
@@ -58,20 +58,20 @@ def test_what_differs_becomes_a_change(tmp_path):
     assert found[2:] == [("c", 2, *C), ("d", 2, *B), ("u", 2, 1, "a", None, 1.5)]
 
 
-def test_rows_that_stay_are_no_change(tmp_path):
+def test_equal_rows_are_no_changes(tmp_path):
     export(tmp_path, 1, [NAN, B])
     export(tmp_path, 2, [B, NAN])
     assert len(read(source(tmp_path))[0]) == 2
 
 
-def test_rows_that_hold_nothing_come_and_go_all_the_same(tmp_path):
+def test_rows_of_nulls_are_created_and_deleted(tmp_path):
     nothing = (4, "a", None, None)
     for version, rows in enumerate(([A], [A, nothing], [A])):
         export(tmp_path, version, rows)
     assert read(source(tmp_path))[0][1:] == [("c", 1, *nothing), ("d", 2, *nothing)]
 
 
-def test_a_table_may_be_its_key(tmp_path):
+def test_all_columns_may_be_the_key(tmp_path):
     keys = pa.schema(list(SCHEMA)[:2])
     for version, rows in enumerate(([(1, "a")], [(2, "a")], [(2, "a"), (1, "A")], [(2, "A")])):
         export(tmp_path, version, rows, keys)
@@ -85,7 +85,7 @@ def test_a_table_may_be_its_key(tmp_path):
 
 
 @pytest.mark.parametrize("batch_records", [1, 500])
-def test_it_goes_on_where_it_was_and_needs_no_file_for_it(tmp_path, batch_records):
+def test_source_resumes_without_the_previous_file(tmp_path, batch_records):
     first = export(tmp_path, 1, [A, B])
     found, at = read(source(tmp_path, batch_records=batch_records))
     first.unlink()
@@ -97,7 +97,7 @@ def test_it_goes_on_where_it_was_and_needs_no_file_for_it(tmp_path, batch_record
     assert not source(tmp_path).losses(at, {})
 
 
-def test_later_ones_come_while_it_runs(tmp_path):
+def test_running_source_reads_a_new_snapshot(tmp_path):
     export(tmp_path, 1, [A])
     stop, rows = threading.Event(), []
 
@@ -123,12 +123,12 @@ def test_later_ones_come_while_it_runs(tmp_path):
         ("0", 0),
     ],
 )
-def test_names_end_in_versions(tmp_path, name, version):
+def test_version_is_the_end_of_the_file_name(tmp_path, name, version):
     export(tmp_path, name, [A])
     assert [s.version for s in list_snapshots(str(tmp_path / "items"))] == [version]
 
 
-def test_a_folder_is_a_snapshot_once_it_says_so(tmp_path):
+def test_folder_is_read_once_it_has_its_success_file(tmp_path):
     folder = tmp_path / "items" / "2.parquet"
     for part in ("1", "2"):
         file = export(tmp_path / "parts", part, [A] if part == "1" else [B])
@@ -137,20 +137,20 @@ def test_a_folder_is_a_snapshot_once_it_says_so(tmp_path):
     export(tmp_path, 1, [A])
     export(tmp_path, 3, [])
     found, at = read(source(tmp_path, allow_empty=True))
-    assert found == [("c", 1, *A)], "what is behind an incomplete one waits"
-    time.sleep(0.05)  # Files of one tick of the clock do not say which was last.
+    assert found == [("c", 1, *A)], "snapshots after an incomplete one wait"
+    time.sleep(0.05)  # Files with equal times have no order.
     (folder / "_SUCCESS").touch()
     assert [row[:3] for row in read(source(tmp_path, allow_empty=True), at)[0]] == [("c", 2, 2), ("d", 3, 1), ("d", 3, 2)]
 
 
-def test_a_folder_whose_mark_a_copy_brought_first_waits_for_its_files(tmp_path, monkeypatch):
-    """Rows of the missing files would be deleted."""
+def test_folder_with_an_early_success_file_waits_for_its_files(tmp_path, monkeypatch):
+    """A copy wrote the success file first. Rows of the missing files would be deleted."""
     monkeypatch.setattr("adapters.sources.snapshot_diff.file_snapshots.SETTLED_SECONDS", 600.0)
     folder = tmp_path / "items" / "v1"
     folder.mkdir(parents=True)
     (folder / "_SUCCESS").touch()
     supply = SnapshotFolder(str(folder.parent), "")
-    assert supply.read_next({}) is None, "no file has come"
+    assert supply.read_next({}) is None, "no file exists yet"
     export(tmp_path / "parts", 1, [A]).rename(folder / "part-1.parquet")
     os.utime(folder / "part-1.parquet", (0, 0))
     assert supply.read_next({}) is None and supply.seconds_until_stable({}) > 500
@@ -159,7 +159,7 @@ def test_a_folder_whose_mark_a_copy_brought_first_waits_for_its_files(tmp_path, 
     assert taken is not None and taken.rows.num_rows == 1
 
 
-def test_a_file_that_is_being_written_waits(tmp_path):
+def test_incomplete_file_is_read_when_it_is_complete(tmp_path):
     export(tmp_path, 1, [A])
     file = export(tmp_path, 2, [A, B])
     whole = file.read_bytes()
@@ -170,7 +170,7 @@ def test_a_file_that_is_being_written_waits(tmp_path):
     assert read(source(tmp_path), at)[0] == [("c", 2, *B)]
 
 
-def test_an_empty_snapshot_stops_unless_it_is_allowed(tmp_path):
+def test_empty_snapshot_is_data_loss_unless_allowed(tmp_path):
     export(tmp_path, 1, [A])
     export(tmp_path, 2, [])
     with pytest.raises(DataLoss, match="has no rows, so it would delete every row") as caught:
@@ -179,13 +179,13 @@ def test_an_empty_snapshot_stops_unless_it_is_allowed(tmp_path):
     assert read(source(tmp_path, allow_empty=True))[0] == [("c", 1, *A), ("d", 2, *A)]
 
 
-def test_the_first_may_be_empty_where_that_is_allowed(tmp_path):
+def test_first_snapshot_may_be_empty_if_allowed(tmp_path):
     export(tmp_path, 1, [])
     export(tmp_path, 2, [A])
     assert read(source(tmp_path, allow_empty=True))[0] == [("c", 2, *A)]
 
 
-def test_late_ones_stop(tmp_path):
+def test_late_snapshot_is_data_loss(tmp_path):
     export(tmp_path, 5, [A])
     _, at = read(source(tmp_path))
     export(tmp_path, 7, [A])
@@ -195,7 +195,7 @@ def test_late_ones_stop(tmp_path):
         read(source(tmp_path), at)
 
 
-def test_a_rewritten_snapshot_stops_the_source(tmp_path):
+def test_rewritten_snapshot_is_data_loss(tmp_path):
     export(tmp_path, 5, [A])
     one = source(tmp_path)
     _, at = read(one)
@@ -208,7 +208,7 @@ def test_a_rewritten_snapshot_stops_the_source(tmp_path):
     assert len(read(one, at)[0]) == 2
 
 
-def test_columns_may_come_and_nothing_else(tmp_path):
+def test_columns_may_only_be_added(tmp_path):
     export(tmp_path, 1, [A, B])
     wider = SCHEMA.append(pa.field("more", pa.int64()))
     export(tmp_path, 2, [(*A, None), (*B, 7)], wider)
@@ -233,7 +233,7 @@ def test_columns_may_come_and_nothing_else(tmp_path):
         ([A], {"allow_emptyness": True}, ConfigProblem, "allow_emptyness"),
     ],
 )
-def test_refused(tmp_path, rows, options, error, said):
+def test_unusable_rows_keys_and_options_are_refused(tmp_path, rows, options, error, said):
     export(tmp_path, 1, rows)
     with pytest.raises(error) as caught:
         read(source(tmp_path, **options))
@@ -241,14 +241,14 @@ def test_refused(tmp_path, rows, options, error, said):
 
 
 @pytest.mark.parametrize("names", [["export"], ["123456789012345"], ["2024-01-05", "20240105"]])
-def test_refused_names(tmp_path, names):
+def test_names_without_a_usable_version_are_refused(tmp_path, names):
     for name in names:
         export(tmp_path, name, [A])
     with pytest.raises(ConfigProblem):
         read(source(tmp_path))
 
 
-def test_nothing_there_yet(tmp_path):
+def test_missing_folder_or_snapshot_is_reported(tmp_path):
     with pytest.raises(EnvironmentProblem, match="is not there"):
         source(tmp_path).end()
     (tmp_path / "items").mkdir()
@@ -265,7 +265,7 @@ UNEVEN = [
 
 
 @pytest.mark.parametrize("names", UNEVEN)
-def test_names_whose_order_is_not_said_are_refused(tmp_path, names):
+def test_names_without_a_clear_order_are_refused(tmp_path, names):
     for name in names:
         export(tmp_path, name, [A])
     with pytest.raises(ConfigProblem, match="parts of different lengths") as caught:
@@ -274,13 +274,13 @@ def test_names_whose_order_is_not_said_are_refused(tmp_path, names):
     assert len(said) == 2 and said[-1] == names[-1] and "2024-01-05" in caught.value.next_step
 
 
-def test_numbers_alone_may_have_any_width(tmp_path):
+def test_numeric_versions_may_have_any_width(tmp_path):
     for name, row in (("v9", A), ("v10", B), ("x_100", A)):
         export(tmp_path, name, [row])
     assert [s.version for s in list_snapshots(str(tmp_path / "items"))] == [9, 10, 100]
 
 
-def parquet(folder: Path, version: int, columns: list[tuple[str, Any]]) -> Path:
+def write_parquet(folder: Path, version: int, columns: list[tuple[str, Any]]) -> Path:
     file = folder / "items" / f"{version}.parquet"
     file.parent.mkdir(exist_ok=True)
     given = [("id", [1]), ("Part", ["a"]), *columns]
@@ -288,17 +288,17 @@ def parquet(folder: Path, version: int, columns: list[tuple[str, Any]]) -> Path:
     return file
 
 
-def test_two_columns_of_one_name_stop(tmp_path):
-    """They do not pass for a file that is not whole yet, behind which all others wait."""
+def test_duplicate_column_is_data_loss(tmp_path):
+    """The file is not mistaken for an incomplete one, which would delay all later files."""
     export(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
-    parquet(tmp_path, 2, [("v", [1]), ("v", [2])])
+    write_parquet(tmp_path, 2, [("v", [1]), ("v", [2])])
     export(tmp_path, 3, [A, B])
     with pytest.raises(DataLoss, match=r"2.parquet has two columns 'v'"):
         read(source(tmp_path), at)
 
 
-def test_what_is_whole_and_no_parquet_stops(tmp_path):
+def test_complete_file_that_is_not_parquet_is_data_loss(tmp_path):
     file = export(tmp_path, 1, [A])
     whole = file.read_bytes()
     file.write_bytes(whole[:100] + whole[-8:])
@@ -325,16 +325,16 @@ PAIR = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["d", "D"])
         ([("a\0b", [1])], "has a NUL character in its name"),
     ],
 )
-def test_names_that_cannot_be_are_refused_before_anything_is_kept(tmp_path, columns, said):
-    parquet(tmp_path, 1, columns)
+def test_invalid_column_name_is_refused_before_the_state_changes(tmp_path, columns, said):
+    write_parquet(tmp_path, 1, columns)
     with pytest.raises(ConfigProblem) as caught:
         read(source(tmp_path))
     assert said in caught.value.sentence and "1.parquet" in caught.value.sentence and caught.value.next_step
     assert [file.name for file in (tmp_path / "state").iterdir()] == ["lock"]
-    parquet(tmp_path, 1, [("v", [1])])
+    write_parquet(tmp_path, 1, [("v", [1])])
     _, at = read(source(tmp_path))
     before = sorted(str(file) for file in (tmp_path / "state").rglob("*.[pj]*"))
-    parquet(tmp_path, 2, [("v", [1]), *((name, value) for name, value in columns if name != "v")])
+    write_parquet(tmp_path, 2, [("v", [1]), *((name, value) for name, value in columns if name != "v")])
     if len(columns) > 1 or columns[0][0] != "v":
         with pytest.raises(ConfigProblem):
             read(source(tmp_path), at)
@@ -361,8 +361,8 @@ INFINITE = days(2**31 - 1)
         pa.MapArray.from_arrays([0, 1], pa.array(["a"]), INFINITE),
     ],
 )
-def test_days_that_no_delta_table_keeps_stop(tmp_path, column):
-    parquet(tmp_path, 1, [("day", column)])
+def test_days_outside_the_range_of_delta_are_data_loss(tmp_path, column):
+    write_parquet(tmp_path, 1, [("day", column)])
     with pytest.raises(DataLoss, match=r"Column 'day' of .*1.parquet contains infinity, or a day") as caught:
         read(source(tmp_path))
     assert "as text" in caught.value.next_step
@@ -370,14 +370,14 @@ def test_days_that_no_delta_table_keeps_stop(tmp_path, column):
 
 
 @pytest.mark.parametrize("day", [FIRST, LAST, None])
-def test_the_days_between_are_kept(tmp_path, day):
-    parquet(tmp_path, 1, [("day", days(day)), ("all", pa.ListArray.from_arrays([0, 1], days(day)))])
+def test_days_at_the_limits_of_delta_are_read(tmp_path, day):
+    write_parquet(tmp_path, 1, [("day", days(day)), ("all", pa.ListArray.from_arrays([0, 1], days(day)))])
     assert len(read(source(tmp_path))[0]) == 1
 
 
 @pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x1c", "\x1d", "\x1e", "\x0b", "\x0c", "\r", "\n"])
-def test_signs_that_end_lines_elsewhere_are_text(tmp_path, sign):
-    """They stand in the statistics of the journal's commits as they are."""
+def test_line_separators_are_text(tmp_path, sign):
+    """They stand unescaped in the statistics of the journal's commits."""
     export(tmp_path, 1, [(1, f"a{sign}b", f"{sign}x", 1.5)])
     found, at = read(source(tmp_path))
     assert found == [("c", 1, 1, f"a{sign}b", f"{sign}x", 1.5)]
@@ -392,22 +392,22 @@ class Killed(BaseException):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("moment", ["_store_rows", "commit", "_write_versions"])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_kill_at_any_step_duplicates_nothing(tmp_path, monkeypatch, seed, moment, after):
+def test_kill_at_any_step_duplicates_nothing(tmp_path, monkeypatch, seed, moment, after):
     states = successive(random.Random(seed), 6)
     for version, rows in enumerate(states):
         export(tmp_path / "whole", version, rows)
         export(tmp_path / "cut", version, rows)
     expected, _ = read(source(tmp_path / "whole", allow_empty=True))
-    unharmed = getattr(SnapshotJournal, moment)
+    original = getattr(SnapshotJournal, moment)
     calls = iter(range(100))
 
     def kill(self: SnapshotJournal, *given: Any) -> None:
         if after:
-            unharmed(self, *given)
+            original(self, *given)
         if next(calls) % 3:
             raise Killed
         if not after:
-            unharmed(self, *given)
+            original(self, *given)
 
     monkeypatch.setattr(SnapshotJournal, moment, kill)
     for _ in range(40):
@@ -422,8 +422,8 @@ def test_a_kill_at_any_step_duplicates_nothing(tmp_path, monkeypatch, seed, mome
 
 
 @pytest.mark.parametrize("room", [0, 20])
-def test_a_state_without_room_is_named_with_a_remedy(tmp_path, room):
-    """For the lock, and, with room for it, for what is kept."""
+def test_full_disk_is_reported_with_a_next_step(tmp_path, room):
+    """The disk has no room for the lock, or room for the lock only."""
     export(tmp_path, 1, [A])
     one = source(tmp_path)
     with full_disk(room), pytest.raises(EnvironmentProblem, match="state cannot be written: File too large") as caught:
@@ -433,7 +433,7 @@ def test_a_state_without_room_is_named_with_a_remedy(tmp_path, room):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"taken": [1]}', '{"taken": {"x": 1}}'])
-def test_damaged_notes_stop(tmp_path, text):
+def test_damaged_list_of_read_snapshots_is_data_loss(tmp_path, text):
     export(tmp_path, 1, [A])
     read(source(tmp_path))
     (tmp_path / "state" / "taken.json").write_text(text)
@@ -442,7 +442,7 @@ def test_damaged_notes_stop(tmp_path, text):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"keys": 1}'])
-def test_damaged_keys_stop(tmp_path, text):
+def test_damaged_keys_are_data_loss(tmp_path, text):
     export(tmp_path, 1, [A])
     read(source(tmp_path))
     (tmp_path / "state" / "keys.json").write_text(text)
@@ -452,21 +452,21 @@ def test_damaged_keys_stop(tmp_path, text):
 
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("keys", [("id",), ("id", "Part", "name")])
-def test_other_keys_stop(tmp_path, keys, is_there):
-    """Whether there is a snapshot to be compared by them or not."""
+def test_changed_keys_are_data_loss(tmp_path, keys, is_there):
+    """The snapshot to compare may exist or not."""
     file = export(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
     if not is_there:
         file.unlink()
     other = source(tmp_path, keys=keys)
-    for ask in (other.start, other.end, other.before_refresh, lambda: other.losses(at, {}), lambda: read(other, at)):
-        if ask == other.before_refresh and not is_there:
-            continue  # Nothing to take in.
+    for act in (other.start, other.end, other.before_refresh, lambda: other.losses(at, {}), lambda: read(other, at)):
+        if act == other.before_refresh and not is_there:
+            continue  # No snapshot is left to read.
         with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), but `keys` is now \(id") as caught:
-            ask()
+            act()
         assert f"Remove the folder {tmp_path / 'state'}" in caught.value.next_step
         assert "lanes resync" in caught.value.next_step
-    assert read(source(tmp_path, keys=("Part", "id")), at)[0] == [], "in any order they are the same"
+    assert read(source(tmp_path, keys=("Part", "id")), at)[0] == [], "the order of keys has no effect"
 
 
 def test_keys_may_be_corrected_before_the_first_snapshot(tmp_path, monkeypatch):
@@ -480,7 +480,7 @@ def test_keys_may_be_corrected_before_the_first_snapshot(tmp_path, monkeypatch):
         source(tmp_path, keys=("id",)).start()
 
 
-def test_keys_that_were_not_remembered_are_those_of_today(tmp_path):
+def test_missing_stored_keys_are_taken_from_the_config(tmp_path):
     export(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
     (tmp_path / "state" / "keys.json").unlink()
@@ -490,7 +490,7 @@ def test_keys_that_were_not_remembered_are_those_of_today(tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["items", "taken.json", "1.parquet"])
-def test_what_is_lost_of_the_state_is_said(tmp_path, lost):
+def test_lost_state_is_data_loss_or_is_restored(tmp_path, lost):
     export(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
     export(tmp_path, 2, [B])
@@ -506,7 +506,7 @@ def test_what_is_lost_of_the_state_is_said(tmp_path, lost):
     assert source(tmp_path).losses(at, {"items": "another"})
 
 
-def test_another_process_takes_in_what_is_read_here(tmp_path):
+def test_snapshots_wait_while_another_process_has_the_lock(tmp_path):
     export(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
     export(tmp_path, 2, [B])
@@ -516,14 +516,14 @@ def test_another_process_takes_in_what_is_read_here(tmp_path):
     assert len(read(source(tmp_path), at)[0]) == 2
 
 
-def test_the_log_of_the_journal_is_kept(tmp_path):
+def test_journal_does_not_clean_up_its_delta_log(tmp_path):
     export(tmp_path, 1, [A])
     read(source(tmp_path))
     table = DeltaTable(str(tmp_path / "state" / "items"))
     assert table.metadata().configuration["delta.enableExpiredLogCleanup"] == "false"
 
 
-def test_doctor_looks_and_takes_nothing_in(tmp_path):
+def test_doctor_checks_snapshots_and_writes_no_state(tmp_path):
     def diagnose() -> tuple[str, str]:
         (found,) = SnapshotsCheck("source items", {"path": str(tmp_path / "items"), "positions": {}}).diagnose()
         return found.severity, found.sentence
@@ -538,7 +538,7 @@ def test_doctor_looks_and_takes_nothing_in(tmp_path):
     assert not (tmp_path / "state").exists()
 
 
-def test_types_are_those_that_a_delta_table_keeps(tmp_path):
+def test_types_that_delta_does_not_have_are_converted(tmp_path):
     file = tmp_path / "items" / "1.parquet"
     file.parent.mkdir()
     kinds = {

@@ -1,4 +1,4 @@
-"""Files in an object store: replaced, gone, late, refused, and away."""
+"""Files in an object store: replaced, late, deleted, refused and unreachable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def files(s3: ObjectStore) -> StoredFiles:
 
 
 @pytest.fixture(autouse=True)
-def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def tick_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.sources.files.source.TICK", 0.05)
 
 
@@ -41,7 +41,7 @@ def read(options: dict[str, Any], start: Position | None = None, of: Any = DmsFi
 
 
 def follow(options: dict[str, Any], act: Callable[[list[bytes]], bool], of: Any = DmsFilesSource) -> list[bytes]:
-    """What a source that runs delivers; `act` is told it after every batch, and says when to stop."""
+    """Runs a source and returns its records. `act` gets the records after every batch and returns whether to stop."""
     source, found, stop = of(options), [], threading.Event()
 
     def take(batch: Any) -> None:
@@ -58,13 +58,14 @@ def follow(options: dict[str, Any], act: Callable[[list[bytes]], bool], of: Any 
     return found
 
 
-def looking(files: StoredFiles) -> dict[str, Any]:
-    """With a look at the store every now and then."""
+def make_polling_options(files: StoredFiles) -> dict[str, Any]:
+    """Options that poll the store often."""
     return {**files.options, "look_every": "100 milliseconds"}
 
 
-def test_a_bucket_as_dms_writes_it(files: StoredFiles) -> None:
-    """Folders of dates, compressed files, names that URLs escape, the markers of consoles; an object is whole at once."""
+def test_bucket_written_by_dms_is_read_in_order(files: StoredFiles) -> None:
+    """It has date folders, compressed files, names that URLs escape, and folder markers of consoles. An object is
+    complete from its first listing."""
     files.put("public/", b"")
     files.put(f"{USERS}/2021/10/18/20211018-000000000.csv", "U,1,third\n")
     files.put(f"{USERS}/2021/10/17/20211017-194324349.csv.gz", gzip.compress(b"U,1,second\n"))
@@ -77,15 +78,15 @@ def test_a_bucket_as_dms_writes_it(files: StoredFiles) -> None:
     assert read({**files.options, "path": f"{files.options['path']}/{USERS}/LOAD00000001.csv"}) == [b"1,first"]
 
 
-def test_a_file_that_was_read_twice_in_blocks(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_many_blocks_is_read(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_files, "BLOCK", 64)
     rows = [b"I,%d,%s" % (n, b"x" * (n % 50)) for n in range(100)]
     files.put(f"{USERS}/20211017-194324349.csv", b"\n".join(rows))
     assert read(files.options) == rows
 
 
-def test_an_object_that_is_replaced_after_it_was_read(files: StoredFiles) -> None:
-    """Of the same size too; what is put again as it was is the same."""
+def test_object_replaced_after_its_read_is_data_loss(files: StoredFiles) -> None:
+    """The new contents have the same size. Storing equal contents again is allowed."""
     name = f"{USERS}/20211017-194324349.csv"
     files.put(name, "I,1\nI,2\n")
     left = [lambda: files.put(name, "I,1\nI,3\n"), lambda: files.put(name, "I,1\nI,2\n")]
@@ -96,10 +97,10 @@ def test_an_object_that_is_replaced_after_it_was_read(files: StoredFiles) -> Non
         return len(found) > 2
 
     with pytest.raises(DataLoss, match="was replaced after it was read"):
-        follow(looking(files), act)
+        follow(make_polling_options(files), act)
 
 
-def test_an_object_that_is_replaced_while_it_is_read(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_replaced_during_its_read_is_retryable(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_files, "BLOCK", 64)
     name = f"{USERS}/20211017-194324349.csv"
     files.put(name, "".join(f"I,{n}\n" for n in range(100)))
@@ -115,7 +116,7 @@ def test_an_object_that_is_replaced_while_it_is_read(files: StoredFiles, monkeyp
         read(files.options)
 
 
-def test_a_late_object_is_a_loss(files: StoredFiles) -> None:
+def test_late_object_is_data_loss(files: StoredFiles) -> None:
     files.put(f"{USERS}/20211017-194324400.csv", "I,2\n")
 
     def act(found: list[bytes]) -> bool:
@@ -123,30 +124,30 @@ def test_a_late_object_is_a_loss(files: StoredFiles) -> None:
         return len(found) > 1
 
     with pytest.raises(DataLoss, match=r"s3://.*/20211017-194324300.csv appeared after later files of table public.users"):
-        follow(looking(files), act)
+        follow(make_polling_options(files), act)
 
 
-def test_new_objects_are_noticed(files: StoredFiles) -> None:
+def test_new_object_is_read(files: StoredFiles) -> None:
     files.put(f"{USERS}/LOAD00000001.csv", "1\n")
 
     def act(found: list[bytes]) -> bool:
         files.put(f"{USERS}/20211017-194324349.csv", "I,2\n")
         return len(found) == 2
 
-    assert follow(looking(files), act) == [b"1", b"I,2"]
+    assert follow(make_polling_options(files), act) == [b"1", b"I,2"]
 
 
-def test_an_archive_that_is_put_again_with_more(files: StoredFiles) -> None:
+def test_archive_that_grew_is_read_from_its_previous_end(files: StoredFiles) -> None:
     files.put("a.jsonl", LINE % (0, 0))
 
     def act(found: list[bytes]) -> bool:
         files.put("a.jsonl", LINE % (0, 0) + LINE % (1, 1))
         return len(found) == 2
 
-    assert follow(looking(files), act, ArchiveSource) == [b"v0", b"v1"]
+    assert follow(make_polling_options(files), act, ArchiveSource) == [b"v0", b"v1"]
 
 
-def test_an_object_that_goes_between_listing_and_reading(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_deleted_after_the_listing_is_skipped(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     files.put("a.jsonl", LINE % (0, 0))
     files.put("b.jsonl", LINE % (1, 1))
     listed = ArchiveSource(files.options)._list_files()
@@ -155,13 +156,13 @@ def test_an_object_that_goes_between_listing_and_reading(files: StoredFiles, mon
     assert read(files.options, of=ArchiveSource) == [b"v1"]
 
 
-def test_foreign_files_stop_the_source_by_name(files: StoredFiles) -> None:
+def test_file_that_dms_did_not_write_is_refused(files: StoredFiles) -> None:
     files.put(f"{USERS}/export.csv", "I,1\n")
     with pytest.raises(ConfigProblem, match=r"s3://.*/export.csv is no file of AWS DMS"):
         read(files.options)
 
 
-def test_a_folder_that_nothing_was_written_to(files: StoredFiles) -> None:
+def test_empty_folder_is_a_warning_of_doctor(files: StoredFiles) -> None:
     assert read(files.options) == []
     (said,) = DmsFilesCheck("s", files.options).diagnose()
     assert (said.severity, said.sentence) == ("warning", f"{files.options['path']} has no file yet.")
@@ -170,22 +171,22 @@ def test_a_folder_that_nothing_was_written_to(files: StoredFiles) -> None:
     assert (said.severity, said.sentence) == ("ok", f"{files.options['path']} has 1 file.")
 
 
-def test_a_bucket_that_is_not_there(s3: ObjectStore) -> None:
+def test_missing_bucket_is_refused(s3: ObjectStore) -> None:
     with pytest.raises(EnvironmentProblem, match="the bucket of s3://no-such-bucket/x does not exist") as refused:
         read({"path": "s3://no-such-bucket/x", "storage": s3.storage})
     assert "`path`" in refused.value.next_step
 
 
 @pytest.fixture(scope="module")
-def asking() -> Iterator[ObjectStore]:
-    """A store that asks for the key after its bucket was made; it knows none."""
+def rejecting_store() -> Iterator[ObjectStore]:
+    """A store that rejects every key after its bucket was created."""
     with object_store(asks_after=1) as store:
         yield store
 
 
 @pytest.mark.parametrize("of", [ArchiveSource, DmsFilesSource])
-def test_a_key_that_is_refused(asking: ObjectStore, of: Any) -> None:
-    options = {"path": f"s3://{BUCKET}/x", "storage": asking.storage}
+def test_refused_key_is_reported_and_not_shown(rejecting_store: ObjectStore, of: Any) -> None:
+    options = {"path": f"s3://{BUCKET}/x", "storage": rejecting_store.storage}
     with pytest.raises(EnvironmentProblem, match=r"refuses access to s3://.*(InvalidAccessKeyId|403)") as refused:
         read(options, of=of)
     shown = f"{refused.value} {refused.value!r} {of(options)._options!r} {of(options)._options}"
@@ -194,7 +195,7 @@ def test_a_key_that_is_refused(asking: ObjectStore, of: Any) -> None:
     assert said.severity == "error" and "AWS_SECRET_ACCESS_KEY" in said.next_step
 
 
-def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_store_is_retryable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "RETRIES", 0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -204,7 +205,7 @@ def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
         read({"path": "s3://bucket/x", "storage": keys})
 
 
-def test_a_store_that_goes_away_while_a_file_is_read() -> None:
+def test_store_that_stops_during_a_read_is_retryable() -> None:
     with object_store() as store:
         files = StoredFiles(store)
         files.put("a.jsonl", LINE % (0, 0))
@@ -221,6 +222,6 @@ def deliver_records() -> Any:
     return DeliveryProgress({})
 
 
-def test_keys_that_no_path_can_name(files: StoredFiles) -> None:
+def test_path_without_a_bucket_is_refused(files: StoredFiles) -> None:
     with pytest.raises(ConfigProblem, match="must be s3://BUCKET/FOLDER"):
         read({"path": "s3://", "storage": files.store.storage})
