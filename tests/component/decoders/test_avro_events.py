@@ -1,4 +1,4 @@
-"""Debezium's events in Avro: types, frames, keys, and what a registry answers."""
+"""Debezium events in Avro: types, frames, keys and answers of a registry."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def decoder(url: str, **options: object) -> DebeziumAvroDecoder:
 @pytest.mark.parametrize(
     ("kind", "values"), TYPES, ids=lambda v: str(v.get("name", v["type"])) if isinstance(v, dict) else ""
 )
-def test_every_type_is_what_it_is_in_json(kind, values, url):
+def test_every_type_decodes_as_in_json(kind, values, url):
     rows = [{"id": 1, "c": value} for value in values]
     texts = [event([ID, kind], after=row, at=9 + i) for i, row in enumerate(rows)]
     texts += [
@@ -109,7 +109,7 @@ def test_every_type_is_what_it_is_in_json(kind, values, url):
     )
 
 
-def test_a_row_that_is_called_as_a_source_block_is_not_taken_for_one(url):
+def test_columns_named_like_a_source_block_are_columns(url):
     columns = [ID, column("db", "string"), column("table", "string")]
     frame = raw([event(columns, after={"id": 1, "db": "other", "table": "other"})])
     assert decode_without_fingerprints(decoder(url), Avro(url).frame(frame)) == decode_without_fingerprints(
@@ -154,11 +154,13 @@ def test_heartbeats_are_ignored_and_transactions_are_reported(url):
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-def good(url: str) -> pa.Table:
+def make_framed_event(url: str) -> pa.Table:
     return Avro(url).frame(raw([event([ID], after={"id": 1})]))
 
 
-def errors(url: str, values: list[bytes], keys: list[bytes] | None = None, headers=None, **options: object) -> list[str]:
+def list_errors(
+    url: str, values: list[bytes], keys: list[bytes] | None = None, headers=None, **options: object
+) -> list[str]:
     frame = raw(values, keys or [None] * len(values), headers)
     found = decoder(url, **options).route(frame)["error"].to_pylist()
     whole = decoder(url, **options).envelope(frame)["error"].to_pylist()
@@ -166,10 +168,10 @@ def errors(url: str, values: list[bytes], keys: list[bytes] | None = None, heade
     return found
 
 
-def test_what_is_framed_otherwise_is_refused_by_name(url):
-    framed = good(url)["value"][0].as_py()
+def test_other_framing_is_malformed_with_a_hint(url):
+    framed = make_framed_event(url)["value"][0].as_py()
     body = framed[5:]
-    found = errors(
+    found = list_errors(
         url,
         [event([ID], after={"id": 1}), b"", body, b"\0" + (1).to_bytes(8, "big") + body, b"\0\0\0", body],
         headers={2: {"apicurio.value.globalId": b"\0" * 8}, 5: {"__value_schema_id": b"\1"}},
@@ -182,41 +184,41 @@ def test_what_is_framed_otherwise_is_refused_by_name(url):
     assert "header __value_schema_id" in found[5]
 
 
-def test_an_id_that_the_registry_does_not_have_is_a_reject(url):
-    framed = good(url)
-    strange = b"\0" + (999_999).to_bytes(4, "big") + framed["value"][0].as_py()[5:]
-    (found,) = errors(url, [strange])
+def test_unknown_schema_id_is_rejected(url):
+    framed = make_framed_event(url)
+    unknown = b"\0" + (999_999).to_bytes(4, "big") + framed["value"][0].as_py()[5:]
+    (found,) = list_errors(url, [unknown])
     assert found == "UNKNOWN_SCHEMA: the schema registry has no schema of the id 999999, which the record names"
-    (found,) = errors(url, [framed["value"][0].as_py()], [strange])
+    (found,) = list_errors(url, [framed["value"][0].as_py()], [unknown])
     assert found.startswith("UNKNOWN_SCHEMA: its key: ")
     declared = decoder(url, keys={"public.t": ["id"]})
-    assert declared.route(raw([framed["value"][0].as_py()], [strange]))["error"].to_pylist() == [None]
+    assert declared.route(raw([framed["value"][0].as_py()], [unknown]))["error"].to_pylist() == [None]
 
 
-def test_a_tombstone_whose_key_cannot_be_read_is_not_passed_over_where_it_is_a_delete(url):
-    strange = raw([None], [b"\0" + (999_999).to_bytes(4, "big") + b"\2"])
+def test_null_record_with_unreadable_key_is_rejected_as_a_delete(url):
+    unknown = raw([None], [b"\0" + (999_999).to_bytes(4, "big") + b"\2"])
     ignoring, deleting = (
-        decoder(url).route(strange).to_pylist(),
-        decoder(url, tombstones="delete").route(strange).to_pylist(),
+        decoder(url).route(unknown).to_pylist(),
+        decoder(url, tombstones="delete").route(unknown).to_pylist(),
     )
     assert ignoring[0]["ignored"] == "tombstone"
     assert deleting[0]["ignored"] is None and code({"_error": deleting[0]["error"]}) == "UNKNOWN_SCHEMA"
 
 
-def test_keys_that_another_converter_wrote_are_json(url):
+def test_json_keys_of_avro_values_are_read(url):
     frame = raw([event([ID], after={"id": 1})])
-    mixed = frame.set_column(frame.column_names.index("value"), frame.schema.field("value"), good(url)["value"])
+    mixed = frame.set_column(frame.column_names.index("value"), frame.schema.field("value"), make_framed_event(url)["value"])
     ((_, table, changes),) = runs(decoder(url), mixed)
     assert table.keys == ("id",) and changes["id"].to_pylist() == [1]
 
 
-def test_a_record_that_is_cut_short_or_goes_on_does_not_disturb_its_neighbours(url):
+def test_truncated_or_extended_record_is_rejected_alone(url):
     avro = Avro(url)
     columns = [ID, column("c", "string"), column("d", "double")]
     text = avro.one(event(columns, after={"id": 1, "c": "abc", "d": 0.5}), "t")
     assert text is not None
     values = [text, *(text[:at] for at in range(5, len(text))), text + b"\0", text]
-    found = errors(url, values)
+    found = list_errors(url, values)
     assert found[0] is found[-1] is None
     assert {str(e).partition(":")[0] for e in found[1:-1]} == {"MALFORMED"} and "has 1 byte after" in found[-2]
     frame = raw(values, [avro.one(key(id=1), "k")] * len(values))
@@ -226,31 +228,31 @@ def test_a_record_that_is_cut_short_or_goes_on_does_not_disturb_its_neighbours(u
     assert changes[0]["c"] == changes[-1]["c"] == "abc" and all(c["_error"] for c in changes[1:-1])
 
 
-def test_records_are_bounded_by_their_own_bytes_not_by_those_of_their_text(url):
-    text = good(url)["value"][0].as_py()
+def test_size_limit_applies_to_the_bytes_of_the_record(url):
+    text = make_framed_event(url)["value"][0].as_py()
     assert 3 * len(text) < len(event([ID], after={"id": 1}))
-    assert errors(url, [text], limits={"message_bytes": len(text)}) == [None]
-    (found,) = errors(url, [text], limits={"message_bytes": len(text) - 1})
+    assert list_errors(url, [text], limits={"message_bytes": len(text)}) == [None]
+    (found,) = list_errors(url, [text], limits={"message_bytes": len(text) - 1})
     assert code({"_error": found}) == "TOO_LARGE"
 
 
-def test_text_that_is_not_unicode_is_refused(url):
+def test_text_that_is_not_utf8_is_rejected(url):
     text = Avro(url).one(event([ID, column("c", "string")], after={"id": 1, "c": "hello"}), "t")
     assert text is not None
-    (found,) = errors(url, [text.replace(b"hello", b"he\xff\xfeo")])
+    (found,) = list_errors(url, [text.replace(b"hello", b"he\xff\xfeo")])
     assert found == "MALFORMED: it holds text that is not UTF-8"
 
 
-def test_schemas_that_are_not_avro_are_refused(url):
+def test_schema_that_is_not_avro_is_rejected(url):
     client = Avro(url).client
     number = client.register_schema(
         "json-t", Schema(json.dumps({"$schema": DRAFT, "type": "object", "properties": {}}), "JSON")
     )
-    (found,) = errors(url, [b"\0" + number.to_bytes(4, "big") + b"{}"])
+    (found,) = list_errors(url, [b"\0" + number.to_bytes(4, "big") + b"{}"])
     assert "of the type 'JSON', not AVRO" in found
 
 
-def test_rows_flattened_by_a_transform_are_refused_as_in_json(url):
+def test_flattened_rows_are_rejected_as_in_json(url):
     flat = {"type": "struct", "name": "cdc.public.t.Value", "fields": [ID, column("__op", "string")]}
     frame = raw([with_schema(flat, {"id": 1, "__op": "c"}), with_schema(schema_of([ID]), payload_of(op="x"))])
     found = decode_without_fingerprints(decoder(url), Avro(url).frame(frame))
@@ -260,7 +262,7 @@ def test_rows_flattened_by_a_transform_are_refused_as_in_json(url):
     )
 
 
-def test_wrong_options_are_named_without_their_values():
+def test_wrong_options_are_reported_without_their_values():
     with pytest.raises(ConfigProblem, match="options of debezium_avro: registry") as missing:
         DebeziumAvroDecoder({})
     assert missing.value.next_step
@@ -270,5 +272,5 @@ def test_wrong_options_are_named_without_their_values():
 
 
 def test_rejects_can_be_parsed(url):
-    found = errors(url, [b"\0\0\0\0\0" + Path(__file__).read_bytes()[:20], b"\0\xff\xff\xff\xff"])
+    found = list_errors(url, [b"\0\0\0\0\0" + Path(__file__).read_bytes()[:20], b"\0\xff\xff\xff\xff"])
     assert [Reject.parse(text).code for text in found] == ["MALFORMED", "UNKNOWN_SCHEMA"]

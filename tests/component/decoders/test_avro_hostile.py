@@ -1,4 +1,4 @@
-"""Avro that no converter of Connect writes: schemas and bodies are refused by name, and none costs more than records may."""
+"""Avro that no Connect converter writes: schemas and bodies are refused with a reason, and memory stays within limits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_schema(schema: object, limits: RecordLimits = LIMITS) -> ValueSchema | 
     return read_registered_schema(Schema(schema if isinstance(schema, str) else json.dumps(schema), "AVRO"), limits)
 
 
-def refusal(schema: object, limits: RecordLimits = LIMITS) -> str:
+def read_refusal(schema: object, limits: RecordLimits = LIMITS) -> str:
     found = read_schema(schema, limits)
     assert isinstance(found, Reject)
     return str(found)
@@ -49,8 +49,8 @@ def make_nested_schema(levels: int) -> object:
     return out
 
 
-def laughs(levels: int) -> object:
-    """Each type has ten of the one before: named again, they are few bytes."""
+def make_exponential_schema(levels: int) -> object:
+    """Each type has ten fields of the previous type. They refer to it by name, so the schema is short."""
     fields = [{"name": "f0", "type": {"type": "record", "name": "T0", "fields": [{"name": "x", "type": "int"}]}}]
     for level in range(1, levels):
         inner = [{"name": f"g{i}", "type": f"T{level - 1}"} for i in range(10)]
@@ -59,7 +59,7 @@ def laughs(levels: int) -> object:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "reason"),
     [
         (TREE, "MALFORMED: its Avro schema is recursive"),
         (LIST, "MALFORMED: its Avro schema is recursive"),
@@ -75,7 +75,7 @@ def laughs(levels: int) -> object:
         (record(**{"a" * 2000: "int"}), "a field without a name, or with too long a one"),
         (make_nested_schema(100), "TOO_LARGE: its Avro schema is nested too deeply"),
         ("[" * 100_000, "TOO_LARGE: its Avro schema is nested too deeply"),
-        (laughs(9), "TOO_LARGE: its Avro schema has more types than a record may have"),
+        (make_exponential_schema(9), "TOO_LARGE: its Avro schema has more types than a record may have"),
         ({}, "MALFORMED: its Avro schema has an invalid type"),
         ("7", "MALFORMED: its Avro schema has an invalid type"),
         ("{", "MALFORMED: its schema is no Avro schema"),
@@ -83,24 +83,26 @@ def laughs(levels: int) -> object:
         (record(a={"type": "array"}), "has an invalid type"),
     ],
 )
-def test_schemas_that_connect_does_not_write_are_refused(schema, said):
-    assert said in refusal(schema)
+def test_schemas_that_connect_does_not_write_are_refused(schema, reason):
+    assert reason in read_refusal(schema)
 
 
-def test_a_union_within_a_union_of_one_is_no_way_round():
-    assert "recursive" in refusal(
+def test_recursion_within_nested_types_is_refused():
+    assert "recursive" in read_refusal(
         {**TREE, "fields": [{"name": "left", "type": {"type": {"type": "array", "items": "a.Tree"}}}]}
     )
 
 
-def test_schemas_that_refer_to_others_or_are_too_long_are_refused():
+def test_schema_with_references_or_too_long_is_refused():
     reference = SchemaReference("a.Tree", "trees", 1)
     found = read_registered_schema(Schema(json.dumps(record(a="int")), "AVRO", [reference]), LIMITS)
     assert isinstance(found, Reject) and "refers to other schemas" in str(found)
-    assert refusal(json.dumps(record(a="int")) + " " * LONGEST_SCHEMA).startswith("TOO_LARGE: its Avro schema is longer")
+    assert read_refusal(json.dumps(record(a="int")) + " " * LONGEST_SCHEMA).startswith(
+        "TOO_LARGE: its Avro schema is longer"
+    )
 
 
-def test_as_deep_as_a_record_may_be_is_good():
+def test_deeply_nested_record_within_the_limit_is_read():
     found = read_schema(make_nested_schema(60), RecordLimits(depth=500))
     assert isinstance(found, ValueSchema)
     assert isinstance(_read_body(found, b"\x02" * 60 + b"\x0e"), bytes)
@@ -109,7 +111,7 @@ def test_as_deep_as_a_record_may_be_is_good():
     assert isinstance(_read_body(deeper, b"\x02" * 120 + b"\x0e"), bytes)
 
 
-def long(value: int) -> bytes:
+def encode_long(value: int) -> bytes:
     out, left = b"", ((value << 1) ^ (value >> 63)) & (2**64 - 1)
     while left >= 0x80:
         out, left = out + bytes([left & 0x7F | 0x80]), left >> 7
@@ -119,47 +121,47 @@ def long(value: int) -> bytes:
 @pytest.mark.parametrize(
     ("schema", "body"),
     [
-        (record(a={"type": "array", "items": "int"}), long(50_000_000)),
-        (record(a={"type": "array", "items": "int"}), long(-50_000_000) + long(1)),
-        (record(a={"type": "map", "values": "int"}), long(2**62) + long(0)),
-        (record(a="string"), long(2**62) + b"abc"),
-        (record(a="bytes"), long(-5) + b"abcdefgh"),
+        (record(a={"type": "array", "items": "int"}), encode_long(50_000_000)),
+        (record(a={"type": "array", "items": "int"}), encode_long(-50_000_000) + encode_long(1)),
+        (record(a={"type": "map", "values": "int"}), encode_long(2**62) + encode_long(0)),
+        (record(a="string"), encode_long(2**62) + b"abc"),
+        (record(a="bytes"), encode_long(-5) + b"abcdefgh"),
         (record(a="long"), b"\xff" * 5000),
         (record(a="double"), b"\0" * 7),
-        (record(a=["null", "int"]), long(7)),
-        (record(a={"type": "enum", "name": "E", "symbols": ["x"]}), long(3)),
+        (record(a=["null", "int"]), encode_long(7)),
+        (record(a={"type": "enum", "name": "E", "symbols": ["x"]}), encode_long(3)),
     ],
 )
-def test_bodies_that_claim_more_than_they_hold_cost_nothing(schema, body):
+def test_bodies_that_claim_too_much_use_little_memory(schema, body):
     found = read_schema(schema)
     assert isinstance(found, ValueSchema)
     tracemalloc.start()
-    said = _read_body(found, body)
+    result = _read_body(found, body)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert isinstance(said, Reject) and said.code in ("MALFORMED", "TOO_LARGE")
+    assert isinstance(result, Reject) and result.code in ("MALFORMED", "TOO_LARGE")
     assert peak < 2 * 1024 * 1024
 
 
 @pytest.mark.parametrize("items", [record(b="boolean"), {"type": "array", "items": "int"}, {"type": "map", "values": "int"}])
-def test_small_items_that_become_large_are_bounded(items):
+def test_small_items_that_become_large_are_rejected(items):
     found = read_schema(
         {"type": "record", "name": "Top", "fields": [{"name": "a", "type": {"type": "array", "items": items}}]}
     )
     assert isinstance(found, ValueSchema)
     most = FREE_BYTES * 16
     tracemalloc.start()
-    said = _read_body(found, long(most) + b"\0" * (most + 1))
+    result = _read_body(found, encode_long(most) + b"\0" * (most + 1))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert isinstance(said, Reject) and said.code == "TOO_LARGE", said
+    assert isinstance(result, Reject) and result.code == "TOO_LARGE", result
     assert peak < 200 * 1024 * 1024
 
 
-def test_a_long_array_of_numbers_is_good():
+def test_long_array_of_numbers_is_read():
     found = read_schema(record(a={"type": "array", "items": "int"}))
     assert isinstance(found, ValueSchema)
-    assert isinstance(_read_body(found, long(1_000_000) + b"\2" * 1_000_000 + b"\0"), bytes)
+    assert isinstance(_read_body(found, encode_long(1_000_000) + b"\2" * 1_000_000 + b"\0"), bytes)
 
 
 PAIR = [{"name": "key", "type": "int"}, {"name": "value", "type": "float"}]
@@ -186,7 +188,7 @@ def plain(schema: object) -> object:
     return [plain(one) for one in schema] if isinstance(schema, list) else schema
 
 
-def whole() -> bytes:
+def make_whole_body() -> bytes:
     out = BytesIO()
     value = {
         "i": 7, "s": "text", "d": [0.5, None, float("nan")], "m": {"a": b"\1\2"}, "p": [{"key": 1, "value": float("inf")}],
@@ -196,36 +198,36 @@ def whole() -> bytes:
     return out.getvalue()
 
 
-def test_what_is_not_changed_is_read():
+def test_valid_body_is_read():
     found = read_schema(WHOLE)
     assert isinstance(found, ValueSchema)
-    said = _read_body(found, whole())
-    assert isinstance(said, bytes)
+    result = _read_body(found, make_whole_body())
+    assert isinstance(result, bytes)
     payload = {"i": 7, "s": "text", "d": [0.5, None, "NaN"], "m": {"a": "AQI="}, "p": [[1, "Infinity"]], "e": "BLUE"}
-    assert json.loads(said)["payload"] == {**payload, "f": "AAECAw=="}
-    names = {f["field"]: (f["type"], f.get("name")) for f in json.loads(said)["schema"]["fields"]}
+    assert json.loads(result)["payload"] == {**payload, "f": "AAECAw=="}
+    names = {f["field"]: (f["type"], f.get("name")) for f in json.loads(result)["schema"]["fields"]}
     assert names == {
         "i": ("int32", None), "s": ("string", None), "d": ("array", None), "m": ("map", None), "p": ("map", None),
         "e": ("string", "Colour"), "f": ("bytes", "Four"),
     }  # fmt: skip
 
 
-def test_a_decimal_below_the_point_is_read():
-    """A scale that Avro's own library does not take."""
+def test_decimal_with_negative_scale_is_read():
+    """Avro's own library does not accept such a scale."""
     decimal = {"type": "bytes", "logicalType": "decimal", "scale": -2, "precision": 64, "connect.version": 1}
     found = read_schema(record(a={**decimal, "connect.name": "org.apache.kafka.connect.data.Decimal"}))
     assert isinstance(found, ValueSchema)
-    said = json.loads(_read_body(found, b"\2\1"))
-    assert said["payload"] == {"a": "AQ=="}
-    (field,) = said["schema"]["fields"]
+    result = json.loads(_read_body(found, b"\2\1"))
+    assert result["payload"] == {"a": "AQ=="}
+    (field,) = result["schema"]["fields"]
     assert (field["parameters"], field["version"]) == ({"scale": "-2"}, 1)
 
 
 def test_mutated_bodies_are_read_or_refused():
-    found, body = read_schema(WHOLE), whole()
+    found, body = read_schema(WHOLE), make_whole_body()
     assert isinstance(found, ValueSchema)
 
     @for_all(at=st.integers(0, len(body)), junk=st.binary(max_size=12), cut=st.integers(0, 4))
     def check(at, junk, cut):
-        said = _read_body(found, body[:at] + junk + body[at + cut :])
-        assert isinstance(said, Reject) or json.loads(said)["payload"].keys() == {f["name"] for f in WHOLE["fields"]}
+        result = _read_body(found, body[:at] + junk + body[at + cut :])
+        assert isinstance(result, Reject) or json.loads(result)["payload"].keys() == {f["name"] for f in WHOLE["fields"]}

@@ -1,4 +1,4 @@
-"""The recorded topics in Avro are what they are in JSON; and topics in Avro that others recorded."""
+"""Recorded topics decode from Avro as from JSON. Other programs recorded some of the Avro topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITH_SCHEMA = [path for path in TOPICS if path.parent.name in ("postgres", "mari
 
 
 @pytest.mark.parametrize("path", WITH_SCHEMA, ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_a_recorded_topic_in_avro_is_what_it_is_in_json(path: Path, registry: str) -> None:
+def test_recorded_topic_in_avro_decodes_as_in_json(path: Path, registry: str) -> None:
     raw = read_recorded_frame(path)
     avro = Avro(f"{registry}{API}")
     options = {"unavailable_value": ["__debezium_unavailable_value", "hex:00ff"]}
@@ -33,7 +33,7 @@ def test_a_recorded_topic_in_avro_is_what_it_is_in_json(path: Path, registry: st
 
 
 @pytest.mark.parametrize("name", ["compact", "non_compact"])
-def test_topics_of_others_end_as_they_should(name: str, registry: str) -> None:
+def test_topics_of_risingwave_give_the_expected_rows(name: str, registry: str) -> None:
     url = f"{registry}{API}"
     raw = register_schemas(HERE / "risingwave" / f"{name}.txt", url)
     decoder = DebeziumAvroDecoder({"registry": {"url": url}, "tombstones": "delete"})
@@ -53,8 +53,8 @@ def test_topics_of_others_end_as_they_should(name: str, registry: str) -> None:
 OF_APICURIO = HERE / "apicurio"
 
 
-def as_the_converters_change_it(text: bytes | None) -> bytes | None:
-    """See the README of the records."""
+def apply_converter_changes(text: bytes | None) -> bytes | None:
+    """Changes defaults and special floats as converters do (see the README of the records)."""
     if text is None:
         return None
     document = json.loads(text)
@@ -69,8 +69,8 @@ def as_the_converters_change_it(text: bytes | None) -> bytes | None:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def of_apicurio(topic: str, raw: pa.Table, url: str) -> pa.Table:
-    """The records of `raw` as a real converter wrote them, after its schemas were registered."""
+def read_apicurio_frame(topic: str, raw: pa.Table, url: str) -> pa.Table:
+    """Registers the schemas of a real converter, and returns the records of `raw` as the converter wrote them."""
     client, schemas = Avro(url).client, json.loads((OF_APICURIO / "schemas.json").read_text())
     ids: dict[bytes, bytes] = {}
 
@@ -95,10 +95,10 @@ def of_apicurio(topic: str, raw: pa.Table, url: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("path", WITH_SCHEMA, ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_what_a_real_converter_wrote_is_what_it_is_in_json(path: Path, registry: str) -> None:
+def test_topic_of_a_real_converter_decodes_as_in_json(path: Path, registry: str) -> None:
     raw = read_recorded_frame(path)
-    in_avro = of_apicurio(f"{path.parent.name}/{path.stem}", raw, f"{registry}{API}")
-    values = pa.array(map(as_the_converters_change_it, raw["value"].to_pylist()), pa.binary())
+    in_avro = read_apicurio_frame(f"{path.parent.name}/{path.stem}", raw, f"{registry}{API}")
+    values = pa.array(map(apply_converter_changes, raw["value"].to_pylist()), pa.binary())
     in_json = raw.set_column(raw.column_names.index("value"), raw.schema.field("value"), values)
     mine = DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}})
     assert decode_without_fingerprints(mine, in_avro) == decode_without_fingerprints(DebeziumJsonDecoder({}), in_json)

@@ -1,4 +1,4 @@
-"""What records say beside rows does not repeat what is private: keys, headers, source blocks, what is no change."""
+"""Metadata of records does not repeat private values: keys, headers, source blocks, and records that are not changes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def frame(value: Any, key: bytes | None = KEY, topic: str = "cdc.public.t", head
 
 
 def store_record(records: pa.Table, by: Any = None) -> dict[str, Any]:
-    """What is stored, which has no sentinel in it, and stays as it is when it is stored again; but for what has no
-    schema, in which nothing says that it is masked."""
+    """The stored record, which contains no sentinel. Storing it again changes nothing, except for records without a
+    schema, which do not show that they are masked."""
     by = by or decoder()
-    veiled = by.mask_records(records)
-    assert b"sentinel" not in read_all_text(veiled) + repr(by.envelope(veiled).to_pylist()).encode()
-    assert by.mask_records(veiled).equals(veiled) or not (veiled["value"][0].as_py() or b"").startswith(b'{"schema"')
-    (row,) = veiled.to_pylist()
+    masked = by.mask_records(records)
+    assert b"sentinel" not in read_all_text(masked) + repr(by.envelope(masked).to_pylist()).encode()
+    assert by.mask_records(masked).equals(masked) or not (masked["value"][0].as_py() or b"").startswith(b'{"schema"')
+    (row,) = masked.to_pylist()
     found: dict[str, Any] = row
     return found
 
@@ -60,20 +60,20 @@ def store_record(records: pa.Table, by: Any = None) -> dict[str, Any]:
         b'{"ema\\u0069l":"sentinel","x":1}',
     ],
 )
-def test_a_key_with_more_than_columns_is_not_kept(value: bytes, wrong: bytes) -> None:
-    """As a transform makes it (ValueToKey, ReplaceField)."""
+def test_key_with_more_than_columns_is_not_stored(value: bytes, wrong: bytes) -> None:
+    """Transforms such as ValueToKey and ReplaceField write such keys."""
     assert store_record(frame(value, wrong))["key"] is None
 
 
 @pytest.mark.parametrize("mine", [KEY, b'{"id": 1}', b'{"schema":null,"payload":{"id":1}}'])
-def test_a_key_of_columns_is_kept(mine: bytes) -> None:
+def test_key_of_columns_is_stored(mine: bytes) -> None:
     assert store_record(frame(TYPED, mine))["key"] == mine
     masked = f'{{"email":"{digest("sentinel")}"}}'.encode()
     assert store_record(frame(BARE, b'{"email":"sentinel"}'))["key"] == masked
 
 
-def test_a_tombstone_has_a_key_of_the_columns_that_its_topic_has() -> None:
-    """Of a topic that has shown none, one of plain values."""
+def test_null_record_has_only_a_key_of_the_columns_of_its_topic() -> None:
+    """While the columns of the topic are unknown, a key of plain values is stored."""
     assert store_record(frame(None, b'{"id":1}'))["key"] == b'{"id":1}'
     assert store_record(frame(None, b'{"x":{"email":"sentinel"}}'))["key"] is None
     assert store_record(frame(None, b'{"payload":"sentinel"}'))["key"] is None
@@ -84,9 +84,9 @@ def test_a_tombstone_has_a_key_of_the_columns_that_its_topic_has() -> None:
 
 
 @pytest.mark.parametrize("where", ["typed", "bare"])
-def test_a_source_block_without_statements(where: str) -> None:
-    """Oracle's connector repeats values in `redo_sql`, those of MySQL and MariaDB in `query`; what others there are nobody
-    knows. What tells order and place stays."""
+def test_statements_in_source_blocks_are_not_stored(where: str) -> None:
+    """Oracle's connector repeats values in `redo_sql`, those of MySQL and MariaDB in `query`. Other unknown fields are
+    dropped too. Fields for order and position stay."""
     said = {"redo_sql": "... 'sentinel'", "query": "'sentinel'", "later": {"a": "sentinel"}, "scn": "77"}
     value = event([ID, EMAIL], after=ROW, source=said) if where == "typed" else payload_of("c", ROW, source=said)
     whole = json.loads(store_record(frame(value))["value"])
@@ -96,8 +96,8 @@ def test_a_source_block_without_statements(where: str) -> None:
     assert {block[name] for name in said if name != "scn"} == {None}
 
 
-def test_headers_of_others_have_names_alone() -> None:
-    """As a transform makes them (HeaderFrom, InsertHeader)."""
+def test_values_of_foreign_headers_are_not_stored() -> None:
+    """Transforms such as HeaderFrom and InsertHeader write such headers."""
     headers = [
         {"name": "email", "value": b"sentinel"},
         {"name": "__debezium.oldkey", "value": b'{"email":"sentinel","id":2}'},
@@ -130,26 +130,26 @@ CONTROL: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", CONTROL)
-def test_records_that_are_no_changes(kind: str) -> None:
-    """They are what they were, without what somebody wrote."""
+def test_records_that_are_not_changes_lose_free_text(kind: str) -> None:
+    """Their kind and their fields stay."""
     topic, value = CONTROL[kind]
     by, records = decoder(), frame(value, b'{"email":"sentinel"}', topic, [{"name": "email", "value": b"sentinel"}])
     assert by.route(records)["ignored"].to_pylist() == [kind]
     found = store_record(records, by)
     assert by.route(frame(found["value"], topic=topic)).equals(by.route(frame(value, topic=topic)))
-    told_of = json.loads(found["value"])
-    assert told_of.keys() == value.keys()
-    whole = {name for name, said in told_of.items() if said is not None}
+    stored = json.loads(found["value"])
+    assert stored.keys() == value.keys()
+    whole = {name for name, said in stored.items() if said is not None}
     assert whole >= value.keys() & {"ts_ms", "databaseName", "type", "op"}
 
 
-def test_transaction_markers_stay_whole() -> None:
+def test_transaction_markers_are_stored_unchanged() -> None:
     value = json.dumps({"status": "END", "id": "5:1", "event_count": 1, "data_collections": [], "ts_ms": 5}).encode()
     records = frame(value, b'{"id":"5:1"}', "cdc.transaction")
     assert decoder().mask_records(records).equals(records)
 
 
-def test_records_that_are_no_changes_in_avro(registry: str) -> None:
+def test_records_that_are_not_changes_lose_free_text_in_avro(registry: str) -> None:
     by: Any = DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}, "private": MASKS})
     fields = [column("databaseName", "string"), column("ddl", "string")]
     schema = {"type": "struct", "fields": fields, "name": "io.debezium.connector.mysql.SchemaChangeValue"}
@@ -179,8 +179,8 @@ def test_records_that_are_no_changes_in_avro(registry: str) -> None:
         ({r"^public\.kü.*": {"email": HMAC}, "*": {}}, "cdc.public.other", True),
     ],
 )
-def test_the_topic_decides_for_unreadable_records(private: Any, topic: str, is_kept: bool) -> None:
-    """Connectors put `_` for what topics cannot have, and transforms several tables into one."""
+def test_topic_decides_for_unreadable_records(private: Any, topic: str, is_kept: bool) -> None:
+    """Connectors write `_` for characters that topics cannot have. Transforms merge several tables into one topic."""
     by = decoder(private)
     for records in (frame(b"sentinel", None, topic), frame(None, b'{"x":{"email":"sentinel"}}', topic)):
         assert by.mask_records(records).equals(records) == is_kept
@@ -188,7 +188,7 @@ def test_the_topic_decides_for_unreadable_records(private: Any, topic: str, is_k
 
 
 def test_records_without_schema_are_masked_once() -> None:
-    """A header of theirs says so."""
+    """A header marks masked records."""
     said = {"id": "int64", "email": "string"}
     by = decoder({"public.t": {"id": HMAC, "email": HMAC}}, schema={"public.t": said})
     records = pa.concat_tables(
@@ -202,7 +202,7 @@ def test_records_without_schema_are_masked_once() -> None:
     assert by.mask_records(by.mask_records(records)).equals(by.mask_records(records))
 
 
-def test_a_mask_that_comes_later_applies_to_what_is_stored_without_schema() -> None:
+def test_later_mask_applies_to_stored_records_without_schema() -> None:
     said = {"schema": {"public.t": {"id": "int64", "email": "string"}}}
     first, later = (decoder({"public.t": masks}, **said) for masks in ({"id": HMAC}, {"id": HMAC, "email": HMAC}))
     records = first.mask_records(frame(BARE, b'{"id":1}'))
@@ -212,7 +212,7 @@ def test_a_mask_that_comes_later_applies_to_what_is_stored_without_schema() -> N
 
 
 @pytest.mark.parametrize("wrong", ["one", "7.5", 1.5, True, 2**70])
-def test_what_is_rejected_without_a_schema_is_rejected_again(wrong: Any) -> None:
+def test_rejected_record_without_schema_is_rejected_again(wrong: Any) -> None:
     by = decoder({"public.t": {"id": HMAC}}, schema={"public.t": {"id": "int64", "email": "string"}})
     records = frame(json.dumps(payload_of("c", {**ROW, "id": wrong})).encode(), b'{"id":1}')
     spec = by.learn(records, "public.t", by.route(records)["fingerprint"][0].as_py())
@@ -220,8 +220,8 @@ def test_what_is_rejected_without_a_schema_is_rejected_again(wrong: Any) -> None
     assert (live["_error"] is None, again["_error"] is None) == (False, False)
 
 
-def test_a_private_column_missing_from_records() -> None:
-    """It came later, or is gone, as the table says that declares it. Else it is one that is misspelt."""
+def test_private_column_may_be_missing_from_records() -> None:
+    """A declared column was added later or dropped. An undeclared one would be a misspelt name."""
     said = {"id": "int64", "email": "string", "phone": "string"}
     by = decoder({"public.t": {"email": HMAC, "phone": HMAC}}, schema={"public.t": said})
     row = event([ID], after={"id": 1})

@@ -1,4 +1,4 @@
-"""What a schema registry's answers become: a schema, a reject, a wait or a stop."""
+"""Answers of a schema registry give a schema, a reject, a retry or a stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def registry_at(url: str, **more: object) -> Registry:
     return Registry(RegistrySettings.model_validate({"url": url, **more}))
 
 
-def test_a_schema_is_there_or_not(registry):
+def test_schema_is_found_or_unknown(registry):
     url = f"{registry}{API}"
     (value,) = Avro(url).frame(raw([event([ID], after={"id": 1})]))["value"].to_pylist()
     assert "cdc.public.t" in (registry_at(url).read_schema(int.from_bytes(value[1:5], "big")).schema_str or "")
@@ -37,7 +37,7 @@ def test_a_schema_is_there_or_not(registry):
         registry_at(url).read_schema(888_888)
 
 
-def test_schemas_that_are_known_need_no_registry_and_others_wait_for_it(registry):
+def test_known_schemas_need_no_registry_and_others_wait(registry):
     avro = Avro(f"{registry}{API}")
     known, fresh = (avro.frame(raw([event([ID], after={"id": n})], topic="gate")) for n in range(2))
     more = avro.frame(raw([event([ID, MORE], after={"id": 1, "more": 2})], topic="gate"))
@@ -46,7 +46,7 @@ def test_schemas_that_are_known_need_no_registry_and_others_wait_for_it(registry
         assert decoder.route(known)["error"].null_count == 1
         before.refuse_connections()
         again = DebeziumAvroDecoder({"registry": {"url": before.url}})
-        assert again.route(fresh)["error"].null_count == 1, "kept by process, not by decoder"
+        assert again.route(fresh)["error"].null_count == 1, "the process stores schemas, not the decoder"
         for call in (again.route, again.envelope, again.marks):
             with pytest.raises(Retryable, match="does not answer") as away:
                 call(more)
@@ -56,7 +56,7 @@ def test_schemas_that_are_known_need_no_registry_and_others_wait_for_it(registry
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_credentials_that_are_refused_stop_and_are_not_shown(status):
+def test_refused_credentials_are_reported_and_not_shown(status):
     with answering(status, b'{"error_code": 40101, "message": "no"}') as (url, asked):
         with pytest.raises(EnvironmentProblem, match=rf"refuses these credentials \(HTTP {status}\)") as stopped:
             registry_at(url, user="u", password=SECRET).read_schema(1)
@@ -79,14 +79,14 @@ def test_credentials_that_are_refused_stop_and_are_not_shown(status):
         (200, b"{}", EnvironmentProblem, "something else than a registry"),
     ],
 )
-def test_other_answers_wait_or_stop_and_never_reject(status, body, kind, said):
+def test_other_answers_are_errors_and_never_rejects(status, body, kind, said):
     with answering(status, body) as (url, _), pytest.raises(kind, match=said) as raised:
         registry_at(url).read_schema(1)
     assert type(raised.value) is kind and raised.value.next_step
 
 
-def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate of this machine that signs itself, and a server's context with it."""
+def make_certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A self-signed certificate of this machine, and a server context with it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "registry")])
     now = datetime.now(UTC)
@@ -102,8 +102,8 @@ def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
     return file, context
 
 
-def test_a_registry_behind_tls_is_trusted_by_its_authority(registry, tmp_path):
-    file, context = certificate(tmp_path)
+def test_registry_certificate_must_be_trusted(registry, tmp_path):
+    file, context = make_certificate(tmp_path)
     with open_proxy(registry, context) as before:
         assert registry_at(before.url, ca=str(file)).count_subjects() >= 0
         with pytest.raises(EnvironmentProblem, match="a certificate that is not trusted"):
@@ -112,7 +112,7 @@ def test_a_registry_behind_tls_is_trusted_by_its_authority(registry, tmp_path):
         registry_at("https://h", ca=str(tmp_path / "missing.pem")).read_schema(1)
 
 
-def test_doctor_says_what_it_found(registry):
+def test_doctor_reports_the_state_of_the_registry(registry):
     Avro(f"{registry}{API}").frame(raw([event([ID], after={"id": 1})]))
     (fine,) = RegistryCheck("registry of source shop", {"url": f"{registry}{API}", "tables": []}).diagnose()
     assert fine.severity == "ok" and "subjects" in fine.sentence

@@ -1,6 +1,6 @@
-"""The tables of docs/reference/types.md against the code: what a type becomes, and what its values do.
+"""The tables of docs/reference/types.md against the code: column types, and results of values.
 
-Cells of types are filled in by the code; read what it wrote:
+The code fills in the cells of types. Read the result:
 
     REPLICATOR_ACCEPT=1 python -m pytest tests/component/decoders/test_types_table.py
 """
@@ -72,8 +72,8 @@ PARQUET: Mapping[str, pa.DataType] = {
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def block(kind: str, name: str, page: str) -> tuple[int, int]:
-    """Where the rows of a table stand in the page, behind its head."""
+def find_table_rows(kind: str, name: str, page: str) -> tuple[int, int]:
+    """Start and end of the rows of a table in the page."""
     start = page.index(f"<!-- {kind}: {name} -->\n")
     head = page.index("\n| --- ", start)
     return page.index("\n", head + 1) + 1, page.index("<!-- end -->", head)
@@ -85,20 +85,19 @@ def cells(line: str) -> list[str]:
 
 def rows(kind: str, name: str) -> list[list[str]]:
     page = PAGE.read_text(encoding="utf-8")
-    first, end = block(kind, name, page)
+    first, end = find_table_rows(kind, name, page)
     return [cells(line) for line in page[first:end].splitlines()]
 
 
-def bare(cell: str) -> str:
-    """A cell without the marks of code."""
+def strip_backticks(cell: str) -> str:
     return cell.strip("`")
 
 
-# -- what the code makes of types --------------------------------------------------------------------------------------
+# -- column types ------------------------------------------------------------------------------------------------------
 
 
 def connect(said: str, name: str = "v") -> dict[str, Any]:
-    """A schema of Kafka Connect as the page says it."""
+    """The Kafka Connect schema for a type of the page."""
     kind, _, rest = said.partition(" ")
     if kind == "array":
         return column(name, "array", items=connect(rest.removeprefix("of "), "item"))
@@ -117,7 +116,7 @@ def connect(said: str, name: str = "v") -> dict[str, Any]:
 
 
 def make_sent_change(said: str, value: str = "null") -> tuple[Column, dict[str, Any]]:
-    """The column of a schema of Kafka Connect, and the change with this value in it."""
+    """The column of a Kafka Connect schema, and a change with this value."""
     return decode_value(DebeziumJsonDecoder({}), frame_of(said, value))
 
 
@@ -136,7 +135,7 @@ def parquet(name: str) -> pa.DataType | None:
 
 
 def make_column(form: MessageFormat, said: str) -> Column | None:
-    """The column that a form makes of a type."""
+    """The column that a format gives to a type."""
     return form.column("v", said)
 
 
@@ -165,7 +164,7 @@ def format_type(arrow: pa.DataType) -> str:
 
 
 def delta(arrow: pa.DataType) -> str:
-    """As delta-rs itself calls the type of the column."""
+    """The name of the column's type in delta-rs."""
     schema = Schema.from_arrow(pa.schema([("v", storage_type(arrow))]))
     return _delta(json.loads(schema.to_json())["fields"][0]["type"])
 
@@ -182,38 +181,38 @@ def _delta(kind: Any) -> str:
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_types_become_what_the_page_says(name: str) -> None:
+def test_column_types_equal_the_page(name: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    first, end = block("table", name, page)
+    first, end = find_table_rows("table", name, page)
     lines = []
     for row in map(cells, page[first:end].splitlines()):
-        lines.append("| " + " | ".join([*row[:-3], *derive_cells(MAKE[name](bare(row[-4])))]) + " |\n")
+        lines.append("| " + " | ".join([*row[:-3], *derive_cells(MAKE[name](strip_backticks(row[-4])))]) + " |\n")
     if ACCEPT:
         PAGE.write_text(page[:first] + "".join(lines) + page[end:], encoding="utf-8")
     assert ACCEPT or page[first:end] == "".join(lines), "read the page, then accept it with REPLICATOR_ACCEPT=1"
 
 
-# -- what becomes of values --------------------------------------------------------------------------------------------
+# -- values ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("row", rows("values", "debezium"), ids=" ".join)
-def test_values_of_events_become_what_the_page_says(row: list[str]) -> None:
-    said, value, becomes = map(bare, row)
+def test_values_of_events_equal_the_page(row: list[str]) -> None:
+    said, value, becomes = map(strip_backticks, row)
     _, change = make_sent_change(said, value)
     expect(becomes, change["_error"], change["v"])
 
 
 NO_AVRO = {"2147483648", "9223372036854775808", "1.5", "1e39", "[[1], [2]]"}
-"""Values of the page that the type of Avro has no bytes for."""
+"""Values of the page that Avro cannot encode in their type."""
 
 
-def test_values_in_avro_are_what_they_are_in_json(registry: str) -> None:
+def test_values_in_avro_decode_as_in_json(registry: str) -> None:
     avro, decoder = Avro(f"{registry}{API}"), DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}})
-    pairs = [pair for row in rows("values", "debezium") if (pair := tuple(map(bare, row[:2])))[1] not in NO_AVRO]
-    assert {said for said, _ in pairs} == {bare(row[-4]) for row in rows("table", "debezium")}
+    pairs = [pair for row in rows("values", "debezium") if (pair := tuple(map(strip_backticks, row[:2])))[1] not in NO_AVRO]
+    assert {said for said, _ in pairs} == {strip_backticks(row[-4]) for row in rows("table", "debezium")}
     for said, value in pairs:
         frame = frame_of(said, value)
-        # As text, in which a NaN equals another.
+        # Compared as text, in which NaN equals NaN.
         assert str(decode_value(decoder, avro.frame(frame))) == str(decode_value(DebeziumJsonDecoder({}), frame)), (
             said,
             value,
@@ -221,7 +220,7 @@ def test_values_in_avro_are_what_they_are_in_json(registry: str) -> None:
 
 
 def decode_change(decoder: Decoder, record: bytes) -> dict[str, Any]:
-    """The change that a record is."""
+    """The change of a record."""
     frame = pa.Table.from_pylist([{"topic": "t", "partition": 0, "timestamp": 0, "offset": 1, "value": record}], RAW)
     [route] = decoder.route(frame).to_pylist()
     assert route["error"] is None, route
@@ -278,7 +277,7 @@ def of_dts(said: str, value: str) -> dict[str, Any]:
 
 
 def without_schema(said: str, value: str, option: str | None = None) -> dict[str, Any]:
-    """A change of Debezium without schema that has this JSON in a column that is declared so."""
+    """The change of a Debezium record without schema, with this JSON in a column of this declared type."""
     text = json.dumps(payload_of(after={"id": 1, "v": HERE})).replace(json.dumps(HERE), value)
     frame = raw([text.encode()], [b'{"id":1}'])
     options = {"schema": {"public.t": {"id": "int64", "v": said}}, "decimals": option}
@@ -302,8 +301,8 @@ FORMATS: Mapping[str, tuple[str, str, Callable[[str, str], dict[str, Any]]]] = {
     "ogg_json": ("messages", "declared", ogg),
     "rows": ("rows", "declared", of_rows),
 }
-"""Per format its table of values, its table of types, and what becomes of a value. Debezium's JSON with schema has tables
-and a test of its own."""
+"""Per format: its table of values, its table of types, and a function that decodes a value. Debezium's JSON with schema
+has separate tables and a separate test."""
 ELSEWHERE = {"debezium_avro", "debezium_outbox"}
 """Avro is compared with Debezium's JSON with schema. The columns of an outbox are fixed."""
 
@@ -314,11 +313,11 @@ def test_every_format_has_a_table_of_values() -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_values_become_what_the_page_says(name: str) -> None:
+def test_values_equal_the_page(name: str) -> None:
     page, _, become = FORMATS[name]
     wrong = {}
     for row in rows("values", page):
-        said, value, becomes = map(bare, row)
+        said, value, becomes = map(strip_backticks, row)
         change = become(said, value.replace("\\|", "|"))
         try:
             expect(becomes, change["_error"], change["v"])
@@ -329,20 +328,20 @@ def test_values_become_what_the_page_says(name: str) -> None:
 
 @pytest.mark.parametrize(("values", "types"), [("debezium", "debezium"), *((one[0], one[1]) for one in FORMATS.values())])
 def test_every_pair_of_format_and_type_has_a_value(values: str, types: str) -> None:
-    there = {bare(row[0]) for row in rows("values", values)}
+    there = {strip_backticks(row[0]) for row in rows("values", values)}
     unread = {"list<string>"} if values == "text" else set()
-    known = {bare(row[-4]) for row in rows("table", types) if row[-1] != REFUSED} - unread
+    known = {strip_backticks(row[-4]) for row in rows("table", types) if row[-1] != REFUSED} - unread
     assert known <= there, known - there
 
 
 @pytest.mark.parametrize("row", rows("values", "decimals"), ids=" ".join)
 @pytest.mark.parametrize("option", [None, "text", "base64"])
-def test_decimals_without_schema_become_what_the_page_says(option: str | None, row: list[str]) -> None:
-    value, *becomes = map(bare, row)
+def test_decimals_without_schema_equal_the_page(option: str | None, row: list[str]) -> None:
+    value, *becomes = map(strip_backticks, row)
     change = without_schema("decimal(12,2)", value, option)
     expect(becomes[(None, "text", "base64").index(option)], change["_error"], change["v"])
     named = change["_error"] is None or "OUT_OF_RANGE" in change["_error"] or "write" in change["_error"]
-    assert named, "a reject says what to set"
+    assert named, "the reject names the option"
 
 
 def expect(becomes: str, error: str | None, value: object) -> None:
