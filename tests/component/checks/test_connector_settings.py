@@ -1,4 +1,4 @@
-"""What doctor says of settings of connectors with which values or their order are lost."""
+"""Findings of doctor about connector settings that lose values or their order."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ AVRO = "io.confluent.connect.avro.AvroConverter"
 
 
 def list_losses(kind: str = "postgresql", *wanted: str, **said: str) -> list[str]:
-    """The settings that lose something; underscores are dots."""
+    """Settings that lose something. Underscores in the names stand for dots."""
     own = {name.replace("_", "."): value for name, value in said.items()}
     return [loss.setting for loss in find_losses({"connector.class": CLASSES[kind], **WELL, **own}, frozenset(wanted))]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_a_connector_that_loses_nothing(kind):
+def test_good_connector_has_no_losses(kind):
     assert list_losses(kind, "transactions", "tombstones") == []
 
 
@@ -67,12 +67,12 @@ def test_a_connector_that_loses_nothing(kind):
         ("postgresql", "producer_override_enable_idempotence", "false"),
     ],
 )
-def test_a_setting_that_loses(kind, setting, value):
+def test_setting_that_loses_values_is_reported(kind, setting, value):
     assert list_losses(kind, **{setting: value}) == [setting.replace("_", ".")]
-    assert list_losses(kind, **{setting: "${env:NOT_KNOWN}"}) == [], "what the worker fills in is not known"
+    assert list_losses(kind, **{setting: "${env:NOT_KNOWN}"}) == [], "a value that the worker fills in is unknown"
 
 
-def test_a_lossy_default_is_reported_for_that_database_only():
+def test_lossy_default_is_reported_for_its_database_only():
     bare = {"connector.class": CLASSES["postgresql"], "value.converter": JSON, "key.converter": AVRO}
     assert [(loss.setting, loss.value) for loss in find_losses(bare)] == [
         ("interval.handling.mode", "numeric"),
@@ -84,21 +84,21 @@ def test_a_lossy_default_is_reported_for_that_database_only():
     assert list(find_losses({"connector.class": "org.example.Other", "decimal.handling.mode": "double"})) == []
 
 
-def test_what_only_some_pipelines_miss():
+def test_some_settings_are_reported_only_if_the_pipeline_needs_them():
     off = {"provide_transaction_metadata": "false", "tombstones_on_delete": "false"}
     assert list_losses("postgresql", **off) == []
     assert list_losses("postgresql", "transactions", **off) == ["provide.transaction.metadata"]
     assert list_losses("postgresql", "tombstones", **off) == ["tombstones.on.delete"]
 
 
-def test_the_shipped_connector_loses_nothing():
+def test_shipped_connector_loses_nothing():
     said = json.loads((PROJECT / "connectors" / "postgres-source-connector.json").read_text())["config"]
     assert list(find_losses(said, frozenset({"transactions", "tombstones"}))) == []
 
 
 @pytest.fixture
 def worker() -> Iterator[tuple[str, dict[str, Any]]]:
-    """A REST interface that answers with these connectors' settings, each of which runs."""
+    """The REST interface of a Connect worker whose connectors have these settings. They run unless a state is given."""
     running: dict[str, Any] = {}
 
     class Answers(BaseHTTPRequestHandler):
@@ -118,7 +118,7 @@ def worker() -> Iterator[tuple[str, dict[str, Any]]]:
             self.wfile.write(json.dumps(body).encode())
 
         def log_message(self, *_: Any) -> None:
-            """Nothing is logged."""
+            """Requests are not logged."""
 
     with HTTPServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -126,7 +126,7 @@ def worker() -> Iterator[tuple[str, dict[str, Any]]]:
         server.shutdown()
 
 
-def test_the_running_connector_and_the_file_are_both_looked_at(worker, tmp_path):
+def test_running_connector_and_its_file_are_both_checked(worker, tmp_path):
     url, running = worker
     (tmp_path / "connectors").mkdir()
     files = {"mine": "cdc", "other": "elsewhere"}
@@ -145,8 +145,8 @@ def test_the_running_connector_and_the_file_are_both_looked_at(worker, tmp_path)
     ]
     assert [d.sentence for d in found if d.severity == "ok"] == ["Connector mine runs.", "Task 0 of connector mine runs."]
     del running["mine"]
-    (nobody,) = ConnectCheck("connect", {**options, "files": []}).diagnose()
-    assert nobody.severity == "warning" and nobody.sentence == f"No connector at {url} writes topics of this source."
+    (missing,) = ConnectCheck("connect", {**options, "files": []}).diagnose()
+    assert missing.severity == "warning" and missing.sentence == f"No connector at {url} writes topics of this source."
 
 
 @pytest.mark.postgres
@@ -159,9 +159,9 @@ def test_the_running_connector_and_the_file_are_both_looked_at(worker, tmp_path)
         (None, "true", "rows of one COPY (connector mine)"),
     ],
 )
-def test_a_version_that_loses_rows_with_its_server(worker, postgres_dsn, version, metadata, lost):
-    """The server is older than those with which rows of open transactions are lost; a worker that does not tell the version
-    of a connector tells that of its plugin."""
+def test_connector_version_that_loses_rows_is_reported(worker, postgres_dsn, version, metadata, lost):
+    """The server is too old to lose rows of open transactions. The version of the plugin is used if the connector's is
+    unknown."""
     url, running = worker
     running["mine"] = {"connector.class": CLASSES["postgresql"], **WELL, "provide.transaction.metadata": metadata}
     running["mine"] |= {"version": version} if version else {}
@@ -172,7 +172,7 @@ def test_a_version_that_loses_rows_with_its_server(worker, postgres_dsn, version
 
 
 @pytest.mark.parametrize(
-    ("state", "metadata", "offset", "is_told"),
+    ("state", "metadata", "offset", "is_reported"),
     [
         ("STOPPED", "true", {"messageType": "BEGIN"}, True),
         ("FAILED", "true", {"messageType": "INSERT"}, True),
@@ -183,24 +183,24 @@ def test_a_version_that_loses_rows_with_its_server(worker, postgres_dsn, version
         ("RUNNING", "true", {"messageType": "BEGIN"}, False),
     ],
 )
-def test_a_connector_that_stands_within_a_transaction(worker, state, metadata, offset, is_told):
+def test_connector_stopped_within_a_transaction_is_reported(worker, state, metadata, offset, is_reported):
     url, running = worker
     running["mine"] = {"connector.class": CLASSES["postgresql"], **WELL, "provide.transaction.metadata": metadata}
     running["mine"] |= {"version": "3.7.0.Final", "state": state, "offset": offset}
     found = ConnectCheck("connect", {"url": url, "connector": "mine", "topics": ["cdc.public.*"]}).diagnose()
-    told = [d.sentence for d in found if "is stopped within" in d.sentence]
+    sentences = [d.sentence for d in found if "is stopped within" in d.sentence]
     sentence = "Connector mine is stopped within a transaction: it may skip rows of it when it continues."
-    assert told == ([sentence] if is_told else [])
+    assert sentences == ([sentence] if is_reported else [])
 
 
 @pytest.mark.parametrize(
-    ("metadata", "server", "is_told"),
+    ("metadata", "server", "is_reported"),
     [(True, 18, True), (True, 17, True), (True, 16, False), (False, 18, False), (None, None, True), (True, None, True)],
 )
-def test_rows_of_open_transactions_are_lost_with_newer_servers(metadata, server, is_told):
+def test_rows_of_open_transactions_are_lost_with_newer_servers(metadata, server, is_reported):
     loss = find_row_loss(Connector("postgresql", "3.5.0.Final", metadata), server=server)
-    assert loss is not None and ("open meanwhile" in loss.sentence) is is_told
-    assert ("provide.transaction.metadata=false" in loss.next_step) is is_told
+    assert loss is not None and ("open meanwhile" in loss.sentence) is is_reported
+    assert ("provide.transaction.metadata=false" in loss.next_step) is is_reported
     assert find_row_loss(Connector("mysql", "3.5.0.Final")) is None
 
 
@@ -216,7 +216,7 @@ tables: [{match: public.*, source: s, to: [{sink: lake}]}]
 """
 
 
-def test_doctor_looks_at_the_files_of_the_project_and_at_the_worker_it_is_given(worker, tmp_path):
+def test_doctor_checks_connector_files_and_the_given_worker(worker, tmp_path):
     url, running = worker
     running["live"] = {"connector.class": CLASSES["postgresql"], "topic.prefix": "cdc", "skipped.operations": "none"}
     (tmp_path / "config").mkdir()
@@ -224,8 +224,8 @@ def test_doctor_looks_at_the_files_of_the_project_and_at_the_worker_it_is_given(
     (tmp_path / "connectors").mkdir()
     filed = {"connector.class": CLASSES["postgresql"], **WELL, "provide.transaction.metadata": "false"}
     (tmp_path / "connectors" / "shop.json").write_text(json.dumps({"name": "shop", "config": filed}))
-    asked = ["doctor", "--json", "-c", str(tmp_path / "config" / "replicator.yaml"), "--connect", url]
-    result = CliRunner().invoke(main, asked)
+    arguments = ["doctor", "--json", "-c", str(tmp_path / "config" / "replicator.yaml"), "--connect", url]
+    result = CliRunner().invoke(main, arguments)
     found = [d for d in json.loads(result.stdout)["result"] if d["subject"] == "connect of source s"]
     said = [re.match(r"\S+ is \S+", d["sentence"]) for d in found if d["severity"] == "warning"]
     assert [match[0] for match in said if match] == [
@@ -234,5 +234,5 @@ def test_doctor_looks_at_the_files_of_the_project_and_at_the_worker_it_is_given(
         "provide.transaction.metadata is false",
     ]
     assert all(d["next_step"] for d in found if d["severity"] == "warning")
-    wrong = CliRunner().invoke(main, [*asked[:-1], "localhost:8083"])
+    wrong = CliRunner().invoke(main, [*arguments[:-1], "localhost:8083"])
     assert wrong.exit_code == 2 and "http://HOST:PORT" in wrong.output

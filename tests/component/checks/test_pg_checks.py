@@ -1,4 +1,4 @@
-"""What doctor says of PostgreSQL servers, on a real one."""
+"""Findings of doctor on a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def run(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def bad(found: list[Diagnosis]) -> dict[str, str]:
-    """Sentences of all that is not well, with what to do; each says something to do."""
+def list_problems(found: list[Diagnosis]) -> dict[str, str]:
+    """Sentences of all warnings and errors, with their next steps. Each of them must have a next step."""
     assert all(d.sentence.endswith(".") or d.severity == "ok" for d in found), found
     assert all(d.next_step for d in found if d.severity != "ok"), found
     return {d.sentence: d.next_step for d in found if d.severity != "ok"}
 
 
-def only(found: list[Diagnosis], severity: str = "error") -> Diagnosis:
+def find_only(found: list[Diagnosis], severity: str = "error") -> Diagnosis:
     chosen = [d for d in found if d.severity == severity]
     assert len(chosen) == 1, found
     return chosen[0]
@@ -45,7 +45,7 @@ def only(found: list[Diagnosis], severity: str = "error") -> Diagnosis:
 
 @pytest.fixture
 def shop(postgres_dsn: str) -> str:
-    """A source database with one table, a publication and a slot, and a role `reader` that may do nothing."""
+    """A source database with a table, a publication and a slot."""
     name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
     run(
         postgres_dsn,
@@ -62,34 +62,34 @@ def diagnose(dsn: str, **options: Any) -> list[Diagnosis]:
     return list(SourceDatabaseCheck("source shop", given).diagnose())
 
 
-def test_a_source_whose_slot_nobody_reads(shop):
+def test_slot_without_reader_is_a_warning(shop):
     found = diagnose(shop)
-    assert "has no reader" in only(found, "warning").sentence
+    assert "has no reader" in find_only(found, "warning").sentence
     assert not [d for d in found if d.severity == "error"]
     assert {"wal_level is logical.", "Publication pub covers the tables of the config (1)."} <= {d.sentence for d in found}
 
 
-def test_a_missing_publication(shop):
-    problem = only(diagnose(shop, publication="nope"))
+def test_missing_publication_is_reported(shop):
+    problem = find_only(diagnose(shop, publication="nope"))
     assert (
         problem.sentence == "There is no publication nope."
         and "CREATE PUBLICATION nope FOR ALL TABLES;" in problem.next_step
     )
     run(shop, "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)")
-    step = only(diagnose(shop, publication="nope")).next_step
+    step = find_only(diagnose(shop, publication="nope")).next_step
     assert "CREATE PUBLICATION nope FOR ALL TABLES WITH (publish_via_partition_root = true);" in step
 
 
-def test_a_missing_slot_and_one_of_another_plugin(shop, postgres_server):
-    assert "There is no replication slot none" in only(diagnose(shop, slot="none"), "warning").sentence
+def test_missing_or_unsuitable_slot_is_reported(shop, postgres_server):
+    assert "There is no replication slot none" in find_only(diagnose(shop, slot="none"), "warning").sentence
     run(shop, "SELECT pg_create_logical_replication_slot('other', 'test_decoding')")
-    assert "uses test_decoding" in only(diagnose(shop, slot="other")).sentence
+    assert "uses test_decoding" in find_only(diagnose(shop, slot="other")).sentence
     elsewhere = postgres_server.database()
     run(elsewhere, "CREATE PUBLICATION pub FOR ALL TABLES")
-    assert "another database" in only(diagnose(elsewhere, slot="other", tables=[])).sentence
+    assert "another database" in find_only(diagnose(elsewhere, slot="other", tables=[])).sentence
 
 
-def test_tables_that_the_publication_leaves_out(shop):
+def test_tables_missing_from_the_publication_are_reported(shop):
     run(
         shop,
         "DROP PUBLICATION pub",
@@ -98,7 +98,7 @@ def test_tables_that_the_publication_leaves_out(shop):
         "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9)",
         "CREATE PUBLICATION pub FOR TABLE items, parts WITH (publish = 'insert')",
     )
-    found = bad(diagnose(shop, tables=["public.*", "public.gone"]))
+    found = list_problems(diagnose(shop, tables=["public.*", "public.gone"]))
     assert found["Publication pub does not cover public.orders, whose changes never arrive."].endswith(
         "ADD TABLE public.orders;"
     )
@@ -107,16 +107,16 @@ def test_tables_that_the_publication_leaves_out(shop):
     assert any("public.items has no primary key" in sentence for sentence in found)
 
 
-def test_generated_columns_that_the_log_does_not_send(shop):
-    """Of tables that are published and wanted; from PostgreSQL 18 on the publication may send them."""
-    made = "CREATE TABLE {} (id int PRIMARY KEY, price int, total int GENERATED ALWAYS AS (price * 2) STORED)"
-    run(shop, *(made.format(table) for table in ("priced", "unwanted")))
+def test_generated_columns_missing_from_the_log_are_reported(shop):
+    """Only published tables of the config count. From PostgreSQL 18 on, a publication can send the columns."""
+    statement = "CREATE TABLE {} (id int PRIMARY KEY, price int, total int GENERATED ALWAYS AS (price * 2) STORED)"
+    run(shop, *(statement.format(table) for table in ("priced", "unwanted")))
     run(
         shop,
-        made.format("whole") + " PARTITION BY RANGE (id)",
+        statement.format("whole") + " PARTITION BY RANGE (id)",
         "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (9)",
     )
-    said = [text for text in bad(diagnose(shop, tables=["public.priced", "public.whole"])) if "generated" in text]
+    said = [text for text in list_problems(diagnose(shop, tables=["public.priced", "public.whole"])) if "generated" in text]
     assert [text.partition(" has ")[0] for text in said] == ["Table public.priced", "Table public.whole"]
     assert all("total" in text for text in said)
     version = run(shop, "SELECT current_setting('server_version_num')::int")[0][0]
@@ -125,9 +125,9 @@ def test_generated_columns_that_the_log_does_not_send(shop):
         assert not [d for d in diagnose(shop) if "generated" in d.sentence]
 
 
-def test_a_role_that_may_not_replicate(shop, postgres_server):
+def test_role_without_replication_right_is_reported(shop, postgres_server):
     run(shop, "DROP ROLE IF EXISTS weak", "CREATE ROLE weak LOGIN")
-    problem = only(diagnose(psycopg.conninfo.make_conninfo(shop, user="weak")))
+    problem = find_only(diagnose(psycopg.conninfo.make_conninfo(shop, user="weak")))
     assert problem.sentence == "Role weak may not replicate." and "ALTER ROLE weak REPLICATION" in problem.next_step
 
 
@@ -140,7 +140,7 @@ def limit_slot_wal(dsn: str, megabytes: int) -> Iterator[None]:
         run(dsn, "ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
 
 
-def test_a_slot_whose_log_is_gone(shop):
+def test_slot_with_a_lost_log_is_reported(shop):
     name = psycopg.conninfo.conninfo_to_dict(shop)["dbname"]
     slot = f"slot_{name}"
     with limit_slot_wal(shop, 1):
@@ -153,11 +153,11 @@ def test_a_slot_whose_log_is_gone(shop):
                 "SELECT pg_switch_wal()",
                 "CHECKPOINT",
             )
-        problem = only(diagnose(shop))
+        problem = find_only(diagnose(shop))
     assert "changes are gone" in problem.sentence and f"pg_drop_replication_slot('{slot}')" in problem.next_step
 
 
-def test_a_slot_that_holds_back_most_of_what_it_may(shop):
+def test_slot_near_its_log_limit_is_a_warning(shop):
     with limit_slot_wal(shop, 20):
         run(shop, *["SELECT pg_logical_emit_message(false, 'x', repeat('x', 14000000))"])
         found = [d for d in diagnose(shop) if "holds back" in d.sentence]
@@ -168,13 +168,13 @@ def target(dsn: str, **options: Any) -> list[Diagnosis]:
     return list(PostgresCheck("sink target", {"dsn": dsn, "schema": "mirror", **options}).diagnose())
 
 
-def test_a_target_that_is_well(postgres_dsn):
+def test_good_target_has_no_problems(postgres_dsn):
     found = target(postgres_dsn)
-    assert not bad(found)
+    assert not list_problems(found)
     assert any("mirror, which it makes at the first start" in d.sentence for d in found)
 
 
-def test_a_role_without_rights(postgres_dsn):
+def test_missing_rights_of_a_role_are_reported_with_statements(postgres_dsn):
     run(
         postgres_dsn,
         "DROP ROLE IF EXISTS weak",
@@ -185,7 +185,7 @@ def test_a_role_without_rights(postgres_dsn):
         "GRANT USAGE ON SCHEMA mirror TO weak",
     )
     weak = psycopg.conninfo.make_conninfo(postgres_dsn, user="weak")
-    found = bad(target(weak, targets=["orders"]))
+    found = list_problems(target(weak, targets=["orders"]))
     name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
     assert found["Role weak may not create tables in schema mirror."].endswith("ON SCHEMA mirror TO weak;")
     assert found["Role weak may not create schema _replicator."].endswith(f"GRANT CREATE ON DATABASE {name} TO weak;")
@@ -193,20 +193,20 @@ def test_a_role_without_rights(postgres_dsn):
     assert len(found) == 3
     for step in found.values():
         run(postgres_dsn, step.removeprefix("As its owner: "))
-    assert not bad(target(weak, targets=["orders"]))
+    assert not list_problems(target(weak, targets=["orders"]))
     run(postgres_dsn, f"REVOKE ALL ON DATABASE {name} FROM weak", "DROP OWNED BY weak")
 
 
-def test_constraints_between_rows_of_targets(postgres_dsn):
-    """Also deferrable ones. A key is none, and neither is what concerns each row, or another table."""
-    assert not bad(target(postgres_dsn, lanes=[LANE]))
+def test_constraints_between_rows_of_targets_are_reported(postgres_dsn):
+    """Deferrable constraints count too. Keys, constraints of single rows and constraints of other tables do not."""
+    assert not list_problems(target(postgres_dsn, lanes=[LANE]))
     run(
         postgres_dsn,
         "CREATE SCHEMA mirror",
         "CREATE TABLE mirror.customers (id int PRIMARY KEY, email text UNIQUE)",
         "CREATE TABLE mirror.orders (id int PRIMARY KEY, amount int NOT NULL CHECK (amount > 0), customer int)",
     )
-    assert not bad(target(postgres_dsn, lanes=[LANE]))
+    assert not list_problems(target(postgres_dsn, lanes=[LANE]))
     run(
         postgres_dsn,
         "ALTER TABLE mirror.orders ADD CONSTRAINT amounts UNIQUE (amount)",
@@ -215,7 +215,7 @@ def test_constraints_between_rows_of_targets(postgres_dsn):
     )
     constraints = "amounts (unique), of_customer (foreign key to mirror.customers{}), orders_customer_excl (exclusion)"
     sentence = f"Table mirror.orders has constraints between rows, which can hold rows back: {constraints}."
-    ((said, step),) = bad(target(postgres_dsn, lanes=[LANE])).items()
+    ((said, step),) = list_problems(target(postgres_dsn, lanes=[LANE])).items()
     assert said == sentence.format("") and "DEFERRABLE" in step and "actions" not in step
     run(
         postgres_dsn,
@@ -223,40 +223,40 @@ def test_constraints_between_rows_of_targets(postgres_dsn):
         "ALTER TABLE mirror.orders ADD CONSTRAINT of_customer FOREIGN KEY (customer) REFERENCES mirror.customers"
         " ON DELETE CASCADE",
     )
-    ((said, step),) = bad(target(postgres_dsn, lanes=[LANE])).items()
+    ((said, step),) = list_problems(target(postgres_dsn, lanes=[LANE])).items()
     assert said == sentence.format(", with an action") and "Take the actions off the foreign keys" in step
 
 
-def test_a_server_that_takes_no_writes(postgres_dsn):
+def test_read_only_server_is_reported(postgres_dsn):
     name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
     run(postgres_dsn, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    assert only(target(postgres_dsn)).sentence == "The server takes no writes."
+    assert find_only(target(postgres_dsn)).sentence == "The server takes no writes."
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [({"dbname": "nowhere"}, 'database "nowhere" does not exist'), ({"user": "nobody_here"}, 'role "nobody_here" does not')],
 )
-def test_a_server_that_refuses(postgres_dsn, change, says):
+def test_refused_connection_is_reported(postgres_dsn, change, says):
     dsn = psycopg.conninfo.make_conninfo(postgres_dsn, password="s3cret-word", **change)
     for found in (target(dsn), diagnose(dsn), list(event_log_check("sink raw", {"dsn": dsn}).diagnose())):
-        problem = only(found)
+        problem = find_only(found)
         assert says in problem.sentence and problem.next_step
         assert "s3cret-word" not in str(found)
 
 
-def test_a_server_that_is_away():
+def test_unreachable_server_is_reported_within_seconds():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         began = time.monotonic()
-        problem = only(target(f"postgresql://u:s3cret-word@127.0.0.1:{port}/d"))
+        problem = find_only(target(f"postgresql://u:s3cret-word@127.0.0.1:{port}/d"))
     assert "not reachable" in problem.sentence and problem.next_step.startswith("Start the server")
     assert time.monotonic() - began < 10
     assert "s3cret-word" not in json.dumps([problem.sentence, problem.next_step])
 
 
-def test_rows_of_which_a_lane_needs_more_than_is_sent(shop):
+def test_columns_that_lanes_need_and_the_log_lacks_are_reported(shop):
     run(shop, "CREATE TABLE notes (id int PRIMARY KEY, at timestamptz, body text)")
     needs = [
         {"match": "public.*", "lane": "lake into notes", "of": "deletes", "columns": ["at"], "key": "sequence_by"},
@@ -293,7 +293,7 @@ def test_rows_of_which_a_lane_needs_more_than_is_sent(shop):
         ({"public.orders": "full"}, "DEFERRABLE", ()),
     ],
 )
-def test_what_the_config_says_of_replica_identity(shop, said, changed, about):
+def test_replica_identity_that_differs_from_config_is_reported(shop, said, changed, about):
     if changed == "DEFERRABLE":
         run(
             shop,
@@ -308,7 +308,7 @@ def test_what_the_config_says_of_replica_identity(shop, said, changed, about):
 
 
 def test_role_without_rights_on_other_schemas_sees_partitions(shop):
-    """The planner may look at names of pg_toast, which only a superuser may resolve."""
+    """The planner may read names of pg_toast, which only a superuser may resolve."""
     name = f"reader_{psycopg.conninfo.conninfo_to_dict(shop)['dbname']}"
     run(
         shop,

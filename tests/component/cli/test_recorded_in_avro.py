@@ -1,4 +1,4 @@
-"""Recorded topics of binary records, out of archives through the program into a lake: the tables that must be left."""
+"""The program replicates archives of recorded binary topics into a lake, with the expected tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES = {"id": "int64", "date": "date32", "name": "string", "sales": "decimal(7,
 RECORDED = ("01_ddl", "02_insert", "03_update", "04_delete")
 
 
-def archive(folder: Path, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+def write_archive(folder: Path, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
     folder.mkdir(parents=True)
     lines = []
     for offset, (key, value) in enumerate(records):
@@ -36,14 +36,14 @@ def archive(folder: Path, records: Iterable[tuple[bytes | None, bytes | None]]) 
 
 
 def project(folder: Path, url: str) -> Path:
-    """Every archive is a source, and has a target that is called so."""
+    """Every archive is a source with a target of the same name."""
     names = {"born": ".bin", "unborn": ".noborn.bin"}
     for name, suffix in names.items():
-        archive(folder / name, [(None, (SAMPLES / f"{one}{suffix}").read_bytes()) for one in RECORDED])
-    archive(folder / "sales", [(None, value) for value in (*dts_sales.make_loaded_messages(), *dts_sales.changes())])
+        write_archive(folder / name, [(None, (SAMPLES / f"{one}{suffix}").read_bytes()) for one in RECORDED])
+    write_archive(folder / "sales", [(None, value) for value in (*dts_sales.make_loaded_messages(), *dts_sales.changes())])
     for name in ("compact", "non_compact"):
         raw = register_schemas(OF_OTHERS / f"{name}.txt", url)
-        archive(folder / name, zip(raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True))
+        write_archive(folder / name, zip(raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True))
     of_dts, in_avro = {"format": "dts_avro"}, {"format": "debezium_avro", "registry": {"url": url}}
     formats = {**dict.fromkeys((*names, "sales"), of_dts), "compact": in_avro, "non_compact": in_avro}
     table = {**dict.fromkeys(names, "mydb.t1"), "sales": "delta_cdc.sales"}
@@ -74,9 +74,9 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_the_tables_that_recorded_topics_leave(tmp_path: Path, registry: str, engine: str) -> None:
-    """Of DTS, with and without the field that servers may leave out, and of Debezium with schemas in a registry. A delete of
-    the compacted topic is a tombstone alone."""
+def test_recorded_topics_give_the_expected_tables(tmp_path: Path, registry: str, engine: str) -> None:
+    """DTS topics have or lack the field that servers may leave out. Debezium topics have schemas in a registry. A
+    delete of the compacted topic is only a null record."""
     said = run(project(tmp_path, f"{registry}{API}"), engine)
     assert {lane["counts"]["rejected"] for lane in said["result"]["lanes"]} == {0}
     for name in ("born", "unborn"):
