@@ -1,4 +1,4 @@
-"""Data files by what a table's log calls them: relative to the table or whole, written as URLs."""
+"""Paths of data files from the URLs in a table's log, relative or absolute."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from adapters.object_store.options import Storage
         ("s3://other/x/p%23%3F1.parquet", "s3://other/x/p#?1.parquet"),
     ],
 )
-def test_in_an_object_store(said: str, place: str) -> None:
+def test_url_of_a_data_file_in_an_object_store(said: str, place: str) -> None:
     assert str(StoredFolder.from_path("s3://lake/log", Storage(region="eu-west-1")).locate(said, 3)) == place
 
 
 @pytest.mark.parametrize(
     ("said", "place"), [("a%20b/p.parquet", "/log/a b/p.parquet"), ("file:///x/p%23.parquet", "/x/p#.parquet")]
 )
-def test_on_a_disk(said: str, place: str) -> None:
+def test_url_of_a_data_file_on_disk(said: str, place: str) -> None:
     assert LocalFolder("/log").locate(said, 3) == Path(place)

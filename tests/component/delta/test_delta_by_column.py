@@ -1,4 +1,4 @@
-"""What sequences per column are in a lake: kept beside the table, at the version that belongs to its rows."""
+"""Sequences per column in a lake: a side table has them, at the version that belongs to the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAN = plan_for("scd1", ITEMS, None, RowTransforms(has_column_versions=True))
 
 
 def write(start: int, *rows: Mapping[str, Any]) -> Write[pa.Table]:
-    """Changes at consecutive offsets; `_seq_1` of each is its own."""
+    """Changes at consecutive offsets; each row has its own `_seq_1`."""
     frame = [
         {"_op": "u", "_topic": PLACE.topic, "_partition": 0, "_offset": at, **row} for at, row in enumerate(rows, start)
     ]
@@ -62,9 +62,9 @@ def sink(tmp_path):
     made.close()
 
 
-def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch):
-    """What is beside the table is written before the table. A record of such an attempt comes again, in another batch, and
-    another one that is older must not be measured by it."""
+def test_failed_attempt_stores_no_column_sequences(sink, tmp_path, monkeypatch):
+    """The side table is written before the table. A record of a failed attempt arrives again in another batch; an older
+    one must not be compared with its sequence."""
     apply_rows(sink, write(0, whole(1)))
     commit = LaneLog.commit
 
@@ -81,7 +81,7 @@ def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch):
     assert rows(tmp_path) == [(1, 9, 8, 9, None)]
 
 
-def test_a_second_instance_goes_on(sink, tmp_path):
+def test_second_instance_resumes(sink, tmp_path):
     apply_rows(sink, write(0, whole(1), part(9, "a")))
     sink.close()
     again = DeltaRsSink({"path": str(tmp_path)})
@@ -90,8 +90,8 @@ def test_a_second_instance_goes_on(sink, tmp_path):
     assert rows(tmp_path) == [(1, 9, 5, 9, None)]
 
 
-def test_the_side_table_has_only_keys_that_need_it(sink, tmp_path):
-    """A row whose last change was whole, and has no delete before it, needs nothing."""
+def test_side_table_contains_only_keys_that_need_it(sink, tmp_path):
+    """A row needs no entry if its last change was whole and no delete precedes it."""
     apply_rows(sink, write(0, whole(1), whole(2, key=2), part(3, "a"), whole(4, key=3)))
     (folder,) = {log.parent for log in tmp_path.rglob("_delta_log") if "tombstones" in log.as_posix()}
     beside = DeltaTable(str(folder))
@@ -103,15 +103,15 @@ def test_the_side_table_has_only_keys_that_need_it(sink, tmp_path):
     assert not [name for name in DeltaRsSink({"path": str(tmp_path)}).read("items").column_names if "beside" in name]
 
 
-def test_a_reset_clears_the_column_versions(sink, tmp_path):
+def test_reset_clears_the_column_versions(sink, tmp_path):
     apply_rows(sink, write(0, whole(1), part(9, "a"), {"_seq_1": 3, "_op": "d", "id": 2}))
     sink.reset(LANE)
     apply_rows(sink, write(3, part(2, "a"), part(2, "b", key=2)))
     assert rows(tmp_path) == [(1, 2, None, 2, ["b"]), (2, None, 2, 2, ["a"])]
 
 
-def test_rows_of_another_rule_are_refused(sink):
-    """A lane does not begin to keep sequences per column over rows that have none."""
+def test_rule_with_column_sequences_differs_from_plain_scd1(sink):
+    """A lane does not start to store sequences per column over rows without them."""
     apply_rows(sink, write(0, whole(1)))
     state = sink.state(LANE)
     assert state is not None

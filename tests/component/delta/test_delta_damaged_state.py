@@ -1,4 +1,4 @@
-"""What an operator can still do with a lane whose state or table was damaged by others."""
+"""Recovery of a lane whose state or table was damaged from outside."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def another(sink: DeltaRsSink, tmp_path: Path) -> DeltaRsSink:
 
 @pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_lane_without_a_state_is_loaded_again(sink: DeltaRsSink, tmp_path: Path, damage: str, stopped: bool) -> None:
+def test_lane_with_damaged_positions_is_loaded_again_after_a_reset(
+    sink: DeltaRsSink, tmp_path: Path, damage: str, stopped: bool
+) -> None:
     for file in (tmp_path / "_replicator" / "positions").glob("*/*/*.json"):
         DAMAGE[damage](file)
     with pytest.raises(DataLoss, match=rf"lanes resync {LANE.id}") as lost:
@@ -69,7 +71,7 @@ def test_a_lane_without_a_state_is_loaded_again(sink: DeltaRsSink, tmp_path: Pat
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_damaged_table_can_be_removed_and_loaded_again(sink: DeltaRsSink, tmp_path: Path, stopped: bool) -> None:
+def test_damaged_table_can_be_removed_and_loaded_again(sink: DeltaRsSink, tmp_path: Path, stopped: bool) -> None:
     newest = max((tmp_path / "items" / "_delta_log").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:100])
     other = another(sink, tmp_path)
@@ -88,7 +90,7 @@ def test_a_damaged_table_can_be_removed_and_loaded_again(sink: DeltaRsSink, tmp_
     other.close()
 
 
-def test_a_table_removed_under_the_sink_is_created_again(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_removed_table_is_created_again_after_a_reset(sink: DeltaRsSink, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "items")
     sink.reset(LANE)
     put(sink, 0)

@@ -1,4 +1,4 @@
-"""Dropping a lane of a lake: killed anywhere, tables of others, logs that cannot be read."""
+"""Dropping a lane of a lake: kills at any step, tables of other writers, unreadable logs."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ WHOLE = [*items(1, 2), *items(1, op="d"), *items(3), *items(2, op="u", v="new"),
 
 
 class Killed(BaseException):
-    """What nothing catches."""
+    """A kill: no code catches it."""
 
 
 class Killer:
-    """Lets so many removals happen, and then none."""
+    """Allows `after` removals, then raises `Killed`."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -56,7 +56,7 @@ FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, 
 
 
 def fill(options: Any, lane: Lane) -> DeltaRsSink:
-    """A table of several commits, among them one that a reader could take for the first: it says everything of the table."""
+    """A table of several commits. One commit looks like the first, because it contains all metadata of the table."""
     sink = DeltaRsSink(options)
     sink.prepare(lane, plan_for(lane.policy, ITEMS))
     for start in range(len(WHOLE)):
@@ -80,14 +80,14 @@ def rows(sink: DeltaRsSink) -> list[tuple[int, str]]:
 
 
 def load(sink: DeltaRsSink, lane: Lane) -> list[tuple[int, str]]:
-    """What the target holds after everything has come from the beginning."""
+    """Rows of the target after all records were applied from the start."""
     sink.prepare(lane, plan_for(lane.policy, ITEMS))
     sink.apply([write_of(WHOLE, lane=lane)], refuse_rejects)
     return rows(sink)
 
 
-def in_any_order(killer: Killer, seed: int) -> Callable[[LocalFolder], None]:
-    """`LocalFolder.clear` as an object store has it: the files go one by one, in no order."""
+def clear_in_any_order(killer: Killer, seed: int) -> Callable[[LocalFolder], None]:
+    """`LocalFolder.clear` as in an object store: files are deleted one by one, in random order."""
 
     def clear(folder: LocalFolder) -> None:
         files = [path for path in folder.rglob("*") if path.is_file()]
@@ -99,9 +99,9 @@ def in_any_order(killer: Killer, seed: int) -> Callable[[LocalFolder], None]:
     return clear
 
 
-def killed_drops(options: Callable[[], Any], lane: Lane, arm: Callable[[Killer], Any], step: int = 1) -> None:
-    """Kill a drop after every so many removals. What an instance finds then: either nothing was removed yet, or the lane is
-    refused by name, or it is one that never was. Repeated, the drop leaves nothing."""
+def check_killed_drops(options: Callable[[], Any], lane: Lane, arm: Callable[[Killer], Any], step: int = 1) -> None:
+    """Kills a drop after each number of removals. Then either nothing was removed, or the lane is refused, or it does
+    not exist. A repeated drop removes the rest."""
     told = 0
     for after in count(0, step):
         given = options()
@@ -141,24 +141,24 @@ def killed_drops(options: Callable[[], Any], lane: Lane, arm: Callable[[Killer],
 
 @pytest.mark.parametrize("lane", [LANE, LOG], ids=lambda lane: lane.policy)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
-def test_a_drop_that_was_killed(tmp_path: Path, lane: Lane, seed: int) -> None:
+def test_killed_drop_can_be_repeated(tmp_path: Path, lane: Lane, seed: int) -> None:
     lakes = count()
 
     def arm(killer: Killer) -> Callable[[pytest.MonkeyPatch], None]:
         def patch(patched: pytest.MonkeyPatch) -> None:
             drop = LocalFolder.drop
-            patched.setattr(LocalFolder, "clear", in_any_order(killer, seed))
+            patched.setattr(LocalFolder, "clear", clear_in_any_order(killer, seed))
             patched.setattr(LocalFolder, "drop", lambda folder, file: killer(lambda: drop(folder, file)))
 
         return patch
 
-    killed_drops(lambda: {"path": str(tmp_path / str(next(lakes)))}, lane, arm, step=3)
+    check_killed_drops(lambda: {"path": str(tmp_path / str(next(lakes)))}, lane, arm, step=3)
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("lane", [LANE, LOG], ids=lambda lane: lane.policy)
-def test_a_drop_that_was_killed_in_a_store(s3: ObjectStore, lane: Lane) -> None:
+def test_killed_drop_in_a_store_can_be_repeated(s3: ObjectStore, lane: Lane) -> None:
     def arm(killer: Killer) -> Callable[[pytest.MonkeyPatch], None]:
         def patch(patched: pytest.MonkeyPatch) -> None:
             delete = obstore.delete
@@ -171,10 +171,10 @@ def test_a_drop_that_was_killed_in_a_store(s3: ObjectStore, lane: Lane) -> None:
 
         return patch
 
-    killed_drops(s3.lake, lane, arm, step=6)
+    check_killed_drops(s3.lake, lane, arm, step=6)
 
 
-def test_what_goes_and_what_stays(tmp_path: Path) -> None:
+def test_drop_removes_all_artifacts_except_the_lock(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
     sink.remember(LANE, FIRST)
     listed = {one.what: one.where for one in sink.list_artifacts(LANE)}
@@ -192,7 +192,7 @@ def test_what_goes_and_what_stays(tmp_path: Path) -> None:
     ]
 
 
-def test_a_table_says_who_made_it(tmp_path: Path) -> None:
+def test_table_description_names_its_lane(tmp_path: Path) -> None:
     fill({"path": str(tmp_path)}, LANE).close()
     assert (
         DeltaTable(str(tmp_path / "items")).metadata().description
@@ -200,7 +200,7 @@ def test_a_table_says_who_made_it(tmp_path: Path) -> None:
     )
 
 
-def test_a_table_that_was_there_before_stays_with_its_own_rows(tmp_path: Path) -> None:
+def test_drop_keeps_an_existing_table_and_its_own_rows(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "items"), pa.table({"id": [10, 2], "v": ["own", "old"]}))
     options = {"path": str(tmp_path)}
     sink = fill(options, LANE)
@@ -213,8 +213,8 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(tmp_path: Path) -
     sink.close()
 
 
-def test_a_table_of_somebody_else_is_not_the_lanes(tmp_path: Path) -> None:
-    """No lane wrote it; or it came into the place of the lane's own, before a drop or in the middle of one."""
+def test_drop_keeps_a_table_that_the_lane_did_not_create(tmp_path: Path) -> None:
+    """No lane wrote the table, or it replaced the lane's table before or during a drop."""
     options = {"path": str(tmp_path)}
     foreign = pa.table({"id": [10], "v": ["own"]})
     write_deltalake(str(tmp_path / "items"), foreign)
@@ -240,7 +240,7 @@ def test_a_table_of_somebody_else_is_not_the_lanes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "without its beginning"])
-def test_a_table_whose_log_is_damaged(tmp_path: Path, damage: str) -> None:
+def test_table_with_a_damaged_log_is_dropped(tmp_path: Path, damage: str) -> None:
     fill({"path": str(tmp_path)}, LANE).close()
     log = sorted((tmp_path / "items" / "_delta_log").glob("*.json"))
     if damage == "cut":
@@ -255,7 +255,7 @@ def test_a_table_whose_log_is_damaged(tmp_path: Path, damage: str) -> None:
     sink.close()
 
 
-def test_a_table_that_is_gone_already(tmp_path: Path) -> None:
+def test_lane_without_its_table_is_dropped(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
     shutil.rmtree(tmp_path / "items")
     assert "table" not in {one.what for one in sink.list_artifacts(LANE)}
@@ -264,7 +264,7 @@ def test_a_table_that_is_gone_already(tmp_path: Path) -> None:
     sink.close()
 
 
-def test_a_table_that_another_lane_writes_too(tmp_path: Path) -> None:
+def test_drop_of_a_table_shared_with_another_lane_is_refused(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
     held = rows(sink)
     other = tmp_path / "_replicator" / "positions" / "else" / "lake.items"
@@ -275,7 +275,7 @@ def test_a_table_that_another_lane_writes_too(tmp_path: Path) -> None:
     sink.close()
 
 
-def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
+def test_drop_of_a_linked_folder_is_refused(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
     (tmp_path / "items").rename(tmp_path / ".elsewhere")
     (tmp_path / "items").symlink_to(tmp_path / ".elsewhere")
@@ -285,8 +285,8 @@ def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
     sink.close()
 
 
-def test_an_instance_that_writes_on_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one on another machine can, where there are no locks: it commits what it was at when the drop began."""
+def test_commit_during_a_drop_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance on another machine, where locks do not work, commits after the drop started."""
     sink = fill({"path": str(tmp_path)}, LANE)
     clear = LocalFolder.clear
 

@@ -70,7 +70,7 @@ def offsets(log: DeltaEventLog, topic: str = "cdc.items") -> list[int]:
     return [r["offset"] for r in log.read("cdc_events").sort_by("offset").to_pylist() if r["topic"] == topic]
 
 
-def test_records_stay_as_they_came(log: DeltaEventLog, path: Path) -> None:
+def test_records_are_stored_unchanged(log: DeltaEventLog, path: Path) -> None:
     done = log.apply([write(5, 8)], refuse_rejects)["raw.shop"]
     assert (done.counts, done.position) == (Counts(applied=3), write(5, 8).span.end)
     row = log.read("cdc_events", where='"offset" = 6').to_pylist()[0]
@@ -96,7 +96,7 @@ def test_redelivery_is_recognised_by_position(log: DeltaEventLog) -> None:
     assert log.state(lane()) == LaneState(write(0, 6).span.end, identity=(("cdc.items", "id"),), rule="event_log")
 
 
-def test_sources_share_the_table_and_not_the_position(log: DeltaEventLog, path: Path) -> None:
+def test_sources_share_the_table_but_have_separate_positions(log: DeltaEventLog, path: Path) -> None:
     for i in range(3):
         log.apply([write(i, i + 1), write(i, i + 1, HOSTILE, "other")], refuse_rejects)
     assert offsets(log) == offsets(log, HOSTILE) == [0, 1, 2]
@@ -119,12 +119,12 @@ def test_table_refuses_other_rewrites(log: DeltaEventLog, path: Path) -> None:
     assert offsets(log) == [0, 1]
 
 
-def test_record_without_time_lies_in_the_day_it_came(log: DeltaEventLog) -> None:
+def test_record_without_time_gets_the_date_of_its_ingestion(log: DeltaEventLog) -> None:
     log.apply([write(0, 1, at=None)], refuse_rejects)
     assert log.read("cdc_events")["date"].to_pylist() == [date(2024, 2, 29)]
 
 
-def test_vacuum_leaves_positions_alone(log: DeltaEventLog, path: Path) -> None:
+def test_vacuum_does_not_remove_positions(log: DeltaEventLog, path: Path) -> None:
     log.apply([write(0, 2)], refuse_rejects)
     DeltaTable(str(path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert log.state(lane()) is not None
@@ -135,7 +135,7 @@ def test_second_instance_is_fenced(log: DeltaEventLog, path: Path) -> None:
         event_log_sink({"path": str(path)}).prepare(lane(), PLAN)
 
 
-def test_skip_changes_the_state_alone(log: DeltaEventLog) -> None:
+def test_skip_changes_only_the_state(log: DeltaEventLog) -> None:
     log.apply([write(0, 2)], refuse_rejects)
     state = log.state(lane())
     assert state is not None
@@ -144,7 +144,7 @@ def test_skip_changes_the_state_alone(log: DeltaEventLog) -> None:
     assert offsets(log) == [0, 1, 9]
 
 
-def test_records_without_a_position_are_left_alone(log: DeltaEventLog, path: Path) -> None:
+def test_records_without_a_position_are_not_removed(log: DeltaEventLog, path: Path) -> None:
     log.apply([write(0, 2), write(0, 2, HOSTILE, "other")], refuse_rejects)
     (path / "_replicator" / "positions" / "shop" / "raw.shop" / "1.json").write_text("{}")
     for act in (lambda: log.state(lane()), lambda: log.apply([write(2, 3)], refuse_rejects)):
@@ -162,19 +162,19 @@ def test_records_without_a_position_are_left_alone(log: DeltaEventLog, path: Pat
     assert offsets(log) == [0, 1]
 
 
-def test_only_its_own_table_is_read(log: DeltaEventLog) -> None:
+def test_event_log_reads_only_its_own_table(log: DeltaEventLog) -> None:
     assert log.tables() == ["cdc_events"]
     with pytest.raises(Fatal, match="no table 'other'"):
         log.read("other")
 
 
 @pytest.mark.parametrize("options", [{}, {"path": "a", "dsn": "b"}])
-def test_exactly_one_place_is_needed(options: dict[str, object]) -> None:
+def test_exactly_one_location_is_required(options: dict[str, object]) -> None:
     with pytest.raises(ConfigProblem, match="exactly one"):
         event_log_sink(options)
 
 
-def test_records_that_another_lane_wrote_do_not_come_again(log: DeltaEventLog) -> None:
+def test_records_written_by_another_lane_are_data_loss(log: DeltaEventLog) -> None:
     log.apply([write(5, 8)], refuse_rejects)
     with pytest.raises(DataLoss, match=re.escape("records of topic cdc.items that lane raw.other did not write")):
         log.apply([write(5, 8, source="other")], refuse_rejects)
@@ -183,8 +183,8 @@ def test_records_that_another_lane_wrote_do_not_come_again(log: DeltaEventLog) -
     assert offsets(log) == [5, 6, 7, 8]
 
 
-def test_records_of_a_topic_that_was_not_skipped_do_not_come_again(log: DeltaEventLog) -> None:
-    """The command names every partition of the log, so that one is enough."""
+def test_records_of_a_topic_that_was_not_skipped_are_data_loss(log: DeltaEventLog) -> None:
+    """The suggested command lists every partition of the log, so that one command is enough."""
     for topic, end in (("cdc.items", 8), ("cdc.more", 9)):
         log.apply([write(5, end, topic=topic)], refuse_rejects)
     log.prepare(lane("other"), PLAN)
@@ -196,7 +196,7 @@ def test_records_of_a_topic_that_was_not_skipped_do_not_come_again(log: DeltaEve
     assert (offsets(log), offsets(log, "cdc.more")) == ([5, 6, 7, 8], [5, 6, 7, 8])
 
 
-def test_a_mirror_is_not_merged_into_the_log(log: DeltaEventLog, path: Path) -> None:
+def test_mirror_in_the_folder_of_an_event_log_is_refused(log: DeltaEventLog, path: Path) -> None:
     log.apply([write(5, 8)], refuse_rejects)
     table = TableSpec("public.cdc_events", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)
     sink = DeltaRsSink({"path": str(path.parent)})

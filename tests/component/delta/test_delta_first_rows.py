@@ -1,4 +1,4 @@
-"""What a merge would leave in a table without rows is appended to it."""
+"""The first rows of an empty table are appended: the same rows that a merge would leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from replicator.testing.sink_base import refuse_rejects
 
 
 def read_commits(folder: Path, policy: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """The operations of the commits that had rows, and the rows, of which one is deleted before it was there."""
+    """The operations of the commits with rows, and the rows. One row is deleted before it exists."""
     sink, lane = DeltaRsSink({"path": str(folder)}), make_lane(policy)
     first = write_of(items(1, 2, 3), policy=policy)
     gone = pa.array([Op.CREATE.value, Op.DELETE.value, Op.CREATE.value])
@@ -43,7 +43,7 @@ def write_of_frame(write: Write[pa.Table], frame: pa.Table) -> Write[pa.Table]:
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
-def test_first_rows_are_those_that_a_merge_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+def test_appended_first_rows_equal_merged_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
     operations, rows = read_commits(tmp_path / "appended", policy)
     assert operations == ["CREATE TABLE", "WRITE", "MERGE"]
     monkeypatch.setattr(merge, "can_insert_as_is", lambda _: False)
@@ -53,8 +53,8 @@ def test_first_rows_are_those_that_a_merge_leaves(tmp_path: Path, monkeypatch: p
     assert {row["id"] for row in rows} == {1, 3, 4}
 
 
-def test_a_plan_that_inserts_otherwise_is_merged() -> None:
-    """As one under which deletes leave rows."""
+def test_plan_with_other_inserts_is_merged() -> None:
+    """An example is a plan in which deletes leave rows."""
     plan = write_of(items(1)).plan
     assert merge.can_insert_as_is(plan)
     insert = next(clause for clause in plan.clauses if not clause.matched)

@@ -1,4 +1,4 @@
-"""What the pages tell readers of a lake without a catalog to type."""
+"""Queries in the documentation for readers of a lake without a catalog."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHANGES = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 1, OP: "d"}, {"id": 
 
 
 @pytest.mark.parametrize("page", LANES)
-def test_duckdb(page, tmp_path):
+def test_duckdb_query_of_the_page_returns_current_rows(page, tmp_path):
     lane, engine, sink = LANES[page], LocalEngine(), DeltaRsSink({"path": str(tmp_path / "lake")})
     plan = plan_for(lane.policy, TABLE, row_transforms=lane.row_transforms)
     places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: n, "_seq_1": n} for n in range(len(CHANGES))]

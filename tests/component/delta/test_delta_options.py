@@ -1,4 +1,4 @@
-"""Options of single tables, in process: partitions, the change data feed, compaction; and protocols that are too new."""
+"""Options of single tables, in process: partitions, change data feed, compaction; and protocols that are too new."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
     made.close()
 
 
-def put(sink: DeltaRsSink, of: Any, rows: list[Any], *, table: TableSpec = SALES, reject: Any = refuse_rejects) -> Any:
-    """Applies the rows at the offsets where the lane stands."""
+def apply_sales(
+    sink: DeltaRsSink, of: Any, rows: list[Any], *, table: TableSpec = SALES, reject: Any = refuse_rejects
+) -> Any:
+    """Applies the rows at the lane's position."""
     state = sink.state(of)
     write = write_of(rows, state.position[PARTITION_0] if state else 0, table=table, lane=of)
     sink.prepare(of, write.plan)
@@ -65,16 +67,16 @@ def values(sink: DeltaRsSink) -> list[tuple[Any, ...]]:
 COUNTRIES = ["NL", "it's", "é漢", "a b", "a/b=c%20", 'say "x"; --', "back\\slash", " ", "..", "null", "x" * 70]
 
 
-def test_every_text_that_can_name_a_partition_comes_back(sink: DeltaRsSink, tmp_path: Path) -> None:
-    """Written, found again for a partial image, rewritten, deleted."""
+def test_unusual_texts_work_as_partition_values(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """The rows are written, completed from a partial image, and deleted."""
     of = lane(partition_by=("country",))
-    put(sink, of, [sale(c, 1) for c in COUNTRIES])
+    apply_sales(sink, of, [sale(c, 1) for c in COUNTRIES])
     assert DeltaTable(str(tmp_path / "items")).metadata().partition_columns == ["country"]
     partial = [("u", {"country": c, "id": 1, "v": "new", "_unsent": ["day"]}) for c in COUNTRIES]
-    assert put(sink, of, partial).counts.applied == len(COUNTRIES)
+    assert apply_sales(sink, of, partial).counts.applied == len(COUNTRIES)
     assert values(sink) == sorted((c, 1, "new") for c in COUNTRIES)
     assert {row["day"] for row in sink.read("items").to_pylist()} == {date(2024, 1, 2)}
-    put(sink, of, [sale(c, 1, op="d") for c in COUNTRIES])
+    apply_sales(sink, of, [sale(c, 1, op="d") for c in COUNTRIES])
     assert values(sink) == []
 
 
@@ -82,49 +84,51 @@ def test_every_text_that_can_name_a_partition_comes_back(sink: DeltaRsSink, tmp_
 def test_text_that_cannot_name_a_partition_is_rejected(sink: DeltaRsSink, text: str) -> None:
     rejected: list[Any] = []
     rows = [sale("NL", 1), sale(text, 2), sale(text, 3, op="d")]
-    done = put(sink, lane(partition_by=("country",)), rows, reject=lambda _, bad: rejected.extend(bad.to_pylist()))
+    done = apply_sales(sink, lane(partition_by=("country",)), rows, reject=lambda _, bad: rejected.extend(bad.to_pylist()))
     assert (done.counts.applied, done.counts.rejected) == (2, 1)
     assert values(sink) == [("NL", 1, "v1")]
     assert [(row["id"], row["_error"].split(":")[0]) for row in rejected] == [(2, "OUT_OF_RANGE")]
     assert "cannot name a partition" in rejected[0]["_error"]
     partial = [("u", {"country": c, "id": 1, "v": "new", "_unsent": ["day"]}) for c in (text, "NL")]
-    put(sink, lane(), partial, reject=lambda _, bad: rejected.extend(bad.to_pylist()))
+    apply_sales(sink, lane(), partial, reject=lambda _, bad: rejected.extend(bad.to_pylist()))
     assert values(sink) == [("NL", 1, "new")] and rejected[1]["_error"].startswith("INCOMPLETE")
 
 
 @pytest.mark.parametrize("text", ["", "x" * 300])
-def test_a_delete_is_a_row_under_append(sink: DeltaRsSink, text: str) -> None:
-    """So it has to name a partition too."""
+def test_delete_with_an_invalid_partition_is_rejected_under_append(sink: DeltaRsSink, text: str) -> None:
+    """A delete is a row there, so it needs a valid partition too."""
     rejected: list[Any] = []
     rows = [sale("NL", 1), sale(text, 2), sale(text, 2, op="d"), sale("NL", 1, op="d")]
-    done = put(sink, lane("append", partition_by=("country",)), rows, reject=lambda _, bad: rejected.extend(bad.to_pylist()))
+    done = apply_sales(
+        sink, lane("append", partition_by=("country",)), rows, reject=lambda _, bad: rejected.extend(bad.to_pylist())
+    )
     assert (done.counts.applied, done.counts.rejected, len(rejected)) == (2, 2, 2)
     assert values(sink) == [("NL", 1, "v1")] * 2
 
 
 def hide_partition(table: Path, partition: str) -> list[Path]:
-    """Takes the files of a partition away, so that whoever looks at them fails."""
+    """Renames the files of a partition, so that a read of them fails."""
     files = list((table / partition).glob("*.parquet"))
     assert files
     return [file.rename(file.with_suffix(".gone")) for file in files]
 
 
 def test_only_partitions_of_the_batch_are_read(sink: DeltaRsSink, tmp_path: Path) -> None:
-    """Where the partition is part of the key; also to complete a row, and with the key that a row had before."""
+    """The partition is part of the key. Rows are also completed, and found by their previous key."""
     of = lane(partition_by=("country",))
-    put(sink, of, [sale(c, n) for c in ("NL", "BE", "DE") for n in (1, 2)])
+    apply_sales(sink, of, [sale(c, n) for c in ("NL", "BE", "DE") for n in (1, 2)])
     hide_partition(tmp_path / "items", "country=DE")
     partial = ("u", {"country": "NL", "id": 1, "v": "new", "_unsent": ["day"]})
     moved = ("u", {"country": "BE", "id": 7, "v": "m", "_moved_from": {"country": "BE", "id": 2}, "_unsent": ["day"]})
-    assert put(sink, of, [partial, moved, sale("BE", 2, op="d")]).counts.applied == 3
+    assert apply_sales(sink, of, [partial, moved, sale("BE", 2, op="d")]).counts.applied == 3
     with pytest.raises(Fatal):
-        put(sink, of, [sale("DE", 1, "x", op="u")])
+        apply_sales(sink, of, [sale("DE", 1, "x", op="u")])
 
 
-def test_every_partition_is_read_where_it_is_no_part_of_the_key(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_every_partition_is_read_if_it_is_not_part_of_the_key(sink: DeltaRsSink, tmp_path: Path) -> None:
     of = lane(partition_by=("day",))
-    put(sink, of, [sale("NL", 1), sale("NL", 2)])
-    put(sink, of, [("u", {**sale("NL", 1)[1], "day": date(2024, 1, 3), "v": "moved"})])
+    apply_sales(sink, of, [sale("NL", 1), sale("NL", 2)])
+    apply_sales(sink, of, [("u", {**sale("NL", 1)[1], "day": date(2024, 1, 3), "v": "moved"})])
     assert values(sink) == [("NL", 1, "moved"), ("NL", 2, "v2")]
     metadata = DeltaTable(str(tmp_path / "items")).metadata()
     assert metadata.partition_columns == ["day"]
@@ -132,7 +136,7 @@ def test_every_partition_is_read_where_it_is_no_part_of_the_key(sink: DeltaRsSin
     assert {"country", "id"} < covered and "day" not in covered
 
 
-def test_what_cannot_be_partitioned_by_is_refused_with_the_line(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_invalid_partition_column_is_refused_with_its_line(sink: DeltaRsSink, tmp_path: Path) -> None:
     table = replace(SALES, columns=(*SALES.columns, Column("price", pa.float64())))
     for name, sentence in (("contry", "has no column 'contry'"), ("_cdc_op", "has no column"), ("price", "has type double")):
         with pytest.raises(ConfigProblem, match=sentence) as refused:
@@ -141,30 +145,30 @@ def test_what_cannot_be_partitioned_by_is_refused_with_the_line(sink: DeltaRsSin
     assert not (tmp_path / "items").exists()
 
 
-def test_a_table_with_other_partitions(sink: DeltaRsSink) -> None:
-    """Is refused where partitions are asked for, whatever their order, and otherwise used as it is."""
-    put(sink, lane(partition_by=("country", "day")), [sale("NL", 1)])
+def test_table_with_other_partitions_is_refused(sink: DeltaRsSink) -> None:
+    """It is used as it is if no partitions, or the same ones in any order, are configured."""
+    apply_sales(sink, lane(partition_by=("country", "day")), [sale("NL", 1)])
     for by in (("country",), ("id",)):
         with pytest.raises(ConfigProblem, match="already exists and is partitioned by country, day") as refused:
             sink.prepare(lane(partition_by=by), plan_for("scd1", SALES))
         assert LINE in refused.value.next_step
-    put(sink, lane(partition_by=("day", "country")), [sale("NL", 2)])
-    put(sink, lane(), [sale("NL", 1, "new", op="u")])
+    apply_sales(sink, lane(partition_by=("day", "country")), [sale("NL", 2)])
+    apply_sales(sink, lane(), [sale("NL", 1, "new", op="u")])
     assert values(sink) == [("NL", 1, "new"), ("NL", 2, "v2")]
 
 
-def test_names_that_delta_cannot_keep_can_be_partitioned_by(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_column_name_invalid_in_delta_works_as_partition(sink: DeltaRsSink, tmp_path: Path) -> None:
     table = TableSpec("public.items", (Column("a b", pa.int64()), Column("v", pa.string())), ("a b",), 1)
     of = lane(partition_by=("a b",))
     for v in ("x", "y"):
-        put(sink, of, [("c", {"a b": 1, "v": v})], table=table)
+        apply_sales(sink, of, [("c", {"a b": 1, "v": v})], table=table)
     assert [(row["a b"], row["v"]) for row in sink.read("items").to_pylist()] == [(1, "y")]
     assert DeltaTable(str(tmp_path / "items")).metadata().partition_columns == ["a_x0020_b"]
 
 
-def test_files_that_delta_rs_would_not_remove_are_refused(sink: DeltaRsSink, tmp_path: Path) -> None:
-    """Spark's path of a value outside ASCII, where the table does not ask for random folders."""
-    put(sink, lane(partition_by=("country",)), [sale("é", 1)])
+def test_paths_that_delta_rs_cannot_remove_are_refused(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """Spark writes such a path for a value outside ASCII, if the table does not request random folders."""
+    apply_sales(sink, lane(partition_by=("country",)), [sale("é", 1)])
     assert DeltaTable(str(tmp_path / "items")).metadata().configuration[RANDOM_FOLDERS] == "true"
     log = tmp_path / "items" / "_delta_log" / f"{1:020}.json"
     text = log.read_text()
@@ -182,7 +186,7 @@ def feed(table: Path, first: int) -> list[dict[str, Any]]:
 
 
 def replay_changes(changes: list[dict[str, Any]], names: list[str]) -> Counter[str]:
-    """The rows that are left when every change of a feed is followed."""
+    """The rows that remain after all changes of a feed."""
     left: Counter[str] = Counter()
     for change in changes:
         row = repr([change[name] for name in names])
@@ -191,22 +195,22 @@ def replay_changes(changes: list[dict[str, Any]], names: list[str]) -> Counter[s
 
 
 @pytest.mark.parametrize("by", [(), ("country",)])
-def test_change_data_feed(sink: DeltaRsSink, tmp_path: Path, by: tuple[str, ...]) -> None:
-    """Inserts, updates, deletes, changes of keys and a truncate, beside rows that stay; compaction says nothing."""
+def test_change_data_feed_describes_every_change(sink: DeltaRsSink, tmp_path: Path, by: tuple[str, ...]) -> None:
+    """Inserts, updates, deletes, key changes and a truncate, with rows that stay. Compaction adds no changes."""
     of = lane(change_data_feed=True, partition_by=by, compact_every=2)
-    put(sink, of, [sale(c, n) for c in ("NL", "BE") for n in range(5)])
+    apply_sales(sink, of, [sale(c, n) for c in ("NL", "BE") for n in range(5)])
     version = DeltaTable(str(tmp_path / "items")).version()
     move = [
         ("d", {"country": "NL", "id": 2}),
         ("u", {**sale("BE", 12)[1], "_moved_from": {"country": "NL", "id": 2}}),
     ]
-    put(sink, of, [sale("NL", 1, "new", op="u"), sale("BE", 3, op="d"), *move, sale("BE", 9)])
+    apply_sales(sink, of, [sale("NL", 1, "new", op="u"), sale("BE", 3, op="d"), *move, sale("BE", 9)])
     changes = Counter(row["_change_type"] for row in feed(tmp_path / "items", version + 1))
     assert changes == {"insert": 2, "delete": 2, "update_preimage": 1, "update_postimage": 1}
     for number in range(30, 54):
-        put(sink, of, [sale("NL", number, "late")])
-    put(sink, of, [("t", {})])
-    put(sink, of, [sale("NL", 1, "again")])
+        apply_sales(sink, of, [sale("NL", number, "late")])
+    apply_sales(sink, of, [("t", {})])
+    apply_sales(sink, of, [sale("NL", 1, "again")])
     table = DeltaTable(str(tmp_path / "items"))
     assert any(entry["operation"] == "OPTIMIZE" for entry in table.history())
     names = ["country", "id", "v", "_event_id"]
@@ -215,10 +219,10 @@ def test_change_data_feed(sink: DeltaRsSink, tmp_path: Path, by: tuple[str, ...]
     assert values(sink) == [("NL", 1, "again")]
 
 
-def test_change_data_feed_can_be_switched_on_later(sink: DeltaRsSink, tmp_path: Path) -> None:
-    put(sink, lane(), [sale("NL", 1)])
-    put(sink, lane(change_data_feed=True), [sale("NL", 1, "new", op="u")])
-    put(sink, lane(), [sale("NL", 1, op="d")])
+def test_change_data_feed_can_be_enabled_later(sink: DeltaRsSink, tmp_path: Path) -> None:
+    apply_sales(sink, lane(), [sale("NL", 1)])
+    apply_sales(sink, lane(change_data_feed=True), [sale("NL", 1, "new", op="u")])
+    apply_sales(sink, lane(), [sale("NL", 1, op="d")])
     table = DeltaTable(str(tmp_path / "items"))
     kinds = [row["_change_type"] for row in feed(tmp_path / "items", table.version() - 1)]
     assert kinds == ["update_postimage", "update_preimage", "delete"]
@@ -226,7 +230,7 @@ def test_change_data_feed_can_be_switched_on_later(sink: DeltaRsSink, tmp_path: 
 
 def test_deletion_vectors_are_refused(sink: DeltaRsSink) -> None:
     with pytest.raises(ConfigProblem, match="delta-rs writes no deletion vectors") as refused:
-        put(sink, lane(deletion_vectors=True), [sale("NL", 1)])
+        apply_sales(sink, lane(deletion_vectors=True), [sale("NL", 1)])
     assert LINE in refused.value.next_step
 
 
@@ -234,13 +238,13 @@ def compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, Any]) 
     made = DeltaRsSink({"path": str(tmp_path), **options})
     of = lane(**entry)
     for i in range(2 * table_writer.FEWEST_FILES + 4):
-        put(made, of, items(i), table=ITEMS)
+        apply_sales(made, of, items(i), table=ITEMS)
     made.close()
     return sum(entry["operation"] == "OPTIMIZE" for entry in DeltaTable(str(tmp_path / "items")).history())
 
 
-def test_compaction_as_often_as_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entry speaks before the sink; 0 is never; by default it is not yet time."""
+def test_compaction_runs_at_the_configured_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry overrides the sink; 0 means never; the default is not due yet."""
     monkeypatch.setattr(table_writer, "FEWEST_FILES", 4)
     cases: list[tuple[dict[str, Any], dict[str, Any], int]] = [
         ({}, {}, 0),
@@ -254,12 +258,12 @@ def test_compaction_as_often_as_it_is_said(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_compaction_counts_commits_of_all_runs(tmp_path: Path) -> None:
-    """A program that is started for some commits every night compacts too; a batch that comes again is no commit."""
+    """A program that starts every night for a few commits compacts too. A repeated batch is not a commit."""
     of = lane(compact_every=20)
     for i in range(20):
         made = DeltaRsSink({"path": str(tmp_path)})
         assert "OPTIMIZE" not in operations(tmp_path)
-        put(made, of, items(i), table=ITEMS)
+        apply_sales(made, of, items(i), table=ITEMS)
         made.apply([write_of(items(i), i, table=ITEMS, lane=of)], refuse_rejects)
         made.close()
     assert operations(tmp_path)[0] == "OPTIMIZE"
@@ -270,16 +274,16 @@ def operations(lake: Path) -> list[str]:
     return [entry["operation"] for entry in DeltaTable(str(table)).history()] if table.exists() else []
 
 
-def test_partitions_that_have_a_file_each_are_left_alone(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_partitions_with_one_file_each_are_not_compacted(sink: DeltaRsSink, tmp_path: Path) -> None:
     of = lane(partition_by=("id",), compact_every=1)
     for i in range(table_writer.FEWEST_FILES + 4):
-        put(sink, of, items(i), table=ITEMS)
+        apply_sales(sink, of, items(i), table=ITEMS)
     table = DeltaTable(str(tmp_path / "items"))
     assert len(table.file_uris()) > table_writer.FEWEST_FILES and not table_writer._is_scattered(table)
 
 
 def commit_as_newer_writer(table: Path, protocol: dict[str, Any]) -> int:
-    """A commit by somebody who knows more; its version."""
+    """Commits an upgrade by a newer writer. Returns its version."""
     version = DeltaTable(str(table)).version() + 1
     entries = [{"protocol": protocol}, {"commitInfo": {"timestamp": 1_700_000_000_000, "operation": "UPGRADE"}}]
     (table / "_delta_log" / f"{version:020}.json").write_text("\n".join(map(json.dumps, entries)) + "\n")
@@ -303,13 +307,13 @@ PROTOCOLS = [
 
 @pytest.mark.parametrize("reopened", [True, False])
 @pytest.mark.parametrize(("protocol", "named"), PROTOCOLS)
-def test_a_newer_protocol_is_refused_by_name(
+def test_newer_protocol_is_refused_by_name(
     sink: DeltaRsSink, tmp_path: Path, protocol: dict[str, Any], named: str, *, reopened: bool
 ) -> None:
-    """At once when the lane starts, and when the table changes under a lane that runs. Nothing is written, and no error that
-    another try could mend is raised."""
+    """At the start of a lane, and when the table changes while the lane runs. Nothing is written, and the error is not
+    retryable."""
     of = lane()
-    put(sink, of, items(1), table=ITEMS)
+    apply_sales(sink, of, items(1), table=ITEMS)
     version = commit_as_newer_writer(tmp_path / "items", protocol)
     write = write_of(items(2), 1, table=ITEMS, lane=of)
     if reopened:
@@ -327,12 +331,12 @@ def test_a_newer_protocol_is_refused_by_name(
     assert sink.apply([write], refuse_rejects)[of.id].position == Position({PARTITION_0: 2})
 
 
-def test_a_table_of_another_lane_is_refused(sink: DeltaRsSink, tmp_path: Path) -> None:
-    """Two pipelines, or one whose sink has another name, would each write every row."""
-    put(sink, lane(), [sale("NL", 1)])
+def test_table_of_another_lane_is_refused(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """Two pipelines, or one with a renamed sink, would each write every row."""
+    apply_sales(sink, lane(), [sale("NL", 1)])
     for other in (replace(lane(), pipeline="another"), replace(lane(), id="renamed.items")):
         with pytest.raises(ConfigProblem, match=r"table items is written by lane target.items of pipeline") as refused:
-            put(sink, other, [sale("NL", 1)])
+            apply_sales(sink, other, [sale("NL", 1)])
         assert "`into`" in refused.value.next_step and "_replicator/positions" in refused.value.next_step
         with pytest.raises(ConfigProblem, match="is written by lane"):
             sink.reset(other)

@@ -1,4 +1,4 @@
-"""Lakes in an object store: instances without a lock, attempts that died, and stores that refuse."""
+"""Lakes in an object store: instances without a lock, failed attempts, and stores that refuse access."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ POSITIONS = f"_replicator/positions/testing/{LANE.id}"
 FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
 
 
-def put(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
+def apply_rows(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
     return sink.apply([write_of(list(rows), start)], refuse_rejects)[LANE.id]
 
 
-def ready(options: Any) -> DeltaRsSink:
+def open_sink(options: Any) -> DeltaRsSink:
     sink = DeltaRsSink(options)
     sink.prepare(LANE, plan_for("scd1", ITEMS))
     return sink
@@ -48,11 +48,11 @@ def values(options: Any) -> dict[int, str]:
     return {row["id"]: row["v"] for row in DeltaRsSink(options).read("items").to_pylist()}
 
 
-def test_what_lies_in_the_store(s3: ObjectStore) -> None:
+def test_files_of_a_lane_in_the_store(s3: ObjectStore) -> None:
     lake = s3.lake()
-    sink = ready(lake)
-    put(sink, *items(1, 2))
-    put(sink, *items(2, op="d"), start=2)
+    sink = open_sink(lake)
+    apply_rows(sink, *items(1, 2))
+    apply_rows(sink, *items(2, op="d"), start=2)
     sink.remember(LANE, FIRST)
     assert sink.schemas(LANE) == [FIRST]
     keys = s3.keys(lake["path"])
@@ -65,37 +65,37 @@ def test_what_lies_in_the_store(s3: ObjectStore) -> None:
     assert values(lake) == {} and not [k for k in s3.keys(lake["path"]) if "tombstones" in k]
 
 
-def test_old_positions_go(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_position_files_are_removed(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "KEPT_FILES", 2)
     lake = s3.lake()
-    sink = ready(lake)
+    sink = open_sink(lake)
     for i in range(4):
-        put(sink, *items(i), start=i)
+        apply_rows(sink, *items(i), start=i)
     found = [key for key in s3.keys(lake["path"]) if key.startswith(POSITIONS)]
     assert sorted(int(key.rpartition("/")[2].removesuffix(".json")) for key in found) == [3, 4]
 
 
-def test_the_instance_that_came_later_wins_where_the_first_is_idle(s3: ObjectStore) -> None:
+def test_later_instance_fences_an_idle_one(s3: ObjectStore) -> None:
     lake = s3.lake()
-    first = ready(lake)
-    put(first, *items(1))
-    second = ready(lake)
-    put(second, *items(2), start=1)
+    first = open_sink(lake)
+    apply_rows(first, *items(1))
+    second = open_sink(lake)
+    apply_rows(second, *items(2), start=1)
     with pytest.raises(Fenced) as fenced:
-        put(first, *items(3), start=1)
+        apply_rows(first, *items(3), start=1)
     assert fenced.value.exit_code == 5
-    put(second, *items(4), start=2)
+    apply_rows(second, *items(4), start=2)
     with pytest.raises(Fenced):
-        put(first, *items(3), start=1)
+        apply_rows(first, *items(3), start=1)
     assert values(lake) == {1: "v1", 2: "v2", 4: "v4"}
     assert second.state(LANE) == LaneState(Position({PARTITION_0: 3}), (2,), rule="scd1 by id")
 
 
 @pytest.mark.parametrize("at", ["before the position file", "after the position file"])
-def test_two_commits_at_once(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    """Another instance commits while this one does, before or after this one has claimed its number."""
+def test_commit_of_another_instance_fences_this_one(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """The other one commits before or after this one has claimed its number."""
     lake = s3.lake()
-    first, second = ready(lake), ready(lake)
+    first, second = open_sink(lake), open_sink(lake)
     owner, name = (LaneLog, "commit") if at.startswith("before") else (StoredFolder, "claim")
     original, left = getattr(owner, name), [True]
 
@@ -104,33 +104,34 @@ def test_two_commits_at_once(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, a
             return original(self, *args)
         left.clear()
         if name == "commit":
-            put(first, *items(4))
+            apply_rows(first, *items(4))
             return original(self, *args)
         claimed = original(self, *args)
-        put(first, *items(4))
+        apply_rows(first, *items(4))
         return claimed
 
     monkeypatch.setattr(owner, name, meanwhile)
     with pytest.raises(Fenced):
-        put(second, *items(5, 6))
+        apply_rows(second, *items(5, 6))
     assert values(lake) == {4: "v4"}
     state = first.state(LANE)
     assert state is not None and state.position == Position({PARTITION_0: 1})
-    third = ready(lake)
-    put(third, *items(5), start=1)
+    third = open_sink(lake)
+    apply_rows(third, *items(5), start=1)
     assert values(lake) == {4: "v4", 5: "v5"}
 
 
-def test_an_attempt_that_died_keeps_its_number(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file says what it would have done, and nobody else may say so of theirs: it may be slow only."""
+def test_announced_number_of_an_attempt_is_not_reused(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file says what the attempt would commit. Another instance must not use its number: the attempt may only be
+    slow."""
     lake = s3.lake()
-    slow = ready(lake)
-    put(slow, *items(1))
+    slow = open_sink(lake)
+    apply_rows(slow, *items(1))
     snapshot = slow._lanes._held[f"testing/{LANE.id}"]._take_snapshot()
     log = slow._lanes._held[f"testing/{LANE.id}"]._log
     announced = log._positions.announce(2, LaneState(Position({PARTITION_0: 9})), None)
-    again = ready(lake)
-    put(again, *items(2), start=1)
+    again = open_sink(lake)
+    apply_rows(again, *items(2), start=1)
     assert f"{POSITIONS}/3.json" in s3.keys(lake["path"])
     state = DeltaRsSink(lake).state(LANE)
     assert state is not None and state.position == Position({PARTITION_0: 2})
@@ -142,7 +143,7 @@ def test_an_attempt_that_died_keeps_its_number(s3: ObjectStore, monkeypatch: pyt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["after the position file", "after the commit"])
-def test_killed_instance_loses_and_doubles_nothing(s3: ObjectStore, point: str) -> None:
+def test_killed_instance_neither_loses_nor_duplicates_changes(s3: ObjectStore, point: str) -> None:
     lake, count = s3.lake(), with_deletes()[0]
     assert run_until(point, lake, count) == -signal.SIGKILL
     again = DeltaRsSink(lake)
@@ -153,27 +154,27 @@ def test_killed_instance_loses_and_doubles_nothing(s3: ObjectStore, point: str) 
 
 
 @pytest.mark.parametrize("at", ["prune", "_has_landed"])
-def test_a_store_that_goes_away_after_a_commit(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    """The commit is there, and this instance made it: nobody is fenced."""
-    sink = ready(lake := s3.lake())
-    put(sink, *items(1, 2))
+def test_store_failure_after_a_commit_fences_no_instance(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """The commit exists, and this instance made it."""
+    sink = open_sink(lake := s3.lake())
+    apply_rows(sink, *items(1, 2))
 
     def away(*_: Any) -> Any:
         raise Retryable("the store is away")
 
     with monkeypatch.context() as patch:
         if at == "_has_landed":
-            patch.setattr(LaneLog, "commit", lost_answer(LaneLog.commit))
+            patch.setattr(LaneLog, "commit", lose_answer_of(LaneLog.commit))
         patch.setattr(LaneLog, at, away)
         with pytest.raises(Retryable):
-            put(sink, *items(3, 4), start=2)
-    put(sink, *items(3, 4), start=2)
-    put(sink, *items(5, 6), start=4)
+            apply_rows(sink, *items(3, 4), start=2)
+    apply_rows(sink, *items(3, 4), start=2)
+    apply_rows(sink, *items(5, 6), start=4)
     assert set(values(lake)) == {1, 2, 3, 4, 5, 6}
 
 
-def lost_answer(commit: Any) -> Any:
-    """`commit`, which lands, and whose answer does not arrive."""
+def lose_answer_of(commit: Any) -> Any:
+    """`commit` succeeds, and its answer is lost."""
 
     def lose_answer(self: LaneLog, *arguments: Any) -> int:
         commit(self, *arguments)
@@ -182,23 +183,23 @@ def lost_answer(commit: Any) -> Any:
     return lose_answer
 
 
-def test_a_claim_whose_answer_was_lost_is_ones_own(s3: ObjectStore) -> None:
-    """The library sends a request again whose answer did not come, and then finds its own file."""
+def test_claim_with_a_lost_answer_succeeds_when_repeated(s3: ObjectStore) -> None:
+    """The library repeats a request without an answer, and then finds its own file."""
     folder = StoredFolder.from_path(str(s3.lake()["path"]), options.Storage.model_validate(s3.storage))
     assert folder.claim("1.json", {"attempt": "a"}) and folder.claim("1.json", {"attempt": "a"})
     assert not folder.claim("1.json", {"attempt": "b"})
 
 
-def test_keys_of_the_environment(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_of_the_environment_are_used(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     said = {name: str(value).lower() if value is True else str(value) for name, value in s3.storage.items()}
     for name, value in said.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", value)
     lake = {"path": s3.lake()["path"]}
-    put(ready(lake), *items(1))
+    apply_rows(open_sink(lake), *items(1))
     assert values(lake) == {1: "v1"}
 
 
-def test_the_event_log_in_a_store(s3: ObjectStore) -> None:
+def test_empty_event_log_in_a_store_has_no_state(s3: ObjectStore) -> None:
     lake = s3.lake()
     log = DeltaEventLog(lake)
     assert log.tables() == [] and log.state(make_lane("event_log", "log")) is None
@@ -211,11 +212,11 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_is_not_there(s3: ObjectStore, name: str) -> None:
+def test_missing_bucket_or_wrong_endpoint_is_reported(s3: ObjectStore, name: str) -> None:
     path, keys, kind, said = REFUSALS[name]
     keys = {key: value.format(s3.storage["endpoint"]) for key, value in keys.items()}
     lake = {**s3.lake(), **path, "storage": {**s3.storage, **keys}}
-    for act in (ready, lambda o: DeltaRsSink(o).state(LANE), lambda o: DeltaRsSink(o).tables()):
+    for act in (open_sink, lambda o: DeltaRsSink(o).state(LANE), lambda o: DeltaRsSink(o).tables()):
         with pytest.raises(kind, match=said) as refused:
             act(lake)
         assert refused.value.next_step
@@ -223,15 +224,15 @@ def test_what_is_not_there(s3: ObjectStore, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def asking() -> Any:
-    """A store that asks for the key after its bucket was made; it knows none."""
+def store_with_keys() -> Any:
+    """A store that requires a key after its bucket was created; it accepts none."""
     with object_store(asks_after=1) as store:
         yield store
 
 
-def test_a_key_that_is_refused(asking: ObjectStore) -> None:
-    lake = asking.lake()
-    for act in (ready, lambda o: DeltaRsSink(o).state(LANE), lambda o: DeltaRsSink(o).read("items")):
+def test_refused_key_is_reported_without_secrets(store_with_keys: ObjectStore) -> None:
+    lake = store_with_keys.lake()
+    for act in (open_sink, lambda o: DeltaRsSink(o).state(LANE), lambda o: DeltaRsSink(o).read("items")):
         with pytest.raises(EnvironmentProblem, match=r"refuses access to .*(InvalidAccessKeyId|403)") as refused:
             act(lake)
         shown = f"{refused.value} {refused.value!r}"
@@ -240,7 +241,7 @@ def test_a_key_that_is_refused(asking: ObjectStore) -> None:
     assert [d.severity for d in found] == ["error"] and "AWS_SECRET_ACCESS_KEY" in found[0].next_step
 
 
-def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_store_is_retryable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "RETRIES", 0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -254,20 +255,20 @@ def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
             "secret_access_key": "not-to-be-seen",
         },
     }
-    for act in (ready, lambda o: DeltaRsSink(o).state(LANE)):
+    for act in (open_sink, lambda o: DeltaRsSink(o).state(LANE)):
         with pytest.raises(Retryable, match=r"the object store of .* cannot be reached"):
             act(lake)
     assert [d.severity for d in DeltaCheck("sink lake", lake).diagnose()] == ["error"]
 
 
-def test_doctor_finds_a_store_that_it_can_write(s3: ObjectStore) -> None:
+def test_doctor_accepts_a_writable_store(s3: ObjectStore) -> None:
     lake = s3.lake()
     found = DeltaCheck("sink lake", lake).diagnose()
     assert [d.severity for d in found] == ["ok", "ok"] and "makes a file once only" in found[1].sentence
     assert s3.keys(lake["path"]) == []
 
 
-def test_doctor_finds_a_store_without_conditions(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_store_without_conditional_writes(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     original = stored_folder.obstore.put
     monkeypatch.setattr(stored_folder.obstore, "put", lambda *args, **_: original(*args, mode="overwrite"))
     found = DeltaCheck("sink lake", s3.lake()).diagnose()

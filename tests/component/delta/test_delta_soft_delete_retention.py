@@ -1,4 +1,4 @@
-"""Deleted rows that go after a time, in a lake: with the commit of the floor, whatever fails after it."""
+"""Retention of soft-deleted rows in a lake: they are removed in the commit of the floor, despite later failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 SOFT = plan_for("scd1", ITEMS, None, RowTransforms(soft_deletes=True), retention=HORIZON_COUNT * HOUR)
 
 
-def give(folder: Path, rows: list, start: int, hour: float) -> None:
+def apply_rows(folder: Path, rows: list, start: int, hour: float) -> None:
     """A new instance applies the rows."""
     sink, engine = DeltaRsSink({"path": str(folder)}), LocalEngine()
     try:
@@ -53,19 +53,19 @@ def feed(folder: Path) -> list[tuple[int, str]]:
     return [(row["id"], row["_change_type"]) for row in sorted(changes, key=lambda row: row["_commit_version"])]
 
 
-def test_a_row_that_goes_is_a_delete_in_the_change_data_feed(tmp_path: Path) -> None:
-    give(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
-    give(tmp_path, items(3), 3, hour=10)
+def test_expired_row_is_a_delete_in_the_change_data_feed(tmp_path: Path) -> None:
+    apply_rows(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
+    apply_rows(tmp_path, items(3), 3, hour=10)
     assert read_delete_flags(tmp_path) == {1: True, 2: False, 3: False}
     assert "delete" not in {kind for _, kind in feed(tmp_path)}
-    give(tmp_path, items(4), 4, hour=20)
+    apply_rows(tmp_path, items(4), 4, hour=20)
     assert read_delete_flags(tmp_path) == {2: False, 3: False, 4: False}
     assert [key for key, kind in feed(tmp_path) if kind == "delete"] == [1]
 
 
-def test_killed_after_the_rows_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They went with the floor; the next instance goes on from there, and what is marked after that stays."""
-    give(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
+def test_killed_instance_resumes_after_the_rows_were_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows were removed with the floor. The next instance resumes there; rows marked later stay."""
+    apply_rows(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
 
     def kill(*_) -> None:
         raise Retryable("killed")
@@ -73,16 +73,16 @@ def test_killed_after_the_rows_went(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patched:
         patched.setattr(ledgers, "delete_entries", kill)
         with pytest.raises(Retryable, match="killed"):
-            give(tmp_path, items(3), 3, hour=20)
+            apply_rows(tmp_path, items(3), 3, hour=20)
     assert read_delete_flags(tmp_path) == {2: False}
-    give(tmp_path, [*items(3), *items(2, op="d")], 3, hour=20)
-    give(tmp_path, items(4), 5, hour=30)
+    apply_rows(tmp_path, [*items(3), *items(2, op="d")], 3, hour=20)
+    apply_rows(tmp_path, items(4), 5, hour=30)
     assert read_delete_flags(tmp_path) == {2: True, 3: False, 4: False}
 
 
-def test_a_writer_in_between_takes_nothing_away(tmp_path: Path) -> None:
-    """Somebody else deletes the marked row first: the lane removes it with what is there then."""
-    give(tmp_path, [*items(1, 2, 5), *items(1, op="d"), *items(5, op="d")], 0, hour=0)
+def test_purge_tolerates_a_row_deleted_by_another_writer(tmp_path: Path) -> None:
+    """Another writer deletes the marked row first. The lane then removes the remaining ones."""
+    apply_rows(tmp_path, [*items(1, 2, 5), *items(1, op="d"), *items(5, op="d")], 0, hour=0)
     open_table(Lake.from_path(str(tmp_path)).table("items")).delete("id = 1")
-    give(tmp_path, items(3), 5, hour=20)
+    apply_rows(tmp_path, items(3), 5, hour=20)
     assert read_delete_flags(tmp_path) == {2: False, 3: False}

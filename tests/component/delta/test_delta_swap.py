@@ -1,4 +1,4 @@
-"""A table made anew in the place of a lane's own: killed anywhere, read all the time, and what is kept beside it."""
+"""Swap of a rebuilt table: killed at any step, read at any time, with its side tables."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ LATE = {"old": [(1, "old"), (2, "old"), (5, "old")], "new": [(1, "new"), (2, "ne
 
 
 class Killed(BaseException):
-    """What nothing catches."""
+    """A kill: no code catches it."""
 
 
 def build_sinks(path: Path, lane: Lane = LANE) -> DeltaRsSink:
-    """A sink with the lane's own table, of a policy that is not today's, and the one made anew, which has a delete."""
+    """A sink with the lane's table, of an older policy, and the rebuilt table, which has a delete."""
     sink = DeltaRsSink({"path": str(path)})
     for one, rows in ((lane, OLD), (to_rebuilt_lane(lane), NEW)):
         sink.prepare(one, plan_for(one.policy, ITEMS))
@@ -66,7 +66,7 @@ def take_rebuilt_state(_: LaneState | None, rebuilt: LaneState) -> LaneState:
 
 
 def make_out_of_band_write(lane: Lane, sequence: int) -> Write[pa.Table]:
-    """A row of key 3 beside the stream, that old."""
+    """A row of key 3 outside the stream, with this sequence."""
     plan = plan_for(lane.policy, ITEMS)
     changes = changes_of(items(3, v="back"), sequence)
     return Write(lane, plan, LocalEngine().fold(changes, plan), Span(Position(), Position()), out_of_band=True)
@@ -109,8 +109,8 @@ def steps(monkeypatch: pytest.MonkeyPatch, step: Callable[[], None]) -> None:
     wrap_call(commits, "write_deltalake")
 
 
-def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anywhere: old or new as the state says, and whoever takes the lane next finds what belongs to it."""
+def test_killed_swap_leaves_the_old_or_the_new_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any step. The state decides which table is current, and the next instance finds its side tables."""
     seen = set()
     for after in count():
         path = tmp_path / str(after)
@@ -150,7 +150,7 @@ def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not list(tmp_path.rglob(SWAP_MARK))
 
 
-def test_a_reader_finds_the_old_rows_or_the_new(tmp_path: Path) -> None:
+def test_reader_sees_the_old_rows_or_the_new_ones(tmp_path: Path) -> None:
     sink = build_sinks(tmp_path)
     found, stop = set(), threading.Event()
 
@@ -169,8 +169,8 @@ def test_a_reader_finds_the_old_rows_or_the_new(tmp_path: Path) -> None:
     assert found <= {tuple(LATE["old"]), tuple(LATE["new"])}
 
 
-def test_other_columns_and_another_policy(tmp_path: Path) -> None:
-    """As today's config has them."""
+def test_swap_changes_columns_and_policy(tmp_path: Path) -> None:
+    """Both as in the current config."""
     table = TableSpec("public.items", (Column("id", pa.int32()), Column("w", pa.string())), ("id",), 1)
     history = replace(ANEW, policy="scd2")
     sink = DeltaRsSink({"path": str(tmp_path)})
@@ -191,7 +191,8 @@ def test_other_columns_and_another_policy(tmp_path: Path) -> None:
     sink.close()
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_refused_swap_changes_nothing(tmp_path: Path) -> None:
+    """A table that existed before, a refused state, and a fenced instance."""
     write_deltalake(str(tmp_path / LANE.into), pa.table({"id": [7], "v": ["theirs"]}))
     sink = build_sinks(tmp_path)
     with pytest.raises(Fatal, match="existed before"):

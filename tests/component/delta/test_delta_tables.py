@@ -1,4 +1,4 @@
-"""Tables that are there already, columns that are added, and queries."""
+"""Existing tables, added columns, and queries."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_existing_table_keeps_its_types_and_columns(sink: DeltaRsSink, tmp_path:
     assert sink.read("items").schema.field("id").type == pa.int32()
 
 
-def test_value_missing_where_it_must_not_be_is_rejected(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_null_in_a_required_column_is_rejected(sink: DeltaRsSink, tmp_path: Path) -> None:
     existing(tmp_path, pa.schema([("id", pa.int64()), pa.field("v", pa.string(), nullable=False)]))
     prepare(sink)
     rejected: list[pa.Table] = []
@@ -82,7 +82,7 @@ def test_value_missing_where_it_must_not_be_is_rejected(sink: DeltaRsSink, tmp_p
         (pa.schema([("id", pa.int64())]), {"delta.setTransactionRetentionDuration": "interval 1 days"}, "lose the position"),
     ],
 )
-def test_table_that_cannot_be_used_is_refused(
+def test_unusable_table_is_refused(
     sink: DeltaRsSink, tmp_path: Path, schema: pa.Schema, settings: dict[str, str], words: str
 ) -> None:
     existing(tmp_path, schema, **settings)
@@ -92,14 +92,14 @@ def test_table_that_cannot_be_used_is_refused(
     assert DeltaTable(str(tmp_path / "items")).version() == 0
 
 
-def test_names_that_differ_in_case_only_are_refused(sink: DeltaRsSink) -> None:
+def test_names_that_differ_only_in_case_are_refused(sink: DeltaRsSink) -> None:
     twins = TableSpec("t", (Column("id", pa.int64()), Column("a", pa.string()), Column("A", pa.string())), ("id",), 1)
     with pytest.raises(Fatal, match="differ in case only"):
         prepare(sink, twins)
 
 
-def test_refused_column_names_stay_distinct_and_are_read_back(sink: DeltaRsSink, tmp_path: Path) -> None:
-    """Also where rows are completed from the target, moved to another key, and completed by an append."""
+def test_column_names_invalid_in_delta_are_escaped(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """Rows are also completed from the target, moved to another key, and completed by an append."""
     columns = (Column("the id", pa.int64()), Column("a, b", pa.string()), Column("c=d", pa.string()))
     table = TableSpec("t", columns, ("the id",), 1)
     prepare(sink, table)
@@ -118,7 +118,7 @@ def test_refused_column_names_stay_distinct_and_are_read_back(sink: DeltaRsSink,
     ]
 
 
-def test_added_column_is_null_before_and_filled_after(sink: DeltaRsSink) -> None:
+def test_added_column_is_null_in_earlier_rows(sink: DeltaRsSink) -> None:
     prepare(sink)
     sink.apply([write_of(items(1))], refuse_rejects)
     stamp = Column("at", pa.timestamp("us"))
@@ -131,8 +131,8 @@ def test_added_column_is_null_before_and_filled_after(sink: DeltaRsSink) -> None
     assert {r["id"]: r["at"] for r in sink.read("items").to_pylist()} == {1: None, 2: at, 3: None}
 
 
-def test_rows_below_the_position_are_left_out_whatever_they_hold(sink: DeltaRsSink) -> None:
-    """Also rows that the table never had: the operator has skipped them."""
+def test_rows_below_the_position_are_skipped(sink: DeltaRsSink) -> None:
+    """Rows that the table never had are skipped too: the operator has skipped them."""
     prepare(sink)
     sink.apply([write_of(items(1))], refuse_rejects)
     state = sink.state(LANE)
@@ -143,8 +143,8 @@ def test_rows_below_the_position_are_left_out_whatever_they_hold(sink: DeltaRsSi
     assert sorted(sink.read("items")["id"].to_pylist()) == [1, 4]
 
 
-def test_truncate_that_comes_again_is_one_row_of_an_append(sink: DeltaRsSink) -> None:
-    """It has no key to be found by."""
+def test_repeated_truncate_is_one_row_under_append(sink: DeltaRsSink) -> None:
+    """A truncate has no key to find it by."""
     lane = make_lane("append", "log")
     again = [("t", {"_seq_1": 1}), *items(2)]
     for write in (write_of([*items(1), ("t", {})], lane=lane), write_of(again, 2, lane=lane)):
@@ -175,8 +175,8 @@ EDGES = {
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_every_reader_finds_edge_values(name: str, sink: DeltaRsSink, tmp_path: Path) -> None:
-    """Statistics must not make a reader skip the file that holds the row it looks for."""
+def test_readers_find_edge_values(name: str, sink: DeltaRsSink, tmp_path: Path) -> None:
+    """Statistics must not make a reader skip the file with the matching row."""
     kind, values = EDGES[name]
     table = TableSpec("t", (Column("id", pa.int64()), Column("v", kind)), ("id",), 1)
     prepare(sink, table)
@@ -234,7 +234,7 @@ def _through_duckdb(delta: DeltaTable, value: Any) -> pa.Table:
         return connection.sql("SELECT id FROM t WHERE v = ?", params=[value]).to_arrow_table()
 
 
-def test_queries_now_and_then(sink: DeltaRsSink) -> None:
+def test_queries_of_current_and_earlier_versions(sink: DeltaRsSink) -> None:
     prepare(sink)
     sink.apply([write_of(items(1, 2))], refuse_rejects)
     between = datetime.now(UTC)
@@ -249,7 +249,7 @@ def test_queries_now_and_then(sink: DeltaRsSink) -> None:
     assert sink.read("items", where="id = 2").schema == sink.read("items").schema
 
 
-def test_queries_that_cannot_be_answered(sink: DeltaRsSink) -> None:
+def test_unanswerable_queries_are_refused(sink: DeltaRsSink) -> None:
     prepare(sink)
     sink.apply([write_of(items(1))], refuse_rejects)
     with pytest.raises(Fatal, match="versions 0 to 1"):
@@ -270,7 +270,7 @@ def test_queries_that_cannot_be_answered(sink: DeltaRsSink) -> None:
         "nonsense(",
     ],
 )
-def test_condition_reads_nothing_but_the_table(sink: DeltaRsSink, where: str) -> None:
+def test_condition_cannot_read_beyond_its_table(sink: DeltaRsSink, where: str) -> None:
     prepare(sink)
     sink.apply([write_of(items(1))], refuse_rejects)
     with pytest.raises(ConfigProblem, match="condition"):

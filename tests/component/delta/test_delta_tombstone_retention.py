@@ -1,4 +1,4 @@
-"""Deletes that are forgotten in a lake: the floor is committed first, then what is below it goes, whatever fails."""
+"""Retention of tombstones in a lake: the floor is committed first, then older tombstones are removed, despite failures."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Path]:
-    """A lane that has deleted row 1 at sequence 1, in the first hour."""
-    with_sink(tmp_path, [*items(1), *items(1, op="d"), *items(2)], 0, hour=0)
+    """A lane that deleted row 1 at sequence 1, in the first hour."""
+    apply_rows(tmp_path, [*items(1), *items(1, op="d"), *items(2)], 0, hour=0)
     yield tmp_path
 
 
-def with_sink(folder: Path, rows: list, start: int, hour: float) -> list:
-    """A new instance applies the rows; what it rejects."""
+def apply_rows(folder: Path, rows: list, start: int, hour: float) -> list:
+    """A new instance applies the rows. Returns its rejects."""
     sink = DeltaRsSink({"path": str(folder)})
     write = write_of(rows, start)
     plan = plan_for("scd1", write.plan.table, retention=HORIZON_COUNT * HOUR)
@@ -58,18 +58,18 @@ def state(folder: Path):
 
 def test_purged_tombstones_are_removed(lake: Path) -> None:
     assert read_tombstones(lake) == [1]
-    with_sink(lake, items(2, op="d"), 3, hour=2)
-    with_sink(lake, items(7, op="d"), 4, hour=9)
+    apply_rows(lake, items(2, op="d"), 3, hour=2)
+    apply_rows(lake, items(7, op="d"), 4, hour=9)
     assert read_tombstones(lake) == [1, 3, 4]
-    with_sink(lake, items(5), 5, hour=19.5)
+    apply_rows(lake, items(5), 5, hour=19.5)
     assert read_tombstones(lake) == [4]
     assert state(lake).purged_up_to.max_sequence == (3,)
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_killed_between_purge_commit_and_purge(lake: Path, monkeypatch: pytest.MonkeyPatch, removed: bool) -> None:
-    """The next instance removes it, before it judges anything; and only once: what comes to be remembered then stays."""
-    with_sink(lake, items(2, op="d"), 3, hour=0)
+def test_purge_killed_after_its_commit_is_finished_once(lake: Path, monkeypatch: pytest.MonkeyPatch, removed: bool) -> None:
+    """The next instance finishes the purge before it compares anything, and only once: later tombstones stay."""
+    apply_rows(lake, items(2, op="d"), 3, hour=0)
     real = ledgers.delete_entries
 
     def kill(*entries) -> None:
@@ -80,26 +80,27 @@ def test_killed_between_purge_commit_and_purge(lake: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         patched.setattr(ledgers, "delete_entries", kill)
         with pytest.raises(Retryable, match="killed"):
-            with_sink(lake, items(5), 4, hour=20)
+            apply_rows(lake, items(5), 4, hour=20)
     assert state(lake).purge_pending
     assert read_tombstones(lake) == ([] if removed else [1, 3])
     old = ("u", {"id": 2, "v": "late", "_seq_1": 2})
-    rejects = with_sink(lake, [*items(5), old], 4, hour=20)
+    rejects = apply_rows(lake, [*items(5), old], 4, hour=20)
     assert [row["_seq_1" if "_seq_1" in row else "_cdc_seq_1"] for row in rejects] == [2]
     assert not state(lake).purge_pending
     assert read_tombstones(lake) == []
 
 
 def test_tombstones_stored_after_a_purge_stay(lake: Path) -> None:
-    """A delete at or below the floor whose row was there: a newer change of its key is judged by it, at whichever commit."""
-    with_sink(lake, [("d", {"id": 9, "_seq_1": 50})], 3, hour=0)
-    assert not with_sink(lake, [("d", {"id": 2, "_seq_1": 40})], 4, hour=20)
+    """A delete at or below the floor whose row existed. A newer change of its key is compared with it in any later
+    commit."""
+    apply_rows(lake, [("d", {"id": 9, "_seq_1": 50})], 3, hour=0)
+    assert not apply_rows(lake, [("d", {"id": 2, "_seq_1": 40})], 4, hour=20)
     assert read_tombstones(lake) == [40]
-    assert not with_sink(lake, [("c", {"id": 2, "v": "back", "_seq_1": 45})], 5, hour=20)
-    assert len(with_sink(lake, [("c", {"id": 8, "v": "new", "_seq_1": 45})], 6, hour=20)) == 1
+    assert not apply_rows(lake, [("c", {"id": 2, "v": "back", "_seq_1": 45})], 5, hour=20)
+    assert len(apply_rows(lake, [("c", {"id": 8, "v": "new", "_seq_1": 45})], 6, hour=20)) == 1
 
 
-def test_a_lane_that_was_written_before_there_was_a_retention_begins_with_nothing_known(lake: Path) -> None:
+def test_lane_without_retention_starts_without_horizons(lake: Path) -> None:
     sink = DeltaRsSink({"path": str(lake)})
     sink.reset(LANE)
     write = write_of([*items(1), *items(4, op="d")])
@@ -107,4 +108,4 @@ def test_a_lane_that_was_written_before_there_was_a_retention_begins_with_nothin
     sink.apply([write], refuse_rejects)
     sink.close()
     assert (state(lake).purged_up_to, state(lake).delete_horizons) == (None, ())
-    assert not with_sink(lake, [("u", {"id": 3, "v": "x", "_seq_1": 0})], 2, hour=99)
+    assert not apply_rows(lake, [("u", {"id": 3, "v": "x", "_seq_1": 0})], 2, hour=99)

@@ -1,4 +1,4 @@
-"""The published contract of tombstone ledgers, and what is special to one that is written before its target."""
+"""The published contract of tombstones, and the rules for tombstones that are written before their target."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def ids(sink: DeltaRsSink) -> list[int]:
     return sorted(sink.read("items")["id"].to_pylist())
 
 
-def test_older_update_does_not_bring_a_deleted_row_back(tmp_path: Path) -> None:
-    """Also for the next instance; and a delete at another offset that says the same is a duplicate."""
+def test_older_update_does_not_restore_a_deleted_row(tmp_path: Path) -> None:
+    """This holds for the next instance too. The same delete at another offset is a duplicate."""
     sink = open_at(tmp_path)
     sink.apply([write_of([*items(1, 2), *items(1, op="d")])], refuse_rejects)
     sink.close()
@@ -64,8 +64,8 @@ def test_older_update_does_not_bring_a_deleted_row_back(tmp_path: Path) -> None:
     sink.close()
 
 
-def test_delete_whose_commit_died_is_applied_when_it_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dead attempt has left its entry in the ledger; it must not count against the delete it is of."""
+def test_delete_of_a_failed_commit_is_applied_when_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failed attempt left its tombstone; it must not count against its own delete."""
     sink = open_at(tmp_path)
     sink.apply([write_of([*items(1, 2, 3), *items(3, op="d")])], refuse_rejects)
     delete = write_of([("d", {"id": 1, "_seq_1": 1})], 4)
@@ -82,7 +82,7 @@ def test_delete_whose_commit_died_is_applied_when_it_comes_again(tmp_path: Path,
     sink.close()
 
 
-def test_a_delete_whose_commit_died_does_not_hide_what_comes_again_without_it(tmp_path: Path, monkeypatch: Any) -> None:
+def test_tombstone_of_a_failed_commit_does_not_hide_an_update(tmp_path: Path, monkeypatch: Any) -> None:
     sink = open_at(tmp_path)
     sink.apply([write_of([*items(1, 2), ("d", {"id": 2, "_seq_1": 9})])], refuse_rejects)
     update, delete = ("u", {"id": 1, "v": "newer", "_seq_1": 7}), ("d", {"id": 1, "_seq_1": 8})
@@ -106,6 +106,6 @@ def test_batch_without_deletes_writes_no_tombstones(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_record_do_not_exclude_entries_without_one() -> None:
-    """Entries that were restored from a checkpoint name no record, nor do rows that were read from the target."""
+    """Tombstones restored from a checkpoint name no record, and neither do rows read from the target."""
     entries, rows = (pa.table({EVENT_ID: pa.array(ids, pa.string())}) for ids in ([None, "t-0-1", "t-0-2"], [None, "t-0-2"]))
     assert exclude_rows(entries, rows)[EVENT_ID].to_pylist() == [None, "t-0-1"]

@@ -1,4 +1,4 @@
-"""Up to which transaction the tables of a lake are complete: published after the last of them is committed, never before."""
+"""Completeness watermark of a lake: published after the last table is committed, never before."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RULES = TransactionRules(MARKS, patience=30.0)
 
 
 class Killed(BaseException):
-    """The program ends here."""
+    """A kill of the program."""
 
 
 def lane_of(into: str, sink: str = "lake") -> Lane:
@@ -59,7 +59,7 @@ def lane_of(into: str, sink: str = "lake") -> Lane:
 
 @dataclass
 class World:
-    """One lake and the folder of the register, what is started on them, and what a reader of the lake may believe."""
+    """One lake and its state folder, the program on them, and the view of a reader."""
 
     folder: Path
     shop: Shop
@@ -84,7 +84,7 @@ class World:
         return TableRules(tuple(lane_of(table.rpartition(".")[2], sink) for sink in self.sinks))
 
     def once(self, pieces: Sequence[pa.Table], source: type[FakeSource] = Broker) -> Supervisor[Any] | None:
-        """None when it was killed."""
+        """Runs the pieces to their end. Returns None if the program was killed."""
         supervisor, _ = self.start(source(pieces))
         try:
             supervisor.run(once=True)
@@ -118,7 +118,7 @@ class World:
         return DeltaTable(str(self.folder / "lake" / "_replicator" / "transactions")).version()
 
     def wrong(self) -> list[str]:
-        """What is published and not true."""
+        """Published statements that are not true."""
         row = self.read_watermark_row()
         if row is None or row["transaction"] is None:
             return []
@@ -144,7 +144,7 @@ def shop_of(seed: int, transactions: int = 14) -> Shop:
 
 @contextmanager
 def watch_commits(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) -> Iterator[None]:
-    """`at` is told before and after each commit of a lane, and of what is published; it may end the program."""
+    """Calls `at` before and after each commit of a lane and of the watermark; `at` may end the program."""
 
     def wrap_commit(what: str, act: Callable[..., Any]) -> Callable[..., Any]:
         def acts(*given: Any, **more: Any) -> Any:
@@ -162,7 +162,7 @@ def watch_commits(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) ->
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_published_watermark_is_true_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_published_watermark_is_always_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     shop = shop_of(seed, 9)
     # In every second case many transactions gather before a commit.
     world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=1 if seed % 2 else 200_000))
@@ -183,8 +183,8 @@ def test_the_published_watermark_is_true_at_any_time(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.long)])
-def test_lanes_that_join_late_make_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """What they read by themselves was not counted."""
+def test_watermark_is_true_for_lanes_that_join_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Records that such a lane reads itself are not counted."""
     shop, wrong = shop_of(seed, 9), []
     world = World(tmp_path, shop, options=replace(QUICK, state_patience=0.0))
     with watch_commits(monkeypatch, lambda when: wrong.extend(f"{when}: {what}" for what in world.wrong())):
@@ -194,8 +194,8 @@ def test_lanes_that_join_late_make_nothing_untrue(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_kill_makes_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Killed before and after commits, and started again, several times over; one sink beside is ahead or behind."""
+def test_watermark_is_true_after_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """The program is killed around commits and restarted, several times. A second sink is ahead or behind."""
     shop, random = shop_of(seed, 0), Random(seed)
     world = World(tmp_path, shop, sinks=("lake", "other") if seed % 2 else ("lake",))
     points: list[str] = []
@@ -228,10 +228,8 @@ def test_a_kill_makes_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert world.read_watermark() == (list(shop.after)[-1], True, [])
 
 
-def test_what_a_kill_kept_from_being_published_is_published_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Although there is nothing to be written any more."""
+def test_watermark_not_published_before_a_kill_is_published_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next start, although no rows are left to write."""
     shop = shop_of(2, 3)
     world, pieces, last = World(tmp_path, shop), shop.pieces(), list(shop.after)[-1]
 
@@ -246,8 +244,8 @@ def test_what_a_kill_kept_from_being_published_is_published_at_the_next_start(
     assert world.read_watermark() == (last, True, []) and not world.wrong()
 
 
-def test_what_is_visible_in_part_is_so_after_another_start(tmp_path: Path) -> None:
-    """A transaction that was too large, and goes on while the program is started again."""
+def test_partly_visible_transaction_stays_inexact_after_a_restart(tmp_path: Path) -> None:
+    """The transaction was too large, and continues while the program is restarted."""
     shop = shop_of(2, 3)
     world = World(tmp_path, shop, rules=TransactionRules(MARKS, max_bytes=3_000, patience=30.0))
     pieces: list[pa.Table] = []
@@ -265,8 +263,8 @@ def test_what_is_visible_in_part_is_so_after_another_start(tmp_path: Path) -> No
     shop.transaction(shop.new_order(60), halfway)
 
 
-def test_nothing_is_committed_where_nothing_is_new(tmp_path: Path) -> None:
-    """Neither with every bundle, nor by another start."""
+def test_unchanged_watermark_is_not_committed_again(tmp_path: Path) -> None:
+    """Neither after each bundle nor after a restart."""
     shop = shop_of(0, 20)
     pieces = shop.pieces()
     world = World(tmp_path, shop, options=replace(QUICK, publish_every=3600.0))
@@ -278,7 +276,7 @@ def test_nothing_is_committed_where_nothing_is_new(tmp_path: Path) -> None:
     assert world.commits() == commits and not world.wrong()
 
 
-def test_what_is_due_is_published_while_nothing_comes(tmp_path: Path) -> None:
+def test_watermark_is_published_while_the_stream_is_idle(tmp_path: Path) -> None:
     shop = shop_of(2)
     world = World(tmp_path, shop, options=replace(QUICK, publish_every=0.3))
     supervisor, shared = world.start(Broker(shop.pieces()))
@@ -296,7 +294,7 @@ def test_what_is_due_is_published_while_nothing_comes(tmp_path: Path) -> None:
 
 
 class Breaks(DeltaRsSink):
-    """Cannot write one table, from some call on."""
+    """A sink that cannot write one table after some calls."""
 
     def __init__(self, options: Any, table: str, calls: int) -> None:
         super().__init__(options)
@@ -310,8 +308,9 @@ class Breaks(DeltaRsSink):
         return super().apply(writes, reject)
 
 
-def test_a_lane_that_is_suspended_holds_the_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for what was handed over before it was: it is named, and nothing is said to be complete that it lacks."""
+def test_suspended_lane_holds_the_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This includes changes that were queued before. The lane is listed, and no incomplete transaction is reported as
+    complete."""
     shop = shop_of(4, 16)
     world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=400_000))
     made: list[Breaks] = []
@@ -330,7 +329,7 @@ def test_a_lane_that_is_suspended_holds_the_watermark(tmp_path: Path, monkeypatc
     assert world.read_watermark() == (list(shop.after)[-1], True, []) and not world.wrong()
 
 
-def test_a_lane_that_starts_over_revokes_its_watermark(tmp_path: Path) -> None:
+def test_reset_lane_revokes_the_watermark(tmp_path: Path) -> None:
     shop = shop_of(2)
     pieces = shop.pieces()
     world = World(tmp_path, shop)
@@ -346,7 +345,7 @@ def test_a_lane_that_starts_over_revokes_its_watermark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [Retryable("the store is away"), Fatal("the store is broken")])
-def test_what_cannot_be_published_keeps_no_row_back(
+def test_failed_publishing_does_not_block_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError
 ) -> None:
     shop = shop_of(2)
@@ -362,8 +361,8 @@ def test_what_cannot_be_published_keeps_no_row_back(
     assert world.rows() == shop.rows and world.read_watermark_row() is None
 
 
-def test_sources_and_pipelines_have_rows_of_their_own(tmp_path: Path) -> None:
-    """Whatever their names are; who opens the table again knows them."""
+def test_each_source_and_pipeline_has_its_own_watermark(tmp_path: Path) -> None:
+    """With any names, and after the table was opened again."""
     names = [("p", "s"), ("p", "it's a/b=c é"), ("q", "s")]
     for again in range(2):
         sink = DeltaRsSink({"path": str(tmp_path)})

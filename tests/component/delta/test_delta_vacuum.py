@@ -1,4 +1,4 @@
-"""Compaction and vacuum of Delta tables: beside the lane, in its turn, and what they leave alone."""
+"""Compaction and vacuum of Delta tables: by another instance, by the lane itself, and which files they keep."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
     made.close()
 
 
-def put(sink: DeltaRsSink, rows: list[Any], of: Any = LANE) -> None:
+def apply_rows(sink: DeltaRsSink, rows: list[Any], of: Any = LANE) -> None:
     state = sink.state(of)
     write = write_of(rows, state.position[PARTITION_0] if state else 0, table=ITEMS, lane=of)
     sink.prepare(of, write.plan)
@@ -53,30 +53,30 @@ def list_needed_files(folder: Path) -> set[str]:
     return {Path(uri).name for uri in DeltaTable(str(folder)).file_uris()}
 
 
-def made_old(folder: Path) -> None:
-    """As if every file there had been written ten days ago."""
+def make_files_old(folder: Path) -> None:
+    """Sets the age of every file to ten days."""
     then = time.time() - 10 * DAY
     for path in folder.rglob("*"):
         if path.is_file():
             os.utime(path, (then, then))
 
 
-def test_a_lane_goes_on_when_its_files_were_compacted_and_deleted(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_lane_continues_after_its_files_were_compacted_and_deleted(sink: DeltaRsSink, tmp_path: Path) -> None:
     for number in range(5):
-        put(sink, items(number))
+        apply_rows(sink, items(number))
     other = DeltaRsSink({"path": str(tmp_path)})
     done = other.compact(LANE)
     assert done is not None and (done.before, done.after) == (5, 1)
     assert other.vacuum(LANE, NOW, dry_run=True) == other.vacuum(LANE, NOW, dry_run=False)
     assert parquet(tmp_path / "items") == list_needed_files(tmp_path / "items")
-    put(sink, items(0))
+    apply_rows(sink, items(0))
     assert sorted(DeltaTable(str(tmp_path / "items")).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3, 4]
     other.close()
 
 
-def test_a_dry_run_deletes_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
-    put(sink, items(1))
-    put(sink, items(1))
+def test_dry_run_deletes_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
+    apply_rows(sink, items(1))
+    apply_rows(sink, items(1))
     before = parquet(tmp_path / "items")
     found = sink.vacuum(LANE, NOW, dry_run=True)
     assert found is not None and found.files == len(before - list_needed_files(tmp_path / "items")) > 0
@@ -85,16 +85,16 @@ def test_a_dry_run_deletes_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
     assert found is not None and not found.files and parquet(tmp_path / "items") == before, "they are retained for 7 days"
 
 
-def test_parts_of_hours_are_retained_whole(sink: DeltaRsSink, tmp_path: Path) -> None:
-    """Rounded down, a vacuum that is to retain half an hour would delete files that are being written."""
-    put(sink, items(1))
-    put(sink, items(1))
+def test_retention_is_rounded_up_to_whole_hours(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """If half an hour were rounded down, a vacuum would delete files that are being written."""
+    apply_rows(sink, items(1))
+    apply_rows(sink, items(1))
     found = sink.vacuum(LANE, timedelta(minutes=30), dry_run=False)
     assert found is not None and not found.files
 
 
-def test_files_that_the_log_does_not_name_go_too(tmp_path: Path) -> None:
-    """Those of attempts that died, and those whose removal a checkpoint has left out, as it does after the retention."""
+def test_files_unknown_to_the_log_are_deleted(tmp_path: Path) -> None:
+    """Files of failed attempts, and files whose removal a checkpoint omits, as it does after the retention."""
     folder = tmp_path / "items"
     write_deltalake(folder, pa.table({"a": [1]}), configuration={"delta.deletedFileRetentionDuration": "interval 0 seconds"})
     write_deltalake(folder, pa.table({"a": [2]}), mode="overwrite")
@@ -106,8 +106,8 @@ def test_files_that_the_log_does_not_name_go_too(tmp_path: Path) -> None:
     assert parquet(folder) == list_needed_files(folder)
 
 
-def test_files_that_are_being_written_stay(sink: DeltaRsSink, tmp_path: Path) -> None:
-    put(sink, items(1))
+def test_files_that_are_being_written_are_kept(sink: DeltaRsSink, tmp_path: Path) -> None:
+    apply_rows(sink, items(1))
     (tmp_path / "items" / "part-not-committed.parquet").write_bytes(b"rows")
     found = sink.vacuum(LANE, timedelta(hours=1), dry_run=False)
     assert found is not None and not found.files
@@ -115,33 +115,33 @@ def test_files_that_are_being_written_stay(sink: DeltaRsSink, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("foreign", ["inner/part-0.parquet", "notes.txt"])
-def test_what_others_keep_in_the_folder_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture, foreign: str) -> None:
-    """A table in the folder of another, such as an event log's at the root of a lake, must not lose its files."""
+def test_foreign_files_in_the_folder_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture, foreign: str) -> None:
+    """A table inside the folder of another one must not lose its files, for example of an event log at a lake's root."""
     folder = tmp_path / "lake"
     for number in range(2):
         write_deltalake(folder, pa.table({"a": [number]}), mode="overwrite")
     (folder / foreign).parent.mkdir(exist_ok=True)
     (folder / foreign).write_bytes(b"of others")
-    made_old(folder)
+    make_files_old(folder)
     removed = parquet(folder) - list_needed_files(folder) - {foreign}
     assert vacuum_files(DeltaTable(str(folder)), 0) == 1 and (folder / foreign).exists()
     assert len(removed) == 1 and not removed & parquet(folder)
     assert foreign in caplog.text
 
 
-def test_partitions_and_change_data_are_of_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_partitions_and_change_data_belong_to_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "items"
     rows = pa.table({"a": [1, 2], "day": ["2026-01-01", "é x"]})
     feed = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(folder, rows, partition_by=["day"], configuration=feed)
     DeltaTable(str(folder)).update({"a": "a + 1"})
     assert any(name.startswith("_change_data/") for name in parquet(folder))
-    made_old(folder)
+    make_files_old(folder)
     assert vacuum_files(DeltaTable(str(folder)), 0) > 2 and not caplog.text
     assert {Path(name).name for name in parquet(folder)} == list_needed_files(folder)
 
 
-def test_a_table_of_which_not_all_files_are_known_is_refused(tmp_path: Path) -> None:
+def test_table_with_deletion_vectors_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "items"
     write_deltalake(folder, pa.table({"a": [1]}))
     marks = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
@@ -152,7 +152,7 @@ def test_a_table_of_which_not_all_files_are_known_is_refused(tmp_path: Path) -> 
 
 
 class Clock:
-    """Stands for `time` in the modules that it is given to."""
+    """Replaces `time` in the modules under test."""
 
     def __init__(self) -> None:
         self.now = time.time()
@@ -172,18 +172,18 @@ def vacuums(folder: Path) -> int:
     return sum(entry["operation"] == "VACUUM END" for entry in DeltaTable(str(folder)).history())
 
 
-def test_a_lane_vacuums_its_table_when_that_is_due(tmp_path: Path, clock: Clock) -> None:
-    """By the table's log, so that a program that is started every hour does not do so every hour."""
+def test_lane_vacuums_its_table_when_due(tmp_path: Path, clock: Clock) -> None:
+    """The table's log decides, so that a program started every hour does not vacuum every hour."""
     folder = tmp_path / "items"
     for number in range(4):
         made = DeltaRsSink({"path": str(tmp_path), "vacuum_every": "1 day", "vacuum_retain": "8 days"})
         if number:
-            made_old(folder)
+            make_files_old(folder)
             stale = folder / f"part-that-died-{number}.parquet"
             stale.write_bytes(b"rows")
             os.utime(stale, (time.time() - 10 * DAY,) * 2)
-        put(made, items(number))
-        put(made, items(number))
+        apply_rows(made, items(number))
+        apply_rows(made, items(number))
         made.close()
         clock.now += DAY / 2
     # The first run found nothing, the second one deleted a file, the third one was too early.
@@ -200,31 +200,31 @@ def test_a_lane_vacuums_its_table_when_that_is_due(tmp_path: Path, clock: Clock)
         ({}, {"vacuum_every": 1.0}, 1),
     ],
 )
-def test_the_entry_speaks_before_the_sink(
+def test_entry_overrides_the_vacuum_interval_of_the_sink(
     tmp_path: Path, options: dict[str, str], entry: dict[str, float], expected: int
 ) -> None:
     made = DeltaRsSink({"path": str(tmp_path), **options})
     of = replace(LANE, options=entry)
     stale = tmp_path / "items" / "part-that-died.parquet"
-    put(made, [], of)
+    apply_rows(made, [], of)
     stale.write_bytes(b"rows")
     os.utime(stale, (time.time() - 10 * DAY,) * 2)
     time.sleep(1.1)
-    put(made, items(1), of)
+    apply_rows(made, items(1), of)
     made.close()
     assert (vacuums(tmp_path / "items"), stale.exists()) == (expected, not expected)
 
 
-def test_versions_behind_a_vacuum_stand_where_the_lane_does(sink: DeltaRsSink, tmp_path: Path) -> None:
-    put(sink, items(1))
-    put(sink, items(1))
+def test_versions_of_a_vacuum_have_the_position_of_the_lane(sink: DeltaRsSink, tmp_path: Path) -> None:
+    apply_rows(sink, items(1))
+    apply_rows(sink, items(1))
     sink.vacuum(LANE, NOW, dry_run=False)
     newest = DeltaTable(str(tmp_path / "items")).version()
     state = sink.state(LANE)
     assert state is not None and next(iter(sink.read_version_positions(LANE))) == (newest, state.position)
 
 
-def test_dead_letters_go_on_when_their_files_were_compacted_and_deleted(tmp_path: Path) -> None:
+def test_dead_letters_work_after_compaction_and_vacuum(tmp_path: Path) -> None:
     store, other = (DeltaDeadLetters({"path": str(tmp_path / "letters")}) for _ in range(2))
     assert other.compact() is None and other.vacuum(NOW, dry_run=False) is None
     for number in range(3):
@@ -245,7 +245,7 @@ def make_dead_letter(number: int) -> DeadLetter:
     )
 
 
-def test_dead_letters_whose_file_is_lost_are_an_error(tmp_path: Path) -> None:
+def test_lost_file_of_dead_letters_is_an_error(tmp_path: Path) -> None:
     store = DeltaDeadLetters({"path": str(tmp_path / "letters")})
     store.write([make_dead_letter(1)])
     for path in (tmp_path / "letters").glob("*.parquet"):

@@ -1,4 +1,4 @@
-"""Up to which transaction the tables of a lake are complete where nothing is held back: behind sometimes, never too far."""
+"""Completeness watermark of a lake without a transaction barrier: sometimes behind, never ahead."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Records = list[dict[str, Any]]
 
 @dataclass
 class Unsteady(Shop):
-    """A shop whose connector is killed now and then, before the broker has acknowledged all that it was sent; it goes on
-    from a change before that, in this transaction or the one before. `copies`: by transaction, where each change is."""
+    """A shop whose connector is sometimes killed before the broker acknowledged everything. It resumes at an earlier
+    change, of this or the previous transaction. `copies`: offsets of each change, by transaction."""
 
     kills: float = 0.5
     copies: dict[int, dict[int, list[tuple[TopicPartition, int]]]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Unsteady(Shop):
         return self.send_attempt(number, again, since)
 
     def make_records(self, changes: Any) -> Records:
-        """The records of a transaction, without offsets. A tombstone belongs to the change before it."""
+        """The records of a transaction, without offsets. A null record belongs to the change before it."""
         log, self.log = self.log, {}
         made: Records = []
         for table, op, row in changes:
@@ -60,7 +60,8 @@ class Unsteady(Shop):
         return made
 
     def begin_attempt(self, records: Records) -> int:
-        """The first attempt: the first change that was not acknowledged. Partitions stop at different ones."""
+        """Sends the first attempt. Returns the first change without acknowledgement; partitions stop at different
+        changes."""
         self.send_marker(self.number, "BEGIN")
         reached = self.random.randint(0, len(records))
         refused: dict[Any, int] = {}
@@ -83,7 +84,7 @@ class Unsteady(Shop):
         return self.send_marker(number, "END", records[since:])
 
     def send_marker(self, number: int, status: str, records: Records = ()) -> str:
-        """A mark; what is counted is what was sent in this attempt."""
+        """Sends a marker; it counts the changes sent in this attempt."""
         events: dict[str, int] = {}
         for change in records:
             events[change["table"]] = events.get(change["table"], 0) + 1
@@ -103,7 +104,7 @@ class Unsteady(Shop):
 
 @dataclass
 class Followed(World):
-    """Not held together."""
+    """A world without a transaction barrier."""
 
     shop: Unsteady
 
@@ -140,7 +141,9 @@ def steady(seed: int, transactions: int) -> Unsteady:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_transaction_is_named_and_none_too_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_every_transaction_is_published_and_none_too_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     shop = steady(seed, 9)
     world = Followed(tmp_path, shop, options=replace(QUICK, handover_bytes=1 if seed % 2 else 200_000))
     wrong: list[str] = []
@@ -158,11 +161,11 @@ def test_every_transaction_is_named_and_none_too_early(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(("seed", "patience"), [(1, 0.1), (2, 0.0), (3, 30.0)])
-def test_killed_connectors_and_programs_make_nothing_untrue(
+def test_watermark_is_true_after_kills_of_connector_and_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, patience: float
 ) -> None:
-    """Changes are sent again, in a transaction that counts anew, and the program is killed around commits. What cannot be
-    proven is passed in the end, where that does not take too long."""
+    """Changes are sent again in a transaction that counts from zero, and the program is killed around commits.
+    Unprovable transactions are passed in the end, if patience allows it."""
     shop, random = Unsteady(Random(seed), partitions=1 + seed % 3), Random(seed)
     world = Followed(tmp_path, shop, rules=replace(RULES, patience=patience))
     pieces: list[pa.Table] = []
@@ -205,8 +208,8 @@ def test_killed_connectors_and_programs_make_nothing_untrue(
     assert patience > 1 or (world.read_watermark() == (last, False, []) and world.rows() == shop.rows)
 
 
-def test_a_kill_leaves_what_was_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it kept from being published is published at the next start."""
+def test_watermark_not_published_before_a_kill_is_published_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill does not revoke the watermark. The next start publishes the missing one."""
     shop = steady(2, 4)
     world, pieces, last = Followed(tmp_path, shop), shop.pieces(), list(shop.after)[-1]
 
@@ -221,7 +224,7 @@ def test_a_kill_leaves_what_was_published(tmp_path: Path, monkeypatch: pytest.Mo
     assert world.read_watermark() == (last, False, [])
 
 
-def test_a_lane_that_is_suspended_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspended_lane_is_listed_as_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = steady(4, 16)
     world = Followed(tmp_path, shop, options=replace(QUICK, handover_bytes=400_000))
     monkeypatch.setattr("test_delta_transactions.DeltaRsSink", lambda options: Breaks(options, "order_items", 2))
@@ -236,8 +239,8 @@ def test_a_lane_that_is_suspended_is_named(tmp_path: Path, monkeypatch: pytest.M
     assert not world.wrong() and world.read_watermark()[2] == [] and world.rows() == shop.rows
 
 
-def test_a_transaction_that_goes_on_over_a_start_is_named(tmp_path: Path) -> None:
-    """What had come of it is read again, and written once."""
+def test_transaction_across_a_restart_is_published(tmp_path: Path) -> None:
+    """Its first records are read again, and written once."""
     shop = steady(5, 6)
     world = Followed(tmp_path, shop)
     name = shop.transaction(shop.new_order(9), lambda: world.once(shop.pieces()))
@@ -247,7 +250,7 @@ def test_a_transaction_that_goes_on_over_a_start_is_named(tmp_path: Path) -> Non
     assert world.rows() == shop.rows
 
 
-def test_nothing_is_held_back(tmp_path: Path) -> None:
+def test_rows_of_an_open_transaction_are_visible(tmp_path: Path) -> None:
     """Of a transaction that goes on, what was read is visible."""
     shop = steady(2, 3)
     world = Followed(tmp_path, shop)
