@@ -1,4 +1,4 @@
-"""Lanes that begin with a snapshot go on as if they had applied everything, in whatever target."""
+"""A lane that starts from a checkpoint continues as if it had applied every change, in every kind of target."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from replicator.testing.restore_contract import RestoreContract
 
 
 class TestIntoLake(FromLake, RestoreContract):
-    """Written in process."""
+    """The target is a lake, written in process."""
 
     def new_target(self):
         return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
 
 
 class TestIntoPartitions(FromLake, RestoreContract):
-    """Whose rows lie otherwise."""
+    """The target has other partitions than the checkpoint."""
 
     unsupported_text = ""
 
@@ -29,7 +29,7 @@ class TestIntoPartitions(FromLake, RestoreContract):
 
 
 class TestFromPartitions(FromLake, RestoreContract):
-    """Of before snapshots were plain lakes, whatever their lane was told."""
+    """Checkpoints from before checkpoints were plain lakes, whatever their lane's options."""
 
     case_names = ("scd1",)
 
@@ -43,7 +43,7 @@ class TestFromPartitions(FromLake, RestoreContract):
 
 @pytest.mark.usefixtures("dsn_of_class")
 class TestIntoPostgres(FromLake, RestoreContract):
-    """A database."""
+    """The target is a database."""
 
     pytestmark = pytest.mark.postgres
     unsupported_text = "a\0b"

@@ -1,4 +1,4 @@
-"""Random histories as Debezium JSON, decoded, are the changes they were made from."""
+"""Random histories written as Debezium JSON and decoded equal the original changes."""
 
 from hypothesis import assume
 
@@ -10,7 +10,7 @@ from replicator.testing.histories import History, histories
 from replicator.testing.source import Statement, StreamShape
 
 
-def test_decoded_changes_are_those_of_the_history():
+def test_decoded_changes_equal_the_history():
     engine, decoder = LocalEngine(), DebeziumJsonDecoder({})
 
     @for_all(history=histories(toast=True))
@@ -33,7 +33,7 @@ def test_decoded_changes_are_those_of_the_history():
             assert rows(found) == rows(expected)
 
 
-def test_a_run_of_truncates_has_the_key_of_its_table():
+def test_truncate_has_the_key_of_its_table():
     engine, decoder = LocalEngine(), DebeziumJsonDecoder({})
     history = History(StreamShape(toast=True), (Statement("write"), Statement("truncate")))
     for end in (1, 2):
@@ -42,7 +42,7 @@ def test_a_run_of_truncates_has_the_key_of_its_table():
 
 
 def keys_are_known(history):
-    """A truncate has no key: a schema of which it is the only record does not say what the table's key is."""
+    """A truncate has no key. A schema with only a truncate does not contain the key of the table."""
     spoken = {e.version for e in history.events if e.key is not None}
     return not history.table().keys or spoken == {e.version for e in history.events}
 

@@ -1,4 +1,4 @@
-"""`DebeziumAvroDecoder` keeps the promises of `ports.decoder`, and says what `DebeziumJsonDecoder` says of changes."""
+"""`DebeziumAvroDecoder` follows the contract of `ports.decoder`, and decodes the same changes as `DebeziumJsonDecoder`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestDebeziumAvroDecoder(DecoderContract):
 
 
 @pytest.mark.parametrize("tombstones", ["ignore", "delete"])
-def test_random_histories_in_avro_are_what_they_are_in_json(registry, tombstones):
+def test_random_histories_are_equal_in_avro_and_json(registry, tombstones):
     url = f"{registry}{API}"
     get_schemas.cache_clear()  # Of ids that mutated records made up, some are given out now.
     avro = Avro(url)

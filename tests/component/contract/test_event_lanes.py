@@ -1,4 +1,4 @@
-"""Every sink that is the store of events keeps the contract."""
+"""Each sink that writes lanes of the event store follows the contract."""
 
 from __future__ import annotations
 

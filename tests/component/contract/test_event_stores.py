@@ -1,4 +1,4 @@
-"""Every store of events keeps the contract."""
+"""Each event store follows the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of projections in PostgreSQL keep the contract, and what else is promised of them."""
+"""Projections in PostgreSQL follow the contract, and further promises for their tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OF_REFRESHES = "application_name LIKE 'replicator refreshes%'"
 OTHER = "SELECT city, COUNT(*) AS orders, MAX(note) AS last, SUM(amount) / 2.0 AS half FROM orders GROUP BY city"
 
 
-def _of_all(projection: Projection) -> Projection:
-    """A query that may look at every column."""
+def _reads_all_columns(projection: Projection) -> Projection:
+    """A query that may read every column."""
     return replace(projection, inputs=tuple(replace(one, columns=None) for one in projection.inputs))
 
 
 class Killed(BaseException):
-    """As a kill comes: nobody catches it."""
+    """A kill: no code catches it."""
 
 
 def _die(*_: object, **__: object) -> None:
@@ -45,8 +45,9 @@ class TestPostgresProjector(ProjectedDatabase):
     def new_projector(self) -> Projector:
         return LocalProjector(self.make_options())
 
-    def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Wherever in its transaction, and where it does not hear of its commit; a first one, and one of groups."""
+    def test_killed_refresh_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is killed at each step of its transaction, or loses the answer of its commit; for a first refresh and for
+        one of groups."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         for then in ("full", "groups"):
@@ -56,14 +57,14 @@ class TestPostgresProjector(ProjectedDatabase):
                     with pytest.raises(Killed):
                         self._refresh(make_projection())
                 assert not self._is_made() if then == "full" else ("Rome", 1, 5) in self._read_sums()
-            self._heard_nothing(monkeypatch)
+            self._refresh_without_answer(monkeypatch)
             assert self._refresh(make_projection()).kind == "current"
             self.append_rows("orders", rows.slice(2, 1))
         assert self._refresh(make_projection()).kind == "groups"
         assert ("Rome", 3, 15) in self._read_sums() and self.commits("sums") == 3
 
-    def test_what_others_gave_the_table_stays(self) -> None:
-        """Grants, indexes, comments, columns; through a full refresh, and through one of another query."""
+    def test_refresh_keeps_foreign_changes_of_the_table(self) -> None:
+        """Grants, indexes, comments and columns stay, through a full refresh and through one of another query."""
         rows = self._first()
         self._refresh(make_projection())
         name = self._quote_table("sums")
@@ -73,7 +74,7 @@ class TestPostgresProjector(ProjectedDatabase):
         assert self._refresh(make_projection()).kind == "groups"
         assert self._refresh(make_projection(key=None)).kind == "current"
         assert (
-            self._refresh(_of_all(make_projection(query=OTHER, fingerprint="another"))).reason
+            self._refresh(_reads_all_columns(make_projection(query=OTHER, fingerprint="another"))).reason
             == "the projection was changed"
         )
         assert self.rows("sums").column_names == ["city", "orders", "mine", "last", "half"]
@@ -85,8 +86,8 @@ class TestPostgresProjector(ProjectedDatabase):
         self._execute("DROP OWNED BY gold_reader", "DROP ROLE gold_reader")
 
     @pytest.mark.parametrize("wrote", ["DELETE FROM {}", "UPDATE {} SET total = 0 WHERE city = 'Rome'", "TRUNCATE {}"])
-    def test_whatever_others_write_is_noticed(self, wrote: str) -> None:
-        """Also what they do while a refresh is at work: they wait for it."""
+    def test_foreign_writes_cause_a_full_refresh(self, wrote: str) -> None:
+        """Writes during a refresh count too: they wait for it."""
         self._first()
         self._refresh(make_projection())
         found = self._read_sums()
@@ -96,8 +97,8 @@ class TestPostgresProjector(ProjectedDatabase):
         assert self._read_sums() == found
         assert self._refresh(make_projection()).kind == "current"
 
-    def test_a_refresh_waits_for_others_and_does_not_lose_what_they_did(self) -> None:
-        """Their rows are not there yet when it looks, nor when it begins to write."""
+    def test_refresh_waits_for_another_writer_and_keeps_its_rows(self) -> None:
+        """The other rows are not visible when the refresh reads the table, nor when it starts to write."""
         rows = self._first()
         self._refresh(make_projection())
         found = self._read_sums()
@@ -113,8 +114,8 @@ class TestPostgresProjector(ProjectedDatabase):
         assert self._refresh(make_projection()).kind == "full"
         assert self._read_sums() == {*found - {("Rome", 1, 5)}, ("Rome", 2, 10)}
 
-    def test_others_wait_for_a_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """And what they then do is noticed."""
+    def test_other_writers_wait_for_a_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Their later writes are noticed."""
         rows = self._first()
         self._refresh(make_projection())
         self.append_rows("orders", rows.slice(2, 1))
@@ -133,8 +134,8 @@ class TestPostgresProjector(ProjectedDatabase):
             assert self._refresh(make_projection()).kind == "groups"
         assert self._refresh(make_projection()).kind == "current"
 
-    def test_a_role_that_may_only_write_rows(self) -> None:
-        """Refreshes a table that the owner has made."""
+    def test_role_with_write_access_refreshes_an_existing_table(self) -> None:
+        """The owner has created the table."""
         rows = self._first()
         self._refresh(make_projection())
         self._execute("DROP ROLE IF EXISTS gold_writer", "CREATE ROLE gold_writer LOGIN")
@@ -145,19 +146,19 @@ class TestPostgresProjector(ProjectedDatabase):
         self.append_rows("orders", rows.slice(2, 1))
         assert self._refresh(make_projection()).kind == "groups"
         with pytest.raises(EnvironmentProblem):
-            self._refresh(_of_all(make_projection(query=OTHER, fingerprint="another")))
+            self._refresh(_reads_all_columns(make_projection(query=OTHER, fingerprint="another")))
         assert ("Rome", 2, 10) in self._read_sums()
         self._execute("DROP OWNED BY gold_writer", "DROP ROLE gold_writer")
 
-    def test_without_the_guard_everything_is_computed(self) -> None:
-        """What happened meanwhile is not known."""
+    def test_missing_guard_causes_a_full_refresh(self) -> None:
+        """Writes without the guard are unknown."""
         self._first()
         self._refresh(make_projection())
         self._execute(f"DROP TRIGGER {gold.GUARD} ON {self._quote_table('sums')}")
         assert self._refresh(make_projection()).kind == "full"
         assert self._refresh(make_projection()).kind == "current"
 
-    def test_a_table_that_was_dropped_is_made_again(self) -> None:
+    def test_dropped_table_is_created_again(self) -> None:
         self._first()
         self._refresh(make_projection())
         found = self._read_sums()
@@ -165,29 +166,27 @@ class TestPostgresProjector(ProjectedDatabase):
         assert self._refresh(make_projection()).kind == "full"
         assert self._read_sums() == found
 
-    def test_a_value_that_the_server_does_not_take(self) -> None:
-        """Nothing is written, and no value is told."""
+    def test_value_refused_by_the_server_is_not_revealed(self) -> None:
+        """Nothing is written, and the message does not contain the value."""
         self.replace_rows("orders", pa.table([[1], ["s3cr3t\0"], [2], ["x"]], schema=SCHEMA))
         with pytest.raises(Fatal) as refused:
             self._refresh(make_projection())
         assert "s3cr3t" not in str(refused.value) and not self._is_made()
 
-    def test_types_of_a_result(self) -> None:
-        """Come back as they were computed."""
+    def test_types_of_a_result_are_stored_exactly(self) -> None:
         query = (
             "SELECT true AS yes, CAST(amount / 4.0 AS DECIMAL(38, 9)) AS part, DATE '2024-02-29' AS day, "
             "[city, note] AS list, TIMESTAMP '2024-02-29 12:00:00.123456' AS at, 'x'::BLOB AS raw, "
             "'NaN'::DOUBLE AS nan, {'a': id} AS doc, CAST(NULL AS VARCHAR) AS nothing FROM orders WHERE id = 1"
         )
         self._first()
-        self._refresh(_of_all(make_projection(query=query, key=None, partition_by=None)))
+        self._refresh(_reads_all_columns(make_projection(query=query, key=None, partition_by=None)))
         (row,) = self.rows("sums").to_pylist()
         assert row["list"] == ["Oslo", "a"] and dict(row["doc"]) == {"a": 1} and str(row["nan"]) == "nan"
         assert (row["yes"], str(row["day"]), bytes(row["raw"]), row["nothing"]) == (True, "2024-02-29", b"x", None)
         assert (str(row["at"]), row["part"]) == ("2024-02-29 12:00:00.123456", Decimal("2.500000000"))
 
-    def test_the_space_of_rows_is_overwritten(self) -> None:
-        """When versions are to end."""
+    def test_ending_versions_overwrites_the_space_of_rows(self) -> None:
         self._first()
         projector = self.new_projector()
         ProjectionRefresher(projector, "tests").refresh(self._set_sink(make_projection()))
@@ -200,7 +199,7 @@ class TestPostgresProjector(ProjectedDatabase):
         self.replace_rows("orders", rows)
         return rows
 
-    def _heard_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _refresh_without_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A refresh whose answer is lost."""
         replaced = PostgresTables.replace
 

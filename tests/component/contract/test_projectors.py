@@ -1,4 +1,4 @@
-"""Everything that computes projections keeps the contract."""
+"""Each projector follows the contract."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class TestLocalProjector(ProjectedLake):
         return LocalProjector(self.options)
 
     @pytest.mark.parametrize("feed", [None, {"delta.enableChangeDataFeed": "true"}])
-    def test_old_files_that_are_cleaned_away(self, feed: dict[str, str] | None) -> None:
-        """What has changed cannot be told then, so everything is computed."""
+    def test_vacuumed_input_causes_a_full_refresh(self, feed: dict[str, str] | None) -> None:
+        """The changes are unknown then, so everything is computed."""
         self.settings = feed
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
@@ -41,8 +41,8 @@ class TestLocalProjector(ProjectedLake):
         done = self._refresh(make_projection())
         assert (done.kind, done.reason) == ("full", "orders has changed, and the affected groups are unknown")
 
-    def test_old_files_that_go_while_they_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As when they are cleaned away after they were looked for."""
+    def test_input_vacuumed_while_read_causes_a_full_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The files are deleted after the refresh has listed them."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         self._refresh(make_projection())
@@ -53,8 +53,8 @@ class TestLocalProjector(ProjectedLake):
         assert (done.kind, done.reason) == ("full", "orders has changed, and the affected groups are unknown")
         assert self._read_sums() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
 
-    def test_a_damaged_file_of_the_result(self) -> None:
-        """Its rows cannot stay; they can be computed."""
+    def test_damaged_result_needs_a_full_refresh(self) -> None:
+        """The rows of the damaged files cannot be copied; they can be computed."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         self._refresh(make_projection())
@@ -66,8 +66,8 @@ class TestLocalProjector(ProjectedLake):
         assert ProjectionRefresher(self.new_projector(), "tests").refresh(make_projection(), full=True).kind == "full"
         assert ("Rome", 2, 10) in self._read_sums()
 
-    def test_a_log_that_does_not_reach_back(self) -> None:
-        """As after the table's log retention."""
+    def test_input_with_a_short_log_causes_a_full_refresh(self) -> None:
+        """The table's log retention has the same effect."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         self._refresh(make_projection())
@@ -78,7 +78,7 @@ class TestLocalProjector(ProjectedLake):
         assert (done.kind, done.reason) == ("full", "orders has changed, and the affected groups are unknown")
         assert ("Rome", 2, 10) in self._read_sums()
 
-    def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_killed_refresh_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Before its commit nothing has happened, after it everything."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
@@ -94,7 +94,7 @@ class TestLocalProjector(ProjectedLake):
             assert self.commits("sums") == before + 1
         assert ("Rome", 3, 15) in self._read_sums()
 
-    def test_what_the_last_refresh_read_is_not_opened_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_inputs_of_the_last_refresh_are_not_opened_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
@@ -107,8 +107,8 @@ class TestLocalProjector(ProjectedLake):
                 assert refreshing.refresh(make_projection()).kind == "groups"
             assert ("Rome", count, 5 * count) in self._read_sums()
 
-    def test_versions_of_a_table_that_was_there_before_are_not_compared_with(self) -> None:
-        """The other table has the same place, and versions of the same numbers."""
+    def test_recreated_input_causes_a_full_refresh(self) -> None:
+        """The new table has the same path, and the same version numbers."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
@@ -120,8 +120,8 @@ class TestLocalProjector(ProjectedLake):
         done = refreshing.refresh(make_projection())
         assert (done.kind, done.groups) == ("groups", 1)
 
-    def test_an_input_that_is_put_back_from_a_copy(self) -> None:
-        """It has the same id, and after a while other versions of the same numbers."""
+    def test_input_restored_from_a_copy_is_detected(self) -> None:
+        """It has the same id, and later other versions with the same numbers."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows.slice(0, 2))
         shutil.copytree(self.folder / "orders", self.folder / "copy")
@@ -137,7 +137,7 @@ class TestLocalProjector(ProjectedLake):
         assert self._read_sums() == {("Oslo", 2, 30), (None, 1, 1), ("it's", 1, 7)}
 
     def _refreshed_by_groups(self) -> tuple[pa.Table, ProjectionRefresher, Path]:
-        """The rows of the input, what has refreshed it twice, and the log of the result."""
+        """The rows of the input, the refresher after two refreshes, and the log of the result."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
@@ -147,8 +147,8 @@ class TestLocalProjector(ProjectedLake):
         return rows, refreshing, self.folder / "sums" / "_delta_log"
 
     @pytest.mark.parametrize("others", [0, 1, 2])
-    def test_a_result_that_is_put_back_from_a_copy(self, others: int) -> None:
-        """Older commits are the same files; others may have refreshed it since."""
+    def test_result_restored_from_a_copy_is_detected(self, others: int) -> None:
+        """Older commits are the same files; another refresher may have committed since."""
         rows, refreshing, log = self._refreshed_by_groups()
         before = {path.name for path in log.iterdir()}
         self.append_rows("orders", rows.slice(2, 1))
@@ -163,16 +163,16 @@ class TestLocalProjector(ProjectedLake):
         refreshing.refresh(make_projection())
         assert self._read_sums() == {("Oslo", 2, 30), ("Rome", 4, 20), (None, 1, 1), ("it's", 1 + others, 7 * (1 + others))}
 
-    def test_another_commit_in_the_place_of_the_last_one(self) -> None:
-        """Not every writer refuses to write over what was put back."""
+    def test_replaced_last_commit_causes_a_full_refresh(self) -> None:
+        """Some writers overwrite restored commits."""
         _, refreshing, log = self._refreshed_by_groups()
         max(log.glob("*.json")).unlink()
         self.append_rows("sums", self.rows("sums").slice(0, 1))
         done = refreshing.refresh(make_projection())
         assert (done.kind, self._read_sums()) == ("full", {("Oslo", 2, 30), ("Rome", 2, 10), (None, 1, 1), ("it's", 1, 7)})
 
-    def test_a_table_that_changes_after_it_was_read(self) -> None:
-        """Also where the same projector has looked at the inputs again meanwhile."""
+    def test_input_changed_after_it_was_read_is_retryable(self) -> None:
+        """The same projector has read the inputs again in the meantime."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         self._refresh(make_projection())
@@ -189,7 +189,7 @@ class TestLocalProjector(ProjectedLake):
         assert ("Rome", 3, 15) in self._read_sums()
 
     @pytest.mark.parametrize(("kind", "most"), [("HUGEINT", 2**62), ("UHUGEINT", 2**127)])
-    def test_sums_that_are_too_large(self, kind: str, most: int) -> None:
+    def test_sum_above_64_bits_is_refused(self, kind: str, most: int) -> None:
         """Whole numbers have 64 bits on other engines."""
         self.replace_rows(
             "orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
@@ -203,8 +203,8 @@ class TestLocalProjector(ProjectedLake):
             self._refresh(make_projection(query=query.format(most * 2 - 1 + (most == 2**62)), fingerprint="another"))
 
     @pytest.mark.parametrize("few", [0, FEW_ROWS])
-    def test_a_file_that_is_gone_while_it_is_read(self, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """One that has come is an error; of one that went everything is computed."""
+    def test_missing_file_of_an_input_is_an_error(self, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A missing or damaged new file is an error, until it is restored."""
         monkeypatch.setattr(table_version, "FEW_ROWS", few)
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
@@ -224,8 +224,8 @@ class TestLocalProjector(ProjectedLake):
         assert refreshing.refresh(make_projection()).kind == "groups"
         assert ("Rome", 2, 10) in self._read_sums()
 
-    def test_rows_that_are_marked_as_deleted_are_refused(self) -> None:
-        """Arrow's datasets do not know of them."""
+    def test_input_with_deletion_vectors_is_refused(self) -> None:
+        """Arrow's datasets ignore deletion vectors."""
         self.replace_rows(
             "orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         )
@@ -238,7 +238,7 @@ class TestLocalProjector(ProjectedLake):
 
 
 class Killed(BaseException):
-    """As a kill comes: nobody catches it."""
+    """A kill: no code catches it."""
 
 
 def _die(*_: object, **__: object) -> None:
@@ -246,6 +246,6 @@ def _die(*_: object, **__: object) -> None:
 
 
 class TestLocalProjectorByFeed(TestLocalProjector):
-    """Changes come from the change data feed of the input."""
+    """Changes are read from the change data feed of the input."""
 
     settings = {"delta.enableChangeDataFeed": "true"}  # noqa: RUF012 - as in the base

@@ -1,4 +1,4 @@
-"""`DeltaRsSink` keeps the promises of `ports.sink`, on a local disk."""
+"""`DeltaRsSink` follows the contract of `ports.sink`, on a local disk."""
 
 from itertools import count
 
@@ -32,11 +32,11 @@ class TestDeltaRsSink(OnDisk, SinkContract):
 
 
 class TestSequencesPerColumn(OnDisk, SinkColumnVersions):
-    """Kept beside the target."""
+    """A side table has the sequences."""
 
 
 class Partitioned(OnDisk):
-    """Tables with partitions; of the random histories one in ten is tried."""
+    """Tables with partitions; one in ten random histories is run."""
 
     one_in = 10
     always = COMMIT_TESTS
@@ -45,8 +45,8 @@ class Partitioned(OnDisk):
         return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", type(self).choice)
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_rows_that_move(self, seed):
-        """Rows go from partition to partition by changes of their keys and of their values."""
+    def test_rows_move_between_partitions(self, seed):
+        """Changes of keys and of values move the rows."""
         with self.target() as target:
             delivering = DeliveryRun(self.new_engine(), target, moving_history(seed), "scd1")
             delivering.run()
@@ -55,21 +55,21 @@ class Partitioned(OnDisk):
 
 @pytest.mark.slow
 class TestPartitionedByKey(Partitioned, SinkContract):
-    """A change is looked for in the partitions of its batch alone."""
+    """A change is searched only in the partitions of its batch."""
 
     choice = staticmethod(by_key)
 
 
 @pytest.mark.slow
 class TestPartitionedByValue(Partitioned, SinkContract):
-    """A change is looked for in every partition."""
+    """A change is searched in every partition."""
 
     choice = staticmethod(by_value)
 
 
 @pytest.mark.slow
 class TestColumnsPartitionedByValue(OnDisk, SinkColumnVersions):
-    """A row moves from partition to partition by a part of it."""
+    """A change of one column moves a row to another partition."""
 
     one_in = 10
 

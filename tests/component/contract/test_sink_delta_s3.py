@@ -1,4 +1,4 @@
-"""`DeltaRsSink` keeps the promises of `ports.sink`, in an object store."""
+"""`DeltaRsSink` follows the contract of `ports.sink`, in an object store."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,12 +27,12 @@ class StoredTarget:
         return self.open().read(lane.into).to_pylist()
 
     def close(self):
-        """The server forgets everything when it ends."""
+        """The server drops everything when it ends."""
 
 
 @pytest.mark.slow
 class TestDeltaRsSinkInAnObjectStore(SinkContract):
-    """`DeltaRsSink`; of the random histories one in forty is tried, for a request takes a moment."""
+    """`DeltaRsSink`; one in forty random histories is run, because a request takes a moment."""
 
     one_in = 40
     always = STORE_TESTS

@@ -1,4 +1,4 @@
-"""`PostgresSink` keeps the promises of `ports.sink`, on a real server."""
+"""`PostgresSink` follows the contract of `ports.sink`, on a real server."""
 
 import psycopg
 import pytest
@@ -29,11 +29,11 @@ class TestPostgresSink(OnPostgres, SinkContract):
 
 @pytest.mark.usefixtures("dsn_of_class")
 class TestSequencesPerColumn(OnPostgres, SinkColumnVersions):
-    """Kept beside the target."""
+    """A side table has the sequences."""
 
 
 class TestPostgresInEnglish(OnPostgres, SinkRowTransforms):
-    """In a database in which `a` comes before `B`: what is ordered by text is ordered by its bytes all the same."""
+    """A database in which `a` sorts before `B`. Replicator sorts texts by their bytes all the same."""
 
     always = frozenset(dir(SinkRowTransforms)) - {"test_histories_with_row_transforms_equal_the_model"}
 
@@ -57,7 +57,7 @@ CREATE EVENT TRIGGER secured ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXE
 
 
 class InTheServer(OnPostgres, SinkContract):
-    """Targets into which rows cannot be copied: what becomes of their versions is found in the server."""
+    """Targets into which rows cannot be copied. Their versions are computed in the server."""
 
     __test__ = False
 
@@ -73,7 +73,7 @@ HISTORIES = (
 
 
 class InParts(OnPostgres, SinkContract):
-    """Batches of which a part is judged while another is read or written."""
+    """Batches in parts: one part is reconciled while another is read or written."""
 
     __test__ = False
 
@@ -82,14 +82,14 @@ class InParts(OnPostgres, SinkContract):
 
 
 @pytest.mark.parametrize("promise", HISTORIES)
-def test_histories_in_parts(postgres_dsn, promise, monkeypatch):
-    """As many as a batch has keys."""
+def test_histories_equal_the_model_in_parts(postgres_dsn, promise, monkeypatch):
+    """A batch has one part for each key."""
     monkeypatch.setattr(scd2, "PART", 1)
     promise(InParts(postgres_dsn))
 
 
 @pytest.mark.parametrize("promise", [*HISTORIES, SinkContract.test_sales_in_any_order])
-def test_histories_in_the_server(postgres_dsn, promise, monkeypatch):
+def test_histories_equal_the_model_in_the_server(postgres_dsn, promise, monkeypatch):
     monkeypatch.setattr(InProcessScd2, "judge_parts", None)
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute(WITH_ROW_SECURITY)

@@ -1,4 +1,4 @@
-"""`ArchiveSource` keeps the promises of `ports.source`."""
+"""`ArchiveSource` follows the contract of `ports.source`."""
 
 import pytest
 from support.archive_folder import Folder

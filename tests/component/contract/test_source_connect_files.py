@@ -1,4 +1,4 @@
-"""`ConnectFilesSource` keeps the promises of `ports.source`."""
+"""`ConnectFilesSource` follows the contract of `ports.source`."""
 
 import pytest
 from support.sink_folder import SinkFolder

@@ -1,4 +1,4 @@
-"""`DeltaSource` keeps the promises of `ports.source`."""
+"""`DeltaSource` follows the contract of `ports.source`."""
 
 import pytest
 from support.recorded_log import TIMES, LogStream

@@ -1,4 +1,4 @@
-"""`RowsSource` keeps the promises of `ports.source`."""
+"""`RowsSource` follows the contract of `ports.source`."""
 
 import pytest
 from support.table_of_rows import ReadsRows, RowsStream
@@ -7,7 +7,7 @@ from replicator.testing.source_contract import SourceContract
 
 
 class TestRowsSource(ReadsRows, SourceContract):
-    """`RowsSource`, of rows that are appended; the feed of such a table says the same."""
+    """`RowsSource` over appended rows, and over the change data feed of such a table."""
 
     @pytest.fixture(autouse=True, params=[(1, "feed"), (6, "appended"), (1000, "feed")])
     def folder(self, tmp_path, request):

@@ -1,4 +1,4 @@
-"""An event log, and rows of a table, in an object store keep the promises of `ports.source`."""
+"""An event log, and rows of a table, in an object store follow the contract of `ports.source`."""
 
 import json
 import threading
@@ -29,8 +29,8 @@ class TestStoredLog(SourceContract):
         return LogStream(lake["path"], self.batch_records, lake["storage"])
 
 
-def test_a_commit_that_does_not_say_how_large_a_file_is(s3):
-    """Of one that it removes it need not; where that one was removed since then, its version cannot be read."""
+def test_removed_file_without_a_size_is_read(s3):
+    """A commit need not contain the size of a removed file. If the file was deleted since, its version cannot be read."""
     stream = StoredRowsStream(s3, 1000, "feed")
     stream.publish(make_records(stream, 0, 3))
     first = stream.version()

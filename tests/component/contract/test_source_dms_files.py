@@ -1,4 +1,4 @@
-"""`DmsFilesSource` keeps the promises of `ports.source`."""
+"""`DmsFilesSource` follows the contract of `ports.source`."""
 
 import pytest
 from support.dms_folder import DmsFolder, ReadsDms

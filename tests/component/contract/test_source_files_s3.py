@@ -1,4 +1,4 @@
-"""Files in an object store keep the promises of `ports.source`."""
+"""Files in an object store follow the contract of `ports.source`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LineFileSource` keeps the promises of `ports.source`."""
+"""`LineFileSource` follows the contract of `ports.source`."""
 
 import pytest
 from support.line_file import LineFile, ReadsLineFile

@@ -1,4 +1,4 @@
-"""`PostgresLogSource` keeps the promises of `ports.source`."""
+"""`PostgresLogSource` follows the contract of `ports.source`."""
 
 import psycopg
 import pytest

@@ -1,4 +1,4 @@
-"""`RowsFilesSource` keeps the promises of `ports.source`."""
+"""`RowsFilesSource` follows the contract of `ports.source`."""
 
 import pytest
 from support.rows_folder import ReadsRowFiles, RowsFolder

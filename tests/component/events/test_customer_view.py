@@ -1,4 +1,4 @@
-"""The view of the documentation, over the worked example of customer C101."""
+"""The view in the documentation, with its example of customer C101."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def customers(folder, at=None):
     return sorted(duckdb.sql(said).fetchall())
 
 
-def test_the_customer(store, tmp_path):
+def test_documented_view_shows_the_customer(store, tmp_path):
     created = emit(store, "C101", "CustomerCreated", name="Alice Johnson", email="alice@email.com", city="NYC")
     moved = emit(store, "C101", "CustomerAddressChanged", old_city="NYC", new_city="LA", change_reason="relocation")
     emit(store, "C102", "CustomerCreated", name="Bob", email="bob@email.com", city="SF")

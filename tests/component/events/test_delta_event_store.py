@@ -1,4 +1,5 @@
-"""What the store of events in a Delta table does beside the contract: races, crashes, and a table that others can trust."""
+"""The event store in a Delta table, in addition to its contract: races, crashes, and a table that other programs can
+trust."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def new(number: int, **more: object) -> NewEvent:
     return make_sample_event(number, **more)
 
 
-def test_the_table_is_append_only_and_its_log_is_kept(folder):
+def test_table_is_append_only_and_retains_its_log(folder):
     store_in(folder).append([new(1)])
     table = DeltaTable(folder)
     settings = table.metadata().configuration
@@ -58,8 +59,8 @@ def test_hostile_types_stay_in_the_folder(folder):
     assert {p.parent.parent for p in data} == {folder}
 
 
-def test_who_commits_in_between_is_seen(folder):
-    """By the commit itself: versions and ids are looked up anew."""
+def test_concurrent_commit_is_detected(folder):
+    """The commit itself detects it; versions and ids are then read again."""
     first, second = store_in(folder), store_in(folder)
     first.append([new(0)])
 
@@ -79,7 +80,7 @@ def test_who_commits_in_between_is_seen(folder):
     assert [e.event_id for e in second.read("Customer", "C101")] == [f"event-{n}" for n in (0, 1, 2, 3, 5, 7)]
 
 
-def test_a_commit_whose_answer_is_lost_is_known_again(folder, monkeypatch):
+def test_commit_with_a_lost_answer_is_recognised(folder, monkeypatch):
     store = store_in(folder)
     store.append([new(0)])
     write = write_deltalake
@@ -125,8 +126,8 @@ def test_other_tables_are_refused(folder, tmp_path):
         store_in(folder).append([new(2)])
 
 
-def test_processes_that_race(folder):
-    """Whoever expects a version wins it alone; versions have no gap."""
+def test_racing_processes_append_versions_without_gaps(folder):
+    """Only one writer succeeds with an expected version."""
     writers = [writer("delta", {"path": str(folder)}, name, 6, expecting=True) for name in "ab"]
     begin(writers)
     told = [versions(each) for each in writers]
@@ -139,8 +140,8 @@ def test_processes_that_race(folder):
 
 
 @pytest.mark.slow
-def test_killed_writers_lose_and_double_nothing(folder):
-    """What was told is there; whoever begins again with the same ids completes it."""
+def test_killed_writers_neither_lose_nor_duplicate_events(folder):
+    """Every acknowledged event is stored. A writer that starts again with the same ids completes it."""
     options = {"path": str(folder)}
     for kill in range(int(os.environ.get("REPLICATOR_KILLS", "4"))):
         victim, other = writer("delta", options, "victim", 1000), writer("delta", options, f"other{kill}", 5)
@@ -156,8 +157,8 @@ def test_killed_writers_lose_and_double_nothing(folder):
         assert {e.event_version for e in found if e.event_id.startswith("victim-")} >= set(told)
 
 
-def test_the_log_says_who_would_be_first(folder):
-    """Commits carry a transaction, by which Spark refuses one that was made beside it."""
+def test_commits_have_a_transaction_version(folder):
+    """Spark refuses a concurrent commit by this transaction."""
     store = store_in(folder)
     for number in range(3):
         store.append([new(number)])

@@ -1,4 +1,4 @@
-"""What lanes of the store of events in PostgreSQL do beside the contract."""
+"""Lanes of the event store in PostgreSQL, in addition to their contract."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def store(place):
     opened.close()
 
 
-def put(sink, write, reject=refuse_rejects):
+def apply_write(sink, write, reject=refuse_rejects):
     sink.prepare(write.lane, write.plan)
     return sink.apply([write], reject)[write.lane.id].counts
 
 
 def test_events_and_position_are_one_transaction(sink, store, postgres_dsn):
-    """Killed between the two and the commit, there is neither."""
+    """If the connection is killed before the commit, neither is stored."""
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
-    put(sink, outbox.make_write(ENGINE, 0, 1))
+    apply_write(sink, outbox.make_write(ENGINE, 0, 1))
 
     def kill():
         with psycopg.connect(postgres_dsn, autocommit=True) as other:
@@ -58,15 +58,15 @@ def test_events_and_position_are_one_transaction(sink, store, postgres_dsn):
 
     run_before(sink, "_commit", kill)
     with pytest.raises(ReplicatorError):
-        put(sink, outbox.make_write(ENGINE, 1, 2))
+        apply_write(sink, outbox.make_write(ENGINE, 1, 2))
     assert len(store.read("order")) == 1 and sink.state(outbox.lane).position == outbox.make_write(ENGINE, 0, 1).span.end
-    assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
+    assert apply_write(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
     refuse_gaps(store.read("order"))
 
 
 @pytest.mark.parametrize("most", [500, 1])
-def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, most):
-    """Of its aggregates; of all, where it has more than a transaction locks."""
+def test_emitter_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, most):
+    """It waits for its aggregates; for all aggregates if the lane has more than one transaction can lock."""
     monkeypatch.setattr(event_store, "MOST_LOCKS", most)
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1, "A2")]})
     store.append([make_sample_event(0)])
@@ -85,22 +85,22 @@ def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, mo
             assert other.execute(told, ("replicator events %",)).fetchall() == [("advisory",)] and not done
 
     run_before(sink, "_commit", meanwhile)
-    put(sink, outbox.make_write(ENGINE, 0, 2))
+    apply_write(sink, outbox.make_write(ENGINE, 0, 2))
     waiting.join(20)
     assert done == [3]
     assert [e.event_id for e in store.read("order", "A1")] == ["emitted-0", "sent-0", "emitted-1"]
 
 
-def test_many_aggregates_in_one_write(sink, store):
+def test_write_of_many_aggregates_is_applied(sink, store):
     outbox = OutboxRecords({0: [SentEvent(n, f"A{n % 1500}") for n in range(3000)]})
-    assert put(sink, outbox.make_write(ENGINE, 0, 3000)).applied == 3000
+    assert apply_write(sink, outbox.make_write(ENGINE, 0, 3000)).applied == 3000
     found = store.read("order")
     refuse_gaps(found)
     assert len(found) == 3000
 
 
-def test_an_id_that_another_aggregate_gets_concurrently(sink, store):
-    """The whole transaction is made anew, and the event is a duplicate then."""
+def test_id_stored_concurrently_for_another_aggregate_is_a_duplicate(sink, store):
+    """The whole transaction is repeated, and the event is a duplicate then."""
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
     heads = sink._events._read_heads
 
@@ -110,23 +110,23 @@ def test_an_id_that_another_aggregate_gets_concurrently(sink, store):
         return heads(cursor, aggregates)
 
     sink._events._read_heads = late
-    counts = put(sink, outbox.make_write(ENGINE, 0, 2))
+    counts = apply_write(sink, outbox.make_write(ENGINE, 0, 2))
     assert (counts.applied, counts.duplicate) == (1, 1)
     assert {(e.event_id, e.aggregate_id) for e in store.read("order")} == {("sent-1", "A1"), ("sent-0", "A9")}
     refuse_gaps(store.read("order"))
 
 
-def test_a_lane_whose_store_is_gone_says_so(sink, postgres_dsn):
+def test_lane_without_its_store_is_data_loss(sink, postgres_dsn):
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
-    put(sink, outbox.make_write(ENGINE, 0, 1))
+    apply_write(sink, outbox.make_write(ENGINE, 0, 1))
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("DROP SCHEMA events CASCADE")
     with pytest.raises(DataLoss, match=r"events\.events does not exist any more"):
-        put(sink, outbox.make_write(ENGINE, 1, 2))
+        apply_write(sink, outbox.make_write(ENGINE, 1, 2))
 
 
 def test_several_lanes_commit_together(sink, store):
-    """One that cannot keep its rejects keeps the other from committing too."""
+    """If one lane cannot store its rejects, the other one does not commit either."""
     one, other = OutboxRecords({0: [SentEvent(0)]}), OutboxRecords({0: [SentEvent(1, payload="[]")]}, "others")
     writes = [each.make_write(ENGINE, 0, 1) for each in (one, other)]
     for write in writes:

@@ -1,4 +1,4 @@
-"""What the store of events in PostgreSQL does beside the contract."""
+"""The event store in PostgreSQL, in addition to its contract."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def store(postgres_dsn):
     opened.close()
 
 
-def test_the_table_takes_inserts_only(store, postgres_dsn):
+def test_table_accepts_only_inserts(store, postgres_dsn):
     store.append([make_sample_event(1)])
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         for statement in (f"UPDATE {RELATION} SET event_type = ''", f"DELETE FROM {RELATION}", f"TRUNCATE {RELATION}"):
@@ -32,14 +32,14 @@ def test_the_table_takes_inserts_only(store, postgres_dsn):
     assert len(store.read("Customer")) == 1
 
 
-def test_another_table_is_refused(postgres_dsn):
+def test_table_of_another_program_is_refused(postgres_dsn):
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE public.taken (event_id text)")
     with pytest.raises(ConfigProblem, match=r"public\.taken"):
         PostgresEventStore({"dsn": postgres_dsn, "schema": "public", "table": "taken"}).append([make_sample_event(1)])
 
 
-def test_a_role_that_may_only_write_rows(store, postgres_dsn):
+def test_role_with_insert_access_can_append(store, postgres_dsn):
     store.append([make_sample_event(1)])
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS events_writer")
@@ -54,8 +54,8 @@ def test_a_role_that_may_only_write_rows(store, postgres_dsn):
         theirs.close()
 
 
-def test_a_writer_that_asks_for_no_lock_is_noticed(store, postgres_dsn):
-    """Its version is taken, so ours is the next one."""
+def test_version_of_a_writer_without_a_lock_is_skipped(store, postgres_dsn):
+    """That version is taken, so the next event gets the next one."""
     store.append([make_sample_event(1)])
     heads = store._table._read_heads
 
@@ -74,8 +74,8 @@ def test_a_writer_that_asks_for_no_lock_is_noticed(store, postgres_dsn):
     assert [e.event_id for e in store.read("Customer")] == ["event-1", "theirs", "event-2"]
 
 
-def test_a_lost_answer_is_asked_for_again(store, monkeypatch):
-    """The commit was made, its answer never came: the same id is stored once, whoever made it."""
+def test_event_with_a_lost_answer_is_stored_once(store, monkeypatch):
+    """The commit succeeded, and its answer was lost. The same id is stored once, whichever attempt stored it."""
     append, lost = store.append, []
 
     def answerless(events):
@@ -91,7 +91,7 @@ def test_a_lost_answer_is_asked_for_again(store, monkeypatch):
     assert store.version("Customer", "C101") == 1
 
 
-def test_processes_that_race(postgres_dsn, store):
+def test_racing_processes_append_versions_without_gaps(postgres_dsn, store):
     writers = [writer("postgres", {"dsn": postgres_dsn}, name, 20, expecting=True) for name in "ab"]
     begin(writers)
     told = [versions(each) for each in writers]

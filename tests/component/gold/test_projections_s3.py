@@ -42,7 +42,7 @@ class StoredLake(ProjectorContract):
         return LakeOptions.from_options(self.options).lake.table(table)
 
 
-def test_groups_are_replaced(s3: ObjectStore) -> None:
+def test_groups_are_replaced_in_an_object_store(s3: ObjectStore) -> None:
     lake = StoredLake(s3.lake())
     lake.test_groups_are_replaced_in_one_commit()
     assert LocalProjector({"sinks": {"lake": lake.options}})._input_folder("lake", "sums").uri.startswith("s3://")

@@ -1,4 +1,4 @@
-"""After every batch of random histories an incremental refresh has what the query says of all rows."""
+"""After every batch of a random history, an incremental refresh equals the query over all rows."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ steps = st.one_of(
 @pytest.mark.parametrize(
     ("smallest", "few"), [(local.SMALLEST, table_version.FEW_ROWS), (1, table_version.FEW_ROWS), (1, 2)]
 )
-def test_incremental_is_full(smallest: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of tables whose files have few rows, and where rows are too many to be held in memory. An empty text is NULL once
-    it is the value of a partition."""
+def test_incremental_refresh_equals_a_full_query(smallest: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This includes tables whose files have few rows, and rows that exceed the memory limit. An empty text is NULL as
+    the value of a partition."""
     monkeypatch.setattr(local, "SMALLEST", smallest)
     monkeypatch.setattr(table_version, "FEW_ROWS", few)
     kinds: Counter[str] = Counter()
@@ -82,8 +82,8 @@ def test_incremental_is_full(smallest: int, few: int, monkeypatch: pytest.Monkey
     assert kinds["groups"] > kinds["full"] / 2
 
 
-def test_the_feed_of_a_partition_without_a_name(tmp_path: Path) -> None:
-    """Rows that came with an empty text have NULL, and so has what the feed says of them."""
+def test_feed_of_a_partition_with_an_empty_name_is_followed(tmp_path: Path) -> None:
+    """Rows with an empty text have NULL, in the table and in its feed."""
     said = {CHANGE_DATA_FEED: "true"}
     write_deltalake(tmp_path / "users", users([]), partition_by=["city"], configuration=said)
     kinds: Counter[str] = Counter()
@@ -93,8 +93,8 @@ def test_the_feed_of_a_partition_without_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_incremental_is_full_in_a_database(postgres_dsn: str) -> None:
-    """The tables are in PostgreSQL, what they are computed from in a lake."""
+def test_incremental_refresh_equals_a_full_query_in_postgresql(postgres_dsn: str) -> None:
+    """The gold tables are in PostgreSQL, and their inputs in a lake."""
     kinds: Counter[str] = Counter()
     histories = st.lists(st.lists(steps, min_size=1, max_size=2), min_size=1, max_size=4)
 
@@ -169,7 +169,7 @@ def read_postgres_rows(dsn: str, name: str) -> Counter[tuple[Any, ...]]:
 
 
 def compute_expected(lake: Path, name: str) -> Counter[tuple[Any, ...]]:
-    """By DuckDB alone, over all rows."""
+    """The result of DuckDB alone, over all rows."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for table in ("users", "places"):

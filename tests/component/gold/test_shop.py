@@ -1,4 +1,4 @@
-"""The shipped queries over the shop's tables and over events, with results that were worked out by hand."""
+"""The shipped queries over the shop's tables and over events; the expected results were calculated by hand."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def order(number: int, customer: int, status: str, amount: str, day: int) -> dic
     return dict(zip(ORDERS.names, values, strict=True))
 
 
-def put(table: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+def write_rows(table: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
     write_deltalake(table, pa.Table.from_pylist(rows, schema), mode="overwrite")
 
 
@@ -61,8 +61,8 @@ def project(tmp_path: Path) -> Path:
     text = (EXAMPLES / "gold-shop.yaml").read_text().replace("./config/sql", str(EXAMPLES / "sql"))
     (tmp_path / "config" / "replicator.yaml").write_text(text)
     silver = tmp_path / "deltalake" / "gold-shop" / "silver"
-    put(silver / "customers", [{"id": 1}, {"id": 2}, {"id": 3}], pa.schema([("id", pa.int64())]))
-    put(
+    write_rows(silver / "customers", [{"id": 1}, {"id": 2}, {"id": 3}], pa.schema([("id", pa.int64())]))
+    write_rows(
         silver / "orders",
         [
             order(10, 1, "paid", "20.00", 2),
@@ -73,9 +73,9 @@ def project(tmp_path: Path) -> Path:
         ORDERS,
     )
     items = [(100, 10, 7, 2), (101, 11, 7, 1), (102, 11, 8, 3), (103, 12, 8, 9), (104, 13, 8, 1)]
-    put(silver / "order_items", [dict(zip(ITEMS.names, item, strict=True)) for item in items], ITEMS)
+    write_rows(silver / "order_items", [dict(zip(ITEMS.names, item, strict=True)) for item in items], ITEMS)
     prices = [(7, "10.00", make_time(3), make_time(4)), (7, "12.00", make_time(4), None), (8, "1.50", make_time(1), None)]
-    put(
+    write_rows(
         silver / "products_history",
         [dict(zip(HISTORY.names, (i, Decimal(p), a, b), strict=True)) for i, p, a, b in prices],
         HISTORY,
@@ -96,7 +96,7 @@ def read_gold_rows(project: Path, name: str) -> set[tuple[Any, ...]]:
     return {tuple(row.values()) for row in rows}
 
 
-def test_the_shop(project: Path) -> None:
+def test_shop_queries_have_the_expected_results(project: Path) -> None:
     assert {one.kind for one in refresh_tables(project).values()} == {"full"}
     second, fifth = date(2024, 1, 2), date(2024, 1, 5)
     assert read_gold_rows(project, "revenue_by_day_and_customer") == {
@@ -119,7 +119,7 @@ def test_the_shop(project: Path) -> None:
     }
 
 
-def test_a_changed_order_affects_its_day_and_its_customer(project: Path) -> None:
+def test_changed_order_refreshes_only_its_groups(project: Path) -> None:
     refresh_tables(project)
     table = DeltaTable(project / "deltalake" / "gold-shop" / "silver" / "orders")
     table.update(predicate="id = 13", updates={"status": "'cancelled'"})
@@ -137,8 +137,8 @@ def test_a_changed_order_affects_its_day_and_its_customer(project: Path) -> None
     assert (1, 2, Decimal("38.00")) in read_gold_rows(project, "customer_lifetime_value")
 
 
-def test_customers_out_of_their_events(tmp_path: Path) -> None:
-    """The store of events is read as it is; each customer is a group."""
+def test_customers_are_projected_from_their_events(tmp_path: Path) -> None:
+    """The event store is read directly; each customer is a group."""
     (tmp_path / "config").mkdir()
     text = (EXAMPLES / "minimal.yaml").read_text()
     more = "inputs: {events: event_store}, sink: lake, partition_by: customer_id"

@@ -1,4 +1,4 @@
-"""`POST /events`: whom it answers, and how."""
+"""`POST /events`: accepted clients, and answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def post(store):
     return send
 
 
-def test_an_event_is_stored(post, store):
+def test_event_is_stored(post, store):
     answer = post({**CREATED, "metadata": {"who": "me"}, "expected_version": 0})
     assert answer.status_code == 201
     told = answer.json()
@@ -72,7 +72,7 @@ def test_numbers_keep_their_digits(post, store):
     assert store.read("T")[0].event_data == {"a": "1.10", "b": "12345678901234567890.5"}
 
 
-def test_a_repeated_event_is_answered_with_what_is_stored(post, store):
+def test_repeated_event_returns_the_stored_one(post, store):
     first = post({**CREATED, "event_id": "e1", "expected_version": 0})
     again = post({**CREATED, "event_id": "e1", "expected_version": 0, "event_data": {}})
     assert (first.status_code, again.status_code) == (201, 200)
@@ -80,7 +80,7 @@ def test_a_repeated_event_is_answered_with_what_is_stored(post, store):
     assert len(store.events) == 1
 
 
-def test_a_conflict_names_the_version(post):
+def test_version_conflict_returns_the_stored_version(post):
     post(CREATED)
     answer = post({**CREATED, "expected_version": 0})
     assert answer.status_code == 409
@@ -88,7 +88,7 @@ def test_a_conflict_names_the_version(post):
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x"])
-def test_others_are_refused(post, store, token):
+def test_request_without_the_token_is_refused(post, store, token):
     assert post(CREATED, token=token).status_code == 401
     assert not store.events
 
@@ -126,18 +126,19 @@ def test_others_are_refused(post, store, token):
         ({**CREATED, "event_data": {"a": "x" * MOST}}, 413, "2000 bytes"),
     ],
 )
-def test_what_is_no_event_is_refused(post, store, body, status, said):
+def test_invalid_event_is_refused(post, store, body, status, said):
     answer = post(body)
     assert answer.status_code == status, answer.text
     assert said in answer.json()["error"]
     assert not store.events
 
 
-def test_pages_of_others_cannot_send_it(post):
+def test_other_content_type_is_refused(post):
+    """Pages of other sites can send only such types."""
     assert post(CREATED, kind="text/plain").status_code == 415
 
 
-def test_a_store_that_is_away(post, store, monkeypatch):
+def test_unreachable_store_returns_503_without_details(post, store, monkeypatch):
     def away(_events):
         raise Retryable("secret-host is away")
 
@@ -147,14 +148,14 @@ def test_a_store_that_is_away(post, store, monkeypatch):
     assert "secret-host" not in answer.text
 
 
-def test_a_token_is_needed(store):
+def test_token_is_required(store):
     for options in ({}, {"token": None}):
         with pytest.raises(ConfigProblem, match="token"):
             HttpServer(options).start(Endpoints(store.append, NO_READS))
 
 
-def test_what_has_begun_is_answered_at_the_end(store):
-    """`close` waits for it; afterwards nobody is answered. A taken address is said."""
+def test_close_waits_for_open_requests(store):
+    """After `close` no request is answered. A taken address is reported."""
     began, go = threading.Event(), threading.Event()
 
     def slow(events):

@@ -1,4 +1,4 @@
-"""Lineage in a file and to a server."""
+"""Lineage in a file and on a server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def server() -> Iterator[Server]:
     made.server_close()
 
 
-def test_a_line_for_each_event(tmp_path):
+def test_file_gets_a_line_for_each_event(tmp_path):
     file = tmp_path / "folder" / "lineage.jsonl"
     for number in range(2):
         FileLineage({"path": str(file)}).send_event({"number": number, "text": "line\nend"})
@@ -59,7 +59,7 @@ def test_a_line_for_each_event(tmp_path):
         FileLineage({"path": str(tmp_path)}).send_event({})
 
 
-def test_a_request_for_each_event(server):
+def test_server_gets_a_request_for_each_event(server):
     HttpLineage({"url": server.url, "token": "t0ken"}).send_event({"number": 1})
     HttpLineage({"url": server.url}).send_event({"number": 2})
     assert server.taken == [("Bearer t0ken", {"number": 1}), (None, {"number": 2})]
@@ -69,7 +69,7 @@ def test_a_request_for_each_event(server):
 
 
 class Projector:
-    """Has nothing, and says that it wrote."""
+    """A projector without data, which reports a successful write."""
 
     @contextmanager
     def open_refresh(self, projection):
@@ -82,7 +82,7 @@ class Projector:
         return ReplaceResult(1, 2)
 
 
-def test_a_refresh_counts_though_nobody_takes_its_lineage(server):
+def test_refresh_succeeds_without_a_lineage_server(server):
     server.shutdown()
     server.server_close()
     away = HttpLineage({"url": server.url})
@@ -92,6 +92,6 @@ def test_a_refresh_counts_though_nobody_takes_its_lineage(server):
     assert (done.version, done.rows) == (1, 2)
 
 
-def test_tables_are_named_by_where_they_lie():
+def test_dataset_names_come_from_locations():
     assert to_dataset("/a/lake/users") == ("file", "/a/lake/users")
     assert to_dataset("s3://bucket/lake/users") == ("s3://bucket", "lake/users")

@@ -1,4 +1,4 @@
-"""The daemon's page: what it shows, whom it answers, and the names of the metrics."""
+"""The daemon's page: content, access, and the names of the metrics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NAMES = {
 
 
 class Daemon:
-    """What a page asks."""
+    """The daemon behind the page."""
 
     def __init__(self) -> None:
         self.lanes: list[dict[str, Any]] = [self.lane("lake.customers")]
@@ -90,7 +90,7 @@ def daemon() -> Daemon:
     return Daemon()
 
 
-def test_the_page_shows_every_lane(daemon):
+def test_page_shows_every_lane(daemon):
     shown = daemon.client().get("/")
     assert shown.status_code == 200 and shown.headers["content-type"].startswith("text/html")
     for text in ("lake.customers", "public.customers", "running", "1,234", "1.2", "5,678", ">9<"):
@@ -99,14 +99,14 @@ def test_the_page_shows_every_lane(daemon):
 
 
 @pytest.mark.parametrize("key", ["id", "table", "policy", "status", "error"])
-def test_everything_on_the_page_is_escaped(daemon, key):
+def test_all_values_on_the_page_are_escaped(daemon, key):
     daemon.lanes = [daemon.lane("a", **{key: HOSTILE})]
     shown = daemon.client().get("/").text
     assert "<script" not in shown and "&lt;script&gt;alert(1)&lt;/script&gt;&quot;" in shown
     assert not re.search(r"""<\w+( \w+=("[^"]*"|'[^']*'|[^\s"'>]+))* onclick""", shown), "an attribute got in"
 
 
-def test_status_is_the_snapshot(daemon):
+def test_status_json_has_lanes_and_sources(daemon):
     assert daemon.client().get("/status.json").json() == {
         "pipeline": "shop",
         "ready": True,
@@ -116,14 +116,14 @@ def test_status_is_the_snapshot(daemon):
     }
 
 
-def test_health(daemon):
+def test_health_endpoints_follow_the_state(daemon):
     client = daemon.client(token="t0ken")
     assert [client.get(path).status_code for path in ("/livez", "/healthz", "/readyz")] == [200, 200, 200]
     daemon.alive = daemon.ready = False
     assert [client.get(path).status_code for path in ("/livez", "/healthz", "/readyz")] == [503, 503, 503]
 
 
-def test_what_is_not_ready_is_named_to_who_may_know(daemon):
+def test_reasons_for_not_ready_need_the_token(daemon):
     daemon.ready, daemon.unready = False, ["lane lake.orders is suspended"]
     assert daemon.client().get("/readyz").text == "not ok\nlane lake.orders is suspended\n"
     guarded = daemon.client(token="t0ken")
@@ -131,21 +131,21 @@ def test_what_is_not_ready_is_named_to_who_may_know(daemon):
     assert "lake.orders" in guarded.get("/readyz", headers={"authorization": "Bearer t0ken"}).text
 
 
-def test_a_source_that_is_away_is_shown(daemon):
+def test_unreachable_source_is_shown(daemon):
     assert "away" not in daemon.client().get("/").text
     daemon.sources = [{"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": HOSTILE}]
     page = daemon.client().get("/").text
     assert "source shop is away since 2026-01-01" in page and HOSTILE not in page
 
 
-def test_a_source_that_is_waited_for_is_shown(daemon):
+def test_open_call_of_a_source_is_shown(daemon):
     daemon.sources = [{"name": "shop", "call": {"doing": HOSTILE, "since": "2026-01-01T00:00:00+00:00"}}]
     page = daemon.client().get("/").text
     assert "source shop: " in page and "since 2026-01-01" in page and HOSTILE not in page
 
 
-def test_a_sink_that_is_waited_for_is_shown(daemon):
-    """Once for all its lanes."""
+def test_open_call_of_a_sink_is_shown_once(daemon):
+    """Not for each of its lanes."""
     call = {"doing": "applying 4,711 changes to customers", "since": "2026-01-01T00:00:00+00:00"}
     daemon.lanes = [daemon.lane(f"{sink}.customers", sink=sink, call=call) for sink in ("mirror", "mirror", "lake<")]
     daemon.lanes.append(daemon.lane("other.customers", sink="other", call=None))
@@ -154,7 +154,7 @@ def test_a_sink_that_is_waited_for_is_shown(daemon):
     assert "sink lake&lt;: applying" in text and "sink other" not in text
 
 
-def test_a_store_of_dead_letters_that_is_waited_for_is_shown(daemon):
+def test_open_call_of_the_dead_letter_store_is_shown(daemon):
     daemon.more = {"dead_letter_call": {"doing": "writing", "since": "2026-01-01T00:00:00+00:00", "error": HOSTILE}}
     page = daemon.client().get("/").text
     assert "dead-letter store: writing, since 2026-01-01" in page and HOSTILE not in page
@@ -170,12 +170,12 @@ def test_another_host_name_is_refused_without_a_token(daemon, host):
 
 
 @pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1:8090", "localhost", "[::1]:8090"])
-def test_this_machine_is_answered(daemon, host):
+def test_local_host_names_are_accepted(daemon, host):
     assert daemon.client().get("/status.json", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("address", ["[::1]:0", "127.0.0.2:0"])
-def test_the_page_answers_at_its_address(daemon, address):
+def test_page_listens_at_its_address(daemon, address):
     page = PageMonitor({"address": address}, PrometheusTelemetry())
     try:
         with urlopen(f"{page.start(daemon.views())}/livez") as answer:
@@ -184,7 +184,7 @@ def test_the_page_answers_at_its_address(daemon, address):
         page.close()
 
 
-def test_a_token_is_asked_of_everybody(daemon):
+def test_configured_token_is_required_everywhere(daemon):
     client = daemon.client(token="t0ken")
     asked = [lambda path=path, **given: client.get(path, **given) for path in ("/", "/status.json", "/metrics")]
     asked.append(lambda **given: client.post("/lanes/a?action=pause", **given))
@@ -197,7 +197,7 @@ def test_a_token_is_asked_of_everybody(daemon):
     assert client.get("/status.json", headers={"Authorization": "Bearer t0ken"}).status_code == 200
 
 
-def test_control_needs_the_header_that_a_foreign_form_cannot_set(daemon):
+def test_control_needs_a_header_that_foreign_forms_cannot_set(daemon):
     client = daemon.client()
     refused = client.post("/lanes/lake.customers?action=pause")
     assert refused.status_code == 403 and "X-Replicator" in refused.json()["error"]
@@ -208,7 +208,7 @@ def test_control_needs_the_header_that_a_foreign_form_cannot_set(daemon):
     assert daemon.commands == [("skip", "lake.a/b c", "t:0:5")]
 
 
-def test_a_command_that_makes_no_sense_says_what_does(daemon):
+def test_unknown_command_is_refused_with_the_known_ones(daemon):
     refused = daemon.client().post("/lanes/a?action=explode", headers={"X-Replicator": "1"})
     said = {"error": "there is no action 'explode'", "next_step": "There are: pause.", "code": 2}
     assert refused.status_code == 409 and refused.json() == said
@@ -231,7 +231,7 @@ def make_telemetry() -> PrometheusTelemetry:
     return telemetry
 
 
-def test_the_metrics_are_those_of_the_contract():
+def test_metrics_follow_the_public_contract():
     client = TestClient(PageMonitor({}, make_telemetry()).app(Daemon().views()))
     answer = client.get("/metrics")
     samples = re.findall(r"^replicator_(\w+?)(?:\{(.*?)\})? ", answer.text, re.M)
@@ -243,7 +243,7 @@ def test_the_metrics_are_those_of_the_contract():
     assert answer.headers["content-type"].startswith("text/plain")
 
 
-def test_the_metrics_hold_the_figures():
+def test_metrics_contain_the_recorded_values():
     text = make_telemetry().text().decode()
     outcomes = dict(re.findall(r'changes_total\{lane="lake.customers",outcome="(\w+)"\} (\S+)', text))
     assert outcomes == {
@@ -257,7 +257,7 @@ def test_the_metrics_hold_the_figures():
     assert 'replicator_spark_lag_records{source="shop"} 34.0' in text
 
 
-def test_an_engines_stream_is_shown(daemon):
+def test_pace_of_an_engines_stream_is_shown(daemon):
     pace = {"batch_seconds": 2.5, "input_rows_per_second": 1200.0, "processed_rows_per_second": 1500.0, "lag_records": None}
     daemon.sources = [{"name": "<b>", "pace": pace}, {"name": "other", "pace": None}]
     shown = daemon.client().get("/").text
@@ -282,8 +282,8 @@ def open_connections(address: str, count: int, sent: bytes) -> list[socket.socke
         pytest.param(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\nHo", id="half a second one"),
     ],
 )
-def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent, caplog):
-    """Connections are bounded in number, and those that send nothing make room for others."""
+def test_incomplete_request_is_closed_after_a_time(daemon, monkeypatch, sent, caplog):
+    """Connections are limited in number, and idle ones are closed for new ones."""
     monkeypatch.setattr(http_thread, "MOST", 20)
     monkeypatch.setattr(http_thread.BoundedProtocol, "_was_full", False)
     monkeypatch.setattr(http_thread, "ARRIVES", 1.0)
@@ -311,8 +311,8 @@ def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent, c
     assert 1 <= refused.count("WARNING") <= 3
 
 
-def test_a_head_that_does_not_end_is_refused(daemon):
-    """One of 16 KiB is answered."""
+def test_header_above_16_kib_is_refused(daemon):
+    """A header of 16 KiB is accepted."""
     monitor = PageMonitor({"address": "127.0.0.1:0"}, PrometheusTelemetry("1.2.3"))
     address = monitor.start(daemon.views())
     begin = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-More: "
@@ -327,7 +327,7 @@ def test_a_head_that_does_not_end_is_refused(daemon):
         monitor.close()
 
 
-def test_a_taken_address_is_said_once(daemon, caplog):
+def test_taken_address_is_reported_once(daemon, caplog):
     first = PageMonitor({"address": "127.0.0.1:0"}, PrometheusTelemetry())
     try:
         address = first.start(daemon.views()).removeprefix("http://")
@@ -347,5 +347,5 @@ def test_a_taken_address_is_said_once(daemon, caplog):
         ("it is away", "", "it is away"),
     ],
 )
-def test_a_refusal_is_made_of_sentences(sentence, step, text):
+def test_error_text_is_whole_sentences(sentence, step, text):
     assert str(EnvironmentProblem(sentence, next_step=step)) == text

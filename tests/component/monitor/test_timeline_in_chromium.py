@@ -1,4 +1,4 @@
-"""The page of a row's timeline as a browser understands it, with values that want to be more than values."""
+"""A row's timeline in a browser, with hostile values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HARM = (
 
 
 class OneRow:
-    """A row with those values, and a name of a column that wants to be more too."""
+    """A row with these values, and a hostile column name."""
 
     def history(self, name: str, key: Sequence[str]) -> RowHistory:
         at = datetime(2026, 5, 15, 12, tzinfo=UTC)
@@ -52,7 +52,7 @@ def page() -> Iterator[str]:
     server.close()
 
 
-def test_nothing_runs_and_everything_is_shown(page: str, tmp_path: Path) -> None:
+def test_hostile_values_are_shown_and_not_executed(page: str, tmp_path: Path) -> None:
     done = ran(tmp_path, "--dump-dom", page)
     document = done.stdout
     assert "<title>lake.t id = &lt;script&gt;" in document, document[:500]
@@ -63,8 +63,8 @@ def test_nothing_runs_and_everything_is_shown(page: str, tmp_path: Path) -> None
     assert "Content Security Policy" not in done.stderr, "the page breaks its own policy"
 
 
-def test_it_looks_like_a_timeline(page: str, tmp_path: Path) -> None:
-    """Its own style is let in: the line and the colours of the operations are there."""
+def test_operations_have_their_colours(page: str, tmp_path: Path) -> None:
+    """The policy of the page allows its own style: the line and the colours are visible."""
     ran(tmp_path, f"--screenshot={tmp_path / 'page.png'}", "--window-size=1000,1400", page)
     colours = pixels((tmp_path / "page.png").read_bytes())
     created, updated, deleted = (0x08, 0x7F, 0x3A), (0x1D, 0x5F, 0xBF), (0xB3, 0x26, 0x1E)
@@ -72,7 +72,7 @@ def test_it_looks_like_a_timeline(page: str, tmp_path: Path) -> None:
 
 
 def pixels(png: bytes) -> set[tuple[int, ...]]:
-    """The colours in a PNG of 8 bits a channel."""
+    """The colours in a PNG with 8 bits a channel."""
     at, data, width, channels = 8, b"", 0, 3
     while at < len(png):
         size, kind = struct.unpack(">I4s", png[at : at + 8])
@@ -91,7 +91,7 @@ def pixels(png: bytes) -> set[tuple[int, ...]]:
 
 
 def unfilter_line(kind: int, line: bytes, above: bytes, step: int) -> bytes:
-    """A line of a PNG, by the filters of its specification."""
+    """A line of a PNG, decoded by the filters of the PNG specification."""
     if kind == 0:
         return line
     if kind == 2:

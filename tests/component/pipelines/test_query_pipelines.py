@@ -1,4 +1,4 @@
-"""After each answer of a database a target is as the database was (type 1), or holds all that it was (type 2)."""
+"""After each query of a database, a target equals the database (type 1), or contains all its states (type 2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def url(postgres_server: Any) -> str:
 
 
 class Shop:
-    """A database whose table `public.items` is asked for."""
+    """A database whose table `public.items` is queried."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -66,9 +66,9 @@ def newest(folder: Path) -> int:
     return max(map(int, taken))
 
 
-def one_by_one(rng: random.Random, folder: Path, shop: Shop, sinks: dict[str, Any], check: Any) -> None:
-    """The database changes, some runs find nothing new; each is a program of its own. What is asked for is the table, or
-    a query for it."""
+def run_each_state(rng: random.Random, folder: Path, shop: Shop, sinks: dict[str, Any], check: Any) -> None:
+    """The database changes, and some runs find nothing new; each run is a separate program. It queries the table or a
+    query."""
     query = {} if rng.random() < 0.5 else {"query": 'SELECT * FROM items ORDER BY "Part", price;'}
     there: list[tuple[int, list[Row]]] = []
     for rows in successive(rng, rng.randrange(2, 6)):
@@ -83,15 +83,15 @@ def one_by_one(rng: random.Random, folder: Path, shop: Shop, sinks: dict[str, An
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))
-def test_delta_is_as_the_database_was(tmp_path, shop, seed):
+def test_delta_equals_the_database(tmp_path, shop, seed):
     def check(rows: list[Row], versions: list[tuple]) -> None:
         assert of_delta(tmp_path) == (rows, versions)
 
-    one_by_one(random.Random(seed), tmp_path, shop, LAKE, check)
+    run_each_state(random.Random(seed), tmp_path, shop, LAKE, check)
 
 
 @pytest.mark.parametrize("seed", range(max(1, EXAMPLES // 4)))
-def test_postgresql_is_as_the_database_was(tmp_path, shop, postgres_server, seed):
+def test_postgresql_equals_the_database(tmp_path, shop, postgres_server, seed):
     dsn = url(postgres_server)
 
     def rows(table: str) -> list[dict[str, Any]]:
@@ -103,16 +103,16 @@ def test_postgresql_is_as_the_database_was(tmp_path, shop, postgres_server, seed
         assert current(rows("items")) == current_rows
         assert history(rows("items_history")) == versions
 
-    one_by_one(random.Random(1000 + seed), tmp_path, shop, {"db": {"kind": "postgres", "dsn": dsn}}, check)
+    run_each_state(random.Random(1000 + seed), tmp_path, shop, {"db": {"kind": "postgres", "dsn": dsn}}, check)
 
 
-def test_the_plan_shows_its_lanes(tmp_path, shop):
+def test_plan_lists_its_lanes(tmp_path, shop):
     shop.put([(1, "a", "x", 1.5)])
     planned = pipeline(tmp_path, shop, LAKE).plan()
     assert sorted(lane["flow"] for lane in planned) == ["lake.items", "lake.items_history"]
 
 
-def test_an_empty_answer_stops_the_program(tmp_path, shop):
+def test_empty_answer_stops_the_program(tmp_path, shop):
     shop.put([(1, "a", "x", 1.5)])
     pipeline(tmp_path, shop, LAKE).run(until_caught_up=True)
     shop.put([])

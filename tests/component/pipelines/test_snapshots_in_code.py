@@ -1,4 +1,4 @@
-"""After snapshot n a target is as snapshot n (type 1), or holds the history of all of them (type 2), wherever runs end."""
+"""After snapshot n a target equals it (type 1), or contains the history of all snapshots (type 2), wherever runs end."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def history(rows: list[dict[str, Any]]) -> list[tuple]:
     return sorted((tuple(row[name] for name in names) for row in rows), key=repr)
 
 
-def one_by_one(rng: random.Random, folder: Path, run: Any, check: Any) -> None:
-    """Snapshots come, some runs find none, one or several; each is a program of its own."""
+def run_each_snapshot(rng: random.Random, folder: Path, run: Any, check: Any) -> None:
+    """Snapshots arrive, and a run finds none, one or several; each run is a separate program."""
     states = successive(rng, rng.randrange(2, 6))
     versions = sorted(rng.sample(range(100), len(states)))
     there: list[tuple[int, list[Row]]] = []
@@ -73,7 +73,7 @@ def one_by_one(rng: random.Random, folder: Path, run: Any, check: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))
-def test_delta_is_as_the_snapshots_say(tmp_path, seed):
+def test_delta_equals_the_snapshots(tmp_path, seed):
     lake = {"lake": {"kind": "delta", "path": "./lake"}}
 
     def check(rows: list[Row], versions: list[tuple]) -> None:
@@ -82,11 +82,11 @@ def test_delta_is_as_the_snapshots_say(tmp_path, seed):
     def run() -> None:
         pipeline(tmp_path, lake).run(until_caught_up=True)
 
-    one_by_one(random.Random(seed), tmp_path, run, check)
+    run_each_snapshot(random.Random(seed), tmp_path, run, check)
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))
-def test_delta_is_as_text_says(tmp_path, seed):
+def test_delta_equals_text_snapshots(tmp_path, seed):
     rng = random.Random(2000 + seed)
     kind, suffix = rng.choice([("csv", ".csv"), ("csv", ".csv.gz"), ("jsonl", ".jsonl")])
     source = {**SOURCES["export"], "files": kind, **({"csv": {"header": True}} if kind == "csv" else {})}
@@ -103,7 +103,7 @@ def test_delta_is_as_text_says(tmp_path, seed):
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("seed", range(max(1, EXAMPLES // 4)))
-def test_postgresql_is_as_the_snapshots_say(tmp_path, postgres_server, seed):
+def test_postgresql_equals_the_snapshots(tmp_path, postgres_server, seed):
     dsn = f"postgresql://tester@127.0.0.1:{postgres_server.port}/{conninfo_to_dict(postgres_server.database())['dbname']}"
 
     def rows(table: str) -> list[dict[str, Any]]:
@@ -118,11 +118,11 @@ def test_postgresql_is_as_the_snapshots_say(tmp_path, postgres_server, seed):
     def run() -> None:
         pipeline(tmp_path, {"db": {"kind": "postgres", "dsn": dsn}}).run(until_caught_up=True)
 
-    one_by_one(random.Random(1000 + seed), tmp_path, run, check)
+    run_each_snapshot(random.Random(1000 + seed), tmp_path, run, check)
 
 
-def test_lanes_that_stand_at_different_places(tmp_path, monkeypatch):
-    """A lane that begins later reads every snapshot that was taken in, with one row to a batch as with many."""
+def test_lane_that_starts_later_reads_every_snapshot(tmp_path, monkeypatch):
+    """It reads all snapshots taken so far, with one row or many in a batch."""
     first = {"sinks": {"lake": {"kind": "delta", "path": "./lake"}}, "sources": SOURCES, "root": tmp_path}
     states = successive(random.Random(7), 5)
     for version, rows in enumerate(states):
@@ -137,7 +137,7 @@ def test_lanes_that_stand_at_different_places(tmp_path, monkeypatch):
     assert of_delta(tmp_path) == expected
 
 
-def test_tracked_columns(tmp_path):
+def test_only_tracked_columns_create_versions(tmp_path):
     lake = {"lake": {"kind": "delta", "path": "./lake"}}
     one = dp.Pipeline("exports", sources=SOURCES, sinks=lake, dead_letters={"path": "./dead"}, root=tmp_path)
     one.create_auto_cdc_from_snapshot_flow("lake.items_history", "export.items", KEY, 2, track_history_column_list=["name"])
@@ -148,7 +148,7 @@ def test_tracked_columns(tmp_path):
     assert rows == [(1, "a", "x", 2.0, 0, 2), (1, "a", "y", 3.0, 2, None)]
 
 
-def test_what_would_lose_data_stops_the_program(tmp_path):
+def test_empty_snapshot_stops_the_program(tmp_path):
     lake = {"lake": {"kind": "delta", "path": "./lake"}}
     changed = {"sources": {"export": {**SOURCES["export"], "allow_empty": False}}}
     export(tmp_path, 1, [(1, "a", "x", 1.0)])
@@ -160,8 +160,8 @@ def test_what_would_lose_data_stops_the_program(tmp_path):
     assert len(of_delta(tmp_path)[0]) == 1
 
 
-def test_a_resync_after_the_state_was_lost(tmp_path):
-    """What the message of the loss says to do."""
+def test_resync_recovers_a_lost_state(tmp_path):
+    """The message of the data loss recommends it."""
     lake = {"lake": {"kind": "delta", "path": "./lake"}}
     export(tmp_path, 1, [(1, "a", "x", 1.0), (2, "a", "x", 1.0)])
     one = pipeline(tmp_path, lake)
@@ -186,8 +186,8 @@ def load_again(one: dp.Pipeline, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "right"), [(["id"], KEY), (KEY, ["id"])])
-def test_keys_that_were_corrected(tmp_path, wrong, right):
-    """Never a target that holds rows of both keys, or lacks rows: the program stops, and what it says to do mends it."""
+def test_corrected_keys_need_a_resync(tmp_path, wrong, right):
+    """A target never has rows of both keys, and lacks no rows. The program stops, and its advice repairs the target."""
     lake = {"lake": {"kind": "delta", "path": "./lake"}}
     one = pipeline(tmp_path, lake, wrong)
     for version, part in enumerate("ab"):
@@ -213,7 +213,7 @@ def test_keys_that_were_corrected(tmp_path, wrong, right):
         ({"stored_as_scd_type": "bitemporal"}, "'bitemporal', which is not supported"),
     ],
 )
-def test_refused(given, said):
+def test_invalid_snapshot_flow_is_refused(given, said):
     feed = {"feed": {"format": "rows", "transport": "delta", "path": "./feed"}}
     one = dp.Pipeline("exports", sources={**SOURCES, **feed}, sinks={"lake": {"kind": "delta", "path": "./lake"}})
     with pytest.raises(dp.ConfigError) as caught, one:

@@ -1,4 +1,4 @@
-"""Events of an outbox that go to the store of events: what such an entry may say, and what becomes of it."""
+"""Events of an outbox in the event store: the options of such an entry, and their effects."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def change(folder):
     return change_config
 
 
-def test_the_store_is_a_sink_of_its_name(change):
+def test_event_store_is_a_sink_named_event_store(change):
     loaded = change().load()
     lake, lane = loaded.settings.resolve_lanes("outbox.event.order")
     assert (lane.sink, lane.into, lane.policy, lane.is_mirror, lake.is_mirror) == (
@@ -66,7 +66,7 @@ def test_the_store_is_a_sink_of_its_name(change):
     ]
 
 
-def test_nobody_is_shown_a_sink_that_nobody_wrote(change):
+def test_redacted_config_omits_the_implicit_sink(change):
     loaded = change(STORE, "event_store: {dsn: 'postgresql://u:s3cr3t@h/d'}\n").load()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -74,17 +74,17 @@ def test_nobody_is_shown_a_sink_that_nobody_wrote(change):
     assert set(shown["sinks"]) == {"lake"} and "s3cr3t" not in repr((shown, loaded.settings))
 
 
-def test_where_no_table_names_it_there_is_none(change):
+def test_unused_event_store_adds_no_sink(change):
     assert set(change(f", {ENTRY}", "").load().settings.sinks) == {"lake"}
 
 
-def test_a_sink_that_is_called_so_is_that_sink(change):
+def test_configured_sink_named_event_store_takes_precedence(change):
     lake = "  lake: {kind: delta, path: ./lake}\n"
     loaded = change(lake, lake + "  event_store: {kind: delta, path: ./other}\n").load()
     assert loaded.settings.resolve_lanes("outbox.event.order")[1].is_mirror
 
 
-def test_what_is_said_for_other_targets_is_theirs(change):
+def test_defaults_do_not_apply_to_the_event_store(change):
     said = "defaults: {policy: scd1, tombstone_retention: 1 days, deletes: soft}\ntables:\n"
     lake, lane = change("tables:\n", said).load().settings.resolve_lanes("outbox.event.order")
     assert lake.retention == timedelta(days=1) and lake.row_transforms.soft_deletes
@@ -98,7 +98,7 @@ def test_events_can_be_filtered(change):
 
 
 def test_projections_of_the_store_follow_its_lanes(change):
-    """A commit of any of them is news of what they read."""
+    """A commit of any of these lanes makes them due."""
     loaded = change().load()
     lanes = LaneRuns(PrometheusTelemetry())
     runs = [lanes.add(lane) for lane in ConfiguredComponents(loaded).resolve_lanes("outbox.event.order")]
@@ -135,7 +135,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("old", "new", "code", "told"), WRONG)
-def test_what_is_wrong_is_said(change, old, new, code, told):
+def test_invalid_entry_is_reported(change, old, new, code, told):
     if code is None:
         change(old, new).load()
         return
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_said(change, old, new, code, told):
     assert found.code == code and told in f"{found.message} {found.suggestion}"
 
 
-def test_on_spark_not_in_an_object_store(change):
+def test_event_store_in_an_object_store_is_refused_on_spark(change):
     folder = change(STORE, "engine: spark\nevent_store: {path: 's3://bucket/events'}\n")
     assert folder.only().code == "not_yet_supported"
     folder.write(folder.file.read_text().replace("engine: spark", "engine: local"))
