@@ -1,4 +1,4 @@
-"""Every test that a port's docstring names is in the suite of that port."""
+"""Every test that a port's docstring names exists in the suite of that port."""
 
 import re
 from pathlib import Path
@@ -44,7 +44,7 @@ class Example(Contract):
         raise NotImplementedError
 
 
-def test_a_contract_is_relaxed_on_purpose_or_not_at_all():
+def test_contract_is_relaxed_only_with_a_reason():
     with pytest.raises(TypeError, match="test_promise"):
         type("Careless", (Example,), {"test_promise": lambda self: None})
     with pytest.raises(ValueError, match="reason"):

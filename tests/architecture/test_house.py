@@ -28,7 +28,7 @@ class Module(NamedTuple):
 
 @cache
 def read_modules() -> list[Module]:
-    """Not when tests are collected: that is paid by every run."""
+    """Called in tests and not at collection, which every run pays for."""
     found = []
     for path in (p for package in ("replicator", "adapters") for p in (ROOT / package).rglob("*.py")):
         text = path.read_text()
@@ -48,7 +48,7 @@ def count_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def count_single_callers() -> float:
-    """Percent of the private functions of modules and classes that are named once beside their definition."""
+    """Percent of the private functions of modules and classes with a single use."""
     once = private = 0
     for module in read_modules():
         uses = Counter(
@@ -90,8 +90,8 @@ def find_importers() -> dict[str, set[str]]:
 
 
 def count_small_modules() -> int:
-    """Modules of under 60 lines that one other imports. Those of entry points do not count: they are loaded by their names,
-    some without the packages that their importer needs."""
+    """Modules of under 60 lines with one importer. Modules of entry points do not count: they are loaded by name, some
+    without the packages of their importer."""
     importers, loaded = find_importers(), list_entry_points()
     return sum(m.lines < SMALL_MODULE and len(importers[m.name]) == 1 and m.name not in loaded for m in read_modules())
 

@@ -1,4 +1,4 @@
-"""Who may import whom."""
+"""Allowed imports between packages."""
 
 import importlib
 import pkgutil
@@ -24,7 +24,7 @@ def test_import_contracts_hold():
 
 
 def test_every_module_can_be_imported():
-    """Alone and in any order: nothing is done at import that needs a server, a file or a setting."""
+    """Alone and in any order: no import needs a server, a file or a setting."""
     for package in (replicator, adapters):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):

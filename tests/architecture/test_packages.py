@@ -1,4 +1,4 @@
-"""Modules that the product imports are of a package that it installs, and those of an extra are reported with its name."""
+"""Each imported module belongs to an installed package, and modules of an extra are reported with its name."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ OWN = {"replicator", "adapters"}
 
 
 def list_imports(nodes):
-    """The packages that statements import: those of a module's body, when it is imported itself."""
+    """The packages that statements import. The statements of a module's body run at its import."""
     for node in nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
@@ -24,7 +24,7 @@ def list_imports(nodes):
 
 
 def normalize_name(name):
-    """As PEP 503 has it."""
+    """The normalised name by PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -42,7 +42,7 @@ def list_declared(*extras):
 
 
 def find_undeclared(declared, files, read_nodes):
-    """The packages that files import and that are not among those declared, with the files."""
+    """Imported packages that are not declared, with their files."""
     homes = packages_distributions()
     known = declared | {name for name, user in TAKEN_ALONG.items() if user in declared}
     missing = {}
@@ -55,15 +55,15 @@ def find_undeclared(declared, files, read_nodes):
     return missing
 
 
-def test_the_local_engine_needs_only_what_is_installed_with_it():
-    """The lock has more: what tests need."""
+def test_local_engine_needs_only_its_own_packages():
+    """The lock has more packages, for tests."""
     files = [p for own in OWN for p in (ROOT / own).rglob("*.py") if "spark" not in str(p.relative_to(ROOT))]
     assert len(files) > 300
     assert not find_undeclared(list_declared("kafka", "avro", "mariadb", "stack"), files, lambda module: module.body)
 
 
-def test_modules_of_extras_are_reported_with_an_extra_that_installs_them():
-    """Wherever they are imported: a module is found by the name of its package."""
+def test_module_of_an_extra_is_reported_with_that_extra():
+    """In any module that imports it: the package name of the module decides."""
     files = [p for own in OWN for p in (ROOT / own).rglob("*.py")]
     optional = find_undeclared(list_declared(), files, ast.walk)
     assert {"confluent_kafka", "fastavro", "pymysql", "pyspark", "jgo", "psutil"} <= optional.keys()
@@ -85,17 +85,17 @@ def test_modules_of_extras_are_reported_with_an_extra_that_installs_them():
         ("duckdb", "`replicator run`", None),
     ],
 )
-def test_of_several_extras_the_one_that_the_user_names_is_reported(module, user, extra):
+def test_extra_that_the_user_names_is_reported(module, user, extra):
     assert find_extra(module, user) == extra
 
 
-def test_all_has_the_packages_of_every_extra():
+def test_extra_all_has_the_packages_of_every_extra():
     extras = read_extras()
     assert extras["all"] == frozenset().union(*extras.values()) and len(extras) == 8
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-spark.lock"])
-def test_the_build_backend_is_the_one_of_the_locks(lock):
+def test_build_backend_equals_the_one_in_the_locks(lock):
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     locked = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+) \\\n    --hash=sha256:", (ROOT / lock).read_text(), re.M))
     assert len(locked) > 50
@@ -103,8 +103,8 @@ def test_the_build_backend_is_the_one_of_the_locks(lock):
     assert "editables" in locked
 
 
-def test_the_project_is_installed_by_the_backend_of_the_lock():
-    """Wherever pip builds it: isolation would fetch the backend without a hash."""
+def test_project_is_installed_with_the_locked_backend():
+    """In every documented build: isolation would download the backend without a hash."""
     files = [*(ROOT / "scripts").rglob("*.sh"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / ".ci" / "run"]
     text = "\n".join(p.read_text().replace("\\\n", " ") for p in files)
     commands = re.findall(r"pip install\b[^\n`|&]*", text)

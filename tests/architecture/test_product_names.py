@@ -1,4 +1,4 @@
-"""The core names no product: what it does with an adapter of this package, it does with one of a stranger."""
+"""The core names no product: it treats adapters of this package like third-party ones."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ OTHERS = frozenset(
 
 @cache
 def list_modules() -> dict[str, set[str]]:
-    """By module, the names that it defines at its top, and `Class.member`."""
+    """The names that each module defines at its top, and `Class.member`."""
     found = {}
     for package in ("replicator", "adapters", "tests"):
         for path in (ROOT / package).rglob("*.py"):

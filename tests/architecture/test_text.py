@@ -1,4 +1,4 @@
-"""Words that say nothing, and words that belong to one machine only."""
+"""Words without a meaning, and words that belong to one machine only."""
 
 import ast
 import re
@@ -57,7 +57,7 @@ def names_in(path):
             yield node.name
 
 
-def test_names_say_what_things_are():
+def test_no_name_has_an_empty_word():
     bad = {}
     for path in CODE:
         name = str(path.relative_to(ROOT))
@@ -66,12 +66,12 @@ def test_names_say_what_things_are():
     assert not bad
 
 
-def test_no_file_knows_a_machine():
+def test_no_file_contains_paths_of_a_machine():
     bad = {name: found.group() for name, text in read_tracked_files() if (found := MACHINE.search(text))}
     assert not bad
 
 
-def test_files_speak_of_the_project_only():
+def test_files_mention_only_the_project():
     bad = {name: found.group() for name, text in read_tracked_files() if (found := TALK.search(text))}
     assert not bad
 
@@ -83,7 +83,7 @@ def test_paths_of_the_page_exist(page):
     assert {n for n in named if not any(f.endswith(f"/{n}") or f"/{n}/" in f for f in known)} == set()
 
 
-def test_names_of_where_to_find_the_place_exist():
+def test_names_in_the_contributing_table_exist():
     """Each name is in a file, or in a folder, of its row or of a row above it in the same table."""
     known, rows = list_tracked_files(), CONTRIBUTING.read_text().split("## Find the place")[1].split("\n## ")[0]
     words: set[str] = set()
@@ -97,8 +97,8 @@ def test_names_of_where_to_find_the_place_exist():
         assert {n for n in named if WORD.fullmatch(n)} <= words | {"doctor", "sources"}, row
 
 
-def counts_without_plurals(source):
-    """The f-strings that put a number before a noun in its plural; of a limit it is right."""
+def find_counts_without_plurals(source):
+    """F-strings with a number before a plural noun; a limit may have one."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             parts = [(p.value, "") if isinstance(p, ast.Constant) else ("{}", ast.unparse(p.value)) for p in node.values]
@@ -107,26 +107,27 @@ def counts_without_plurals(source):
                 yield ast.unparse(node)
 
 
-def test_a_count_has_the_right_noun():
-    """`1 record`, `2 records`: `format_count` knows."""
-    found = {str(p.relative_to(ROOT)): list(counts_without_plurals(p.read_text())) for p in CODE if "testing" not in p.parts}
+def test_count_has_the_right_noun():
+    """`1 record`, `2 records`: `format_count` writes both."""
+    found = {
+        str(p.relative_to(ROOT)): list(find_counts_without_plurals(p.read_text())) for p in CODE if "testing" not in p.parts
+    }
     assert {name: texts for name, texts in found.items() if texts} == {}
-    assert list(counts_without_plurals('f"{len(found)} rejected records"')) == ["f'{len(found)} rejected records'"]
+    assert list(find_counts_without_plurals('f"{len(found)} rejected records"')) == ["f'{len(found)} rejected records'"]
 
 
-def commands_with_passwords(text):
-    """The lines of a page's shell blocks that give a program a password among its arguments, where every user of the
-    machine sees it."""
+def find_commands_with_passwords(text):
+    """Lines of shell blocks with a password among the arguments of a program, where every user of the machine sees it."""
     blocks = [block for _, language, block in BLOCK.findall(text) if language in SHELLS]
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     commands = [BUILT_IN.sub("", line) for line in lines]
     return [each for each in commands if COMMAND.search(each) and PASSWORD.search(each)]
 
 
-def test_no_documented_command_has_a_password_among_its_arguments():
+def test_no_documented_command_has_a_password_as_argument():
     pages = {name: text for name, text in read_tracked_files() if name.endswith(".md")}
     assert sum(len(BLOCK.findall(text)) for text in pages.values()) > 100
-    assert {name: found for name, text in pages.items() if (found := commands_with_passwords(text))} == {}
+    assert {name: found for name, text in pages.items() if (found := find_commands_with_passwords(text))} == {}
 
 
 @pytest.mark.parametrize(
@@ -142,13 +143,13 @@ def test_no_documented_command_has_a_password_among_its_arguments():
         "PGHOST=db .venv/bin/replicator run --set 'sinks.target.dsn=postgresql://${USER}:${PASSWORD}@db/shop'",
     ],
 )
-def test_a_command_with_a_password_is_found(command):
-    assert commands_with_passwords(f"Do this:\n\n```bash\n{command}\n```\n") != []
+def test_command_with_a_password_is_found(command):
+    assert find_commands_with_passwords(f"Do this:\n\n```bash\n{command}\n```\n") != []
 
 
 @pytest.mark.parametrize(
     "command",
     ["psql service=source -p 5433", "printf 'Bearer %s' \"$EVENTS_TOKEN\" | curl -H @- http://127.0.0.1:8091/events"],
 )
-def test_a_command_without_a_password_is_none(command):
-    assert commands_with_passwords(f"Do this:\n\n```bash\n{command}\n```\n") == []
+def test_command_without_a_password_is_accepted(command):
+    assert find_commands_with_passwords(f"Do this:\n\n```bash\n{command}\n```\n") == []

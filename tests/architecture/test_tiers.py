@@ -1,4 +1,4 @@
-"""A test fails that touches more than its tier may."""
+"""A test fails if it uses more than its tier allows."""
 
 import socket
 import subprocess
@@ -32,7 +32,7 @@ TOUCHES = {"socket.bind": bind, "subprocess.Popen": start_process, "import pyspa
 
 
 @pytest.mark.parametrize(("tier", "touch"), [(tier, touch) for tier in FORBIDDEN for touch in TOUCHES])
-def test_what_a_tier_may_touch(tier, touch, monkeypatch):
+def test_forbidden_access_of_a_tier_fails(tier, touch, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     # Other tests of this worker may have left one.
     monkeypatch.setattr("tiers.has_spark_session", lambda: False)
@@ -54,7 +54,7 @@ def test_access_of_a_thread_counts():
     assert touched == ["socket.bind"]
 
 
-def test_servers_of_a_tier():
+def test_forbidden_server_of_a_tier_fails():
     check_servers("component", {"postgres_server", "own_postgres_server", "tmp_path"}, "one")
     with pytest.raises(Forbidden, match="PostgreSQL"):
         check_servers("process", {"postgres_server"}, "one")

@@ -1,4 +1,4 @@
-"""One vocabulary: no name holds a word that was retired for a standard one (docs/reference/glossary.md)."""
+"""No name contains a word that was replaced by a standard one (docs/reference/glossary.md)."""
 
 import ast
 import re
@@ -51,11 +51,11 @@ def test_retired_word_in_a_name_is_found(name, word):
 
 
 @pytest.mark.parametrize("name", ["unfitting", "toll", "relay", "test_keys_are_masked", "Keeperless"])
-def test_word_within_a_word_is_not_retired(name):
+def test_retired_word_within_another_word_is_allowed(name):
     assert not find_retired(name)
 
 
-def test_no_name_holds_a_retired_word():
+def test_no_name_contains_a_retired_word():
     assert not {f"{file}: {name}" for file, name in list_names() if find_retired(name)}
 
 
@@ -70,7 +70,7 @@ def test_class_name_occurs_once():
 
 
 def list_variables(node: ast.AST, function: str = "") -> Iterator[tuple[str, str]]:
-    """Parameters and variables below `node`, each with its function; published fields of classes have none."""
+    """Parameters and variables below `node`, each with its function. Published fields of classes have none."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.arg):
             yield function, child.arg
@@ -81,7 +81,7 @@ def list_variables(node: ast.AST, function: str = "") -> Iterator[tuple[str, str
         yield from list_variables(child, child.name if isinstance(child, ast.FunctionDef) else function)
 
 
-def test_variables_say_what_they_hold() -> None:
+def test_variables_have_no_filler_names() -> None:
     wrong = []
     for path in (p for package in ("replicator", "adapters") for p in (ROOT / package).rglob("*.py")):
         wrong += [

@@ -1,4 +1,4 @@
-"""What of a MariaDB server cannot be read whole is refused by name, before anything is written down."""
+"""MariaDB tables that cannot be read completely are refused by name, before anything is written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    """One of its own: what it counts is counted for good."""
+    """Its own server, because its counters are never reset."""
     folder = tmp_path_factory.mktemp("mariadb")
     found = binaries(folder)
     if isinstance(found, str):
@@ -46,7 +46,7 @@ def read(server: MariaDb, folder: Path, **more: Any) -> int:
         made.close()
 
 
-def test_servers_that_nobody_follows(server: MariaDb, tmp_path: Path) -> None:
+def test_server_without_a_binlog_reader_is_refused(server: MariaDb, tmp_path: Path) -> None:
     with pytest.raises(Retryable, match="error 2003"):
         read(server, tmp_path, dsn="mariadb://cdc:cdc@127.0.0.1:1")
     with pytest.raises(EnvironmentProblem, match="No visible session reads the binlog"):
@@ -66,7 +66,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("case", TABLES)
-def test_tables_without_an_exact_form(streamed_server: MariaDb, tmp_path: Path, case: str) -> None:
+def test_table_without_an_exact_form_is_refused(streamed_server: MariaDb, tmp_path: Path, case: str) -> None:
     columns, sentence = TABLES[case]
     streamed_server.execute(f"DROP TABLE IF EXISTS t; CREATE TABLE t {columns}")
     with pytest.raises(ConfigProblem, match=sentence):
@@ -74,7 +74,7 @@ def test_tables_without_an_exact_form(streamed_server: MariaDb, tmp_path: Path, 
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_keys_need_an_index_and_days_that_exist(streamed_server: MariaDb, tmp_path: Path) -> None:
+def test_key_without_an_index_and_invalid_date_are_refused(streamed_server: MariaDb, tmp_path: Path) -> None:
     streamed_server.execute("DROP TABLE IF EXISTS t; CREATE TABLE t (id int NOT NULL, n int NOT NULL, day date)")
     with pytest.raises(ConfigProblem, match="no unique index over id, n"):
         read(streamed_server, tmp_path, keys=["id", "n"])
@@ -87,7 +87,7 @@ def test_keys_need_an_index_and_days_that_exist(streamed_server: MariaDb, tmp_pa
         read(streamed_server, tmp_path, table="shop.missing")
 
 
-def test_servers_whose_changes_do_not_follow(streamed_server: MariaDb, tmp_path: Path) -> None:
+def test_server_without_complete_changes_is_refused(streamed_server: MariaDb, tmp_path: Path) -> None:
     streamed_server.execute(
         "DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY); SET GLOBAL binlog_row_image = MINIMAL"
     )

@@ -121,7 +121,7 @@ def test_floats_have_equal_sums(database: Any) -> None:
     ],
 )
 def test_other_types_have_equal_sums(database: Any, sql: str, written: Any, arrow: pa.DataType, stored: Any) -> None:
-    """As a connector sends them and a Delta table stores them."""
+    """Values as a connector sends them and as a Delta table stores them."""
     kind = kind_of_mariadb(sql)
     assert kind is not None
     create(database, "other", ["int", f"{sql} NULL"], pa.table({"id": [1, 2], "v": [None, None]}))

@@ -1,4 +1,4 @@
-"""Snapshots of MariaDB for comparisons: sums, rows of buckets and of keys, and the offsets that a connector has stored."""
+"""Snapshots of MariaDB for comparisons: sums, rows of buckets and of keys, and the stored offsets of a connector."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def server(mariadb_server: MariaDb) -> Iterator[MariaDb]:
 
 @contextmanager
 def snapshot(server: MariaDb, folder: Path, script: str, **more: Any) -> Iterator[SourceSnapshot]:
-    """A snapshot of the table `t` in a new database, as a script creates it."""
+    """A snapshot of the table `t` in a new database; a script creates the table."""
     name = server.database().rpartition("/")[2]
     server.execute(f"USE {name}; {script}; ANALYZE TABLE t")
     dsn = f"mariadb://cdc:cdc@127.0.0.1:{server.port}"
@@ -77,7 +77,7 @@ def odd_rows() -> pa.Table:
 
 
 def test_rows_with_odd_names_and_composite_keys(server: MariaDb, tmp_path: Path) -> None:
-    """The sums are those of the same rows in a target, also without some keys: more than one statement compares."""
+    """The sums equal those of the same rows in a target, also without some keys. More than one statement compares them."""
     rows = odd_rows()
     with snapshot(server, tmp_path, ODD) as opened:
         assert opened.keys == ("a `b`", "50%", "%s") and opened.list_ranges(1000)[0] == []
@@ -103,7 +103,7 @@ def test_rows_with_odd_names_and_composite_keys(server: MariaDb, tmp_path: Path)
         assert sorted(base64.b64decode(row["%s"]) for row in by_key) == sorted(rows.slice(100, 450)["%s"].to_pylist())
 
 
-def test_columns_of_types_that_are_not_read(server: MariaDb, tmp_path: Path) -> None:
+def test_columns_of_unread_types_are_left_out(server: MariaDb, tmp_path: Path) -> None:
     columns = "id int PRIMARY KEY, place point, long_number decimal(40,0), note text"
     values = "INSERT INTO t VALUES (1, POINT(1, 2), 7, 'a'), (2, NULL, NULL, 'b')"
     with snapshot(server, tmp_path, f"CREATE TABLE t ({columns}); {values}") as opened:
@@ -126,7 +126,7 @@ def test_columns_of_types_that_are_not_read(server: MariaDb, tmp_path: Path) -> 
         ("varchar(9) COLLATE utf8mb4_bin", ["a"], ["a ", "A"]),
     ],
 )
-def test_texts_that_collate_equal_are_other_keys(
+def test_texts_that_collate_equal_are_different_keys(
     server: MariaDb, tmp_path: Path, kind: str, stored: list[str], keys: list[str]
 ) -> None:
     values = ", ".join("('{}')".format(text.replace("\\", "\\\\").replace("'", "''")) for text in stored)
@@ -162,7 +162,7 @@ def test_ranges_of_unsigned_numbers_contain_every_row(server: MariaDb, tmp_path:
 
 @contextmanager
 def worker(answers: list[tuple[int, Any]]) -> Iterator[str]:
-    """The URL of a worker that gives these answers over real HTTP, one after the other: status and stored offsets."""
+    """The URL of a worker that returns these answers over real HTTP, in order: status and stored offsets."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -188,7 +188,7 @@ def worker(answers: list[tuple[int, Any]]) -> Iterator[str]:
 TABLE = "CREATE TABLE t (id int PRIMARY KEY)"
 
 
-def test_a_stored_offset_at_the_point_shows_that_it_is_passed(server: MariaDb, tmp_path: Path) -> None:
+def test_stored_offset_at_the_point_confirms_delivery(server: MariaDb, tmp_path: Path) -> None:
     answers: list[tuple[int, Any]] = []
     with (
         worker(answers) as url,
@@ -218,6 +218,6 @@ def test_a_stored_offset_at_the_point_shows_that_it_is_passed(server: MariaDb, t
             opened.is_delivered()
 
 
-def test_without_kafka_connect_nobody_knows_what_is_sent(server: MariaDb, tmp_path: Path) -> None:
+def test_delivery_is_unknown_without_kafka_connect(server: MariaDb, tmp_path: Path) -> None:
     with snapshot(server, tmp_path, TABLE) as opened:
         assert opened.is_delivered() is None

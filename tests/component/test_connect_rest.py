@@ -1,4 +1,4 @@
-"""What Connect reports in the moments after a restart: the answers of a worker, over real HTTP."""
+"""Reports of Kafka Connect just after a restart: the answers of a worker, over real HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tasks = list[tuple[str, str]]
 
 @contextmanager
 def worker(answers: Tasks) -> Iterator[ConnectRest]:
-    """A worker whose connector has one task; each question is answered with the next (state, trace), the last for ever."""
+    """A worker whose connector has one task. Each request returns the next (state, trace); the last one is repeated."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -51,14 +51,14 @@ def worker(answers: Tasks) -> Iterator[ConnectRest]:
         server.server_close()
 
 
-def test_the_failure_that_a_restart_cures_is_not_taken_for_a_new_one() -> None:
+def test_failure_before_a_restart_is_not_reported_as_new() -> None:
     answers = [("FAILED", "refused"), ("FAILED", "refused"), ("RESTARTING", ""), ("RUNNING", "")]
     with worker(answers) as rest:
         rest.wait_running("it", 5, before=rest.state("it"))
     assert answers == [("RUNNING", "")], "it waited until it runs, and no longer"
 
 
-def test_a_start_resumes_a_paused_connector() -> None:
+def test_start_resumes_a_paused_connector() -> None:
     with worker([("PAUSED", "")]) as rest:
         with pytest.raises(EnvironmentProblem, match="which resumes it"):
             require_running(rest, "it")
@@ -66,6 +66,6 @@ def test_a_start_resumes_a_paused_connector() -> None:
 
 
 @pytest.mark.parametrize("after", [[("FAILED", "no slot")], [("RESTARTING", ""), ("FAILED", "no slot")]])
-def test_another_failure_is_reported_at_once(after: Tasks) -> None:
+def test_new_failure_is_reported_at_once(after: Tasks) -> None:
     with worker([("FAILED", "refused"), *after]) as rest, pytest.raises(EnvironmentProblem, match="no slot"):
         rest.wait_running("it", 5, before=rest.state("it"))

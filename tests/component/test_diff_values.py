@@ -1,4 +1,4 @@
-"""Values of every type are compared in targets of every kind: equal ones are equal, and each changed one is found."""
+"""Values of every type are compared in targets of every kind: equal values are equal, and each changed value is found."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ CHANGED = {"note": {"rename": "remark"}, "short": MASK, "i2": {"cast": "string"}
 
 
 class World:
-    """A table with a slot, and targets that an archive of its rows has filled."""
+    """A table with a slot, and targets that were filled from an archive of its rows."""
 
     to: ClassVar[list[dict[str, Any]]] = [
         {"sink": "lake"},
@@ -155,7 +155,7 @@ def world(request: pytest.FixtureRequest, postgres_dsn: str, tmp_path: Path) -> 
 
 
 class TwoTargets(World):
-    """The same with two targets."""
+    """A world with two targets."""
 
     to: ClassVar[list[dict[str, Any]]] = [{"sink": "lake"}, {"sink": "pg"}]
 
@@ -174,7 +174,7 @@ def list_found(diff: LaneDiff) -> set[tuple[str, int, tuple[str, ...]]]:
     return {(one.kind, one.key["id"], tuple(one.columns) if one.kind == "different" else ()) for one in diff.differences}
 
 
-def test_each_changed_value_is_found_and_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_values_are_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sums = list[Any]()
     monkeypatch.setattr(PostgresTargetSnapshot, "sum", lambda *given: sums.append(given) or summed(*given))
     found = world.compare()
@@ -224,7 +224,7 @@ def test_each_changed_value_is_found_and_no_other(world: World, monkeypatch: pyt
         world.compare(["pg.kept"])
 
 
-def test_lanes_without_a_target(postgres_dsn: str, tmp_path: Path) -> None:
+def test_table_with_rows_but_no_target_is_an_error(postgres_dsn: str, tmp_path: Path) -> None:
     world = World(postgres_dsn, tmp_path, {"note": COLUMNS["note"]})
     with pytest.raises(Fatal, match="has no target yet, but its table has rows"):
         world.compare()
@@ -234,7 +234,7 @@ def test_lanes_without_a_target(postgres_dsn: str, tmp_path: Path) -> None:
 
 
 def test_rejected_rows_are_reported_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the target has an older row, and if the comparison is resumed."""
+    """This holds if the target has an older row, and if the comparison is resumed."""
     table = DeltaTable(world.folder / "lake" / "strict")
     older = table.to_pyarrow_table().filter(pc.field("id") == 1)
     for name, value in {"id": 0, "part": "%0"}.items():
@@ -261,7 +261,7 @@ def test_rejected_rows_are_reported_once(world: World, monkeypatch: pytest.Monke
 
 
 def test_rows_with_nan_are_missing_and_long_numbers_are_equal(world_with_nan: World) -> None:
-    """Temporary files of a killed comparison are removed, and none stays."""
+    """Temporary files of a killed comparison are removed, and none remains."""
     world, temporary = world_with_nan, world_with_nan.parts.folder / "diffs" / "temporary"
     (temporary / "killed").mkdir(parents=True)
     (temporary / "killed.lock").touch()

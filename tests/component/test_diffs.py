@@ -1,4 +1,4 @@
-"""A table and its targets are compared while both change: there is no false difference, and every planted one is found."""
+"""A table and its targets are compared while both change: no false difference is reported, and every planted one is."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OWN_KEY = 1_000
 
 
 class Source(BackfilledSource[Any]):
-    """What the connector confirms is in the stream: nobody sees the moment between."""
+    """A confirmed position of the connector is in the stream: no reader sees the moment in between."""
 
     def __init__(self, world: Compared) -> None:
         inner = World.source(world)
@@ -59,7 +59,7 @@ class Source(BackfilledSource[Any]):
 
 
 class Compared(World):
-    """The table, its pipeline and a config of the same."""
+    """The table, its pipeline and a config of the pipeline."""
 
     lock: Any = None
 
@@ -158,7 +158,7 @@ PLANTED = {
 
 
 def plant(world: Compared, lane: Lane, kind: str, key: int, added: int = 0) -> None:
-    """Change the target as another program would. An extra row has the key `added`, and the values of another."""
+    """Changes the target like another program. An extra row has the key `added`, and the values of another row."""
     change = PLANTED[kind][1]
     where = f"id = {key}" + (" AND _cdc_end_seq_1 IS NULL" if lane.into == "versions" else "")
     if lane.sink == "pg":
@@ -189,7 +189,7 @@ def plant(world: Compared, lane: Lane, kind: str, key: int, added: int = 0) -> N
     raise AssertionError("the pipeline commits all the time")
 
 
-def test_record_that_the_topic_lacks_is_found(world: Compared) -> None:
+def test_record_missing_from_the_topic_is_found(world: Compared) -> None:
     with world.lock:
         world.execute("UPDATE items SET note = 'lost' WHERE id = 7; DELETE FROM items WHERE id = 8")
         World.poll(world)
@@ -200,7 +200,7 @@ def test_record_that_the_topic_lacks_is_found(world: Compared) -> None:
     assert all({(one.kind, one.key["id"]) for one in diff.differences} == expected for diff in found.values()), found
 
 
-def test_blocked_key_is_a_reason(world: Compared) -> None:
+def test_blocked_key_explains_a_difference(world: Compared) -> None:
     """Its records are rejected before they reach a lane."""
     world.execute("UPDATE items SET note = 'blocked' WHERE id = 7; UPDATE items SET note = 'lost' WHERE id = 8")
     World.poll(world)
@@ -250,10 +250,10 @@ def is_lost(piece: pa.Table) -> pa.Array:
 
 
 class Killed(Exception):
-    """A comparison ends in the middle."""
+    """A kill in the middle of a comparison."""
 
 
-def test_comparison_that_ends_after_each_split_is_resumed(world: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_killed_after_each_split_is_resumed(world: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
     world.execute("ANALYZE items")
     write, seen = DiffProgressFile.write, list[Any]()
 

@@ -1,4 +1,4 @@
-"""Tables that were dropped, where their own stream says so: what a lane does there, and what outlives the program."""
+"""Dropped tables whose stream reports the drop: the reaction of a lane, also after a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_inserts(*ids: int, **more: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def stream(*said: tuple[str, Any], start: int = 0, table: str = "t") -> list[Row]:
-    """Records of one topic, from that offset; those that name another table first are of that one."""
+    """Records of one topic, starting at this offset. A statement `TABLE:OPERATION` belongs to that other table."""
     out = []
     for offset, (told, row) in enumerate(said, start):
         of, _, kind = told.rpartition(":")
@@ -52,8 +52,8 @@ def make_position(offset: int) -> dict[str, dict[str, int]]:
 GONE = ["the table was dropped"]
 
 
-def test_a_drop_amid_a_batch_stops_the_lane_of_its_table_below_it(tmp_path):
-    """Changes of the same and of another table stand before and behind it."""
+def test_drop_within_a_batch_stops_the_lane_of_its_table(tmp_path):
+    """The lane stops below the drop. Changes of its table and of another one precede and follow the drop."""
     here = project(tmp_path, "{table_dropped: fail}", "other")
     other = [("other:INSERT", {"id": i, "name": "o"}) for i in range(3)]
     before, behind = [*make_inserts(1), other[0], *make_inserts(2), other[1]], [other[2], *make_inserts(3, note="x")]
@@ -70,7 +70,7 @@ def test_a_drop_amid_a_batch_stops_the_lane_of_its_table_below_it(tmp_path):
     assert history(here, "lake.other")[1:] == [(2, "applied", make_position(5), GONE)]
 
 
-def test_a_lane_that_waits_does_so_after_a_restart_and_is_not_asked_again(tmp_path):
+def test_lane_waiting_for_an_accepted_drop_waits_after_a_restart(tmp_path):
     here = project(tmp_path, "quarantine")
     feed(here, "a", stream(*make_inserts(1), DROP))
     for _ in range(2):
@@ -88,8 +88,8 @@ def test_a_lane_that_waits_does_so_after_a_restart_and_is_not_asked_again(tmp_pa
     assert "--accept-schema 3`" in here.run()["lake.t"]["next_step"], "another drop is another question"
 
 
-def test_a_drop_that_nothing_follows_is_remembered(tmp_path):
-    """Also where the program has seen no row since it was started; and told once, however often it is read."""
+def test_drop_without_later_records_is_stored_once(tmp_path):
+    """Also if the program has seen no row since its start, and if the drop is read again."""
     here = project(tmp_path, "")
     feed(here, "a", stream(*make_inserts(1)))
     here.run()
@@ -105,8 +105,8 @@ def test_a_drop_that_nothing_follows_is_remembered(tmp_path):
 
 
 @pytest.mark.parametrize("before", [[], [("other:INSERT", {"id": 1, "name": "o"})]], ids=["alone", "behind another table"])
-def test_the_schema_of_a_recreated_table_is_judged_after_the_drop(tmp_path, before):
-    """Its schema changes where its first record stands, not where the batch begins."""
+def test_schema_of_a_recreated_table_is_checked_after_the_drop(tmp_path, before):
+    """Its schema changes at its first record, not at the start of the batch."""
     here = project(tmp_path, "{table_dropped: fail, added: quarantine}", "other")
     feed(here, "a", stream(*make_inserts(1)))
     here.run()
@@ -122,7 +122,8 @@ def test_the_schema_of_a_recreated_table_is_judged_after_the_drop(tmp_path, befo
     assert ids(here) == [1]
 
 
-def test_a_drop_before_the_first_row_or_of_no_table_or_of_one_that_is_not_configured_is_none(tmp_path):
+def test_drop_of_an_unknown_table_is_ignored(tmp_path):
+    """A drop before the first row of the table, of no table, or of an unconfigured table."""
     here = project(tmp_path, "fail")
     none = [{**flat("", 2, "ERASE"), "topic": TOPIC}]
     feed(here, "a", [*stream(DROP, ("else:ERASE", None)), *none, *stream(*make_inserts(1), ("else:ERASE", None), start=3)])
@@ -130,8 +131,8 @@ def test_a_drop_before_the_first_row_or_of_no_table_or_of_one_that_is_not_config
     assert ids(here) == [1] and len(history(here)) == 1
 
 
-def test_a_drop_reported_in_another_topic_is_ignored(tmp_path):
-    """There it has no place among the records of the table."""
+def test_drop_in_another_topic_is_ignored(tmp_path):
+    """It has no position among the records of the table."""
     here = project(tmp_path, "fail")
     feed(here, "a", [*stream(*make_inserts(1)), {**flat("t", 0, "ERASE"), "topic": "statements"}])
     feed(here, "b", stream(*make_inserts(2), start=1))
@@ -139,7 +140,7 @@ def test_a_drop_reported_in_another_topic_is_ignored(tmp_path):
     assert ids(here) == [1, 2]
 
 
-def test_a_lane_loaded_again_passes_an_accepted_drop(tmp_path):
+def test_reloaded_lane_passes_an_accepted_drop(tmp_path):
     here = project(tmp_path, "quarantine")
     feed(here, "a", stream(*make_inserts(1), DROP, *make_inserts(2)))
     here.run()
@@ -150,7 +151,7 @@ def test_a_lane_loaded_again_passes_an_accepted_drop(tmp_path):
     assert ids(here) == [1, 2]
 
 
-def test_status_and_plan_show_it(tmp_path):
+def test_status_and_plan_show_the_drop(tmp_path):
     here = project(tmp_path, "{table_dropped: quarantine}")
     feed(here, "a", stream(*make_inserts(1), DROP))
     here.run()

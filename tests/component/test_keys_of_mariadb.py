@@ -1,4 +1,4 @@
-"""Rows of MariaDB are read in the order of their keys, and go on behind the last one, whatever these are made of."""
+"""Rows of MariaDB are read in the order of their keys, and reading resumes after the last key, for keys of any types."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WRITTEN: dict[str, list[Any]] = {
 
 
 class Killed(BaseException):
-    """The process ended."""
+    """A kill of the process."""
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ Row = tuple[int, ...]
 """A row, as the number of its value in each column."""
 
 
-def test_an_unfinished_one_goes_on_behind_the_last_key(streamed_server: MariaDb, tmp_path: Path) -> None:
-    """And every delete has the place at which its row would have been read."""
+def test_unfinished_backfill_resumes_after_the_last_key(streamed_server: MariaDb, tmp_path: Path) -> None:
+    """Every delete has the position at which its row would have been read."""
     every: list[Row] = list(product(*(range(len(values)) for _, values, _, _ in VALUES.values())))
     there, name = every[::2], streamed_server.database().rpartition("/")[2]
     columns = ", ".join(f"{column} {kind}" for column, (kind, *_) in VALUES.items())
@@ -108,7 +108,7 @@ def literals(row: Row) -> str:
 
 
 def read_target_rows(rows: list[Row]) -> pa.Table:
-    """The rows as a target has them."""
+    """The rows as a target stores them."""
     columns = enumerate(VALUES.items())
     return pa.table({name: pa.array([said[3][row[i]] for row in rows], said[2]) for i, (name, said) in columns})
 
@@ -123,7 +123,7 @@ def row_of(said: Mapping[str, Any]) -> Row:
 
 
 def sort_on_server(database: MariaDb, name: str, rows: list[Row]) -> list[Row]:
-    """All of them in the order of a server that has them all."""
+    """The rows in the order of the server, which has all of them."""
     values = ", ".join(f"({literals(row)}, {number})" for number, row in enumerate(rows))
     database.execute(f"USE {name}; CREATE TABLE o LIKE t; ALTER TABLE o ADD n int; INSERT INTO o VALUES {values}")
     found = database.rows(f"{name}.o ORDER BY {', '.join(VALUES)}", {"n": "n"})

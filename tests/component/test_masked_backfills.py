@@ -1,5 +1,5 @@
-"""A table with private columns that is read whole: nothing that is written down of it has their values, nor has any target,
-and the targets end as the table is."""
+"""Backfill of a table with private columns: neither stored records nor targets contain their values, and the targets
+equal the table."""
 
 from __future__ import annotations
 
@@ -79,15 +79,15 @@ PAIRS = [
 
 
 def assert_private(world: Masked) -> None:
-    """Of all that is stored; keys are numbers, which are everywhere."""
+    """Checks everything that is stored. Keys are numbers, which occur everywhere, so they are not checked."""
     told = b"".join(b"%s%s" % (record["key"], record["value"]) for record in world.written_down())
     files = b"".join(path.read_bytes() for path in (world.folder / "kept").rglob("*") if path.is_file())
     assert told and not any(secret in told or secret in files for secret in SECRETS)
 
 
 @pytest.mark.parametrize(("world", "masks"), PAIRS, indirect=["world"])
-def test_rows_are_masked_before_they_are_written_down(world: MakeWorld, masks: dict[str, Mask]) -> None:
-    """Loaded while it changes, and brought up to date again with rows that are gone."""
+def test_rows_are_masked_before_they_are_stored(world: MakeWorld, masks: dict[str, Mask]) -> None:
+    """The table is loaded while it changes, and loaded again after rows were deleted."""
     made = world(masks)
     with Writer(made.items, 3, 1):
         made.backfill()
@@ -104,10 +104,10 @@ def test_rows_are_masked_before_they_are_written_down(world: MakeWorld, masks: d
 
 
 @pytest.mark.parametrize(("world", "masks"), PAIRS, indirect=["world"])
-def test_an_unfinished_one_goes_on_unless_its_key_is_masked(
+def test_unfinished_backfill_resumes_unless_its_key_is_masked(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch, masks: dict[str, Mask]
 ) -> None:
-    """How far it got would be a value of the key; and what was masked otherwise is of no use."""
+    """Its progress would reveal a value of the key. Rows masked by other rules are not reused."""
     made, whole, pieces, goes_on = world(masks, piece_rows=9), BackfillFolder.append, 0, masks is OF_VALUE
 
     def append(*args: Any) -> None:

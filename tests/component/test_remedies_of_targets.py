@@ -1,4 +1,4 @@
-"""Each remedy of a target that a lane cannot write as it is: followed as it is written, the rows are there."""
+"""Each remedy for a target that its lane cannot write: after the literal steps the rows are stored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def execute(project: Project, statement: str) -> None:
 
 
 def assert_remedy_works(project: Project, sink: str, follow: Follow, why: str) -> None:
-    """Another row comes, the lane does not take it, and does so once its remedy was followed."""
+    """A new row is not stored until the remedy was followed."""
     project.feed("b", [record("t", row["id"], COLUMNS, [ID], after=row) for row in ROWS[1:]])
     lane = project.run()[f"{sink}.t"]
     assert lane["status"] != "running" and why in lane["error"], lane
@@ -54,7 +54,7 @@ def elsewhere(sink: str) -> Follow:
 
 
 def follow_by_statement(pattern: str, statement: str) -> Follow:
-    """`{}` of the statement is what the sentence has in the place of the pattern's group."""
+    """The statement's `{}` is filled with the group of the pattern."""
 
     def follow(project: Project, step: str) -> str:
         said = re.search(pattern, step)
@@ -65,16 +65,16 @@ def follow_by_statement(pattern: str, statement: str) -> Follow:
     return follow
 
 
-def loaded_again(project: Project, step: str) -> str:
+def reload_lane(project: Project, step: str) -> str:
     said = re.search(r"`replicator (lanes resync \S+)`", step)
     assert said is not None, step
     assert project.ask(*said[1].split(), "--yes")["exit"] == 0
     return "t"
 
 
-def without_other(project: Project, step: str) -> str:
+def remove_other_position(project: Project, step: str) -> str:
     follow_by_statement(r"run (DELETE FROM .*?); and", "{}")(project, step)
-    return loaded_again(project, step)
+    return reload_lane(project, step)
 
 
 NUMBER = "CREATE TABLE public.t (id integer PRIMARY KEY, name integer)"
@@ -104,7 +104,9 @@ RULED = f"{NUMBER.replace('name integer', 'name text')}; CREATE RULE no AS ON DE
         (RULED, "has a rewrite rule", follow_by_statement("or remove what is in the way", "DROP RULE no ON public.t")),
     ],
 )  # fmt: skip
-def test_a_postgresql_target_that_is_there(tmp_path: Path, postgres_dsn: str, table: str, why: str, follow: Follow) -> None:
+def test_remedy_of_an_existing_postgresql_target_works(
+    tmp_path: Path, postgres_dsn: str, table: str, why: str, follow: Follow
+) -> None:
     project = make_project(tmp_path, postgres_dsn)
     execute(project, table)
     assert_remedy_works(project, "mirror", follow, why)
@@ -119,19 +121,19 @@ WRITTEN = "is written by lane mirror.t of pipeline older"
 @pytest.mark.parametrize(
     ("happens", "why", "follow"),
     [
-        ("DROP TABLE public.t", "does not exist any more", loaded_again),
-        ("TRUNCATE public.t", "was truncated", loaded_again),
-        ("UPDATE _replicator.positions SET state = '[]'", "is damaged", loaded_again),
+        ("DROP TABLE public.t", "does not exist any more", reload_lane),
+        ("TRUNCATE public.t", "was truncated", reload_lane),
+        ("UPDATE _replicator.positions SET state = '[]'", "is damaged", reload_lane),
         (
             f"UPDATE {SCHEMAS} SET record = '{{}}'",
             "are damaged",
             follow_by_statement("or remove them", f"DELETE FROM {SCHEMAS}"),
         ),
-        (OLDER, WRITTEN, without_other),
+        (OLDER, WRITTEN, remove_other_position),
         (OLDER, WRITTEN, elsewhere("mirror")),
     ],
 )
-def test_a_postgresql_target_that_others_changed(
+def test_remedy_of_a_changed_postgresql_target_works(
     tmp_path: Path, postgres_dsn: str, happens: str, why: str, follow: Follow
 ) -> None:
     project = make_project(tmp_path, postgres_dsn)
@@ -147,8 +149,8 @@ GRANTS = re.findall(
 THERE = "CREATE SCHEMA mirror; CREATE TABLE mirror.t (id integer PRIMARY KEY, name text)"
 
 
-def of_a_role(folder: Path, dsn: str, before: str) -> tuple[Project, str]:
-    """A project whose role may do nothing yet, in a database where something is there before; and the role."""
+def make_project_of_role(folder: Path, dsn: str, before: str) -> tuple[Project, str]:
+    """A project whose role has no privileges yet, in a database after a statement; and the role."""
     role = f"{conninfo_to_dict(dsn)['dbname']}_weak"
     project = make_project(folder, dsn)
     execute(project, f"CREATE ROLE {role} LOGIN; {before}")
@@ -157,14 +159,14 @@ def of_a_role(folder: Path, dsn: str, before: str) -> tuple[Project, str]:
 
 
 def find_remedy_of_refusal(project: Project, why: str) -> str:
-    """What to do where the database refuses the role."""
+    """The remedy if the database refuses the role."""
     lane = project.run()["mirror.t"]
     assert lane["status"] == "suspended" and why in lane["error"], lane
     return str(lane["next_step"])
 
 
-def grants(project: Project) -> int:
-    """Gives the role what `doctor` says that it lacks; how much that was."""
+def grant_missing(project: Project) -> int:
+    """Grants the privileges that `doctor` reports as missing. Returns their number."""
     steps = [found["next_step"] or "" for found in project.ask("doctor")["result"]]
     said = [step.removeprefix("As its owner: ") for step in steps if step.startswith("As its owner: ")]
     execute(project, " ".join(said))
@@ -173,29 +175,29 @@ def grants(project: Project) -> int:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize(("before", "why"), [("", "for database"), ("CREATE SCHEMA mirror", "for database")])
-def test_a_role_gets_missing_privileges(tmp_path: Path, postgres_dsn: str, before: str, why: str) -> None:
-    project, _ = of_a_role(tmp_path, postgres_dsn, before)
+def test_missing_privileges_of_a_role_are_reported(tmp_path: Path, postgres_dsn: str, before: str, why: str) -> None:
+    project, _ = make_project_of_role(tmp_path, postgres_dsn, before)
     assert find_remedy_of_refusal(project, f"permission denied {why}").startswith(
         "Grant this role the right that the sentence names"
     )
-    assert grants(project) == 2
+    assert grant_missing(project) == 2
     assert project.run()["mirror.t"]["status"] == "running"
 
 
 @pytest.mark.postgres
-def test_a_table_that_is_there_is_given_to_the_role(tmp_path: Path, postgres_dsn: str) -> None:
-    """It gets columns, which its owner alone may add."""
-    project, role = of_a_role(tmp_path, postgres_dsn, THERE)
+def test_existing_table_must_be_owned_by_the_role(tmp_path: Path, postgres_dsn: str) -> None:
+    """The table gets columns, which only its owner may add."""
+    project, role = make_project_of_role(tmp_path, postgres_dsn, THERE)
     find_remedy_of_refusal(project, "permission denied for database")
-    assert grants(project) == 3
+    assert grant_missing(project) == 3
     assert "run `ALTER TABLE ... OWNER TO` this role" in find_remedy_of_refusal(project, "must be owner of table t")
     execute(project, f"ALTER TABLE mirror.t OWNER TO {role}")
     assert project.run()["mirror.t"]["status"] == "running"
 
 
 @pytest.mark.postgres
-def test_the_owner_starts_once(tmp_path: Path, postgres_dsn: str) -> None:
-    project, role = of_a_role(tmp_path, postgres_dsn, THERE)
+def test_role_writes_after_the_owner_started_once(tmp_path: Path, postgres_dsn: str) -> None:
+    project, role = make_project_of_role(tmp_path, postgres_dsn, THERE)
     assert "start once as the owner of the tables: docs/how-to/secure-a-deployment.md" in find_remedy_of_refusal(
         project, "permission denied"
     )
@@ -234,7 +236,7 @@ def shorten_transaction_retention(project: Project) -> None:
 
 
 def with_features(*features: str) -> Callable[[Project], None]:
-    """A table that somebody else gave these features of the protocol; none but `appendOnly` takes the others away."""
+    """A table to which another program gave these features of the protocol; only `appendOnly` removes the others."""
 
     def put(project: Project) -> None:
         table = project.folder / "lake" / "t"
@@ -274,7 +276,9 @@ def rewrite_column(project: Project, step: str) -> str:
         (shorten_transaction_retention, "it would lose the position of its lane", elsewhere("lake")),
     ],
 )
-def test_a_delta_table_that_is_there(tmp_path: Path, table: Callable[[Project], None], why: str, follow: Follow) -> None:
+def test_remedy_of_an_existing_delta_table_works(
+    tmp_path: Path, table: Callable[[Project], None], why: str, follow: Follow
+) -> None:
     project = make_project(tmp_path)
     table(project)
     assert_remedy_works(project, "lake", follow, why)

@@ -1,5 +1,5 @@
-"""A part of what a pipeline wrote is put back from an older copy, or is gone, between two runs: the next run reads what the
-part misses, and every target equals the source again."""
+"""A part of the written data is restored from an older copy, or is lost, between two runs. The next run reads the
+missing records, and every target equals the source again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fill_project(folder: Path, dsn: str) -> Project:
 
 
 def names(project: Project, sink: str) -> tuple[list[str], list[str]]:
-    """What the current state holds, and what was appended."""
+    """The names in the current state, and the appended names."""
     current, appended = (sorted(row["name"] for row in project.rows(sink, table)) for table in ("t", "added"))
     return current, appended
 
@@ -66,7 +66,7 @@ def names(project: Project, sink: str) -> tuple[list[str], list[str]]:
         newest_commit_gone,
     ],
 )
-def test_what_is_missing_is_read_again(tmp_path: Path, postgres_dsn: str, damage: Damage) -> None:
+def test_missing_data_is_read_again(tmp_path: Path, postgres_dsn: str, damage: Damage) -> None:
     project = fill_project(tmp_path / "project", postgres_dsn)
     shutil.copytree(project.folder, tmp_path / "copy")
     project.feed("b", [change(2, 1, "c", "u"), change(3, 3, "d")])
@@ -80,8 +80,9 @@ def test_what_is_missing_is_read_again(tmp_path: Path, postgres_dsn: str, damage
 
 
 @pytest.mark.parametrize("remedy", ["resync mirror.added --yes", "skip mirror.added --until cdc.public.t:0:2"])
-def test_positions_in_postgresql_are_gone(tmp_path: Path, postgres_dsn: str, remedy: str) -> None:
-    """Current state is loaded over what is there. A lane that appends stops, and goes on after what its message advises."""
+def test_lost_positions_in_postgresql_stop_append_lanes(tmp_path: Path, postgres_dsn: str, remedy: str) -> None:
+    """Current state is loaded over the existing rows. A lane that appends stops, and resumes after the advice of its
+    message."""
     project = fill_project(tmp_path / "project", postgres_dsn)
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute("TRUNCATE _replicator.positions")
@@ -100,9 +101,9 @@ def test_positions_in_postgresql_are_gone(tmp_path: Path, postgres_dsn: str, rem
 
 
 @pytest.mark.parametrize("lane", ["mirror.added", "raw.recorded"])
-def test_what_is_left_of_a_lane_is_skipped_with_one_command(tmp_path: Path, postgres_dsn: str, lane: str) -> None:
-    """Its positions are gone, and a first command names one partition of two: the other one is refused as well, and the
-    message has the command that names all, but for those of other lanes."""
+def test_remaining_records_of_a_lane_are_skipped_with_one_command(tmp_path: Path, postgres_dsn: str, lane: str) -> None:
+    """Its positions are lost, and a first command names one of two partitions, so the other one is refused too. The
+    message then has the command for all partitions of this lane."""
     project = Project(tmp_path / "project", {"t": ""}, postgres_dsn)
     log = "  raw: {kind: event_log, path: ./log}\n  mirror:"
     project.configure(("  mirror:", log), (TO, f"{TO[:-1]}, {{sink: raw}}, {{sink: mirror, into: added, policy: append}}]"))

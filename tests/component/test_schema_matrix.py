@@ -1,4 +1,4 @@
-"""Every kind of change x mode x sink: what becomes of targets is what the table in the docs says, which is read here."""
+"""Every kind of change x mode x sink: the outcome in the targets equals the table in the docs, which this test reads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SAID = outcomes()
 Lanes = Mapping[str, Mapping[str, Any]]
 
 
-def test_the_docs_name_every_case_and_no_other():
+def test_docs_list_exactly_the_tested_cases():
     assert list(SAID) == list(CASES)
     assert {word for row in SAID.values() for word in row.values()} == set(OUTCOMES)
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, postgres_server: Any) -> tuple[Project, Lanes]:
-    """All of it in one run of the program."""
+    """All cases in one run of the program."""
     project = make_project(tmp_path_factory.mktemp("matrix"), postgres_server.database(), product(MODES, CASES))
     return project, project.run()
 
@@ -32,13 +32,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory, postgres_server: Any) -> tuple
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("change", CASES)
-def test_what_the_docs_say_happens(ran: tuple[Project, Lanes], change: str, mode: str, sink: str):
+def test_outcome_equals_the_docs(ran: tuple[Project, Lanes], change: str, mode: str, sink: str):
     project, lanes = ran
     check(project, lanes[f"{sink}.{table_of(CASES[change], mode)}"], change, SAID[change][mode])
 
 
-def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any):
-    """Also once more, when the lane is loaded again."""
+def test_accepted_schema_evolves(tmp_path: Path, postgres_server: Any):
+    """Also when the lane is loaded again."""
     waiting = [change for change in CASES if SAID[change]["quarantine"] == "waits"]
     project = make_project(tmp_path, postgres_server.database(), [("quarantine", change) for change in waiting])
     lanes = project.run()

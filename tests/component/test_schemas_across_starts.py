@@ -1,4 +1,4 @@
-"""What a lane knows of its schema outlives the program: rows do not depend on when it was stopped."""
+"""A lane's known schema survives the program: rows do not depend on restarts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SINKS = ("lake", "mirror")
 NAME, TITLE = column("name", "string"), column("title", "string")
 
 
-def run_until_stopped(project: Project, cuts: list[int]) -> dict[str, list[dict[str, object]]]:
-    """The rows of each target when the program was stopped at these records."""
+def run_with_stops(project: Project, cuts: list[int]) -> dict[str, list[dict[str, object]]]:
+    """The rows of each target after stops of the program at these records."""
     for start, end in zip([0, *cuts], [*cuts, len(RECORDS)], strict=True):
         project.feed(f"{start:03}", RECORDS[start:end])
         lanes = project.run()
@@ -26,19 +26,19 @@ def run_until_stopped(project: Project, cuts: list[int]) -> dict[str, list[dict[
     return {sink: project.rows(sink, "products") for sink in SINKS}
 
 
-def test_a_column_missing_from_new_records_is_null_wherever_the_program_stopped(tmp_path, postgres_server):
-    """SKU-4 is deleted and created anew after `title` was renamed: as a full image without it, it has none."""
-    whole = run_until_stopped(Project(tmp_path / "whole", {"products": ""}, postgres_server.database()), [])
+def test_column_missing_from_new_records_is_null_after_any_restart(tmp_path, postgres_server):
+    """SKU-4 is deleted and created again after `title` was renamed. Its full image has no `title`."""
+    whole = run_with_stops(Project(tmp_path / "whole", {"products": ""}, postgres_server.database()), [])
     assert whole["lake"] and [row["sku"] for row in whole["lake"]] == ["SKU-1", "SKU-2", "SKU-3", "SKU-4"]
     (fourth,) = (row for row in whole["lake"] if row["sku"] == "SKU-4")
     assert (fourth["title"], fourth["product_title"]) == (None, "again")
     for cuts in ([4], [4, 11]):
         project = Project(tmp_path / "-".join(map(str, cuts)), {"products": ""}, postgres_server.database())
-        assert run_until_stopped(project, cuts) == whole, cuts
+        assert run_with_stops(project, cuts) == whole, cuts
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2", "append"])
-def test_unchanged_values_are_kept_when_another_column_was_dropped(tmp_path, postgres_dsn, policy):
+def test_unchanged_value_survives_the_drop_of_another_column(tmp_path, postgres_dsn, policy):
     project = Project(tmp_path, {"t": ""}, postgres_dsn, f", policy: {policy}")
     old, new = [ID, NAME, TITLE], [ID, NAME]
     project.feed("a", [record("t", 0, old, [ID], after={"id": 1, "name": "a", "title": "t"})])

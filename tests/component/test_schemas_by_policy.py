@@ -1,5 +1,4 @@
-"""Targets under every policy whose columns are renamed, removed and widened, with what is kept beside them; whatever was
-stopped in between."""
+"""Columns are renamed, removed and widened under every policy, in targets and side tables, with restarts in between."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ BIG = 5_000_000_000
 
 
 def records(table: str) -> list[dict[str, object]]:
-    """A row that is deleted before the change and one after it; one with a key and a value that only the new types hold; a
-    value that was not sent; and a change of an old key that comes again."""
+    """A row deleted before the change and one after it. A key and a value that only the new types can store. An
+    unchanged value, and a repeated change of an old key."""
     first = [record(table, i, OLD, [SMALL], after={"id": i, "name": f"n{i}", "n": i, "gone": "g"}) for i in range(4)]
     deleted = record(table, 4, OLD, [SMALL], op="d", before={"id": 0, "name": "n0", "n": 0, "gone": "g"})
     later = [
@@ -41,7 +40,7 @@ def records(table: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("cuts", [(), pytest.param((5,), marks=pytest.mark.long), (3, 6, 8)], ids=str)
-def test_rows_do_not_depend_on_where_the_program_was_stopped(tmp_path, postgres_dsn, cuts):
+def test_rows_do_not_depend_on_restarts(tmp_path, postgres_dsn, cuts):
     project = Project(tmp_path, {table: said + SAID for table, said in POLICIES.items()}, postgres_dsn)
     for start, end in zip([0, *cuts], [*cuts, 10], strict=True):
         for table in POLICIES:
@@ -68,9 +67,9 @@ def test_rows_do_not_depend_on_where_the_program_was_stopped(tmp_path, postgres_
 AGAIN, TEXT = [ID, NAME, N], column("n", "string")
 
 
-def added_again(table: str) -> list[dict[str, object]]:
-    """`n` of the first row is of a column that is gone, of the second one it was changed after that; then two rows come with
-    another `n`."""
+def make_records_with_readded_column(table: str) -> list[dict[str, object]]:
+    """`n` of the first row belongs to a dropped column, and the second row changed after that. Then two rows arrive
+    with another `n`."""
     first = [record(table, i, AGAIN, [ID], after={"id": i, "name": f"n{i}", "n": i}) for i in range(3)]
     ended = record(table, 3, AGAIN, [ID], op="u", after={"id": 0, "name": "again", "n": 0})
     without = record(table, 4, [ID, NAME], [ID], op="u", after={"id": 1, "name": "t1"})
@@ -81,11 +80,11 @@ def added_again(table: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("cuts", [(), (5,), pytest.param((2, 4, 6), marks=pytest.mark.long)], ids=str)
-def test_a_column_that_is_added_again_has_none_of_its_old_values(tmp_path, postgres_dsn, cuts):
+def test_readded_column_has_none_of_its_old_values(tmp_path, postgres_dsn, cuts):
     project = Project(tmp_path, POLICIES, postgres_dsn)
     for start, end in zip([0, *cuts], [*cuts, 7], strict=True):
         for table in POLICIES:
-            project.feed(f"{table}-{start}", added_again(table)[start:end])
+            project.feed(f"{table}-{start}", make_records_with_readded_column(table)[start:end])
         for lane in project.run().values():
             assert (lane["error"], lane["counts"]["rejected"]) == (None, 0), lane
     current = [(0, "again", None), (1, "t1", None), (2, "", "x"), (3, "", "x")]

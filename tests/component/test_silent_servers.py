@@ -1,4 +1,4 @@
-"""A server that takes connections and requests, and never answers: each wait has an end."""
+"""A server that accepts connections and requests, and never answers: each wait ends."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ def _ends() -> Iterator[None]:
     assert time.monotonic() - began < LONGEST
 
 
-def test_a_registry(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_a_schema_registry_ends(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_registry, "SECONDS", 1)
     with pytest.raises(Retryable, match="does not answer"):
         schema_registry.Registry(RegistrySettings.model_validate({"url": f"http://{silent}"})).read_schema(1)
 
 
-def test_an_object_store(folder: StoredFolder) -> None:
+def test_wait_for_an_object_store_ends(folder: StoredFolder) -> None:
     with pytest.raises(Retryable, match="the object store of s3://bucket/lake/t"):
         folder.has_table()
 
 
-def test_an_object_store_that_delta_rs_asks(folder: StoredFolder) -> None:
+def test_wait_of_delta_rs_for_an_object_store_ends(folder: StoredFolder) -> None:
     with pytest.raises(Retryable, match="the object store of"), translate_errors("t"):
         open_table(folder)
 
 
-def test_a_server_that_takes_lineage(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_a_lineage_server_ends(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openlineage, "SECONDS", 1.0)
     with pytest.raises(Retryable, match="does not answer"):
         openlineage.HttpLineage({"url": f"http://{silent}/api/v1/lineage"}).send_event({"number": 1})

@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL with unusual values are read like those of a connector: exactly, or as rows that a lane rejects."""
+"""PostgreSQL rows with unusual values are read like those of a connector: exactly, or as rejected rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Source:
             connection.execute(statement.encode(), parameters or None)
 
     def read(self, rules: OutOfRange | None = None) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
-        """The rows of the table `t` as the decoder reads them, and the sentences of the rejected ones, by their ids."""
+        """The rows of the table `t` from the decoder, and the errors of the rejected ones, by id."""
         options = {"dsn": self.dsn, "publication": "shop", "slot": self.slot, "table": "public.t"}
         with PostgresComparison({**options, "state": str(self.folder)}).open_snapshot(lambda _: None) as snapshot:
             [frame] = snapshot.read(TableSplit((), snapshot.keys, None, pa.table({})), None)
@@ -101,7 +101,7 @@ def test_only_rows_with_infinite_values_are_rejected(source: Source, kind: str) 
     assert all("OUT_OF_RANGE" in sentence and f"column 'v' {infinity}" in sentence for sentence in rejected.values())
 
 
-def test_infinite_times_obey_the_rule_of_the_table(source: Source) -> None:
+def test_infinite_times_follow_the_rule_of_the_table(source: Source) -> None:
     source.execute("CREATE TABLE t (id int PRIMARY KEY, d date, m timestamp, s timestamp(3), z timestamptz)")
     for row, value in enumerate(("infinity", "-infinity", "0044-03-15 10:00:00 BC", "0001-12-31 10:00:00 BC")):
         source.execute(f"INSERT INTO t VALUES ({row}, '{value}', '{value}', '{value}', '{value}')")
@@ -110,8 +110,8 @@ def test_infinite_times_obey_the_rule_of_the_table(source: Source) -> None:
     assert [{str(row[name])[:4] for name in "dmsz"} for row in rows.values()] == [{"9999"}, *[{"0001"}] * 3]
 
 
-def test_backfill_goes_on_after_a_row_with_nan(postgres_dsn: str, tmp_path: Path) -> None:
-    """The row stays in the targets as it was."""
+def test_backfill_continues_after_a_row_with_nan(postgres_dsn: str, tmp_path: Path) -> None:
+    """The row in the targets does not change."""
     world = World(postgres_dsn, tmp_path, Random(SEED))
     world.backfill()
     with world.change_unseen():

@@ -1,4 +1,4 @@
-"""A row that waits for another one in a PostgreSQL target: the remedy of its letter, followed as it is written."""
+"""A row that waits for another row in a PostgreSQL target: the remedy of its dead letter, followed literally."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def row(number: int, parent: int | None, offset: int) -> dict[str, Any]:
     return dict(record("t", offset, [ID, PARENT], [ID], after={"id": number, "parent": parent}))
 
 
-def test_a_waiting_dead_letter_is_retried_once_the_other_row_is_there(tmp_path: Path, postgres_dsn: str) -> None:
+def test_waiting_dead_letter_is_retried_when_the_other_row_exists(tmp_path: Path, postgres_dsn: str) -> None:
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute(
             "CREATE SCHEMA IF NOT EXISTS mirror; "

@@ -1,8 +1,8 @@
 """Masked records of event logs and dead letters stay readable in every later version.
 
-Each file `masked_records/NAME.json` has records of a source (`live`), what a version stored of them (`stored`), and their
-decoded changes. Never record a file again: it stands for logs that exist. To add one, write its `format`, `options` and
-`live`, then:
+Each file `masked_records/NAME.json` has records of a source (`live`), the records that a version stored (`stored`), and
+their decoded changes. Never record a file again: it represents existing logs. To add a file, write its `format`, `options`
+and `live`, then:
 
     REPLICATOR_ACCEPT=1 python -m pytest tests/golden/test_masked_records.py
 """
@@ -81,7 +81,7 @@ def show_changes(records: pa.Table, decoder: Any) -> list[Any]:
 
 
 def hide_sentence(change: dict[str, Any]) -> dict[str, Any]:
-    """A withheld record is rejected for another reason than the record itself."""
+    """A masked record may be rejected for another reason than the original."""
     return {**change, "_error": change["_error"] and "rejected"}
 
 

@@ -1,11 +1,11 @@
-"""The SQL of every policy in every dialect, as somebody has read it.
+"""The SQL of every policy in every dialect equals the reviewed SQL.
 
-Each file `sql/<policy>/<dialect>.sql` is compared with what is rendered now. Read the difference; to accept it:
+Each file `sql/<policy>/<dialect>.sql` is compared with the rendered SQL. Read the difference; to accept it:
 
     REPLICATOR_ACCEPT=1 python -m pytest tests/golden/test_sql.py
 
-A policy in `domain.policy.policies.POLICIES` is here by itself, and fails until its files are there. A variant of one
-takes a line in `VARIANTS`.
+A policy in `domain.policy.policies.POLICIES` is tested without a change here, and fails until its files exist. A variant
+of a policy needs a line in `VARIANTS`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Stages = Iterator[tuple[str, str]]
 
 
 def duckdb_stages(plan: ApplyPlan) -> Stages:
-    """What runs in process, whatever the sink."""
+    """The statements that run in process, for every sink."""
     yield from ((name, text) for name, text in explain(plan, DUCKDB, '"target"').items() if name != "write")
     if plan.fold == "last":
         yield "fold, values that were not sent", sent_select(plan, DUCKDB, "kept", "folded", names_of(plan))
@@ -76,7 +76,7 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
 
 
 def delta_rs_stages(plan: ApplyPlan) -> Stages:
-    """What its MERGE is made of."""
+    """The parts of its MERGE."""
     yield "write", explain(plan, DELTA_RS, '"target"', reconcile=DUCKDB)["write"]
     yield from truncate(plan, DELTA_RS)
     if plan.reconcile.uses_tombstones:
@@ -117,7 +117,7 @@ STAGES: Mapping[str, Callable[[ApplyPlan], Stages]] = {
 
 
 def shows_names(plan: ApplyPlan) -> bool:
-    """Once per policy: names and views do not depend on the rest of the table."""
+    """Once for each policy: names and views do not depend on other properties of the table."""
     return plan.table.keys == ("id",) and plan.table.sequence == 1
 
 
@@ -134,7 +134,7 @@ def resent_of(plan: ApplyPlan) -> tuple[int, ...] | None:
 
 
 def make_lateness_limits(plan: ApplyPlan) -> Iterator[tuple[str, LatenessLimit]]:
-    """What tells late changes, without truncates and with one in the batch."""
+    """The limits of late changes, without truncates and with one in the batch."""
     if plan.reconcile.uses_tombstones:
         floor = make_sequence(plan)
         yield "reconcile, after deletes were forgotten", LatenessLimit(floor)
@@ -151,7 +151,7 @@ def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
 
 
 def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
-    """What a truncate does to the rows that it finds: a clause of the MERGE, in PostgreSQL a statement."""
+    """The effect of a truncate on existing rows: a clause of the MERGE, or a statement in PostgreSQL."""
     if not plan.truncates:
         return
     example = Truncate(make_sequence(plan), 1_700_000_000_000_000)
@@ -165,7 +165,7 @@ def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
 
 
 def age_out(plan: ApplyPlan, dialect: Dialect) -> Stages:
-    """Which marked rows go."""
+    """The condition of the marked rows to remove."""
     if plan.soft_deletes:
         floor = make_sequence(plan)
         yield "deleted rows that go", purged_condition(plan, dialect, DeleteHorizon(0, floor))
@@ -189,7 +189,7 @@ def render_policy(policy: str, dialect: str) -> str:
 
 @pytest.mark.parametrize("dialect", STAGES)
 @pytest.mark.parametrize("policy", PLANS)
-def test_the_sql_is_the_one_that_was_reviewed(policy: str, dialect: str) -> None:
+def test_sql_equals_the_reviewed_sql(policy: str, dialect: str) -> None:
     file, now = FOLDER / policy / f"{dialect}.sql", render_policy(policy, dialect)
     if ACCEPT:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -197,18 +197,18 @@ def test_the_sql_is_the_one_that_was_reviewed(policy: str, dialect: str) -> None
     assert file.exists(), f"policy {policy} has no reviewed SQL for {dialect}. To write it, then read it: {COMMAND}"
     then = file.read_text(encoding="utf-8")
     difference = "".join(difflib.unified_diff(then.splitlines(True), now.splitlines(True), "reviewed", "rendered now", n=1))
-    assert now == then, f"the SQL of policy {policy} for {dialect} is another one:\n{difference}\nTo accept it: {COMMAND}"
+    assert now == then, f"the SQL of policy {policy} for {dialect} has changed:\n{difference}\nTo accept it: {COMMAND}"
 
 
-def test_every_policy_has_its_files_and_no_other_is_there() -> None:
+def test_reviewed_files_belong_to_policies() -> None:
     wanted = {f"{policy}/{dialect}.sql" for policy in PLANS for dialect in STAGES}
     there = {file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*") if file.is_file()}
     assert set(POLICIES) <= set(PLANS)
-    assert there - wanted == set(), "remove what belongs to no policy and dialect"
+    assert there - wanted == set(), "remove files without a policy and dialect"
     assert wanted - there == set(), f"policies without reviewed SQL: {COMMAND}"
 
 
 @pytest.mark.parametrize("policy", PLANS)
-def test_duckdb_can_read_its_own(policy: str) -> None:
+def test_duckdb_parses_its_own_sql(policy: str) -> None:
     statements = [text for text in render_policy(policy, "duckdb").split(NEXT) if text.strip()]
     assert len(duckdb.extract_statements(";\n".join(statements))) >= 2 * (len(TABLES) - 1)

@@ -345,7 +345,7 @@ def test_reset_lane_revokes_the_watermark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [Retryable("the store is away"), Fatal("the store is broken")])
-def test_failed_publishing_does_not_block_rows(
+def test_failed_watermark_commit_does_not_block_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError
 ) -> None:
     shop = shop_of(2)

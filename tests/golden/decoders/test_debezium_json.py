@@ -1,6 +1,6 @@
 """Every record of the recorded topics has an expected outcome, in `expected/`.
 
-With UPDATE_GOLDEN=1 in the environment the files are written anew: read the difference before keeping it.
+With UPDATE_GOLDEN=1 in the environment the files are written again: read the difference before you keep it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DECLARED = {
     "public.trunc_me": {"id": "int32", "v": "string"},
 }  # fmt: skip
 DOUBLES = {"public.customers": {"bignum": "double", "credit": "double"}, "public.toasty": {"big": "double"}}
-"""Their topics have decimals as numbers."""
+"""Columns whose topics have decimals as numbers."""
 CUSTOMERS = {"first_name": "string", "last_name": "string", "email": "string"}
 PRODUCTS = {"id": "int64", "name": "string", "description": "string", "weight": "double"}
 OPTIONS: dict[str, dict[str, object]] = {
@@ -58,34 +58,34 @@ OPTIONS: dict[str, dict[str, object]] = {
     "paimon": {"keys": {"*": ["id"]}, "schema": {"test.product": {**PRODUCTS, "age": "int64", "address": "string"}}},
 }
 CAPTURED = {"postgres", "postgres-schemaless", "mariadb"}
-"""Whole change events as connectors wrote them, of rows."""
-TOLD_IN_ANY_ORDER = {"mysql", "oracle"}
-"""Examples whose log positions are not those of one history."""
+"""Topics with whole change events of rows, as connectors wrote them."""
+IN_ANY_ORDER = {"mysql", "oracle"}
+"""Examples whose log positions belong to several histories."""
 
 
-def readable(value: object) -> object:
-    """A value for the golden file: long texts and lists cut, everything else as text that shows it whole."""
+def to_readable(value: object) -> object:
+    """A value for the golden file: long texts and lists are cut, other values are shown whole as text."""
     if isinstance(value, bytes):
         return f"0x{value[:16].hex()}" + (f"... {len(value)} bytes" if len(value) > 16 else "")
     if isinstance(value, str) and len(value) > 60:
         return f"{value[:20]}... {len(value)} characters"
     if isinstance(value, list) and len(value) > 5:
-        return [*map(readable, value[:3]), f"... {len(value)} elements"]
+        return [*map(to_readable, value[:3]), f"... {len(value)} elements"]
     if isinstance(value, list):
-        return [readable(v) for v in value]
+        return [to_readable(v) for v in value]
     return value if isinstance(value, str | int | bool | dict) or value is None else str(value)
 
 
-def change_of(row: dict[str, object]) -> dict[str, object]:
-    """One change as the golden file has it: nulls left out."""
+def to_golden_change(row: dict[str, object]) -> dict[str, object]:
+    """A change in the golden file, without nulls."""
     known = {name.lstrip("_"): row[name] for name in BOOKKEEPING if row.get(name) is not None}
     known["sequence"] = [row[f"_seq_{i}"] for i in (1, 2, 3)]
-    columns = {k: readable(v) for k, v in row.items() if (k == "_id" or not k.startswith("_")) and v is not None}
+    columns = {k: to_readable(v) for k, v in row.items() if (k == "_id" or not k.startswith("_")) and v is not None}
     return known if row["_error"] else {**known, "columns": columns}
 
 
 def outcomes(path: Path) -> dict[str, object]:
-    """Per offset what became of the record, and the table at every version of its schema."""
+    """The outcome of each record by offset, and the table at every version of its schema."""
     raw = read_recorded_frame(path)
     decoder = DebeziumJsonDecoder(OPTIONS.get(path.parent.name, {}))
     routes = decoder.route(raw).to_pylist()
@@ -99,13 +99,13 @@ def outcomes(path: Path) -> dict[str, object]:
         shown = {c.name: f"{c.type}{'' if c.nullable else ' not null'} {c.source_type}".strip() for c in spec.columns}
         tables.append({"table": table, "keys": list(spec.keys), "columns": shown})
         for place, row in zip(places, decoder.decode(run, spec).to_pylist(), strict=True):
-            records[place] = change_of(row)
+            records[place] = to_golden_change(row)
     assert sorted(records) == list(range(raw.num_rows))
     return {"tables": tables, "records": {str(raw["offset"][i].as_py()): records[i] for i in sorted(records)}}
 
 
-def one_record_a_line(found: dict[str, object]) -> str:
-    """The outcomes as JSON to read."""
+def format_outcomes(found: dict[str, object]) -> str:
+    """The outcomes as JSON with one record a line."""
     tables, records = found["tables"], found["records"]
     assert isinstance(tables, list)
     assert isinstance(records, dict)
@@ -116,7 +116,7 @@ def one_record_a_line(found: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("path", TOPICS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_record_has_its_expected_outcome(path: Path) -> None:
-    found = one_record_a_line(outcomes(path))
+    found = format_outcomes(outcomes(path))
     expected = HERE / "expected" / path.parent.name / f"{path.stem}.json"
     if os.environ.get("UPDATE_GOLDEN"):
         expected.parent.mkdir(parents=True, exist_ok=True)
@@ -125,9 +125,9 @@ def test_every_record_has_its_expected_outcome(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in TOPICS if p.parent.name not in TOLD_IN_ANY_ORDER], ids=lambda p: f"{p.parent.name}-{p.stem}"
+    "path", [p for p in TOPICS if p.parent.name not in IN_ANY_ORDER], ids=lambda p: f"{p.parent.name}-{p.stem}"
 )
-def test_changes_of_a_partition_come_in_the_order_of_their_sequence(path: Path) -> None:
+def test_changes_of_a_partition_are_in_sequence_order(path: Path) -> None:
     records = outcomes(path)["records"]
     assert isinstance(records, dict)
     changes = [r for r in records.values() if isinstance(r, dict) and r.get("op", "r") != "r"]
@@ -136,7 +136,7 @@ def test_changes_of_a_partition_come_in_the_order_of_their_sequence(path: Path) 
 
 
 @pytest.mark.parametrize("path", [p for p in TOPICS if p.parent.name in CAPTURED], ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_the_envelope_agrees_with_the_changes(path: Path) -> None:
+def test_envelope_equals_the_changes(path: Path) -> None:
     raw = read_recorded_frame(path)
     decoder = DebeziumJsonDecoder({"schema": DECLARED})
     envelope = decoder.envelope(raw)
