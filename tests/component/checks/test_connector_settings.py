@@ -33,9 +33,9 @@ JSON = "org.apache.kafka.connect.json.JsonConverter"
 AVRO = "io.confluent.connect.avro.AvroConverter"
 
 
-def list_losses(kind: str = "postgresql", *wanted: str, **said: str) -> list[str]:
+def list_losses(kind: str = "postgresql", *wanted: str, **settings: str) -> list[str]:
     """Settings that lose something. Underscores in the names stand for dots."""
-    own = {name.replace("_", "."): value for name, value in said.items()}
+    own = {name.replace("_", "."): value for name, value in settings.items()}
     return [loss.setting for loss in find_losses({"connector.class": CLASSES[kind], **WELL, **own}, frozenset(wanted))]
 
 
@@ -92,8 +92,8 @@ def test_some_settings_are_reported_only_if_the_pipeline_needs_them():
 
 
 def test_shipped_connector_loses_nothing():
-    said = json.loads((PROJECT / "connectors" / "postgres-source-connector.json").read_text())["config"]
-    assert list(find_losses(said, frozenset({"transactions", "tombstones"}))) == []
+    config = json.loads((PROJECT / "connectors" / "postgres-source-connector.json").read_text())["config"]
+    assert list(find_losses(config, frozenset({"transactions", "tombstones"}))) == []
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def worker() -> Iterator[tuple[str, dict[str, Any]]]:
             if self.path == "/connector-plugins":
                 name, what = "", "plugins"
             plugins = [{"class": CLASSES["postgresql"], "type": "source", "version": "3.5.0.Final"}]
-            said = {"config": running.get(name), "status": state, "offsets": offsets}
-            body = {**said, "": list(running), "plugins": plugins}[what]
+            answers = {"config": running.get(name), "status": state, "offsets": offsets}
+            body = {**answers, "": list(running), "plugins": plugins}[what]
             self.send_response(200 if not name or name in running else 404)
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
@@ -227,8 +227,8 @@ def test_doctor_checks_connector_files_and_the_given_worker(worker, tmp_path):
     arguments = ["doctor", "--json", "-c", str(tmp_path / "config" / "replicator.yaml"), "--connect", url]
     result = CliRunner().invoke(main, arguments)
     found = [d for d in json.loads(result.stdout)["result"] if d["subject"] == "connect of source s"]
-    said = [re.match(r"\S+ is \S+", d["sentence"]) for d in found if d["severity"] == "warning"]
-    assert [match[0] for match in said if match] == [
+    matches = [re.match(r"\S+ is \S+", d["sentence"]) for d in found if d["severity"] == "warning"]
+    assert [match[0] for match in matches if match] == [
         "provide.transaction.metadata is false",
         "interval.handling.mode is numeric",
         "provide.transaction.metadata is false",

@@ -116,9 +116,11 @@ def test_generated_columns_missing_from_the_log_are_reported(shop):
         statement.format("whole") + " PARTITION BY RANGE (id)",
         "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (9)",
     )
-    said = [text for text in list_problems(diagnose(shop, tables=["public.priced", "public.whole"])) if "generated" in text]
-    assert [text.partition(" has ")[0] for text in said] == ["Table public.priced", "Table public.whole"]
-    assert all("total" in text for text in said)
+    sentences = [
+        text for text in list_problems(diagnose(shop, tables=["public.priced", "public.whole"])) if "generated" in text
+    ]
+    assert [text.partition(" has ")[0] for text in sentences] == ["Table public.priced", "Table public.whole"]
+    assert all("total" in text for text in sentences)
     version = run(shop, "SELECT current_setting('server_version_num')::int")[0][0]
     if version >= 180_000:
         run(shop, "ALTER PUBLICATION pub SET (publish_generated_columns = stored)")
@@ -215,16 +217,16 @@ def test_constraints_between_rows_of_targets_are_reported(postgres_dsn):
     )
     constraints = "amounts (unique), of_customer (foreign key to mirror.customers{}), orders_customer_excl (exclusion)"
     sentence = f"Table mirror.orders has constraints between rows, which can hold rows back: {constraints}."
-    ((said, step),) = list_problems(target(postgres_dsn, lanes=[LANE])).items()
-    assert said == sentence.format("") and "DEFERRABLE" in step and "actions" not in step
+    ((found, step),) = list_problems(target(postgres_dsn, lanes=[LANE])).items()
+    assert found == sentence.format("") and "DEFERRABLE" in step and "actions" not in step
     run(
         postgres_dsn,
         "ALTER TABLE mirror.orders DROP CONSTRAINT of_customer",
         "ALTER TABLE mirror.orders ADD CONSTRAINT of_customer FOREIGN KEY (customer) REFERENCES mirror.customers"
         " ON DELETE CASCADE",
     )
-    ((said, step),) = list_problems(target(postgres_dsn, lanes=[LANE])).items()
-    assert said == sentence.format(", with an action") and "Take the actions off the foreign keys" in step
+    ((found, step),) = list_problems(target(postgres_dsn, lanes=[LANE])).items()
+    assert found == sentence.format(", with an action") and "Take the actions off the foreign keys" in step
 
 
 def test_read_only_server_is_reported(postgres_dsn):
@@ -281,7 +283,7 @@ def test_columns_that_lanes_need_and_the_log_lacks_are_reported(shop):
 
 
 @pytest.mark.parametrize(
-    ("said", "changed", "about"),
+    ("configured", "changed", "about"),
     [
         (None, "", ()),
         ("default", "", ()),
@@ -293,7 +295,7 @@ def test_columns_that_lanes_need_and_the_log_lacks_are_reported(shop):
         ({"public.orders": "full"}, "DEFERRABLE", ()),
     ],
 )
-def test_replica_identity_that_differs_from_config_is_reported(shop, said, changed, about):
+def test_replica_identity_that_differs_from_config_is_reported(shop, configured, changed, about):
     if changed == "DEFERRABLE":
         run(
             shop,
@@ -302,7 +304,7 @@ def test_replica_identity_that_differs_from_config_is_reported(shop, said, chang
         )
     elif changed:
         run(shop, f"ALTER TABLE orders {changed}")
-    warned = [d for d in diagnose(shop, replica_identity=said) if "replica_identity" in d.next_step]
+    warned = [d for d in diagnose(shop, replica_identity=configured) if "replica_identity" in d.next_step]
     assert len(warned) == bool(about)
     assert all(about[0] in d.sentence and about[1] in d.next_step for d in warned)
 

@@ -77,8 +77,8 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 def test_recorded_topics_give_the_expected_tables(tmp_path: Path, registry: str, engine: str) -> None:
     """DTS topics have or lack the field that servers may leave out. Debezium topics have schemas in a registry. A
     delete of the compacted topic is only a null record."""
-    said = run(project(tmp_path, f"{registry}{API}"), engine)
-    assert {lane["counts"]["rejected"] for lane in said["result"]["lanes"]} == {0}
+    output = run(project(tmp_path, f"{registry}{API}"), engine)
+    assert {lane["counts"]["rejected"] for lane in output["result"]["lanes"]} == {0}
     for name in ("born", "unborn"):
         assert rows(tmp_path, name) == []
         changes = sorted((r["_cdc_op"], r["a"], r["b"]) for r in rows(tmp_path, f"{name}_all"))

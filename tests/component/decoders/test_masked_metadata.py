@@ -87,13 +87,13 @@ def test_null_record_has_only_a_key_of_the_columns_of_its_topic() -> None:
 def test_statements_in_source_blocks_are_not_stored(where: str) -> None:
     """Oracle's connector repeats values in `redo_sql`, those of MySQL and MariaDB in `query`. Other unknown fields are
     dropped too. Fields for order and position stay."""
-    said = {"redo_sql": "... 'sentinel'", "query": "'sentinel'", "later": {"a": "sentinel"}, "scn": "77"}
-    value = event([ID, EMAIL], after=ROW, source=said) if where == "typed" else payload_of("c", ROW, source=said)
+    fields = {"redo_sql": "... 'sentinel'", "query": "'sentinel'", "later": {"a": "sentinel"}, "scn": "77"}
+    value = event([ID, EMAIL], after=ROW, source=fields) if where == "typed" else payload_of("c", ROW, source=fields)
     whole = json.loads(store_record(frame(value))["value"])
     block = (whole["payload"] if where == "typed" else whole)["source"]
     before = payload_of("c", ROW)["source"]
     assert {name: block[name] for name in (*before, "scn")} == {**before, "scn": "77"}
-    assert {block[name] for name in said if name != "scn"} == {None}
+    assert {block[name] for name in fields if name != "scn"} == {None}
 
 
 def test_values_of_foreign_headers_are_not_stored() -> None:
@@ -110,8 +110,8 @@ def test_values_of_foreign_headers_are_not_stored() -> None:
     assert [h["name"] for h in found] == [h["name"] for h in headers]
     old = f'{{"email":"{digest("sentinel")}","id":2}}'.encode()
     assert [h["value"] for h in found] == [None, old, None, b"0", None, None]
-    said = {"redo_sql": "'sentinel'"}
-    others = frame(event([ID, EMAIL], after=ROW, source={**said, "table": "u"}), b'{"x":1}', headers=headers)
+    fields = {"redo_sql": "'sentinel'"}
+    others = frame(event([ID, EMAIL], after=ROW, source={**fields, "table": "u"}), b'{"x":1}', headers=headers)
     for private in (MASKS, {"public.t": {"email": HMAC}}):
         assert decoder(private).mask_records(others).equals(others)
 
@@ -139,7 +139,7 @@ def test_records_that_are_not_changes_lose_free_text(kind: str) -> None:
     assert by.route(frame(found["value"], topic=topic)).equals(by.route(frame(value, topic=topic)))
     stored = json.loads(found["value"])
     assert stored.keys() == value.keys()
-    whole = {name for name, said in stored.items() if said is not None}
+    whole = {name for name, content in stored.items() if content is not None}
     assert whole >= value.keys() & {"ts_ms", "databaseName", "type", "op"}
 
 
@@ -189,8 +189,8 @@ def test_topic_decides_for_unreadable_records(private: Any, topic: str, is_kept:
 
 def test_records_without_schema_are_masked_once() -> None:
     """A header marks masked records."""
-    said = {"id": "int64", "email": "string"}
-    by = decoder({"public.t": {"id": HMAC, "email": HMAC}}, schema={"public.t": said})
+    types = {"id": "int64", "email": "string"}
+    by = decoder({"public.t": {"id": HMAC, "email": HMAC}}, schema={"public.t": types})
     records = pa.concat_tables(
         [frame(BARE, b'{"id":1}'), frame(json.dumps(payload_of("d", None, ROW)).encode(), b'{"id":1}')]
     )
@@ -203,8 +203,8 @@ def test_records_without_schema_are_masked_once() -> None:
 
 
 def test_later_mask_applies_to_stored_records_without_schema() -> None:
-    said = {"schema": {"public.t": {"id": "int64", "email": "string"}}}
-    first, later = (decoder({"public.t": masks}, **said) for masks in ({"id": HMAC}, {"id": HMAC, "email": HMAC}))
+    options = {"schema": {"public.t": {"id": "int64", "email": "string"}}}
+    first, later = (decoder({"public.t": masks}, **options) for masks in ({"id": HMAC}, {"id": HMAC, "email": HMAC}))
     records = first.mask_records(frame(BARE, b'{"id":1}'))
     spec = later.learn(records, "public.t", later.route(records)["fingerprint"][0].as_py())
     (row,) = later.decode(records, spec).to_pylist()
@@ -222,8 +222,8 @@ def test_rejected_record_without_schema_is_rejected_again(wrong: Any) -> None:
 
 def test_private_column_may_be_missing_from_records() -> None:
     """A declared column was added later or dropped. An undeclared one would be a misspelt name."""
-    said = {"id": "int64", "email": "string", "phone": "string"}
-    by = decoder({"public.t": {"email": HMAC, "phone": HMAC}}, schema={"public.t": said})
+    types = {"id": "int64", "email": "string", "phone": "string"}
+    by = decoder({"public.t": {"email": HMAC, "phone": HMAC}}, schema={"public.t": types})
     row = event([ID], after={"id": 1})
     for value, names in ((row, ["id"]), (TYPED, ["id", "email"])):
         routed = by.route(frame(value))["fingerprint"][0].as_py()

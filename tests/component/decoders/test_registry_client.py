@@ -57,16 +57,16 @@ def test_known_schemas_need_no_registry_and_others_wait(registry):
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_refused_credentials_are_reported_and_not_shown(status):
-    with answering(status, b'{"error_code": 40101, "message": "no"}') as (url, asked):
+    with answering(status, b'{"error_code": 40101, "message": "no"}') as (url, credentials):
         with pytest.raises(EnvironmentProblem, match=rf"refuses these credentials \(HTTP {status}\)") as stopped:
             registry_at(url, user="u", password=SECRET).read_schema(1)
-        assert SECRET not in str(stopped.value) and asked == ["Basic dTpodW50ZXIyLXNlY3JldA=="]
+        assert SECRET not in str(stopped.value) and credentials == ["Basic dTpodW50ZXIyLXNlY3JldA=="]
         with pytest.raises(EnvironmentProblem, match="asks for credentials"):
             registry_at(url).read_schema(1)
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "said"),
+    ("status", "body", "kind", "sentence"),
     [
         (500, b'{"error_code": 50001}', Retryable, "HTTP 500"),
         (503, b"<html>", Retryable, "HTTP 503"),
@@ -79,8 +79,8 @@ def test_refused_credentials_are_reported_and_not_shown(status):
         (200, b"{}", EnvironmentProblem, "something else than a registry"),
     ],
 )
-def test_other_answers_are_errors_and_never_rejects(status, body, kind, said):
-    with answering(status, body) as (url, _), pytest.raises(kind, match=said) as raised:
+def test_other_answers_are_errors_and_never_rejects(status, body, kind, sentence):
+    with answering(status, body) as (url, _), pytest.raises(kind, match=sentence) as raised:
         registry_at(url).read_schema(1)
     assert type(raised.value) is kind and raised.value.next_step
 

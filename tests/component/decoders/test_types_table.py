@@ -96,9 +96,9 @@ def strip_backticks(cell: str) -> str:
 # -- column types ------------------------------------------------------------------------------------------------------
 
 
-def connect(said: str, name: str = "v") -> dict[str, Any]:
+def connect(type_name: str, name: str = "v") -> dict[str, Any]:
     """The Kafka Connect schema for a type of the page."""
-    kind, _, rest = said.partition(" ")
+    kind, _, rest = type_name.partition(" ")
     if kind == "array":
         return column(name, "array", items=connect(rest.removeprefix("of "), "item"))
     if kind == "map":
@@ -110,18 +110,20 @@ def connect(said: str, name: str = "v") -> dict[str, Any]:
     for short, long in PREFIXES.items():
         if logical.startswith(short):
             logical = long + logical.removeprefix(short)
-    fields = next((told for end, told in FIELDS.items() if logical.endswith(end)), None) if kind == "struct" else None
+    fields = next((pairs for end, pairs in FIELDS.items() if logical.endswith(end)), None) if kind == "struct" else None
     more: dict[str, Any] = {"fields": [column(n, k) for n, k in fields]} if fields else {}
     return column(name, kind, logical or None, **({"parameters": parameters} if parameters else {}), **more)
 
 
-def make_sent_change(said: str, value: str = "null") -> tuple[Column, dict[str, Any]]:
+def make_sent_change(type_name: str, value: str = "null") -> tuple[Column, dict[str, Any]]:
     """The column of a Kafka Connect schema, and a change with this value."""
-    return decode_value(DebeziumJsonDecoder({}), frame_of(said, value))
+    return decode_value(DebeziumJsonDecoder({}), frame_of(type_name, value))
 
 
-def frame_of(said: str, value: str) -> pa.Table:
-    return raw([event([ID, connect(said)], after={"id": 1, "v": HERE}).replace(json.dumps(HERE).encode(), value.encode())])
+def frame_of(type_name: str, value: str) -> pa.Table:
+    return raw(
+        [event([ID, connect(type_name)], after={"id": 1, "v": HERE}).replace(json.dumps(HERE).encode(), value.encode())]
+    )
 
 
 def decode_value(decoder: Decoder, frame: pa.Table) -> tuple[Column, dict[str, Any]]:
@@ -134,25 +136,25 @@ def parquet(name: str) -> pa.DataType | None:
     return find_read_type(PARQUET[name] if name in PARQUET else pa.type_for_alias(name.removesuffix("[day]")))
 
 
-def make_column(form: MessageFormat, said: str) -> Column | None:
+def make_column(form: MessageFormat, type_name: str) -> Column | None:
     """The column that a format gives to a type."""
-    return form.column("v", said)
+    return form.column("v", type_name)
 
 
 MAKE: Mapping[str, Callable[[str], Column | pa.DataType | None]] = {
-    "debezium": lambda said: make_sent_change(said)[0],
-    "declared": lambda said: find_type_reader(said).type,
+    "debezium": lambda type_name: make_sent_change(type_name)[0],
+    "declared": lambda type_name: find_type_reader(type_name).type,
     "mysql": partial(make_column, CanalFormat()),
     "dts": partial(make_column, DtsFormat()),
     "parquet": parquet,
 }
 
 
-def derive_cells(made: Column | pa.DataType | None) -> list[str]:
+def derive_cells(column_or_type: Column | pa.DataType | None) -> list[str]:
     """The cells of a type: Arrow, Delta, PostgreSQL."""
-    if made is None:
+    if column_or_type is None:
         return [REFUSED] * 3
-    of = made if isinstance(made, Column) else Column("v", made)
+    of = column_or_type if isinstance(column_or_type, Column) else Column("v", column_or_type)
     return [
         f"`{cell}`"
         for cell in (format_type(of.type), delta(of.type), str(new_type(of).compile(dialect=postgresql.dialect())).lower())
@@ -197,8 +199,8 @@ def test_column_types_equal_the_page(name: str) -> None:
 
 @pytest.mark.parametrize("row", rows("values", "debezium"), ids=" ".join)
 def test_values_of_events_equal_the_page(row: list[str]) -> None:
-    said, value, becomes = map(strip_backticks, row)
-    _, change = make_sent_change(said, value)
+    type_name, value, becomes = map(strip_backticks, row)
+    _, change = make_sent_change(type_name, value)
     expect(becomes, change["_error"], change["v"])
 
 
@@ -209,12 +211,12 @@ NO_AVRO = {"2147483648", "9223372036854775808", "1.5", "1e39", "[[1], [2]]"}
 def test_values_in_avro_decode_as_in_json(registry: str) -> None:
     avro, decoder = Avro(f"{registry}{API}"), DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}})
     pairs = [pair for row in rows("values", "debezium") if (pair := tuple(map(strip_backticks, row[:2])))[1] not in NO_AVRO]
-    assert {said for said, _ in pairs} == {strip_backticks(row[-4]) for row in rows("table", "debezium")}
-    for said, value in pairs:
-        frame = frame_of(said, value)
+    assert {type_name for type_name, _ in pairs} == {strip_backticks(row[-4]) for row in rows("table", "debezium")}
+    for type_name, value in pairs:
+        frame = frame_of(type_name, value)
         # Compared as text, in which NaN equals NaN.
         assert str(decode_value(decoder, avro.frame(frame))) == str(decode_value(DebeziumJsonDecoder({}), frame)), (
-            said,
+            type_name,
             value,
         )
 
@@ -229,32 +231,34 @@ def decode_change(decoder: Decoder, record: bytes) -> dict[str, Any]:
     return change
 
 
-def as_declared(said: str) -> dict[str, Any]:
-    return {"schema": {"*": {"id": "int64", "v": said}}, "keys": {"*": ["id"]}}
+def as_declared(type_name: str) -> dict[str, Any]:
+    return {"schema": {"*": {"id": "int64", "v": type_name}}, "keys": {"*": ["id"]}}
 
 
-def canal(said: str, value: str) -> dict[str, Any]:
-    names = {"database": "d", "table": "t", "type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int", "v": said}}
+def canal(type_name: str, value: str) -> dict[str, Any]:
+    names = {"database": "d", "table": "t", "type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int", "v": type_name}}
     row = json.dumps({**names, "data": [{"id": "1", "v": HERE}]}).replace(json.dumps(HERE), value)
     return decode_change(CanalJsonDecoder(), row.encode())
 
 
-def maxwell(said: str, value: str) -> dict[str, Any]:
+def maxwell(type_name: str, value: str) -> dict[str, Any]:
     row = {"database": "d", "table": "t", "type": "insert", "ts": 1, "data": {"id": 1, "v": HERE}}
-    return decode_change(MaxwellJsonDecoder(as_declared(said)), json.dumps(row).replace(json.dumps(HERE), value).encode())
+    return decode_change(
+        MaxwellJsonDecoder(as_declared(type_name)), json.dumps(row).replace(json.dumps(HERE), value).encode()
+    )
 
 
-def ogg(said: str, value: str) -> dict[str, Any]:
+def ogg(type_name: str, value: str) -> dict[str, Any]:
     row = {"table": "d.t", "op_type": "I", "pos": "1", "after": {"id": 1, "v": HERE}}
-    return decode_change(OggJsonDecoder(as_declared(said)), json.dumps(row).replace(json.dumps(HERE), value).encode())
+    return decode_change(OggJsonDecoder(as_declared(type_name)), json.dumps(row).replace(json.dumps(HERE), value).encode())
 
 
-def csv(said: str, value: str) -> dict[str, Any]:
-    return decode_change(DmsCsvDecoder(as_declared(said)), f'I,1,"{value}"'.encode())
+def csv(type_name: str, value: str) -> dict[str, Any]:
+    return decode_change(DmsCsvDecoder(as_declared(type_name)), f'I,1,"{value}"'.encode())
 
 
-def dms_parquet(said: str, value: str) -> dict[str, Any]:
-    arrow = PARQUET[said] if said in PARQUET else pa.type_for_alias(said.removesuffix("[day]"))
+def dms_parquet(type_name: str, value: str) -> dict[str, Any]:
+    arrow = PARQUET[type_name] if type_name in PARQUET else pa.type_for_alias(type_name.removesuffix("[day]"))
     found = json.loads(value)
     if pa.types.is_binary(arrow) or pa.types.is_fixed_size_binary(arrow):
         found = found.encode()
@@ -265,29 +269,29 @@ def dms_parquet(said: str, value: str) -> dict[str, Any]:
     return decode_change(DmsParquetDecoder({"keys": {"*": ["id"]}}), prefix + msgspec.json.encode(body) + b"}")
 
 
-def of_dts(said: str, value: str) -> dict[str, Any]:
+def of_dts(type_name: str, value: str) -> dict[str, Any]:
     [(branch, fields)] = json.loads(value).items()
     sent: Any = fields if isinstance(fields, str) else {**dict.fromkeys(PARTS if branch == "DateTime" else ()), **fields}
     if branch in ("Character", "BinaryObject", "BinaryGeometry"):
         sent["value"] = b64decode(sent["value"])
-    kinds = {"id": BIGINT, "v": next(number for number, name in dts.NAMES.items() if name == said)}
+    kinds = {"id": BIGINT, "v": next(number for number, name in dts.NAMES.items() if name == type_name)}
     return decode_change(
         DtsAvroDecoder(), encode_record(record("INSERT", kinds, None, [whole(1), (f"{NAMESPACE}.{branch}", sent)]))
     )
 
 
-def without_schema(said: str, value: str, option: str | None = None) -> dict[str, Any]:
+def without_schema(type_name: str, value: str, option: str | None = None) -> dict[str, Any]:
     """The change of a Debezium record without schema, with this JSON in a column of this declared type."""
     text = json.dumps(payload_of(after={"id": 1, "v": HERE})).replace(json.dumps(HERE), value)
     frame = raw([text.encode()], [b'{"id":1}'])
-    options = {"schema": {"public.t": {"id": "int64", "v": said}}, "decimals": option}
+    options = {"schema": {"public.t": {"id": "int64", "v": type_name}}, "decimals": option}
     decoder = DebeziumJsonDecoder(options)
     [change] = decoder.decode(frame, decoder.learn(frame, "public.t", "x")).to_pylist()
     return change
 
 
-def of_rows(said: str, value: str) -> dict[str, Any]:
-    decoder = RowsDecoder({**as_declared(said), "sequence_columns": [], "inserts_only": True})
+def of_rows(type_name: str, value: str) -> dict[str, Any]:
+    decoder = RowsDecoder({**as_declared(type_name), "sequence_columns": [], "inserts_only": True})
     return decode_change(decoder, json.dumps({"id": 1, "v": HERE}).replace(json.dumps(HERE), value).encode())
 
 
@@ -317,12 +321,12 @@ def test_values_equal_the_page(name: str) -> None:
     page, _, become = FORMATS[name]
     wrong = {}
     for row in rows("values", page):
-        said, value, becomes = map(strip_backticks, row)
-        change = become(said, value.replace("\\|", "|"))
+        type_name, value, becomes = map(strip_backticks, row)
+        change = become(type_name, value.replace("\\|", "|"))
         try:
             expect(becomes, change["_error"], change["v"])
         except AssertionError:
-            wrong[said, value] = change["_error"] or change["v"]
+            wrong[type_name, value] = change["_error"] or change["v"]
     assert not wrong
 
 

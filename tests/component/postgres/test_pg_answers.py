@@ -139,7 +139,7 @@ def test_one_failed_check_does_not_end_a_statement(
     """A check fails, for example, while the server has too many clients."""
     _, dsn = middlebox
     looks, look = iter([(None, None)]), connection.read_backend_activity
-    monkeypatch.setattr(connection, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
+    monkeypatch.setattr(connection, "read_backend_activity", lambda *args: next(looks, look(*args)))
     with open_sink(dsn, answer_timeout="100 milliseconds") as sink, sink.session.cursor("waiting") as cursor:
         assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
     assert next(looks, "looked") == "looked"
@@ -186,21 +186,21 @@ def test_query_source_fails_on_an_unanswered_query_and_recovers(
     middlebox: tuple[Middlebox, str], short_timeouts: None
 ) -> None:
     box, dsn = middlebox
-    asked = create_query_database(dsn)
-    with pytest.raises(Retryable, match="has not answered"), asked.connect() as reading:
+    query_database = create_query_database(dsn)
+    with pytest.raises(Retryable, match="has not answered"), query_database.connect() as reading:
         box.die()
         reading.read_highest()
-    with asked.connect() as reading:
+    with query_database.connect() as reading:
         assert reading.read_highest() is None
 
 
 def test_cancelled_query_source_does_not_wait_for_an_answer(middlebox: tuple[Middlebox, str]) -> None:
     box, dsn = middlebox
-    asked = create_query_database(dsn)
+    query_database = create_query_database(dsn)
     began = time.monotonic()
-    with pytest.raises(Retryable, match="has not answered"), asked.connect() as reading:
+    with pytest.raises(Retryable, match="has not answered"), query_database.connect() as reading:
         box.die()
-        threading.Timer(0.5, asked.cancel).start()
+        threading.Timer(0.5, query_database.cancel).start()
         reading.read_highest()
     assert time.monotonic() - began < 20 < connection.LOOK_AFTER
 

@@ -159,15 +159,15 @@ NOCASE = "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', d
 
 
 @pytest.mark.parametrize(
-    ("needed", "made", "kind"),
+    ("available", "prepare", "kind"),
     [(CITEXT, "CREATE EXTENSION citext", "public.citext"), (ICU, NOCASE, "text COLLATE public.nocase")],
     ids=["citext", "collation"],
 )
-def test_text_that_differs_in_case_only_begins_a_version(postgres_dsn, needed, made, kind):
+def test_text_that_differs_in_case_only_begins_a_version(postgres_dsn, available, prepare, kind):
     """The database compares both texts as equal, by the type or by the column's collation."""
-    if not fetch(postgres_dsn, needed):
+    if not fetch(postgres_dsn, available):
         pytest.skip("this PostgreSQL was built without it")
-    fetch(postgres_dsn, made)
+    fetch(postgres_dsn, prepare)
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         sink.prepare(stream.lane, stream.plan)

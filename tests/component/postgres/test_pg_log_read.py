@@ -47,19 +47,19 @@ class TwoLogs(Snapshotted):
     """A shop with two event logs: one in a lake and one in a database."""
 
     def __init__(self, folder: Path, dsn: str, history: History, entry: str) -> None:
-        said = conninfo_to_dict(dsn)
-        url = f"postgresql://{said['user']}@{said['host']}:{said['port']}/{said['dbname']}"
+        parts = conninfo_to_dict(dsn)
+        url = f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
         log = f'}}\n  raw_pg: {{kind: event_log, dsn: "{url}"'
         super().__init__(folder, history, f"{{sink: raw_pg}}, {ENTRIES[entry]}", log)
 
     def with_log(self, *logs: str) -> ConfiguredComponents:
         """Components of a config in which the table has only these event logs."""
-        said = (self.folder / "config" / "replicator.yaml").read_text()
+        config = (self.folder / "config" / "replicator.yaml").read_text()
         named = ", ".join(f"{{sink: {log}}}" for log in logs)
-        assert "{sink: raw}, {sink: raw_pg}" in said
+        assert "{sink: raw}, {sink: raw_pg}" in config
         file = self.folder / "config" / "other.yaml"
-        said = said.replace(", snapshots: {every: 1 day, keep: 2}", "")
-        file.write_text(said.replace("{sink: raw}, {sink: raw_pg}", named))
+        config = config.replace(", snapshots: {every: 1 day, keep: 2}", "")
+        file.write_text(config.replace("{sink: raw}, {sink: raw_pg}", named))
         return ConfiguredComponents(configuration.read_config(file, None, ()))
 
 
@@ -159,12 +159,12 @@ def test_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path, 
     lane, place = database.resolve_lanes("public.items")[0], shop.history.position(len(shop.history.events))
     before = list_rows(read_as_of(database, lane.into, place))
     fetch(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
-    for ask in (
+    for act in (
         lambda: read_as_of(database, lane.into, place),
         lambda: checkpoint.prepare_restored_rebuild(database, RebuildRequest(lane, "again")),
     ):
         with pytest.raises((DataLoss, InvalidReadQuery), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
-            ask()
+            act()
     assert list_rows(read_as_of(shop.with_log("raw"), lane.into, place)) == before
 
 

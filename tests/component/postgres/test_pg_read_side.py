@@ -60,8 +60,8 @@ def shop(dsn: str, tmp_path: Path) -> TestClient:
 
 
 def make_client(dsn: str, folder: Path, **serve: Any) -> TestClient:
-    said = conninfo_to_dict(dsn)
-    at = f"postgresql://{said['user']}@{said['host']}:{said['port']}/{said['dbname']}"
+    parts = conninfo_to_dict(dsn)
+    at = f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
     keys = {name: key for name, key in KEYS.items() if key}
     return serve_tables(folder, {"kind": "postgres", "dsn": at, "schema": "m"}, keys, **serve)
 
@@ -85,7 +85,7 @@ def test_filters_work_on_every_type(shop: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "sentence"),
     [
         ({"uid": "x' OR true --"}, "cannot be compared"),
         ({"mood": "middling"}, "cannot be compared"),
@@ -95,8 +95,8 @@ def test_filters_work_on_every_type(shop: TestClient) -> None:
         ({'x" = 1; DROP TABLE m.canary; --': "1"}, "no column"),
     ],
 )
-def test_invalid_filter_is_a_bad_request(shop: TestClient, query: dict[str, str], said: str) -> None:
-    assert said in problem(shop.get(url("tables", "s.kinds", "rows", **query)), 400)["detail"]
+def test_invalid_filter_is_a_bad_request(shop: TestClient, query: dict[str, str], sentence: str) -> None:
+    assert sentence in problem(shop.get(url("tables", "s.kinds", "rows", **query)), 400)["detail"]
 
 
 def test_pages_are_complete_with_and_without_a_key(shop: TestClient) -> None:

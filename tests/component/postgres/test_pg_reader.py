@@ -67,7 +67,7 @@ def sink_with_one_row(postgres_server: Any) -> Iterator[tuple[str, PostgresSink]
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "sentence"),
     [
         ({"version": 1}, "no earlier versions"),
         ({"as_of": datetime(2024, 1, 1, tzinfo=UTC)}, "no earlier versions"),
@@ -81,9 +81,9 @@ def sink_with_one_row(postgres_server: Any) -> Iterator[tuple[str, PostgresSink]
         ),
     ],
 )
-def test_invalid_read_is_refused(sink_with_one_row: tuple[str, PostgresSink], call: dict, said: str) -> None:
+def test_invalid_read_is_refused(sink_with_one_row: tuple[str, PostgresSink], call: dict, sentence: str) -> None:
     dsn, sink = sink_with_one_row
-    with pytest.raises(Exception, match=said) as error:
+    with pytest.raises(Exception, match=sentence) as error:
         sink.features.reader.read("items", **call)
     assert type(error.value).__module__ == "replicator.domain.errors"
     assert fetch(dsn, "SELECT count(*) FROM mirror.items") == [(1,)]

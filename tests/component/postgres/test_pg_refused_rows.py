@@ -22,7 +22,7 @@ def read_ids(dsn: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("columns", "bad", "said"),
+    ("columns", "bad", "reason"),
     [
         ("id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)", {"n": 11}, "items_n_check"),
         ("id bigint PRIMARY KEY, name text NOT NULL, n bigint", {"name": None}, "column 'name'"),
@@ -44,7 +44,7 @@ def read_ids(dsn: str) -> list[int]:
 )
 @pytest.mark.parametrize("size", [1, 40])
 def test_refused_row_is_rejected_with_its_column_or_constraint(
-    emptied_dsn: str, columns: str, bad: dict, said: str, size: int
+    emptied_dsn: str, columns: str, bad: dict, reason: str, size: int
 ) -> None:
     fetch(
         emptied_dsn,
@@ -62,7 +62,7 @@ def test_refused_row_is_rejected_with_its_column_or_constraint(
         ((lane, key, error),) = rejects
         assert (lane, key) == ("pg.items", 1000)
         assert Reject.parse(error).code == RejectCode.OUT_OF_RANGE
-        assert said in error
+        assert reason in error
         assert not any(str(value) in error for value in bad.values() if isinstance(value, str))
         assert read_ids(emptied_dsn) == list(range(size))
         assert dict(sink.state(feed.lane).position) == {TOPIC: size + 1}

@@ -48,8 +48,8 @@ class Secured:
         path.chmod(0o600)
         return f"sslcert={path} sslkey={path}"
 
-    def dsn(self, database: str = "postgres", **said: str) -> str:
-        keys = {"sslmode": "verify-full", "sslrootcert": str(self.folder / "ca.pem"), **said}
+    def dsn(self, database: str = "postgres", **parameters: str) -> str:
+        keys = {"sslmode": "verify-full", "sslrootcert": str(self.folder / "ca.pem"), **parameters}
         return " ".join((self.server.dsn(database), *(f"{key}={value}" for key, value in keys.items())))
 
 
@@ -115,9 +115,9 @@ def test_unverified_server_is_refused(secured_server: Secured, tmp_path: Path) -
     now = datetime.now(UTC)
     past = {"not_before": now - timedelta(days=2), "not_after": now - timedelta(days=1)}
 
-    def expect_refusal(**said: str) -> str:
+    def expect_refusal(**parameters: str) -> str:
         with pytest.raises(EnvironmentProblem, match="certificate") as problem:
-            write_row(secured_server.dsn(**said))
+            write_row(secured_server.dsn(**parameters))
         assert "sslrootcert" in problem.value.next_step
         return str(problem.value)
 

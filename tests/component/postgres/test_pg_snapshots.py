@@ -56,9 +56,9 @@ def test_rebuild_starts_from_a_checkpoint(postgres_dsn: str, tmp_path: Path, nam
     shop.reach(count // 2)
     checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
-    live, said = read_rows(shop, table), list[str]()
-    run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
-    assert len(said) == 1 and "target.again: starting from snapshot 1" in said[0]
+    live, messages = read_rows(shop, table), list[str]()
+    run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), messages.append))
+    assert len(messages) == 1 and "target.again: starting from snapshot 1" in messages[0]
     assert have_same_rows(read_rows(shop, "again"), live)
     compared = table_swap.compare_target(shop.parts, shop.lane, run_pipeline)
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
@@ -68,8 +68,8 @@ def test_rebuild_starts_from_a_checkpoint(postgres_dsn: str, tmp_path: Path, nam
     )
     done = checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
     assert done["raw"], "records before the checkpoint are not needed"
-    table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
-    assert len(said) == 2 and "starting from snapshot 1" in said[1] and have_same_rows(read_rows(shop, table), live)
+    table_swap.swap_target(shop.parts, shop.lane, run_pipeline, messages.append)
+    assert len(messages) == 2 and "starting from snapshot 1" in messages[1] and have_same_rows(read_rows(shop, table), live)
     again = Container(loaded=shop.load_config)
     run_until_caught_up(again)
     assert {lane.counts["applied"] for lane in again.status().report().lanes} == {0}
@@ -105,7 +105,7 @@ def test_as_of_query_starts_from_a_checkpoint_of_a_truncated_log(postgres_dsn: s
 
 def test_checkpoint_with_a_row_that_the_target_refuses_is_not_used(postgres_dsn: str, tmp_path: Path) -> None:
     """An event trigger adds a constraint to the new table."""
-    shop, said = shop_into(postgres_dsn, tmp_path, 7), list[str]()
+    shop, messages = shop_into(postgres_dsn, tmp_path, 7), list[str]()
     count = len(shop.history.events)
     shop.reach(count)
     checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -117,27 +117,27 @@ def test_checkpoint_with_a_row_that_the_target_refuses_is_not_used(postgres_dsn:
             "CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION refuse()"
         )
         try:
-            config = checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append)
+            config = checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), messages.append)
         finally:
             connection.execute("DROP EVENT TRIGGER refuse; DROP FUNCTION refuse()")
     run_pipeline(config)
-    assert "number 1 has a row that the target refuses (SQLSTATE 23514)" in said[1]
+    assert "number 1 has a row that the target refuses (SQLSTATE 23514)" in messages[1]
     assert have_same_rows(read_rows(shop, "again"), read_rows(shop, "items_7"))
 
 
 def test_checkpoint_without_a_row_that_a_lake_refuses_is_not_used(postgres_dsn: str, tmp_path: Path) -> None:
     """The checkpoint rejected a row for a value that a lake cannot store, but a database might."""
-    shop, said = shop_into(postgres_dsn, tmp_path, 8), list[str]()
+    shop, messages = shop_into(postgres_dsn, tmp_path, 8), list[str]()
     shop.reach(len(shop.history.events))
     taken, checkpoints = (
         checkpoint.take_checkpoint(shop.parts, shop.lane),
         checkpoint.find_store(shop.parts, shop.lane),
     )
     assert checkpoints is not None
-    told = ("apply", RejectCode.OUT_OF_RANGE, "no", "public.items", "", None, datetime.now(UTC), datetime.now(UTC))
+    fields = ("apply", RejectCode.OUT_OF_RANGE, "no", "public.items", "", None, datetime.now(UTC), datetime.now(UTC))
     store = shop.parts.use_lake(shop.lane.sink, checkpoints.get_folder(taken)).open_dead_letters()
-    store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_TARGET}", *told)])
+    store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_TARGET}", *fields)])
     store.close()
-    run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
-    assert "number 1 lacks rows with values that a lake cannot store" in said[1]
+    run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), messages.append))
+    assert "number 1 lacks rows with values that a lake cannot store" in messages[1]
     assert have_same_rows(read_rows(shop, "again"), read_rows(shop, "items_8"))

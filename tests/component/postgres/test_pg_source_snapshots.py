@@ -21,9 +21,9 @@ ROWS = 40
 
 @pytest.fixture
 def items(postgres_dsn: str) -> Iterator[PostgresItems]:
-    made = PostgresItems(postgres_dsn)
-    yield made
-    made.slot.drop()
+    items = PostgresItems(postgres_dsn)
+    yield items
+    items.slot.drop()
 
 
 def count_rows(items: PostgresItems, folder: Path, **options: Any) -> int:

@@ -247,7 +247,7 @@ def test_existing_column_keeps_its_type(emptied_dsn: str, case: tuple) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "arrow", "value", "said"),
+    ("kind", "arrow", "value", "reason"),
     [
         ("int4", pa.int64(), 2**31, "int32"),
         ("int4", pa.decimal128(10, 2), Decimal("1.5"), "int32"),
@@ -260,7 +260,7 @@ def test_existing_column_keeps_its_type(emptied_dsn: str, case: tuple) -> None:
     ],
 )
 def test_unconvertible_values_are_rejected(
-    emptied_dsn: str, kind: str, arrow: pa.DataType, value: object, said: str
+    emptied_dsn: str, kind: str, arrow: pa.DataType, value: object, reason: str
 ) -> None:
     fetch(emptied_dsn, f"{PREPARED} CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
     rejects = Rejects()
@@ -269,7 +269,7 @@ def test_unconvertible_values_are_rejected(
             sink, Feed(table_of({"id": pa.int64(), "v": arrow})).write({"id": 1, "v": value}, {"id": 2}), rejects
         ).counts
     assert (counts.applied, counts.rejected) == (1, 1)
-    assert said in rejects[0][2]
+    assert reason in rejects[0][2]
     assert Reject.parse(rejects[0][2]).code == "OUT_OF_RANGE"
 
 

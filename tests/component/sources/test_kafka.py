@@ -279,17 +279,17 @@ def test_read_of_a_topic_does_not_describe_other_topics(
 ) -> None:
     broker.create(topic, *(f"{topic}.{n}" for n in range(3)))
     broker.produce(topic, numbers(2))
-    asked: set[str] = set()
+    described_topics: set[str] = set()
     described, offsets = Cluster.describe_topics, Cluster._offsets
 
     def describe(cluster: Cluster, names: Iterable[str], *args: Any, **named: Any) -> Any:
         names = set(names)
-        asked.update(names)
+        described_topics.update(names)
         return described(cluster, names, *args, **named)
 
     def find(cluster: Cluster, partitions: Iterable[TopicPartition], *args: Any, **named: Any) -> Any:
         partitions = tuple(partitions)
-        asked.update(p.topic for p in partitions)
+        described_topics.update(p.topic for p in partitions)
         return offsets(cluster, partitions, *args, **named)
 
     monkeypatch.setattr(Cluster, "describe_topics", describe)
@@ -297,7 +297,7 @@ def test_read_of_a_topic_does_not_describe_other_topics(
     seen = Seen()
     source_of(f"{topic}*").read(make_position(topic, 0), make_position(topic, 2), seen, threading.Event())
     assert seen.offsets(topic) == [0, 1]
-    assert asked == {topic}
+    assert described_topics == {topic}
 
 
 def test_losses_describe_each_kind_of_data_loss(broker: Broker, source_of: Make, topic: str) -> None:

@@ -80,10 +80,10 @@ def create_sales(database: QueriedDatabase, columns: dict[str, Any]) -> None:
 
 
 def test_values_are_exact(queried_database, tmp_path):
-    said = OF_POSTGRES if queried_database.kind == "postgresql" else OF_MARIADB
-    create_sales(queried_database, said)
+    columns = OF_POSTGRES if queried_database.kind == "postgresql" else OF_MARIADB
+    create_sales(queried_database, columns)
     [row], _ = read(source(queried_database, tmp_path, cursor_column="id"))
-    assert {name: row[name] for name in said} == {name: value for name, (*_, value) in said.items()}
+    assert {name: row[name] for name in columns} == {name: value for name, (*_, value) in columns.items()}
 
 
 REFUSED_BY_POSTGRES = [

@@ -53,8 +53,8 @@ def test_archive_has_the_same_records_as_its_topic(broker, record, tmp_path, suf
         headers = [("text", b"x"), ("bytes", b"\xff"), ("none", None)]
         broker.produce(topic, [b'{"id": 1}', b"\xff\x00", None], partition=partition, headers=headers)
     file = tmp_path / f"recorded.{suffix}"
-    said, _ = record(f"recorded.{suffix}.*", file)
-    assert said["result"] == {"path": str(file), "records": 6}
+    output, _ = record(f"recorded.{suffix}.*", file)
+    assert output["result"] == {"path": str(file), "records": 6}
     kafka = KafkaSource({"bootstrap_servers": broker.address, "topics": [topic]})
     archived = read_records(ArchiveSource({"format": "debezium_json", "path": str(file)}))
     assert archived.to_pylist() == read_records(kafka).to_pylist()
@@ -66,6 +66,6 @@ def test_existing_file_and_missing_topic_are_refused(record, tmp_path):
     there.write_text("mine")
     assert record("recorded.*", there)[0]["error"]["code"] == 2
     assert there.read_text() == "mine"
-    said, _ = record("no.such.topic", tmp_path / "none.jsonl")
-    assert said["error"]["code"] == 3 and "no.such.topic" in said["error"]["sentence"]
+    output, _ = record("no.such.topic", tmp_path / "none.jsonl")
+    assert output["error"]["code"] == 3 and "no.such.topic" in output["error"]["sentence"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config", "there.jsonl"]

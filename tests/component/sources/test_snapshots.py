@@ -223,7 +223,7 @@ def test_columns_may_only_be_added(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "error", "said"),
+    ("rows", "options", "error", "sentence"),
     [
         ([A, (1, "a", "other", 0.0)], {}, DataLoss, "has 1 row more than keys (id, Part)"),
         ([A, (None, "a", "x", 0.0)], {}, DataLoss, "has a NULL in key column 'id' of 1 row"),
@@ -233,11 +233,11 @@ def test_columns_may_only_be_added(tmp_path):
         ([A], {"allow_emptyness": True}, ConfigProblem, "allow_emptyness"),
     ],
 )
-def test_unusable_rows_keys_and_options_are_refused(tmp_path, rows, options, error, said):
+def test_unusable_rows_keys_and_options_are_refused(tmp_path, rows, options, error, sentence):
     export(tmp_path, 1, rows)
     with pytest.raises(error) as caught:
         read(source(tmp_path, **options))
-    assert re.search(said.replace("(", r"\(").replace(")", r"\)"), caught.value.sentence)
+    assert re.search(sentence.replace("(", r"\(").replace(")", r"\)"), caught.value.sentence)
 
 
 @pytest.mark.parametrize("names", [["export"], ["123456789012345"], ["2024-01-05", "20240105"]])
@@ -270,8 +270,8 @@ def test_names_without_a_clear_order_are_refused(tmp_path, names):
         export(tmp_path, name, [A])
     with pytest.raises(ConfigProblem, match="parts of different lengths") as caught:
         read(source(tmp_path))
-    said = [name for name in names if f"/{name}.parquet " in caught.value.sentence]
-    assert len(said) == 2 and said[-1] == names[-1] and "2024-01-05" in caught.value.next_step
+    listed = [name for name in names if f"/{name}.parquet " in caught.value.sentence]
+    assert len(listed) == 2 and listed[-1] == names[-1] and "2024-01-05" in caught.value.next_step
 
 
 def test_numeric_versions_may_have_any_width(tmp_path):
@@ -314,7 +314,7 @@ PAIR = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["d", "D"])
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "sentence"),
     [
         ([("v", [1]), ("V", [2])], "has columns 'v' and 'V', which differ in case only"),
         ([("v", PAIR)], "has columns 'd' and 'D', which differ in case only within column 'v'"),
@@ -325,11 +325,11 @@ PAIR = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["d", "D"])
         ([("a\0b", [1])], "has a NUL character in its name"),
     ],
 )
-def test_invalid_column_name_is_refused_before_the_state_changes(tmp_path, columns, said):
+def test_invalid_column_name_is_refused_before_the_state_changes(tmp_path, columns, sentence):
     write_parquet(tmp_path, 1, columns)
     with pytest.raises(ConfigProblem) as caught:
         read(source(tmp_path))
-    assert said in caught.value.sentence and "1.parquet" in caught.value.sentence and caught.value.next_step
+    assert sentence in caught.value.sentence and "1.parquet" in caught.value.sentence and caught.value.next_step
     assert [file.name for file in (tmp_path / "state").iterdir()] == ["lock"]
     write_parquet(tmp_path, 1, [("v", [1])])
     _, at = read(source(tmp_path))

@@ -164,11 +164,11 @@ def test_file_that_dms_did_not_write_is_refused(files: StoredFiles) -> None:
 
 def test_empty_folder_is_a_warning_of_doctor(files: StoredFiles) -> None:
     assert read(files.options) == []
-    (said,) = DmsFilesCheck("s", files.options).diagnose()
-    assert (said.severity, said.sentence) == ("warning", f"{files.options['path']} has no file yet.")
+    (finding,) = DmsFilesCheck("s", files.options).diagnose()
+    assert (finding.severity, finding.sentence) == ("warning", f"{files.options['path']} has no file yet.")
     files.put(f"{USERS}/LOAD00000001.csv", "1\n")
-    (said,) = DmsFilesCheck("s", files.options).diagnose()
-    assert (said.severity, said.sentence) == ("ok", f"{files.options['path']} has 1 file.")
+    (finding,) = DmsFilesCheck("s", files.options).diagnose()
+    assert (finding.severity, finding.sentence) == ("ok", f"{files.options['path']} has 1 file.")
 
 
 def test_missing_bucket_is_refused(s3: ObjectStore) -> None:
@@ -191,8 +191,8 @@ def test_refused_key_is_reported_and_not_shown(rejecting_store: ObjectStore, of:
         read(options, of=of)
     shown = f"{refused.value} {refused.value!r} {of(options)._options!r} {of(options)._options}"
     assert "not-to-be-seen" not in shown and "secret_access_key" in refused.value.next_step
-    (said,) = ArchiveCheck("s", options).diagnose()
-    assert said.severity == "error" and "AWS_SECRET_ACCESS_KEY" in said.next_step
+    (finding,) = ArchiveCheck("s", options).diagnose()
+    assert finding.severity == "error" and "AWS_SECRET_ACCESS_KEY" in finding.next_step
 
 
 def test_unreachable_store_is_retryable(monkeypatch: pytest.MonkeyPatch) -> None:
