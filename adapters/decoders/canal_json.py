@@ -114,15 +114,13 @@ class CanalBatchReader(BatchReader):
     def _can_read(self, one: Any) -> bool:
         if one.isDdl or one.mysqlType != self._types or one.pkNames != self._keys or not one.data:
             return False
-        if one.sqlType != self._sql_types and self._labels and not self._has_labels(one):
-            return False
+        if one.sqlType != self._sql_types and self._labels:
+            try:
+                if _message_labels(one) != self._labels:
+                    return False
+            except UNREADABLE:
+                return False
         return one.old is None or len(one.old) == len(one.data)
-
-    def _has_labels(self, one: Any) -> bool:
-        try:
-            return _message_labels(one) == self._labels
-        except UNREADABLE:
-            return False
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
         numbers = None

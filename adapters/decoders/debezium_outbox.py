@@ -119,10 +119,51 @@ class OutboxReader:
         return map_slices(raw, ROUTE, route_slice)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        return map_slices(raw, changes_schema(table), lambda piece: self._build_changes(piece, table))
+        schema = changes_schema(table)
+
+        def decode_slice(piece: pa.RecordBatch) -> pa.Table:
+            good: dict[int, OutboxEvent] = {}
+            bad: dict[int, Reject] = {}
+            for index, outcome in enumerate(self._read_records(piece)):
+                if isinstance(outcome, OutboxEvent):
+                    good[index] = outcome
+                else:
+                    bad[index] = outcome if isinstance(outcome, Reject) else malformed_reject("it is no event")
+            records, events = select_records(piece, list(good)), list(good.values())
+            by_name = {
+                "_op": pa.array([event.op for event in events], pa.string()),
+                "_seq_1": pa.array([SEQUENCE] * len(events), pa.int64()),
+                "_ts": pa.array([event.at for event in events], pa.int64()).view(TIMESTAMP),
+                "_tx": pa.array([event.tx for event in events], pa.string()),
+                "event_offset": records.column("offset"),
+                **{name: records.column(column) for name, column in RECORD_IDS.items()},
+                **{name: pa.array([getattr(event, name) for event in events], pa.string()) for name in FIELDS},
+            }
+            columns = [by_name[f.name] if f.name in by_name else pa.nulls(len(events), f.type) for f in schema]
+            parts: list[Part] = [(list(good), pa.Table.from_arrays(columns, schema=schema))]
+            return merge_parts(parts + reject_records(piece, table, bad), schema)
+
+        return map_slices(raw, schema, decode_slice)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        return map_slices(raw, ENVELOPE, lambda piece: self._build_envelopes(self._read_records(piece)))
+        def envelope_slice(piece: pa.RecordBatch) -> pa.Table:
+            outcomes = self._read_records(piece)
+            events = [one if isinstance(one, OutboxEvent) else None for one in outcomes]
+            texts = {
+                name: pa.array([getattr(event, name, None) for event in events], pa.string())
+                for name in ("source", "connector", "db", "table", "op", "tx")
+            }
+            by_name = {
+                **texts,
+                "after": pa.array([event.after if event else None for event in events], pa.binary()).cast(pa.string()),
+                "seq_1": pa.array([SEQUENCE if event else None for event in events], pa.int64()),
+                "ts": pa.array([event.at if event else None for event in events], pa.int64()).view(TIMESTAMP),
+                "schema_id": pa.array([FINGERPRINT if event else None for event in events], pa.string()),
+                "error": pa.array([str(one) if isinstance(one, Reject) else None for one in outcomes], pa.string()),
+            }
+            return build_envelope(len(outcomes), by_name)
+
+        return map_slices(raw, ENVELOPE, envelope_slice)
 
     def read_records(self, raw: pa.Table) -> list[OutboxOutcome]:
         """The event, ignored kind or error of each record."""
@@ -145,45 +186,6 @@ class OutboxReader:
                 # Change events are the likely alternative.
                 outcomes.append(hint_by_names(unreadable_reject(error), record.value or b"", "debezium_json"))
         return outcomes
-
-    def _build_changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        good: dict[int, OutboxEvent] = {}
-        bad: dict[int, Reject] = {}
-        for index, outcome in enumerate(self._read_records(raw)):
-            if isinstance(outcome, OutboxEvent):
-                good[index] = outcome
-            else:
-                bad[index] = outcome if isinstance(outcome, Reject) else malformed_reject("it is no event")
-        records, events = select_records(raw, list(good)), list(good.values())
-        by_name = {
-            "_op": pa.array([event.op for event in events], pa.string()),
-            "_seq_1": pa.array([SEQUENCE] * len(events), pa.int64()),
-            "_ts": pa.array([event.at for event in events], pa.int64()).view(TIMESTAMP),
-            "_tx": pa.array([event.tx for event in events], pa.string()),
-            "event_offset": records.column("offset"),
-            **{name: records.column(column) for name, column in RECORD_IDS.items()},
-            **{name: pa.array([getattr(event, name) for event in events], pa.string()) for name in FIELDS},
-        }
-        schema = changes_schema(table)
-        columns = [by_name[f.name] if f.name in by_name else pa.nulls(len(events), f.type) for f in schema]
-        parts: list[Part] = [(list(good), pa.Table.from_arrays(columns, schema=schema))]
-        return merge_parts(parts + reject_records(raw, table, bad), schema)
-
-    def _build_envelopes(self, outcomes: Sequence[OutboxOutcome]) -> pa.Table:
-        events = [one if isinstance(one, OutboxEvent) else None for one in outcomes]
-        texts = {
-            name: pa.array([getattr(event, name, None) for event in events], pa.string())
-            for name in ("source", "connector", "db", "table", "op", "tx")
-        }
-        by_name = {
-            **texts,
-            "after": pa.array([event.after if event else None for event in events], pa.binary()).cast(pa.string()),
-            "seq_1": pa.array([SEQUENCE if event else None for event in events], pa.int64()),
-            "ts": pa.array([event.at if event else None for event in events], pa.int64()).view(TIMESTAMP),
-            "schema_id": pa.array([FINGERPRINT if event else None for event in events], pa.string()),
-            "error": pa.array([str(one) if isinstance(one, Reject) else None for one in outcomes], pa.string()),
-        }
-        return build_envelope(len(outcomes), by_name)
 
 
 # Outbox events from single records.

@@ -160,16 +160,18 @@ def to_plain_numbers(texts: pa.Array) -> pa.Array:
     """Decimal numbers of any scale, with all digits and without an exponent."""
     if pc.all(pc.match_substring_regex(texts, PLAIN_NUMBER)).as_py() is not False:
         return texts
-    return pa.array([None if text is None else _to_plain_number(text) for text in texts.to_pylist()], pa.string())
-
-
-def _to_plain_number(text: str) -> str:
-    if len(text) > MAX_SCALE or not NUMBER.match(text):
-        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than a finite decimal number")
-    number = Decimal(text)
-    if abs(number.adjusted()) > MAX_SCALE:
-        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a decimal with more digits than any database's")
-    return format(number, "f")
+    numbers: list[str | None] = []
+    for text in texts.to_pylist():
+        if text is None:
+            numbers.append(None)
+            continue
+        if len(text) > MAX_SCALE or not NUMBER.match(text):
+            raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than a finite decimal number")
+        number = Decimal(text)
+        if abs(number.adjusted()) > MAX_SCALE:
+            raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a decimal with more digits than any database's")
+        numbers.append(format(number, "f"))
+    return pa.array(numbers, pa.string())
 
 
 def _decimal_type(inner: str) -> pa.DataType | None:

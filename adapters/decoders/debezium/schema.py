@@ -445,13 +445,12 @@ def _read_decimals(arrow: pa.DataType, scale: int, decimals_are: Decimals, value
     if not pc.any(coded).as_py():
         return decimals.from_text(texts, arrow)
     cells = zip(coded.to_pylist(), texts.to_pylist(), strict=True)
-    numbers = [_parse_unscaled(text) * 10 ** max(0, -scale) if is_coded else None for is_coded, text in cells]
+    numbers: list[int | None] = []
+    for is_coded, text in cells:
+        unscaled = msgspec.json.decode(f'"{text}"', type=bytes) if is_coded else None
+        numbers.append(None if unscaled is None else decimals.parse_unscaled(unscaled) * 10 ** max(0, -scale))
     others = decimals.from_text(pc.if_else(coded, pa.scalar(None, pa.string()), texts), arrow)
     return pc.if_else(coded, decimals.from_unscaled(numbers, arrow), others)
-
-
-def _parse_unscaled(text: str) -> int:
-    return decimals.parse_unscaled(msgspec.json.decode(f'"{text}"', type=bytes))
 
 
 def _raise_misfit(misfits: pa.Array, sentence: str) -> None:

@@ -44,21 +44,20 @@ class CsvFrameDecoder:
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         # The slices stay chunks: a copy of the frame takes as long as a tenth of its decoding.
-        frames = [self._decode_slice(piece, table) for piece in split_frame(raw, SLICE_ROWS)]
-        whole = pa.concat_tables(frames or [changes_schema(table).empty_table()])
+        schema, frames = changes_schema(table), []
+        for piece in split_frame(raw, SLICE_ROWS):
+            errors: dict[int, Reject] = {}
+            parts: list[Part] = []
+            for header, indices in group_by_header(piece.column("headers")):
+                layout = self._layouts.get_layout(header, table.name)
+                types = {column.name: column.type for column in layout.columns}
+                for places, rows, cells in read_named_cells(piece, indices, layout, self._options.csv, errors):
+                    block = CsvChangeBlock(rows, cells, table, self._options, types=types, headless=header is None)
+                    parts.append((places, block.build()))
+            parts += reject_records(piece, table, errors)
+            frames.append(merge_parts(parts, schema))
+        whole = pa.concat_tables(frames or [schema.empty_table()])
         return add_line(whole, ERROR, whole[OFFSET], describe_location)
-
-    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        errors: dict[int, Reject] = {}
-        parts: list[Part] = []
-        for header, indices in group_by_header(raw.column("headers")):
-            layout = self._layouts.get_layout(header, table.name)
-            types = {column.name: column.type for column in layout.columns}
-            for places, rows, cells in read_named_cells(raw, indices, layout, self._options.csv, errors):
-                block = CsvChangeBlock(rows, cells, table, self._options, types=types, headless=header is None)
-                parts.append((places, block.build()))
-        parts += reject_records(raw, table, errors)
-        return merge_parts(parts, changes_schema(table))
 
 
 # Rows with the same columns to changes, column by column.

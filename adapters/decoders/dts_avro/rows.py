@@ -213,14 +213,15 @@ def _to_text(value: Any) -> str:
 
 
 def _build_bytes(values: Sequence[Any]) -> pa.Array:
-    return pa.array([None if value is None else _to_bytes(value) for value in values], pa.binary())
-
-
-def _to_bytes(value: Any) -> bytes:
-    content = to_text_or_bytes(value)
-    if isinstance(content, str):
-        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds text, not bytes: in `schema:` of the table it must be `string`")
-    return content
+    contents = []
+    for value in values:
+        content = None if value is None else to_text_or_bytes(value)
+        if isinstance(content, str):
+            raise ValueMisfit(
+                RejectCode.OUT_OF_RANGE, "holds text, not bytes: in `schema:` of the table it must be `string`"
+            )
+        contents.append(content)
+    return pa.array(contents, pa.binary())
 
 
 # Column types from the type numbers in records.

@@ -484,7 +484,21 @@ class MessageLayouts:
         most = self._options.limits.columns
         if len(sent) > most:
             return Reject(RejectCode.TOO_LARGE, f"it has {len(sent)} columns, more than the {most} allowed")
-        return (*columns, *(self._find_column(table, name, type_name) for name, type_name in others.items()))
+        for name, sent_type in others.items():
+            column = self._form.column(name, sent_type)
+            if column is None:
+                # Read as text, so that one column does not cause the rejection of all rows.
+                column = Column(name, pa.string(), source_type=sent_type)
+                if self._is_first(table, f"type of {name}"):
+                    log.warning(
+                        "a column's type is not known: it is read as text",
+                        table=table,
+                        column=name,
+                        type=sent_type[:60] or "not said",
+                        next_step=f"`schema: {{{name}: TYPE}}` of the table gives it another type.",
+                    )
+            columns.append(column)
+        return tuple(columns)
 
     def _is_first(self, table: str, subject: str) -> bool:
         """True if this was not logged before."""
@@ -492,18 +506,3 @@ class MessageLayouts:
             return False
         self._told.add((table, subject))
         return True
-
-    def _find_column(self, table: str, name: str, type_name: str) -> Column:
-        """A column. An unknown type is read as text, so that one column does not cause the rejection of all rows."""
-        column = self._form.column(name, type_name)
-        if column is not None:
-            return column
-        if self._is_first(table, f"type of {name}"):
-            log.warning(
-                "a column's type is not known: it is read as text",
-                table=table,
-                column=name,
-                type=type_name[:60] or "not said",
-                next_step=f"`schema: {{{name}: TYPE}}` of the table gives it another type.",
-            )
-        return Column(name, pa.string(), source_type=type_name)
