@@ -356,7 +356,7 @@ def reshape(
     if view is not None:
         statements.insert(0, f"DROP VIEW {quote_name(schema, view)}")
     for statement in statements:
-        connection.exec_driver_sql(statement.replace("%", "%%"))
+        connection.exec_driver_sql(escape(statement))
     return bool(statements)
 
 

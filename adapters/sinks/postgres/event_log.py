@@ -23,7 +23,7 @@ from replicator.ports.sink import (
 
 from ...postgres.event_log_reader import empty_records, open_snapshot, read_topic_records
 from ...postgres.lane_state import TOUCH_STATE, read_state
-from ...postgres.names import TableLocation, quote_name, read_dsn
+from ...postgres.names import TableLocation, escape, quote_name, read_dsn
 from ...sql.dialect import text_literal
 from ...stores import EventLogSettings
 from .gold import describe_inputs
@@ -94,9 +94,7 @@ class PostgresEventLog(PostgresLanes):
                 f"`UPDATE _replicator.positions SET state = NULL WHERE {key}`: the lane then starts from scratch.",
             ) from lost
         topics = sorted({p.topic for p in state.position}) if state else []
-        cursor.execute(
-            f"DELETE FROM {relation} WHERE topic = ANY(%s)".replace("%", "%%").replace("%%s", "%s").encode(), (topics,)
-        )
+        cursor.execute(f"DELETE FROM {escape(relation)} WHERE topic = ANY(%s)".encode(), (topics,))
 
 
 # The log cut of a time, found with two queries over positions and times.
@@ -111,7 +109,7 @@ def cut_at_time(
     early, late = _read_offsets(
         cursor,
         f'SELECT l.topic::text, l."partition"::int4, max(l."offset") FILTER (WHERE l.ts <= %s)::int8, '
-        f'min(l."offset") FILTER (WHERE l.ts > %s)::int8 FROM {_relation_name(log)} AS l WHERE {OF_TOPICS} GROUP BY 1, 2',
+        f'min(l."offset") FILTER (WHERE l.ts > %s)::int8 FROM {escape(log.relation)} AS l WHERE {OF_TOPICS} GROUP BY 1, 2',
         (at, at, sorted(topics)),
     )
     if not is_time_ordered(early, late):
@@ -128,16 +126,12 @@ def cut_at_positions(
         cursor,
         'SELECT l.topic::text, l."partition"::int4, min(l."offset")::int8, '
         'max(l."offset") FILTER (WHERE s.at IS NULL OR l."offset" < s.at)::int8, '
-        f'min(l."offset") FILTER (WHERE l."offset" >= s.at)::int8 FROM {_relation_name(log)} AS l '
+        f'min(l."offset") FILTER (WHERE l."offset" >= s.at)::int8 FROM {escape(log.relation)} AS l '
         "LEFT JOIN unnest(%s::text[], %s::int4[], %s::int8[]) AS s (topic, number, at) "
         f'ON s.topic = l.topic COLLATE "C" AND s.number = l."partition" WHERE {OF_TOPICS} GROUP BY 1, 2',
         (*map(list, at), sorted(topics)),
     )
     return CutSides(firsts, lasts, nexts).to_cut(splits, covered)
-
-
-def _relation_name(log: TableLocation) -> str:
-    return log.relation.replace("%", "%%")
 
 
 def _read_offsets(cursor: psycopg.Cursor, statement: str, args: tuple[object, ...]) -> list[Mapping[TopicPartition, int]]:

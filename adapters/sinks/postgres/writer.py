@@ -54,7 +54,7 @@ from ...apply.lane_progress import (
 )
 from ...arrow.key_change import asks_target
 from ...postgres.connection import planner_hints
-from ...postgres.names import quote_name
+from ...postgres.names import escape, quote_name
 from ...sql.dialect import POSTGRES
 from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject, render_truncate
 from .per_column import ServerPerColumn, select_changed_keys
@@ -370,7 +370,7 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
         event_id = quote_name(EVENT_ID)
         places = f"""(SELECT r.{event_id} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
         FROM {relation} r, regexp_match(r.{event_id}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
-    query = f"""SELECT 1 FROM {places.replace("%", "%%")}
+    query = f"""SELECT 1 FROM {escape(places)}
         WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""
     for place, first in start.items():
         begins = (f"{place.topic}-{place.partition}-", place.topic, place.partition, first)

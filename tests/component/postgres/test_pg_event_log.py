@@ -67,14 +67,15 @@ def test_records_are_stored_once(postgres_dsn: str, existing: bool) -> None:
     again.close()
 
 
-def test_reset_leaves_the_records_of_other_lanes(postgres_dsn: str) -> None:
-    sink = event_log_sink({"dsn": postgres_dsn})
+@pytest.mark.parametrize("table", ["cdc_events", "100%s"])
+def test_reset_leaves_the_records_of_other_lanes(postgres_dsn: str, table: str) -> None:
+    sink = event_log_sink({"dsn": postgres_dsn, "table": table})
     for source, topic in (("shop", "cdc.public.a"), ("shop", "cdc.public.b"), ("other", "x.y")):
         sink.prepare(lane_of(source), PLAN)
         sink.apply([make_write(0, 2, topic, lane_of(source))], no_rejects)
     sink.reset(lane_of())
     assert sink.state(lane_of()) is None
-    assert fetch(postgres_dsn, "SELECT DISTINCT topic FROM cdc_raw.cdc_events") == [("x.y",)]
+    assert fetch(postgres_dsn, f'SELECT DISTINCT topic FROM cdc_raw."{table}"') == [("x.y",)]
     sink.close()
 
 
