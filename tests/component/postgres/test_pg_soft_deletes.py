@@ -41,7 +41,7 @@ def test_view_of_living_rows_follows_column_changes(postgres_dsn):
 
 
 def test_deleted_row_does_not_complete_later_partial_updates(postgres_dsn):
-    """The deleted row keeps its values. An update in the same batch is completed from it, a later one is rejected."""
+    """A delete keeps the stored values, also after a partial update in its batch. A later partial update is rejected."""
     stream, rejects = feed(), Rejects()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))

@@ -200,7 +200,7 @@ def test_new_column_has_a_suitable_type_and_exact_values(emptied_dsn: str, case:
 
 
 def _type_values(values: list, arrow: pa.DataType) -> pa.Array:
-    """Values that are scalars exceed the range of Python's own types."""
+    """An array of the values. Arrow scalars stand for values outside the range of Python's own types."""
     if not isinstance(values[0], pa.Scalar):
         return pa.array(values, arrow)
     numbers = pa.array([v and v.value for v in values], pa.int64())
