@@ -1,4 +1,4 @@
-"""The size and shape of the code base, as a table: what is, the most there may be, and what is aimed at.
+"""The size and shape of the code base, as a table: current value, limit and aim.
 
 A limit is lowered by the change that makes it possible, and raised only with the reason in the commit."""
 

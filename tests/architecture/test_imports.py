@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_import_contracts_hold():
     assert len(read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]) >= 6
-    # In a program of its own: it switches off every logger that there is.
+    # In a separate process, because it disables all loggers.
     linter = Path(sys.executable).with_name("lint-imports")
     command = [linter, "--config", ROOT / "pyproject.toml", "--no-cache"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -28,23 +28,26 @@ def normalize_name(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-TAKEN_ALONG = {"pydantic-core": "pydantic", "h11": "uvicorn", "py4j": "pyspark", "numpy": "pandas"}
-"""Packages that others bring, and that are imported beside them."""
+INDIRECT = {"pydantic-core": "pydantic", "h11": "uvicorn", "py4j": "pyspark", "numpy": "pandas"}
+"""Packages that are installed with others and imported too."""
 OF_TESTS = {"pytest", "hypothesis"}
-"""What the published contracts need, as whoever runs them has it."""
+"""Packages that the published contracts need; projects that run them have these."""
 
 
 def list_declared(*extras):
     """The packages that are installed with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    said = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
-    return {normalize_name(re.match(r"[A-Za-z0-9_.-]+", text)[0]) for text in said}
+    requirements = [
+        *project["dependencies"],
+        *(text for extra in extras for text in project["optional-dependencies"][extra]),
+    ]
+    return {normalize_name(re.match(r"[A-Za-z0-9_.-]+", text)[0]) for text in requirements}
 
 
 def find_undeclared(declared, files, read_nodes):
     """Imported packages that are not declared, with their files."""
     homes = packages_distributions()
-    known = declared | {name for name, user in TAKEN_ALONG.items() if user in declared}
+    known = declared | {name for name, user in INDIRECT.items() if user in declared}
     missing = {}
     for path in files:
         ours = OWN | set(sys.stdlib_module_names)
@@ -67,7 +70,7 @@ def test_module_of_an_extra_is_reported_with_that_extra():
     files = [p for own in OWN for p in (ROOT / own).rglob("*.py")]
     optional = find_undeclared(list_declared(), files, ast.walk)
     assert {"confluent_kafka", "fastavro", "pymysql", "pyspark", "jgo", "psutil"} <= optional.keys()
-    assert {name for name in optional if find_extra(name) is None} <= TAKEN_ALONG.keys()
+    assert {name for name in optional if find_extra(name) is None} <= INDIRECT.keys()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ EXCEPTIONS = {
     "wiring/diagnosis.py": "The checks of source databases, by the scheme in `database.dsn`.",
     "wiring/starting_project.py": "`init` writes a config, so it names the adapters for the URLs that it was given.",
 }
-"""Modules that may name products, and why. A stranger's sink or store needs none of them."""
+"""Modules that may name products, and why. A third-party sink or store needs none of them."""
 
 
 def list_names(file: Path) -> Iterator[str]:

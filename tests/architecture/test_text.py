@@ -15,7 +15,7 @@ TALK = re.compile(r"\b(claude|chatgpt|copilot|codex|llm|ai assistant|this sessio
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 SHELLS = {"bash", "sh", "shell", "console", ""}
 BUILT_IN = re.compile(r"^\s*(?:[$#] )?(?:echo|printf|export|read)\b[^|;&]*(?:[|;&]|$)")
-"""What the shell does itself: no process has these arguments."""
+"""Commands inside the shell: no process has their arguments."""
 PASSWORD = re.compile(
     r"\w://[^\s:/@]*:[^\s@/]+@|://[^\s@/]*\$\{?\w*(?:PASSWORD|TOKEN|SECRET)|--(?:password|token|secret)[ =]?\S"
     r"|\b(?:psql|pg_\w+|mysql\w*|mariadb[\w-]*|curl|kcat|replicator)\b.*\$\{?\w*(?:DSN|PASSWORD|TOKEN|SECRET)\b"

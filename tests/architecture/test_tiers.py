@@ -34,7 +34,7 @@ TOUCHES = {"socket.bind": bind, "subprocess.Popen": start_process, "import pyspa
 @pytest.mark.parametrize(("tier", "touch"), [(tier, touch) for tier in FORBIDDEN for touch in TOUCHES])
 def test_forbidden_access_of_a_tier_fails(tier, touch, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    # Other tests of this worker may have left one.
+    # Other tests of this worker may have left a session.
     monkeypatch.setattr("tiers.has_spark_session", lambda: False)
     if touch in FORBIDDEN[tier]:
         with limited_to(tier) as touched:

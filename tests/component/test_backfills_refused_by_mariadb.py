@@ -24,9 +24,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     found = binaries(folder)
     if isinstance(found, str):
         pytest.skip(found)
-    made = MariaDb(found, folder / "server", free_port(), WITH_BINLOG)
-    yield made
-    made.stop()
+    started = MariaDb(found, folder / "server", free_port(), WITH_BINLOG)
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,11 @@ def streamed_server(server: MariaDb) -> Iterator[MariaDb]:
 
 def read(server: MariaDb, folder: Path, **more: Any) -> int:
     dsn = f"mariadb://cdc:cdc@127.0.0.1:{server.port}/shop"
-    made = MariaDbBackfill({"dsn": dsn, "table": "shop.t", "state": str(folder), **more})
+    backfill = MariaDbBackfill({"dsn": dsn, "table": "shop.t", "state": str(folder), **more})
     try:
-        return made.rows(lambda _: None).rows
+        return backfill.rows(lambda _: None).rows
     finally:
-        made.close()
+        backfill.close()
 
 
 def test_server_without_a_binlog_reader_is_refused(server: MariaDb, tmp_path: Path) -> None:

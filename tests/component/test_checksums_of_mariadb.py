@@ -69,8 +69,8 @@ def mariadb_columns(types: Sequence[str], kinds: dict[str, ChecksumKind]) -> lis
 
 def test_equal_rows_have_equal_sums(database: Any) -> None:
     rows, types = every_row(), [column.mariadb for column in COLUMNS.values()]
-    columns, there = arrow_columns(rows, KINDS), mariadb_columns(types, KINDS)
-    assert sum_rows(database, create(database, "whole", types, rows), there, there[:1]) == ArrowSums(rows).sum(
+    columns, sql_columns = arrow_columns(rows, KINDS), mariadb_columns(types, KINDS)
+    assert sum_rows(database, create(database, "whole", types, rows), sql_columns, sql_columns[:1]) == ArrowSums(rows).sum(
         columns, columns[:1]
     )
     for name, column in COLUMNS.items():
@@ -81,11 +81,11 @@ def test_every_change_changes_the_sums(database: Any) -> None:
     rows = changed_rows()
     types = [kind[2] for kind in CHANGED_TYPES.values()]
     table, duck = create(database, "changed", [*types, "int"], rows), ArrowSums(rows)
-    columns, there = arrow_columns(rows, CHANGED_KINDS), mariadb_columns(types, CHANGED_KINDS)
+    columns, sql_columns = arrow_columns(rows, CHANGED_KINDS), mariadb_columns(types, CHANGED_KINDS)
     found = []
     for number in range(len(VARIANTS)):
         one = f"(SELECT * FROM {{}} WHERE no = {number})"
-        [total] = sum_rows(database, one.format(table), there, there[:1])
+        [total] = sum_rows(database, one.format(table), sql_columns, sql_columns[:1])
         assert [total] == duck.sum(columns, columns[:1], relation=one.format('"rows"'))
         found.append(total[2:])
     assert len({*found}) == len(VARIANTS)
@@ -98,9 +98,9 @@ def test_floats_have_equal_sums(database: Any) -> None:
     values = [value for value in (*scaled, *near, 0.0, 1e300, 1e-300, 2.0**53) if value.is_integer() or abs(value) < 1e15]
     rows = pa.table({"id": range(len(values)), "f": values})
     kinds: dict[str, ChecksumKind] = {"id": "integer", "f": "float"}
-    columns, there = arrow_columns(rows, kinds), mariadb_columns(["bigint", "double"], kinds)
+    columns, sql_columns = arrow_columns(rows, kinds), mariadb_columns(["bigint", "double"], kinds)
     table = create(database, "floats", ["bigint", "double"], rows)
-    assert sum_rows(database, table, there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
+    assert sum_rows(database, table, sql_columns, sql_columns[:1]) == ArrowSums(rows).sum(columns, columns[:1])
 
 
 @pytest.mark.parametrize(
@@ -129,31 +129,34 @@ def test_other_types_have_equal_sums(database: Any, sql: str, written: Any, arro
         cursor.execute("UPDATE other SET v = %s WHERE id = 1", [written])
     rows = pa.table({"id": [1, 2], "v": pa.array([stored, None], arrow)})
     kinds: dict[str, ChecksumKind] = {"id": "integer", "v": kind}
-    columns, there = arrow_columns(rows, kinds), mariadb_columns(["int", sql], kinds)
-    assert sum_rows(database, "other", there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
+    columns, sql_columns = arrow_columns(rows, kinds), mariadb_columns(["int", sql], kinds)
+    assert sum_rows(database, "other", sql_columns, sql_columns[:1]) == ArrowSums(rows).sum(columns, columns[:1])
 
 
 def test_precise_unsigned_numbers_are_decimals(database: Any) -> None:
     rows = pa.table({"id": pa.array([2**64 - 1, 0], pa.decimal128(20, 0))})
     kinds: dict[str, ChecksumKind] = {"id": "decimal"}
-    columns, there = arrow_columns(rows, kinds), mariadb_columns(["bigint(20) unsigned"], kinds)
+    columns, sql_columns = arrow_columns(rows, kinds), mariadb_columns(["bigint(20) unsigned"], kinds)
     table = create(database, "wide", ["bigint(20) unsigned"], pa.table({"id": pa.array([2**64 - 1, 0], pa.uint64())}))
     assert kind_of_mariadb("bigint(20) unsigned", precise=True) == "decimal"
-    assert sum_rows(database, table, there, there) == ArrowSums(rows).sum(columns, columns)
+    assert sum_rows(database, table, sql_columns, sql_columns) == ArrowSums(rows).sum(columns, columns)
 
 
 def test_zero_dates_and_huge_rows_are_never_equal_to_null(database: Any) -> None:
     kinds: dict[str, ChecksumKind] = {"id": "integer", "d": "date", "b": "bytes"}
     types = ["int", "date", "longblob"]
-    there = mariadb_columns(types, kinds)
+    sql_columns = mariadb_columns(types, kinds)
     empty = sum_rows(
-        database, create(database, "empty", types, pa.table({"id": [1], "d": [None], "b": [None]})), there, there[:1]
+        database,
+        create(database, "empty", types, pa.table({"id": [1], "d": [None], "b": [None]})),
+        sql_columns,
+        sql_columns[:1],
     )
     zero = create(database, "zero", types, pa.table({"id": [1], "d": ["0000-00-00"], "b": [None]}))
-    assert sum_rows(database, zero, there, there[:1]) != empty
+    assert sum_rows(database, zero, sql_columns, sql_columns[:1]) != empty
     with database.cursor() as cursor:
         cursor.execute("UPDATE zero SET d = NULL, b = repeat('a', @@max_allowed_packet - 9)")
-    assert sum_rows(database, zero, there, there[:1]) != empty
+    assert sum_rows(database, zero, sql_columns, sql_columns[:1]) != empty
 
 
 @pytest.mark.parametrize("keys", [("a `b`",), ("a `b`", "50%"), ("50%", "%s")])
@@ -166,24 +169,24 @@ def test_buckets_ranges_and_exclusions_select_the_same_rows(database: Any, keys:
     with database.cursor() as cursor:
         for n, name in enumerate(rows.column_names):
             cursor.execute(f"ALTER TABLE odd CHANGE c{n} {MARIADB.quote_name(name)} {types[n]}")
-    duck, columns, there = ArrowSums(rows), arrow_columns(rows, kinds), mariadb_columns(types, kinds)
-    here, by = ([column for column in each if column.name in keys] for each in (columns, there))
+    duck, columns, sql_columns = ArrowSums(rows), arrow_columns(rows, kinds), mariadb_columns(types, kinds)
+    key_columns, sql_keys = ([column for column in each if column.name in keys] for each in (columns, sql_columns))
     within = KeyRange("other", -100, 9000) if keys[0] == "a `b`" else None
     names = ", ".join(MARIADB.quote_name(key) for key in keys)
     excluded = f"(SELECT {names} FROM odd WHERE `%s` LIKE '%7')"
-    found = sum_rows(database, "odd", there, by, within=within, excluded=excluded)
+    found = sum_rows(database, "odd", sql_columns, sql_keys, within=within, excluded=excluded)
     assert found == duck.sum(
         columns,
-        here,
+        key_columns,
         within=within,
         excluded=excluded.replace("`%s`", '"%s"')
         .replace("odd", '"rows"')
         .replace(names, ", ".join(f'"{key}"' for key in keys)),
     )
-    totals = sum_rows(database, "odd", there, by, within=within)
+    totals = sum_rows(database, "odd", sql_columns, sql_keys, within=within)
     others = "(SELECT * FROM odd WHERE `%s` NOT LIKE '%7')"
-    assert found == sum_rows(database, others, there, by, within=within)
+    assert found == sum_rows(database, others, sql_columns, sql_keys, within=within)
     assert len(found) < len(totals) > 200 and all(0 <= row[0] < BUCKETS for row in totals)
     chosen = [row[0] for row in totals[::3]]
-    condition = render_bucket_condition(MARIADB, by, chosen, within)
-    assert sum_rows(database, f"(SELECT * FROM odd AS t WHERE {condition})", there, by) == totals[::3]
+    condition = render_bucket_condition(MARIADB, sql_keys, chosen, within)
+    assert sum_rows(database, f"(SELECT * FROM odd AS t WHERE {condition})", sql_columns, sql_keys) == totals[::3]

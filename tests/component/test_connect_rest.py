@@ -55,7 +55,7 @@ def test_failure_before_a_restart_is_not_reported_as_new() -> None:
     answers = [("FAILED", "refused"), ("FAILED", "refused"), ("RESTARTING", ""), ("RUNNING", "")]
     with worker(answers) as rest:
         rest.wait_running("it", 5, before=rest.state("it"))
-    assert answers == [("RUNNING", "")], "it waited until it runs, and no longer"
+    assert answers == [("RUNNING", "")], "it waits until the task runs, and no longer"
 
 
 def test_start_resumes_a_paused_connector() -> None:

@@ -67,7 +67,7 @@ WITH_NAN: dict[str, tuple[str, tuple[str | None, ...], str]] = {
     "n": ("numeric(12,2)", ("1.50", "NaN", None), "1"),
     "wide": ("numeric", (f"-{'12345678901234567890' * 5}.25", "1e400", "NaN"), "1"),
 }
-"""Of three rows the first one has no NaN."""
+"""The first of every three rows has no NaN."""
 LANES = ("lake.kept", "lake.changed", "lake.strict", "lake.versions", "pg.kept", "pg.versions")
 
 
@@ -130,7 +130,7 @@ class World:
         return PostgresComparison({**options, "state": str(self.folder / "kept")})
 
     def fill(self) -> None:
-        """Load the targets with what a snapshot reads."""
+        """Loads the targets with the rows of a snapshot."""
         (self.folder / "records").mkdir()
         with self.comparison().open_snapshot(lambda _: None) as snapshot:
             whole = TableSplit((), snapshot.keys, None, pa.table({}))
@@ -149,9 +149,9 @@ class World:
 
 @pytest.fixture(params=[COLUMNS, WITH_CHECKSUMS], ids=["every type", "types with checksums"])
 def world(request: pytest.FixtureRequest, postgres_dsn: str, tmp_path: Path) -> World:
-    made = World(postgres_dsn, tmp_path, request.param)
-    made.fill()
-    return made
+    filled = World(postgres_dsn, tmp_path, request.param)
+    filled.fill()
+    return filled
 
 
 class TwoTargets(World):
@@ -162,9 +162,9 @@ class TwoTargets(World):
 
 @pytest.fixture
 def world_with_nan(postgres_dsn: str, tmp_path: Path) -> World:
-    made = TwoTargets(postgres_dsn, tmp_path, WITH_NAN)
-    made.fill()
-    return made
+    filled = TwoTargets(postgres_dsn, tmp_path, WITH_NAN)
+    filled.fill()
+    return filled
 
 
 summed = PostgresTargetSnapshot.sum
@@ -271,10 +271,10 @@ def test_rows_with_nan_are_missing_and_long_numbers_are_equal(world_with_nan: Wo
         assert {one.key["id"] for one in diff.differences} == rejected
         for one in diff.differences:
             name = "n" if one.key["id"] % 3 == 1 else "wide"
-            said = (
+            sentence = (
                 f"The lane rejects this row (OUT_OF_RANGE): column {name!r} holds NaN or an infinity, and no finite number"
             )
-            assert (one.kind, one.reason) == ("missing", said)
+            assert (one.kind, one.reason) == ("missing", sentence)
     assert not list(temporary.iterdir())
 
 

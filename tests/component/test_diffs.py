@@ -112,9 +112,9 @@ class Compared(World):
         }
         with path.open("w") as out:
             YAML().dump(config, out)
-        made = ConfiguredComponents(load_settings(path))
-        made.register.save("s", self.register.load("s"))
-        return made
+        components = ConfiguredComponents(load_settings(path))
+        components.register.save("s", self.register.load("s"))
+        return components
 
     @property
     def register(self) -> Any:
@@ -184,9 +184,9 @@ def plant(world: Compared, lane: Lane, kind: str, key: int, added: int = 0) -> N
             else:
                 table.update(updates=change, predicate=where)
             return
-        except CommitFailedError:  # The pipeline has committed meanwhile.
+        except CommitFailedError:  # The pipeline has committed in the meantime.
             continue
-    raise AssertionError("the pipeline commits all the time")
+    raise AssertionError("each attempt conflicts with a commit of the pipeline")
 
 
 def test_record_missing_from_the_topic_is_found(world: Compared) -> None:
@@ -277,7 +277,7 @@ def test_comparison_killed_after_each_split_is_resumed(world: Compared, monkeypa
     first, last = diff.position
     assert first != last
     with world.running():
-        # The rules of a lane may have changed since it was interrupted.
+        # The rules of a lane may have changed since the interruption.
         monkeypatch.setattr(DiffProgressFile, "write", write_and_end)
         with pytest.raises(Killed):
             world.compare(LANES[:1])

@@ -17,17 +17,17 @@ def make_inserts(*ids: int, **more: Any) -> list[tuple[str, dict[str, Any]]]:
     return [("INSERT", {"id": i, "name": f"n{i}", **more}) for i in ids]
 
 
-def stream(*said: tuple[str, Any], start: int = 0, table: str = "t") -> list[Row]:
+def stream(*statements: tuple[str, Any], start: int = 0, table: str = "t") -> list[Row]:
     """Records of one topic, starting at this offset. A statement `TABLE:OPERATION` belongs to that other table."""
     out = []
-    for offset, (told, row) in enumerate(said, start):
-        of, _, kind = told.rpartition(":")
-        out.append({**flat(of or table, offset, kind, row), "topic": TOPIC})
+    for offset, (statement, row) in enumerate(statements, start):
+        named, _, kind = statement.rpartition(":")
+        out.append({**flat(named or table, offset, kind, row), "topic": TOPIC})
     return out
 
 
-def project(folder: Path, said: str, *tables: str) -> Project:
-    more = f", schema_changes: {said}" if said else ""
+def project(folder: Path, rules: str, *tables: str) -> Project:
+    more = f", schema_changes: {rules}" if rules else ""
     return Project(folder, {"t": more, **dict.fromkeys(tables, "")}, flat=lambda _: True)
 
 
@@ -85,7 +85,7 @@ def test_lane_waiting_for_an_accepted_drop_waits_after_a_restart(tmp_path):
         assert ids(here) == [1, 2]
         assert history(here)[1:] == [(2, "applied", make_position(1), GONE)]
     feed(here, "c", stream(DROP, start=3))
-    assert "--accept-schema 3`" in here.run()["lake.t"]["next_step"], "another drop is another question"
+    assert "--accept-schema 3`" in here.run()["lake.t"]["next_step"], "another drop needs another decision"
 
 
 def test_drop_without_later_records_is_stored_once(tmp_path):
@@ -111,14 +111,14 @@ def test_schema_of_a_recreated_table_is_checked_after_the_drop(tmp_path, before)
     feed(here, "a", stream(*make_inserts(1)))
     here.run()
     feed(here, "b", stream(*before, DROP, *make_inserts(2, note="x"), start=1))
-    place = 1 + len(before)
+    offset = 1 + len(before)
     lane = here.run()["lake.t"]
     assert lane["error"].endswith("the table was dropped.")
     assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     lane = here.run()["lake.t"]
     assert "'note'" in lane["error"] and "--accept-schema 3" in lane["next_step"]
     met = [(state, where) for _, state, where, _ in history(here)[1:]]
-    assert met == [("applied", make_position(place)), ("pending", make_position(place + 1))]
+    assert met == [("applied", make_position(offset)), ("pending", make_position(offset + 1))]
     assert ids(here) == [1]
 
 

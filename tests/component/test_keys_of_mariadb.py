@@ -35,7 +35,7 @@ VALUES: dict[str, tuple[str, list[str], pa.DataType, list[Any]]] = {
     "f": ("date", ["'0999-01-01'", "'2024-02-29'"], pa.date32(), [date(999, 1, 1), date(2024, 2, 29)]),
     "g": ("varchar(9) CHARACTER SET latin1", ["'ü''\\\\'", "'z'"], pa.string(), ["ü'\\", "z"]),
 }
-"""By column its type, values in SQL, and the same in a target."""
+"""For each column: its type, values in SQL, and the type and values in a target."""
 
 
 WRITTEN: dict[str, list[Any]] = {
@@ -47,7 +47,7 @@ WRITTEN: dict[str, list[Any]] = {
     "f": [-354_650, 19_782],
     "g": ["ü'\\", "z"],
 }
-"""The same in records."""
+"""The same values in records."""
 
 
 class Killed(BaseException):
@@ -63,43 +63,43 @@ def streamed_server(mariadb_server: MariaDb) -> Iterator[MariaDb]:
 
 
 Row = tuple[int, ...]
-"""A row, as the number of its value in each column."""
+"""A row: for each column the index of its value."""
 
 
 def test_unfinished_backfill_resumes_after_the_last_key(streamed_server: MariaDb, tmp_path: Path) -> None:
     """Every delete has the position at which its row would have been read."""
     every: list[Row] = list(product(*(range(len(values)) for _, values, _, _ in VALUES.values())))
-    there, name = every[::2], streamed_server.database().rpartition("/")[2]
+    stored, name = every[::2], streamed_server.database().rpartition("/")[2]
     columns = ", ".join(f"{column} {kind}" for column, (kind, *_) in VALUES.items())
     create = f"USE {name}; CREATE TABLE t ({columns}, PRIMARY KEY ({', '.join(VALUES)}))"
-    streamed_server.execute(f"{create}; INSERT INTO t VALUES {', '.join(f'({literals(row)})' for row in there)}")
+    streamed_server.execute(f"{create}; INSERT INTO t VALUES {', '.join(f'({literals(row)})' for row in stored)}")
     options = {"dsn": f"mariadb://cdc:cdc@127.0.0.1:{streamed_server.port}", "table": f"{name}.t", "state": str(tmp_path)}
     first = MariaDbBackfill({**options, "piece_rows": 40})
     with pytest.raises(Killed):
         first.rows(_kill)
     first.close()
     before = {row_of(payload["after"]) for payload in payloads(tmp_path)}
-    later = set(Random(5).sample(there, 20))
+    later = set(Random(5).sample(stored, 20))
     for row in later:
         streamed_server.execute(f"DELETE FROM {name}.t WHERE ({', '.join(VALUES)}) = ({literals(row)})")
     second = MariaDbBackfill({**options, "piece_rows": 15})
     taken = second.rows(lambda _: None)
     read = [row_of(payload["after"]) for payload in payloads(tmp_path)]
     assert taken.resumed and len(before) == 40 and len(read) == taken.rows == len({*read})
-    assert {*read} == before | ({*there} - later)
+    assert {*read} == before | ({*stored} - later)
     assert second.deletes(read_target_rows(every))[0] == len(every) - len(read)
     second.close()
     order = sort_on_server(streamed_server, name, every)
-    border = max(order.index(row) for row in before)
+    last = max(order.index(row) for row in before)
     deletes = [payload for payload in payloads(tmp_path) if payload["op"] == "d"]
     low, high = taken.below[-1], max(payload["source"]["row"] for payload in deletes)
     found = {row_of(payload["before"]): payload["source"]["row"] for payload in deletes}
-    assert found == {row: low if n <= border else high for n, row in enumerate(order) if row not in {*read}}
+    assert found == {row: low if n <= last else high for n, row in enumerate(order) if row not in {*read}}
     assert low < high
 
 
-def _kill(said: str) -> None:
-    if said.endswith("rows read"):
+def _kill(message: str) -> None:
+    if message.endswith("rows read"):
         raise Killed
 
 
@@ -110,7 +110,7 @@ def literals(row: Row) -> str:
 def read_target_rows(rows: list[Row]) -> pa.Table:
     """The rows as a target stores them."""
     columns = enumerate(VALUES.items())
-    return pa.table({name: pa.array([said[3][row[i]] for row in rows], said[2]) for i, (name, said) in columns})
+    return pa.table({name: pa.array([value[3][row[i]] for row in rows], value[2]) for i, (name, value) in columns})
 
 
 def payloads(folder: Path) -> list[dict[str, Any]]:
@@ -118,8 +118,8 @@ def payloads(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(value)["payload"] for file in files for value in pq.read_table(file)["value"].to_pylist()]
 
 
-def row_of(said: Mapping[str, Any]) -> Row:
-    return tuple(written.index(said[name]) for name, written in WRITTEN.items())
+def row_of(values: Mapping[str, Any]) -> Row:
+    return tuple(written.index(values[name]) for name, written in WRITTEN.items())
 
 
 def sort_on_server(database: MariaDb, name: str, rows: list[Row]) -> list[Row]:

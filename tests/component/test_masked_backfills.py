@@ -36,8 +36,8 @@ class Masked(World):
         return DebeziumJsonDecoder({"private": {TABLE: self.masks}})
 
     def reading(self) -> Any:
-        said = {"private": self.decoder(), "masked": tuple(self.masks), "masks": repr(sorted(self.masks))}
-        return self.items.backfill(state=str(self.folder / "kept"), piece_rows=self.piece_rows, **said)
+        masking = {"private": self.decoder(), "masked": tuple(self.masks), "masks": repr(sorted(self.masks))}
+        return self.items.backfill(state=str(self.folder / "kept"), piece_rows=self.piece_rows, **masking)
 
     def table(self) -> dict[Any, tuple[Any, ...]]:
         rows = [tuple(map(self._read_masked, COLUMNS, row)) for row in super().table().values()]
@@ -80,27 +80,27 @@ PAIRS = [
 
 def assert_private(world: Masked) -> None:
     """Checks everything that is stored. Keys are numbers, which occur everywhere, so they are not checked."""
-    told = b"".join(b"%s%s" % (record["key"], record["value"]) for record in world.written_down())
+    records = b"".join(b"%s%s" % (record["key"], record["value"]) for record in world.written_down())
     files = b"".join(path.read_bytes() for path in (world.folder / "kept").rglob("*") if path.is_file())
-    assert told and not any(secret in told or secret in files for secret in SECRETS)
+    assert records and not any(secret in records or secret in files for secret in SECRETS)
 
 
 @pytest.mark.parametrize(("world", "masks"), PAIRS, indirect=["world"])
 def test_rows_are_masked_before_they_are_stored(world: MakeWorld, masks: dict[str, Mask]) -> None:
     """The table is loaded while it changes, and loaded again after rows were deleted."""
-    made = world(masks)
-    with Writer(made.items, 3, 1):
-        made.backfill()
-    made.apply()
-    made.check()
-    with made.change_unseen():
-        made.execute("DELETE FROM items WHERE id < 20")
-        made.execute("UPDATE items SET note = 'unseen' WHERE id BETWEEN 20 AND 30")
-    gone = len(made.rows(LANES[0])) - len(made.table())
-    outcome = made.backfill()
-    assert (outcome.deleted, len(outcome.deletes_of)) == (gone, 4) and gone > 0
-    made.check()
-    assert_private(made)
+    filled = world(masks)
+    with Writer(filled.items, 3, 1):
+        filled.backfill()
+    filled.apply()
+    filled.check()
+    with filled.change_unseen():
+        filled.execute("DELETE FROM items WHERE id < 20")
+        filled.execute("UPDATE items SET note = 'unseen' WHERE id BETWEEN 20 AND 30")
+    removed = len(filled.rows(LANES[0])) - len(filled.table())
+    outcome = filled.backfill()
+    assert (outcome.deleted, len(outcome.deletes_of)) == (removed, 4) and removed > 0
+    filled.check()
+    assert_private(filled)
 
 
 @pytest.mark.parametrize(("world", "masks"), PAIRS, indirect=["world"])
@@ -108,7 +108,7 @@ def test_unfinished_backfill_resumes_unless_its_key_is_masked(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch, masks: dict[str, Mask]
 ) -> None:
     """Its progress would reveal a value of the key. Rows masked by other rules are not reused."""
-    made, whole, pieces, goes_on = world(masks, piece_rows=9), BackfillFolder.append, 0, masks is OF_VALUE
+    filled, whole, pieces, resumes = world(masks, piece_rows=9), BackfillFolder.append, 0, masks is OF_VALUE
 
     def append(*args: Any) -> None:
         nonlocal pieces
@@ -119,19 +119,19 @@ def test_unfinished_backfill_resumes_unless_its_key_is_masked(
 
     monkeypatch.setattr(BackfillFolder, "append", append)
     with pytest.raises(KeyboardInterrupt):
-        made.backfill()
-    assert_private(made)
-    made.execute("DELETE FROM items WHERE id IN (2, 33)")
+        filled.backfill()
+    assert_private(filled)
+    filled.execute("DELETE FROM items WHERE id IN (2, 33)")
     monkeypatch.setattr(BackfillFolder, "append", whole)
-    outcome = made.backfill()
-    assert (outcome.rows, outcome.resumed) == (39 if goes_on else 38, goes_on)
-    made.apply()
-    made.check()
+    outcome = filled.backfill()
+    assert (outcome.rows, outcome.resumed) == (39 if resumes else 38, resumes)
+    filled.apply()
+    filled.check()
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as again:
         again.setattr(BackfillFolder, "append", append)
         pieces = 0
-        made.backfill()
-    made.masks = {"note": Mask("hmac", KEY)} if masks is OF_VALUE else {**masks, "turn": Mask("nothing")}
-    reading = made.reading()
+        filled.backfill()
+    filled.masks = {"note": Mask("hmac", KEY)} if masks is OF_VALUE else {**masks, "turn": Mask("nothing")}
+    reading = filled.reading()
     assert reading.rows(lambda _: None).resumed is False
     reading.close()

@@ -19,7 +19,7 @@ COLUMNS = [ID, column("name", "string")]
 ROWS = [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
 ELSEWHERE = "other"
 Follow = Callable[[Project, str], str]
-"""Does what the sentence says; the table that has the rows then."""
+"""Follows the sentence. Returns the table with the rows."""
 
 
 def make_project(folder: Path, dsn: str | None = None) -> Project:
@@ -57,18 +57,18 @@ def follow_by_statement(pattern: str, statement: str) -> Follow:
     """The statement's `{}` is filled with the group of the pattern."""
 
     def follow(project: Project, step: str) -> str:
-        said = re.search(pattern, step)
-        assert said is not None, step
-        execute(project, statement.format(*said.groups()))
+        found = re.search(pattern, step)
+        assert found is not None, step
+        execute(project, statement.format(*found.groups()))
         return "t"
 
     return follow
 
 
 def reload_lane(project: Project, step: str) -> str:
-    said = re.search(r"`replicator (lanes resync \S+)`", step)
-    assert said is not None, step
-    assert project.ask(*said[1].split(), "--yes")["exit"] == 0
+    found = re.search(r"`replicator (lanes resync \S+)`", step)
+    assert found is not None, step
+    assert project.ask(*found[1].split(), "--yes")["exit"] == 0
     return "t"
 
 
@@ -145,7 +145,7 @@ def test_remedy_of_a_changed_postgresql_target_works(
 GRANTS = re.findall(
     r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs" / "how-to" / "secure-a-deployment.md").read_text(), re.DOTALL
 )[1]
-"""What the page has the owner say, whom the message refers to it."""
+"""The statements of the page to which the message refers the owner."""
 THERE = "CREATE SCHEMA mirror; CREATE TABLE mirror.t (id integer PRIMARY KEY, name text)"
 
 
@@ -168,9 +168,9 @@ def find_remedy_of_refusal(project: Project, why: str) -> str:
 def grant_missing(project: Project) -> int:
     """Grants the privileges that `doctor` reports as missing. Returns their number."""
     steps = [found["next_step"] or "" for found in project.ask("doctor")["result"]]
-    said = [step.removeprefix("As its owner: ") for step in steps if step.startswith("As its owner: ")]
-    execute(project, " ".join(said))
-    return len(said)
+    statements = [step.removeprefix("As its owner: ") for step in steps if step.startswith("As its owner: ")]
+    execute(project, " ".join(statements))
+    return len(statements)
 
 
 @pytest.mark.postgres

@@ -13,13 +13,13 @@ from support.schema_matrix import CASES, MODES, OUTCOMES, SINKS, check, make_pro
 
 pytestmark = pytest.mark.postgres
 
-SAID = outcomes()
+DOCUMENTED = outcomes()
 Lanes = Mapping[str, Mapping[str, Any]]
 
 
 def test_docs_list_exactly_the_tested_cases():
-    assert list(SAID) == list(CASES)
-    assert {word for row in SAID.values() for word in row.values()} == set(OUTCOMES)
+    assert list(DOCUMENTED) == list(CASES)
+    assert {word for row in DOCUMENTED.values() for word in row.values()} == set(OUTCOMES)
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +34,21 @@ def ran(tmp_path_factory: pytest.TempPathFactory, postgres_server: Any) -> tuple
 @pytest.mark.parametrize("change", CASES)
 def test_outcome_equals_the_docs(ran: tuple[Project, Lanes], change: str, mode: str, sink: str):
     project, lanes = ran
-    check(project, lanes[f"{sink}.{table_of(CASES[change], mode)}"], change, SAID[change][mode])
+    check(project, lanes[f"{sink}.{table_of(CASES[change], mode)}"], change, DOCUMENTED[change][mode])
 
 
 def test_accepted_schema_evolves(tmp_path: Path, postgres_server: Any):
     """Also when the lane is loaded again."""
-    waiting = [change for change in CASES if SAID[change]["quarantine"] == "waits"]
+    waiting = [change for change in CASES if DOCUMENTED[change]["quarantine"] == "waits"]
     project = make_project(tmp_path, postgres_server.database(), [("quarantine", change) for change in waiting])
     lanes = project.run()
     for number, lane in enumerate(lanes):
-        if number < len(SINKS):  # What is named wrongly does not depend on the change.
+        if number < len(SINKS):  # The answer to a wrong number does not depend on the change.
             answer = project.ask("lanes", "resume", lane, "--accept-schema", "1")
             assert answer["exit"] == 2 and "It waits for schema 2" in answer["error"]["next_step"]
         assert project.ask("lanes", "resume", lane, "--accept-schema", "2")["exit"] == 0
     lanes = project.run()
-    for lane in (f"{sink}.again_quarantine" for sink in SINKS):  # It changed twice, and each change waits.
+    for lane in (f"{sink}.again_quarantine" for sink in SINKS):  # The table changed twice, and each change waits.
         assert project.ask("lanes", "resume", lane, "--accept-schema", "3")["exit"] == 0
     lanes = project.run()
     followed = [change for change in waiting if CASES[change].name != "retyped"]
@@ -59,7 +59,7 @@ def test_accepted_schema_evolves(tmp_path: Path, postgres_server: Any):
             assert project.ask("lanes", "resync", lane, "--yes")["exit"] == 0
     lanes = project.run()
     check_followed(project, lanes, followed)
-    for sink in SINKS:  # a type that no target can follow stops the lane whoever accepts it
+    for sink in SINKS:  # A type that no target supports stops the lane, accepted or not.
         lane = lanes[f"{sink}.retyped_quarantine"]
         assert lane["status"] == "suspended" and "drop" in lane["next_step"]
 
@@ -67,4 +67,4 @@ def test_accepted_schema_evolves(tmp_path: Path, postgres_server: Any):
 def check_followed(project: Project, lanes: Lanes, followed: list[str]) -> None:
     for change in followed:
         for sink in SINKS:
-            check(project, lanes[f"{sink}.{table_of(CASES[change], 'quarantine')}"], change, SAID[change]["evolve"])
+            check(project, lanes[f"{sink}.{table_of(CASES[change], 'quarantine')}"], change, DOCUMENTED[change]["evolve"])

@@ -16,7 +16,7 @@ POLICIES = {
     "scd2": ", policy: scd2",
     "append": ", policy: append",
 }
-SAID = ", dropped_columns: remove, renamed_columns: {name: title}"
+RENAMES = ", dropped_columns: remove, renamed_columns: {name: title}"
 SMALL, NAME, TITLE = column("id", "int32", optional=False), column("name", "string"), column("title", "string")
 N, LONG = column("n", "int32"), column("n", "int64")
 OLD = [SMALL, NAME, N, column("gone", "string")]
@@ -41,7 +41,7 @@ def records(table: str) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("cuts", [(), pytest.param((5,), marks=pytest.mark.long), (3, 6, 8)], ids=str)
 def test_rows_do_not_depend_on_restarts(tmp_path, postgres_dsn, cuts):
-    project = Project(tmp_path, {table: said + SAID for table, said in POLICIES.items()}, postgres_dsn)
+    project = Project(tmp_path, {table: options + RENAMES for table, options in POLICIES.items()}, postgres_dsn)
     for start, end in zip([0, *cuts], [*cuts, 10], strict=True):
         for table in POLICIES:
             project.feed(f"{table}-{start}", records(table)[start:end])
@@ -100,4 +100,4 @@ def test_readded_column_has_none_of_its_old_values(tmp_path, postgres_dsn, cuts)
             assert sorted(found, key=str) == sorted(rows, key=str), (sink, table)
     project.ask("lanes", "resync", "lake.scd1", "--yes")
     assert project.run()["lake.scd1"]["error"] is None
-    assert [tuple(row.values()) for row in project.rows("lake", "scd1")] == current, "as often as the records are read"
+    assert [tuple(row.values()) for row in project.rows("lake", "scd1")] == current, "repeated reads give the same rows"

@@ -20,24 +20,24 @@ from replicator.domain.errors import Retryable
 from replicator.ports.options import RegistrySettings
 
 LONGEST = 20.0
-"""With seconds of one, and a repetition or two."""
+"""Enough for timeouts of one second with one or two retries."""
 
 
 @pytest.fixture
 def silent() -> Iterator[str]:
     """HOST:PORT of the server."""
     listener = socket.create_server(("127.0.0.1", 0))
-    taken: list[socket.socket] = []
+    accepted: list[socket.socket] = []
 
-    def take() -> None:
+    def accept_all() -> None:
         with suppress(OSError):
             while True:
-                taken.append(listener.accept()[0])
+                accepted.append(listener.accept()[0])
 
-    threading.Thread(target=take, daemon=True).start()
+    threading.Thread(target=accept_all, daemon=True).start()
     yield f"127.0.0.1:{listener.getsockname()[1]}"
-    assert taken, "nobody has asked"
-    for one in (listener, *taken):
+    assert accepted, "no client has connected"
+    for one in (listener, *accepted):
         one.close()
 
 

@@ -33,19 +33,19 @@ STORED = ("topic", "partition", "offset", "timestamp", "headers", "key", "value"
 AT = datetime(2024, 2, 29, tzinfo=UTC)
 
 
-def make_decoder(said: dict[str, Any]) -> Any:
-    (entry,) = entry_points(group="replicator.decoders", name=said["format"])
+def make_decoder(recorded: dict[str, Any]) -> Any:
+    (entry,) = entry_points(group="replicator.decoders", name=recorded["format"])
     private = {
         table: {name: Mask(**{"key": KEY, **mask}) for name, mask in masks.items()}
-        for table, masks in said["options"]["private"].items()
+        for table, masks in recorded["options"]["private"].items()
     }
-    return entry.load()({**said["options"], "private": private})
+    return entry.load()({**recorded["options"], "private": private})
 
 
-def to_bytes(said: Any) -> bytes | None:
-    if said is None or isinstance(said, str):
-        return said and said.encode()
-    return b64decode(said["base64"]) if said.keys() == {"base64"} else json.dumps(said).encode()
+def to_bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, str):
+        return value and value.encode()
+    return b64decode(value["base64"]) if value.keys() == {"base64"} else json.dumps(value).encode()
 
 
 def to_text(data: bytes | None) -> Any:
@@ -57,20 +57,22 @@ def to_text(data: bytes | None) -> Any:
         return {"base64": b64encode(data).decode()}
 
 
-def read_live(said: dict[str, Any]) -> pa.Table:
+def read_live(recorded: dict[str, Any]) -> pa.Table:
     rows = []
-    for offset, record in enumerate(said["live"]):
+    for offset, record in enumerate(recorded["live"]):
         headers = [{"name": name, "value": to_bytes(value)} for name, value in record.get("headers", [])]
-        place = {"topic": record["topic"], "partition": 0, "offset": record.get("offset", offset), "timestamp": AT}
+        position = {"topic": record["topic"], "partition": 0, "offset": record.get("offset", offset), "timestamp": AT}
         rows.append(
-            {**place, "headers": headers, "key": to_bytes(record.get("key")), "value": to_bytes(record.get("value"))}
+            {**position, "headers": headers, "key": to_bytes(record.get("key")), "value": to_bytes(record.get("value"))}
         )
     return pa.Table.from_pylist(rows, RAW)
 
 
-def read_stored(said: dict[str, Any]) -> pa.Table:
+def read_stored(recorded: dict[str, Any]) -> pa.Table:
     """The records as a source reads them from the event log."""
-    rows = [{**row, "timestamp": AT, "key": to_bytes(row["key"]), "value": to_bytes(row["value"])} for row in said["stored"]]
+    rows = [
+        {**row, "timestamp": AT, "key": to_bytes(row["key"]), "value": to_bytes(row["value"])} for row in recorded["stored"]
+    ]
     kinds = {name: pa.string() if name == "headers" else RAW.field(name).type for name in STORED}
     return to_raw(pa.Table.from_pylist(rows, pa.schema(list(kinds.items()))))
 
@@ -87,32 +89,32 @@ def hide_sentence(change: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def read_file(path: Path) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(path.read_text())
-    if "stored" not in said and os.environ.get("REPLICATOR_ACCEPT"):
-        live, decoder = read_live(said), make_decoder(said)
+    recorded: dict[str, Any] = json.loads(path.read_text())
+    if "stored" not in recorded and os.environ.get("REPLICATOR_ACCEPT"):
+        live, decoder = read_live(recorded), make_decoder(recorded)
         rows = build_rows(live, decoder, AT).select(STORED).drop_columns("timestamp").to_pylist()
-        said["stored"] = [{**row, "key": to_text(row["key"]), "value": to_text(row["value"])} for row in rows]
-        said["changes"] = show_changes(read_stored(said), decoder)
-        path.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
-    return said
+        recorded["stored"] = [{**row, "key": to_text(row["key"]), "value": to_text(row["value"])} for row in rows]
+        recorded["changes"] = show_changes(read_stored(recorded), decoder)
+        path.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n")
+    return recorded
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_stored_records_have_the_recorded_changes(path: Path) -> None:
-    said = read_file(path)
-    assert show_changes(read_stored(said), make_decoder(said)) == said["changes"]
+    recorded = read_file(path)
+    assert show_changes(read_stored(recorded), make_decoder(recorded)) == recorded["changes"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_stored_records_are_not_masked_again(path: Path) -> None:
-    said = read_file(path)
-    stored = read_stored(said)
-    assert make_decoder(said).mask_records(stored).equals(stored)
+    recorded = read_file(path)
+    stored = read_stored(recorded)
+    assert make_decoder(recorded).mask_records(stored).equals(stored)
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if "live" in read_file(path)], ids=lambda path: path.stem)
 def test_masked_today_records_have_the_recorded_changes(path: Path) -> None:
-    said = read_file(path)
-    live, decoder = read_live(said), make_decoder(said)
-    assert show_changes(decoder.mask_records(live), decoder) == said["changes"]
-    assert list(map(hide_sentence, show_changes(live, decoder))) == list(map(hide_sentence, said["changes"]))
+    recorded = read_file(path)
+    live, decoder = read_live(recorded), make_decoder(recorded)
+    assert show_changes(decoder.mask_records(live), decoder) == recorded["changes"]
+    assert list(map(hide_sentence, show_changes(live, decoder))) == list(map(hide_sentence, recorded["changes"]))

@@ -202,10 +202,10 @@ def test_sql_equals_the_reviewed_sql(policy: str, dialect: str) -> None:
 
 def test_reviewed_files_belong_to_policies() -> None:
     wanted = {f"{policy}/{dialect}.sql" for policy in PLANS for dialect in STAGES}
-    there = {file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*") if file.is_file()}
+    existing = {file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*") if file.is_file()}
     assert set(POLICIES) <= set(PLANS)
-    assert there - wanted == set(), "remove files without a policy and dialect"
-    assert wanted - there == set(), f"policies without reviewed SQL: {COMMAND}"
+    assert existing - wanted == set(), "remove files without a policy and dialect"
+    assert wanted - existing == set(), f"policies without reviewed SQL: {COMMAND}"
 
 
 @pytest.mark.parametrize("policy", PLANS)

@@ -31,7 +31,7 @@ class TestDebeziumAvroDecoder(DecoderContract):
 @pytest.mark.parametrize("tombstones", ["ignore", "delete"])
 def test_random_histories_are_equal_in_avro_and_json(registry, tombstones):
     url = f"{registry}{API}"
-    get_schemas.cache_clear()  # Of ids that mutated records made up, some are given out now.
+    get_schemas.cache_clear()  # Mutated records used ids that the registry assigns now.
     avro = Avro(url)
 
     @for_all(history=histories(toast=True))

@@ -51,9 +51,9 @@ class TestPostgresProjector(ProjectedDatabase):
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         for then in ("full", "groups"):
-            for place in ("read_oid", "delete_groups", "insert_rows", "write_refresh"):
+            for step in ("read_oid", "delete_groups", "insert_rows", "write_refresh"):
                 with monkeypatch.context() as killing:
-                    killing.setattr("adapters.sinks.postgres.gold." + place, _die)
+                    killing.setattr("adapters.sinks.postgres.gold." + step, _die)
                     with pytest.raises(Killed):
                         self._refresh(make_projection())
                 assert not self._is_made() if then == "full" else ("Rome", 1, 5) in self._read_sums()

@@ -83,11 +83,11 @@ class TestLocalProjector(ProjectedLake):
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         self._refresh(make_projection())
-        for place, then in (("_prepare_target", "groups"), ("_finish_commit", "current")):
+        for step, then in (("_prepare_target", "groups"), ("_finish_commit", "current")):
             self.append_rows("orders", rows.slice(2, 1))
             before = self.commits("sums")
             dying = LocalProjector(self.options)
-            monkeypatch.setattr(dying, place, _die)
+            monkeypatch.setattr(dying, step, _die)
             with pytest.raises(Killed):
                 ProjectionRefresher(dying, "tests").refresh(make_projection())
             assert self._refresh(make_projection()).kind == then
@@ -102,7 +102,7 @@ class TestLocalProjector(ProjectedLake):
         for count in (2, 3, 4):
             self.append_rows("orders", rows.slice(2, 1))
             with monkeypatch.context() as patched:
-                if count > 2:  # The first refresh has made the table, and the second has opened it.
+                if count > 2:  # The first refresh has created the table, and the second one has opened it.
                     patched.setattr(DeltaTable, "__init__", _die)
                 assert refreshing.refresh(make_projection()).kind == "groups"
             assert ("Rome", count, 5 * count) in self._read_sums()
@@ -212,15 +212,15 @@ class TestLocalProjector(ProjectedLake):
         refreshing.refresh(make_projection())
         before = {*(self.folder / "orders").glob("*.parquet")}
         self.append_rows("orders", rows.slice(2, 1))
-        (come,) = {*(self.folder / "orders").glob("*.parquet")} - before
-        kept = come.read_bytes()
-        come.unlink()
+        (added,) = {*(self.folder / "orders").glob("*.parquet")} - before
+        content = added.read_bytes()
+        added.unlink()
         with pytest.raises(Fatal, match=r"orders|sums"):
             refreshing.refresh(make_projection())
-        come.write_bytes(kept[:-9])
+        added.write_bytes(content[:-9])
         with pytest.raises(Fatal, match=r"orders|sums"):
             refreshing.refresh(make_projection())
-        come.write_bytes(kept)
+        added.write_bytes(content)
         assert refreshing.refresh(make_projection()).kind == "groups"
         assert ("Rome", 2, 10) in self._read_sums()
 

@@ -37,18 +37,18 @@ def test_removed_file_without_a_size_is_read(s3):
     stream.table().delete()
     entry = f"_delta_log/{first + 1:020}.json"
     lines = [json.loads(line) for line in stream.text(entry).splitlines()]
-    # As a writer without a feed says it, whose files are all that tells what went.
-    kept = [line for line in lines if "cdc" not in line]
-    gone = next(line["remove"] for line in kept if "remove" in line)
-    del gone["size"]
-    stream.write(entry, "".join(json.dumps(line) + "\n" for line in kept))
+    # A writer without a feed commits no change files, so only the removed files show the deletes.
+    entries = [line for line in lines if "cdc" not in line]
+    removed = next(line["remove"] for line in entries if "remove" in line)
+    del removed["size"]
+    stream.write(entry, "".join(json.dumps(line) + "\n" for line in entries))
     source = stream.open()
-    place = next(iter(source.end()))
-    start, batches = Position({place: (first + 1) * VERSION}), []
+    partition = next(iter(source.end()))
+    start, batches = Position({partition: (first + 1) * VERSION}), []
     source.read(start, source.end(), batches.append, threading.Event())
     ops = [json.loads(value)["payload"]["_op"] for batch in batches for value in batch.frame["value"].to_pylist()]
     assert ops == ["d", "d", "d"]
-    stream.remove(gone["path"])
+    stream.remove(removed["path"])
     with pytest.raises(DataLoss, match="was removed"):
         stream.open().read(start, source.end(), batches.append, threading.Event())
 

@@ -15,7 +15,7 @@ class TestPostgresLogSource(SourceContract):
 
     odd_times = TIMES
 
-    # All in one batch is what `test_pg_log_read.py` reads.
+    # `test_pg_log_read.py` reads all records in one batch.
     @pytest.fixture(
         autouse=True,
         params=[

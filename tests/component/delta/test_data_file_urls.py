@@ -12,18 +12,18 @@ from adapters.object_store.options import Storage
 
 
 @pytest.mark.parametrize(
-    ("said", "place"),
+    ("url", "path"),
     [
         ("topic=a%2523b/p.parquet", "s3://lake/log/topic=a%23b/p.parquet"),
         ("s3://other/x/p%23%3F1.parquet", "s3://other/x/p#?1.parquet"),
     ],
 )
-def test_url_of_a_data_file_in_an_object_store(said: str, place: str) -> None:
-    assert str(StoredFolder.from_path("s3://lake/log", Storage(region="eu-west-1")).locate(said, 3)) == place
+def test_url_of_a_data_file_in_an_object_store(url: str, path: str) -> None:
+    assert str(StoredFolder.from_path("s3://lake/log", Storage(region="eu-west-1")).locate(url, 3)) == path
 
 
 @pytest.mark.parametrize(
-    ("said", "place"), [("a%20b/p.parquet", "/log/a b/p.parquet"), ("file:///x/p%23.parquet", "/x/p#.parquet")]
+    ("url", "path"), [("a%20b/p.parquet", "/log/a b/p.parquet"), ("file:///x/p%23.parquet", "/x/p#.parquet")]
 )
-def test_url_of_a_data_file_on_disk(said: str, place: str) -> None:
-    assert LocalFolder("/log").locate(said, 3) == Path(place)
+def test_url_of_a_data_file_on_disk(url: str, path: str) -> None:
+    assert LocalFolder("/log").locate(url, 3) == Path(path)

@@ -57,9 +57,9 @@ def rows(path: Any) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def sink(tmp_path):
-    made = DeltaRsSink({"path": str(tmp_path)})
-    yield made
-    made.close()
+    opened = DeltaRsSink({"path": str(tmp_path)})
+    yield opened
+    opened.close()
 
 
 def test_failed_attempt_stores_no_column_sequences(sink, tmp_path, monkeypatch):
@@ -94,12 +94,12 @@ def test_side_table_contains_only_keys_that_need_it(sink, tmp_path):
     """A row needs no entry if its last change was whole and no delete precedes it."""
     apply_rows(sink, write(0, whole(1), whole(2, key=2), part(3, "a"), whole(4, key=3)))
     (folder,) = {log.parent for log in tmp_path.rglob("_delta_log") if "tombstones" in log.as_posix()}
-    beside = DeltaTable(str(folder))
-    kept = pa.table(beside.to_pyarrow_table()).to_pylist()
-    assert kept == [{"id": 1, "_cdc_beside": '{"older": {"b": [1]}}'}]
+    side_table = DeltaTable(str(folder))
+    entries = pa.table(side_table.to_pyarrow_table()).to_pylist()
+    assert entries == [{"id": 1, "_cdc_beside": '{"older": {"b": [1]}}'}]
     apply_rows(sink, write(4, whole(6)))
-    beside.update_incremental()
-    assert beside.to_pyarrow_table().num_rows == 0
+    side_table.update_incremental()
+    assert side_table.to_pyarrow_table().num_rows == 0
     assert not [name for name in DeltaRsSink({"path": str(tmp_path)}).read("items").column_names if "beside" in name]
 
 

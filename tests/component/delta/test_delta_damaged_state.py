@@ -26,14 +26,14 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
-    made = DeltaRsSink({"path": str(tmp_path)})
-    put(made, 0)
-    put(made, 3)
-    yield made
-    made.close()
+    opened = DeltaRsSink({"path": str(tmp_path)})
+    apply_rows(opened, 0)
+    apply_rows(opened, 3)
+    yield opened
+    opened.close()
 
 
-def put(sink: DeltaRsSink, start: int) -> None:
+def apply_rows(sink: DeltaRsSink, start: int) -> None:
     sink.prepare(LANE, plan_for("scd1", ITEMS))
     sink.apply([write_of(items(start, start + 1, start + 2), start)], refuse_rejects)
 
@@ -42,7 +42,7 @@ def ids(sink: DeltaRsSink) -> list[int]:
     return sorted(sink.read("items")["id"].to_pylist())
 
 
-def another(sink: DeltaRsSink, tmp_path: Path) -> DeltaRsSink:
+def reopen(sink: DeltaRsSink, tmp_path: Path) -> DeltaRsSink:
     sink.close()
     return DeltaRsSink({"path": str(tmp_path)})
 
@@ -55,17 +55,17 @@ def test_lane_with_damaged_positions_is_loaded_again_after_a_reset(
     for file in (tmp_path / "_replicator" / "positions").glob("*/*/*.json"):
         DAMAGE[damage](file)
     with pytest.raises(DataLoss, match=rf"lanes resync {LANE.id}") as lost:
-        put(sink, 6)
+        apply_rows(sink, 6)
     assert lost.value.exit_code == 4
     assert "positions" in lost.value.sentence
     with pytest.raises(DataLoss):
         sink.state(LANE)
     assert ids(sink) == [0, 1, 2, 3, 4, 5]
-    sink = another(sink, tmp_path) if stopped else sink
+    sink = reopen(sink, tmp_path) if stopped else sink
     sink.reset(LANE)
     assert sink.state(LANE) is None
     assert ids(sink) == []
-    put(sink, 0)
+    apply_rows(sink, 0)
     assert ids(sink) == [0, 1, 2]
     sink.close()
 
@@ -74,18 +74,18 @@ def test_lane_with_damaged_positions_is_loaded_again_after_a_reset(
 def test_damaged_table_can_be_removed_and_loaded_again(sink: DeltaRsSink, tmp_path: Path, stopped: bool) -> None:
     newest = max((tmp_path / "items" / "_delta_log").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:100])
-    other = another(sink, tmp_path)
-    for act in (lambda: put(other, 6), lambda: other.state(LANE), lambda: other.reset(LANE)):
+    other = reopen(sink, tmp_path)
+    for act in (lambda: apply_rows(other, 6), lambda: other.state(LANE), lambda: other.reset(LANE)):
         with pytest.raises(DataLoss, match="is damaged") as lost:
             act()
         assert f"remove the folder {tmp_path / 'items'}," in lost.value.next_step
         assert f"lanes resync {LANE.id}" in lost.value.next_step
     shutil.rmtree(tmp_path / "items")
-    other = another(other, tmp_path) if stopped else other
+    other = reopen(other, tmp_path) if stopped else other
     other.reset(LANE)
     assert other.state(LANE) is None
     for start in (0, 3):
-        put(other, start)
+        apply_rows(other, start)
     assert ids(other) == [0, 1, 2, 3, 4, 5]
     other.close()
 
@@ -93,5 +93,5 @@ def test_damaged_table_can_be_removed_and_loaded_again(sink: DeltaRsSink, tmp_pa
 def test_removed_table_is_created_again_after_a_reset(sink: DeltaRsSink, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "items")
     sink.reset(LANE)
-    put(sink, 0)
+    apply_rows(sink, 0)
     assert ids(sink) == [0, 1, 2]

@@ -102,40 +102,40 @@ def clear_in_any_order(killer: Killer, seed: int) -> Callable[[LocalFolder], Non
 def check_killed_drops(options: Callable[[], Any], lane: Lane, arm: Callable[[Killer], Any], step: int = 1) -> None:
     """Kills a drop after each number of removals. Then either nothing was removed, or the lane is refused, or it does
     not exist. A repeated drop removes the rest."""
-    told = 0
+    refusals = 0
     for after in count(0, step):
-        given = options()
-        sink = fill(given, lane)
-        before, held = sink.state(lane), rows(sink)
+        lake = options()
+        sink = fill(lake, lane)
+        before, expected = sink.state(lane), rows(sink)
         sink.close()
         with pytest.MonkeyPatch.context() as patched:
             killer = Killer(after)
             arm(killer)(patched)
-            sink = DeltaRsSink(given)
+            sink = DeltaRsSink(lake)
             try:
                 sink.drop(lane)
             except Killed:
                 pass
             else:
-                assert told > 3, "no drop was killed in the middle"
+                assert refusals > 3, "no drop was killed in the middle"
                 return
             finally:
                 sink.close()
-        again = DeltaRsSink(given)
+        again = DeltaRsSink(lake)
         try:
             state = again.state(lane)
         except DataLoss as refused:
-            told += 1
+            refusals += 1
             assert f"`replicator drop {lane.id}`" in refused.next_step
             with pytest.raises(DataLoss, match="half dropped"):
                 again.prepare(lane, plan_for(lane.policy, ITEMS))
             with pytest.raises(DataLoss, match="half dropped"):
                 again.reset(lane)
         else:
-            assert (rows(again) == held) if state == before else (state is None and load(again, lane) == held), after
+            assert (rows(again) == expected) if state == before else (state is None and load(again, lane) == expected), after
         again.drop(lane)
         assert not again.list_artifacts(lane) and again.state(lane) is None
-        assert load(again, lane) == held
+        assert load(again, lane) == expected
         again.close()
 
 
@@ -177,7 +177,7 @@ def test_killed_drop_in_a_store_can_be_repeated(s3: ObjectStore, lane: Lane) -> 
 def test_drop_removes_all_artifacts_except_the_lock(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
     sink.remember(LANE, FIRST)
-    listed = {one.what: one.where for one in sink.list_artifacts(LANE)}
+    listed = {artifact.what: artifact.where for artifact in sink.list_artifacts(LANE)}
     home = tmp_path / "_replicator"
     assert listed == {
         "table": str(tmp_path / "items"),
@@ -205,7 +205,7 @@ def test_drop_keeps_an_existing_table_and_its_own_rows(tmp_path: Path) -> None:
     options = {"path": str(tmp_path)}
     sink = fill(options, LANE)
     assert (10, "own") in rows(sink) and (2, "new") in rows(sink)
-    assert {one.what for one in sink.list_artifacts(LANE) if one.stays} == {"table", "positions"}
+    assert {artifact.what for artifact in sink.list_artifacts(LANE) if artifact.stays} == {"table", "positions"}
     for _ in range(2):
         sink.drop(LANE)
         assert rows(sink) == [(10, "own")] and not sink.list_artifacts(LANE) and sink.state(LANE) is None
@@ -232,7 +232,7 @@ def test_drop_keeps_a_table_that_the_lane_did_not_create(tmp_path: Path) -> None
                     sink.drop(LANE)
         shutil.rmtree(tmp_path / "items")
         write_deltalake(str(tmp_path / "items"), foreign)
-        assert "table" not in {one.what for one in sink.list_artifacts(LANE)}
+        assert "table" not in {artifact.what for artifact in sink.list_artifacts(LANE)}
         sink.drop(LANE)
         assert not sink.list_artifacts(LANE) and rows(sink) == [(10, "own")]
         shutil.rmtree(tmp_path / "items")
@@ -249,7 +249,7 @@ def test_table_with_a_damaged_log_is_dropped(tmp_path: Path, damage: str) -> Non
         for commit in log[:-1]:
             commit.unlink()
     sink = DeltaRsSink({"path": str(tmp_path)})
-    assert "table" in {one.what for one in sink.list_artifacts(LANE)}
+    assert "table" in {artifact.what for artifact in sink.list_artifacts(LANE)}
     sink.drop(LANE)
     assert load(sink, LANE) == [(2, "new"), (3, "v3"), (4, "v4")]
     sink.close()
@@ -258,7 +258,7 @@ def test_table_with_a_damaged_log_is_dropped(tmp_path: Path, damage: str) -> Non
 def test_lane_without_its_table_is_dropped(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
     shutil.rmtree(tmp_path / "items")
-    assert "table" not in {one.what for one in sink.list_artifacts(LANE)}
+    assert "table" not in {artifact.what for artifact in sink.list_artifacts(LANE)}
     sink.drop(LANE)
     assert not sink.list_artifacts(LANE)
     sink.close()
@@ -266,12 +266,12 @@ def test_lane_without_its_table_is_dropped(tmp_path: Path) -> None:
 
 def test_drop_of_a_table_shared_with_another_lane_is_refused(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
-    held = rows(sink)
+    expected = rows(sink)
     other = tmp_path / "_replicator" / "positions" / "else" / "lake.items"
     other.mkdir(parents=True)
     with pytest.raises(Fatal, match=r"by lane lake\.items of pipeline else too; nothing was removed"):
         sink.drop(LANE)
-    assert rows(sink) == held and sink.state(LANE) is not None
+    assert rows(sink) == expected and sink.state(LANE) is not None
     sink.close()
 
 

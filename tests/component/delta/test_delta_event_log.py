@@ -44,8 +44,8 @@ def write(
         for i in range(start, end)
     ]
     frame = pa.Table.from_pylist(rows, PLAN.target_schema)
-    place = TopicPartition(topic, 0)
-    span = Span(Position({place: start}), Position({place: end}))
+    partition = TopicPartition(topic, 0)
+    span = Span(Position({partition: start}), Position({partition: end}))
     return Write(
         lane(source), PLAN, FoldedChanges(frame, Facts(), Counts(), frame.num_rows, frame.nbytes), span, {topic: "id"}
     )
@@ -58,12 +58,12 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(path: Path) -> Iterator[DeltaEventLog]:
-    made = event_log_sink({"path": str(path)})
-    assert isinstance(made, DeltaEventLog)
+    opened = event_log_sink({"path": str(path)})
+    assert isinstance(opened, DeltaEventLog)
     for source in ("shop", "other"):
-        made.prepare(lane(source), PLAN)
-    yield made
-    made.close()
+        opened.prepare(lane(source), PLAN)
+    yield opened
+    opened.close()
 
 
 def offsets(log: DeltaEventLog, topic: str = "cdc.items") -> list[int]:

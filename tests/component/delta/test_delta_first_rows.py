@@ -25,8 +25,8 @@ def read_commits(folder: Path, policy: str) -> tuple[list[str], list[dict[str, A
     """The operations of the commits with rows, and the rows. One row is deleted before it exists."""
     sink, lane = DeltaRsSink({"path": str(folder)}), make_lane(policy)
     first = write_of(items(1, 2, 3), policy=policy)
-    gone = pa.array([Op.CREATE.value, Op.DELETE.value, Op.CREATE.value])
-    frame = first.folded.frame.set_column(first.folded.frame.column_names.index(OP), OP, gone)
+    operations = pa.array([Op.CREATE.value, Op.DELETE.value, Op.CREATE.value])
+    frame = first.folded.frame.set_column(first.folded.frame.column_names.index(OP), OP, operations)
     sink.prepare(lane, first.plan)
     sink.apply([write_of_frame(first, frame)], refuse_rejects)
     sink.apply([write_of(items(3, 4, op="u", v="new"), 3, policy=policy)], refuse_rejects)

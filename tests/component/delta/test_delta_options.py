@@ -41,9 +41,9 @@ def lane(policy: str = "scd1", **options: Any) -> Any:
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
-    made = DeltaRsSink({"path": str(tmp_path)})
-    yield made
-    made.close()
+    opened = DeltaRsSink({"path": str(tmp_path)})
+    yield opened
+    opened.close()
 
 
 def apply_sales(
@@ -235,11 +235,11 @@ def test_deletion_vectors_are_refused(sink: DeltaRsSink) -> None:
 
 
 def compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, Any]) -> int:
-    made = DeltaRsSink({"path": str(tmp_path), **options})
+    sink = DeltaRsSink({"path": str(tmp_path), **options})
     of = lane(**entry)
     for i in range(2 * table_writer.FEWEST_FILES + 4):
-        apply_sales(made, of, items(i), table=ITEMS)
-    made.close()
+        apply_sales(sink, of, items(i), table=ITEMS)
+    sink.close()
     return sum(entry["operation"] == "OPTIMIZE" for entry in DeltaTable(str(tmp_path / "items")).history())
 
 
@@ -261,11 +261,11 @@ def test_compaction_counts_commits_of_all_runs(tmp_path: Path) -> None:
     """A program that starts every night for a few commits compacts too. A repeated batch is not a commit."""
     of = lane(compact_every=20)
     for i in range(20):
-        made = DeltaRsSink({"path": str(tmp_path)})
+        sink = DeltaRsSink({"path": str(tmp_path)})
         assert "OPTIMIZE" not in operations(tmp_path)
-        apply_sales(made, of, items(i), table=ITEMS)
-        made.apply([write_of(items(i), i, table=ITEMS, lane=of)], refuse_rejects)
-        made.close()
+        apply_sales(sink, of, items(i), table=ITEMS)
+        sink.apply([write_of(items(i), i, table=ITEMS, lane=of)], refuse_rejects)
+        sink.close()
     assert operations(tmp_path)[0] == "OPTIMIZE"
 
 
@@ -306,9 +306,9 @@ PROTOCOLS = [
 
 
 @pytest.mark.parametrize("reopened", [True, False])
-@pytest.mark.parametrize(("protocol", "named"), PROTOCOLS)
+@pytest.mark.parametrize(("protocol", "reason"), PROTOCOLS)
 def test_newer_protocol_is_refused_by_name(
-    sink: DeltaRsSink, tmp_path: Path, protocol: dict[str, Any], named: str, *, reopened: bool
+    sink: DeltaRsSink, tmp_path: Path, protocol: dict[str, Any], reason: str, *, reopened: bool
 ) -> None:
     """At the start of a lane, and when the table changes while the lane runs. Nothing is written, and the error is not
     retryable."""
@@ -318,7 +318,7 @@ def test_newer_protocol_is_refused_by_name(
     write = write_of(items(2), 1, table=ITEMS, lane=of)
     if reopened:
         sink.close()
-    with pytest.raises(Fatal, match=named) as refused:
+    with pytest.raises(Fatal, match=reason) as refused:
         if reopened:
             sink.prepare(of, write.plan)
         sink.apply([write], refuse_rejects)

@@ -191,8 +191,8 @@ def test_claim_with_a_lost_answer_succeeds_when_repeated(s3: ObjectStore) -> Non
 
 
 def test_credentials_of_the_environment_are_used(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {name: str(value).lower() if value is True else str(value) for name, value in s3.storage.items()}
-    for name, value in said.items():
+    texts = {name: str(value).lower() if value is True else str(value) for name, value in s3.storage.items()}
+    for name, value in texts.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", value)
     lake = {"path": s3.lake()["path"]}
     apply_rows(open_sink(lake), *items(1))
@@ -213,11 +213,11 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_missing_bucket_or_wrong_endpoint_is_reported(s3: ObjectStore, name: str) -> None:
-    path, keys, kind, said = REFUSALS[name]
+    path, keys, kind, message = REFUSALS[name]
     keys = {key: value.format(s3.storage["endpoint"]) for key, value in keys.items()}
     lake = {**s3.lake(), **path, "storage": {**s3.storage, **keys}}
     for act in (open_sink, lambda o: DeltaRsSink(o).state(LANE), lambda o: DeltaRsSink(o).tables()):
-        with pytest.raises(kind, match=said) as refused:
+        with pytest.raises(kind, match=message) as refused:
             act(lake)
         assert refused.value.next_step
     assert [(d.severity, bool(d.next_step)) for d in DeltaCheck("sink lake", lake).diagnose()] == [("error", True)]
@@ -243,9 +243,9 @@ def test_refused_key_is_reported_without_secrets(store_with_keys: ObjectStore) -
 
 def test_unreachable_store_is_retryable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "RETRIES", 0)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     lake = {
         "path": "s3://bucket/lake",
         "storage": {

@@ -80,9 +80,8 @@ def test_rows_state_and_tombstones_are_swapped(tmp_path: Path) -> None:
     sink.drop(ANEW)
     assert sink.tables() == [LANE.into] and rows(tmp_path) == LATE["new"]
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    done = sink.apply([make_out_of_band_write(LANE, 2)], refuse_rejects)[
-        LANE.id
-    ]  # Older than the delete, of which only the other table knew.
+    # The write is older than the delete, which only the rebuilt table had.
+    done = sink.apply([make_out_of_band_write(LANE, 2)], refuse_rejects)[LANE.id]
     assert done.counts.superseded == 1 and rows(tmp_path) == LATE["new"]
     sink.apply([write_of(items(9), len(NEW), lane=LANE)], refuse_rejects)
     assert (9, "v9") in rows(tmp_path)
@@ -90,7 +89,7 @@ def test_rows_state_and_tombstones_are_swapped(tmp_path: Path) -> None:
 
 
 def steps(monkeypatch: pytest.MonkeyPatch, step: Callable[[], None]) -> None:
-    """Call `step` before and after everything that a swap writes."""
+    """Calls `step` before and after each write of a swap."""
 
     def wrap_call(owner: Any, name: str) -> None:
         real = getattr(owner, name)

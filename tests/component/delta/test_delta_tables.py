@@ -29,9 +29,9 @@ LANE = make_lane("scd1")
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
-    made = DeltaRsSink({"path": str(tmp_path)})
-    yield made
-    made.close()
+    opened = DeltaRsSink({"path": str(tmp_path)})
+    yield opened
+    opened.close()
 
 
 def existing(tmp_path: Path, schema: pa.Schema, **settings: Any) -> None:

@@ -89,7 +89,7 @@ class World:
         try:
             supervisor.run(once=True)
         except Killed:
-            self.sink.close()  # As the system does once the program is gone.
+            self.sink.close()  # The system closes it when the program ends.
             return None
         return supervisor
 
@@ -147,9 +147,9 @@ def watch_commits(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) ->
     """Calls `at` before and after each commit of a lane and of the watermark; `at` may end the program."""
 
     def wrap_commit(what: str, act: Callable[..., Any]) -> Callable[..., Any]:
-        def acts(*given: Any, **more: Any) -> Any:
+        def acts(*arguments: Any, **named: Any) -> Any:
             at(f"before {what}")
-            result = act(*given, **more)
+            result = act(*arguments, **named)
             at(f"after {what}")
             return result
 
@@ -164,7 +164,7 @@ def watch_commits(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) ->
 @pytest.mark.parametrize("seed", [1, 2])
 def test_published_watermark_is_always_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     shop = shop_of(seed, 9)
-    # In every second case many transactions gather before a commit.
+    # With every second seed a commit has many transactions.
     world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=1 if seed % 2 else 200_000))
     wrong: list[str] = []
     seen: set[Any] = set()
@@ -206,7 +206,7 @@ def test_watermark_is_true_after_kills(tmp_path: Path, monkeypatch: pytest.Monke
             raise Killed
 
     def start() -> None:
-        """With all that there is by now: in every second case a transaction goes on."""
+        """Runs with all records so far; on every second turn a transaction is still open."""
         nonlocal known
         pieces.extend(shop.pieces(since=known))
         known = {place: len(records) for place, records in shop.log.items()}
@@ -270,7 +270,7 @@ def test_unchanged_watermark_is_not_committed_again(tmp_path: Path) -> None:
     world = World(tmp_path, shop, options=replace(QUICK, publish_every=3600.0))
     world.once(pieces)
     commits = world.commits()
-    # The first bundle, and the end.
+    # One commit after the first bundle, and one at the end.
     assert commits <= 2 and world.read_watermark() == (list(shop.after)[-1], True, [])
     world.once(pieces)
     assert world.commits() == commits and not world.wrong()
@@ -313,16 +313,16 @@ def test_suspended_lane_holds_the_watermark(tmp_path: Path, monkeypatch: pytest.
     complete."""
     shop = shop_of(4, 16)
     world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=400_000))
-    made: list[Breaks] = []
+    opened: list[Breaks] = []
 
-    def breaks(options: Any) -> Breaks:
-        made.append(Breaks(options, "order_items", 2))
-        return made[-1]
+    def open_broken(options: Any) -> Breaks:
+        opened.append(Breaks(options, "order_items", 2))
+        return opened[-1]
 
-    monkeypatch.setattr("test_delta_transactions.DeltaRsSink", breaks)
+    monkeypatch.setattr("test_delta_transactions.DeltaRsSink", open_broken)
     supervisor = world.once(shop.pieces())
     monkeypatch.undo()
-    assert supervisor is not None and made
+    assert supervisor is not None and opened
     assert world.read_watermark()[2] == ["lake.order_items"] and not world.wrong()
     assert world.read_watermark()[0] != list(shop.after)[-1]
     world.once(shop.pieces())
@@ -351,7 +351,7 @@ def test_failed_watermark_commit_does_not_block_rows(
     shop = shop_of(2)
     world = World(tmp_path, shop)
 
-    def refuses(*given: Any) -> None:
+    def refuses(*arguments: Any) -> None:
         raise error
 
     with monkeypatch.context() as patch:

@@ -33,9 +33,9 @@ DAY = 86_400.0
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
-    made = DeltaRsSink({"path": str(tmp_path)})
-    yield made
-    made.close()
+    opened = DeltaRsSink({"path": str(tmp_path)})
+    yield opened
+    opened.close()
 
 
 def apply_rows(sink: DeltaRsSink, rows: list[Any], of: Any = LANE) -> None:
@@ -82,7 +82,7 @@ def test_dry_run_deletes_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
     assert found is not None and found.files == len(before - list_needed_files(tmp_path / "items")) > 0
     assert parquet(tmp_path / "items") == before
     found = sink.vacuum(LANE, None, dry_run=False)
-    assert found is not None and not found.files and parquet(tmp_path / "items") == before, "they are retained for 7 days"
+    assert found is not None and not found.files and parquet(tmp_path / "items") == before, "files are retained for 7 days"
 
 
 def test_retention_is_rounded_up_to_whole_hours(sink: DeltaRsSink, tmp_path: Path) -> None:
@@ -163,9 +163,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(table_writer, "time", made)
-    return made
+    fake = Clock()
+    monkeypatch.setattr(table_writer, "time", fake)
+    return fake
 
 
 def vacuums(folder: Path) -> int:
@@ -176,17 +176,17 @@ def test_lane_vacuums_its_table_when_due(tmp_path: Path, clock: Clock) -> None:
     """The table's log decides, so that a program started every hour does not vacuum every hour."""
     folder = tmp_path / "items"
     for number in range(4):
-        made = DeltaRsSink({"path": str(tmp_path), "vacuum_every": "1 day", "vacuum_retain": "8 days"})
+        sink = DeltaRsSink({"path": str(tmp_path), "vacuum_every": "1 day", "vacuum_retain": "8 days"})
         if number:
             make_files_old(folder)
             stale = folder / f"part-that-died-{number}.parquet"
             stale.write_bytes(b"rows")
             os.utime(stale, (time.time() - 10 * DAY,) * 2)
-        apply_rows(made, items(number))
-        apply_rows(made, items(number))
-        made.close()
+        apply_rows(sink, items(number))
+        apply_rows(sink, items(number))
+        sink.close()
         clock.now += DAY / 2
-    # The first run found nothing, the second one deleted a file, the third one was too early.
+    # The first run finds nothing, the second one deletes a file, the third one is too early.
     assert vacuums(folder) == 2, [entry["operation"] for entry in DeltaTable(str(folder)).history()]
     assert sorted(DeltaTable(str(folder)).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]
 
@@ -203,15 +203,15 @@ def test_lane_vacuums_its_table_when_due(tmp_path: Path, clock: Clock) -> None:
 def test_entry_overrides_the_vacuum_interval_of_the_sink(
     tmp_path: Path, options: dict[str, str], entry: dict[str, float], expected: int
 ) -> None:
-    made = DeltaRsSink({"path": str(tmp_path), **options})
+    sink = DeltaRsSink({"path": str(tmp_path), **options})
     of = replace(LANE, options=entry)
     stale = tmp_path / "items" / "part-that-died.parquet"
-    apply_rows(made, [], of)
+    apply_rows(sink, [], of)
     stale.write_bytes(b"rows")
     os.utime(stale, (time.time() - 10 * DAY,) * 2)
     time.sleep(1.1)
-    apply_rows(made, items(1), of)
-    made.close()
+    apply_rows(sink, items(1), of)
+    sink.close()
     assert (vacuums(tmp_path / "items"), stale.exists()) == (expected, not expected)
 
 

@@ -49,15 +49,15 @@ class Unsteady(Shop):
     def make_records(self, changes: Any) -> Records:
         """The records of a transaction, without offsets. A null record belongs to the change before it."""
         log, self.log = self.log, {}
-        made: Records = []
+        found: Records = []
         for table, op, row in changes:
             self.change(table, op, row)
             (records,) = self.log.values()
-            made.append({"table": table, "records": records})
+            found.append({"table": table, "records": records})
             self.log = {}
         self.log = log
         self.reach = {}
-        return made
+        return found
 
     def begin_attempt(self, records: Records) -> int:
         """Sends the first attempt. Returns the first change without acknowledgement; partitions stop at different
@@ -66,9 +66,9 @@ class Unsteady(Shop):
         reached = self.random.randint(0, len(records))
         refused: dict[Any, int] = {}
         for n, change in enumerate(records[:reached]):
-            place = (change["records"][0]["topic"], change["records"][0]["partition"])
-            if place in refused or self.random.random() < 0.3:
-                refused.setdefault(place, n)
+            partition = (change["records"][0]["topic"], change["records"][0]["partition"])
+            if partition in refused or self.random.random() < 0.3:
+                refused.setdefault(partition, n)
             else:
                 self.deliver(self.number, n, change)
         if reached == len(records) and self.random.random() < 0.7:
@@ -110,7 +110,7 @@ class Followed(World):
 
     def __post_init__(self) -> None:
         self.rules = replace(self.rules, together=False)
-        # What comes before a lane knows its state is not counted, and this may take long where others work too.
+        # Records before a lane knows its state are not counted, and this may take long on a busy machine.
         self.options = replace(self.options, state_patience=600.0)
 
     def wrong(self) -> list[str]:
@@ -125,12 +125,12 @@ class Followed(World):
             position = state.position if state else Position()
             reached = reached.advanced_to(position.only(p for p in position if p.topic == topic))
         lacking = [
-            f"{name} is named, and change {n} of {number} is lacking"
+            f"{name} is published, but change {n} of {number} is missing"
             for number, changes in self.shop.copies.items()
             for n, copies in changes.items()
             if number <= int(name.split(":")[0]) and not any(reached.get(p, 0) > offset for p, offset in copies)
         ]
-        return [*lacking, *([f"{name} is said to be exact"] if row["exact"] else [])]
+        return [*lacking, *([f"{name} is published as exact"] if row["exact"] else [])]
 
 
 def steady(seed: int, transactions: int) -> Unsteady:
@@ -178,7 +178,7 @@ def test_watermark_is_true_after_kills_of_connector_and_program(
             raise Killed
 
     def start() -> None:
-        """With all that there is by now."""
+        """Runs with all records so far."""
         nonlocal known
         pieces.extend(shop.pieces(since=known))
         known = {place: len(records) for place, records in shop.log.items()}
@@ -233,7 +233,7 @@ def test_suspended_lane_is_listed_as_behind(tmp_path: Path, monkeypatch: pytest.
     assert world.read_watermark()[2] == ["lake.order_items"] and not world.wrong()
     assert world.read_watermark()[0] != list(shop.after)[-1]
     world.once(shop.pieces())
-    for _ in range(4):  # A lane that has caught up may be named until the next transaction has ended.
+    for _ in range(4):  # A lane that has caught up may be listed until the next transaction has ended.
         shop.anything()
     world.once(shop.pieces())
     assert not world.wrong() and world.read_watermark()[2] == [] and world.rows() == shop.rows
@@ -251,7 +251,7 @@ def test_transaction_across_a_restart_is_published(tmp_path: Path) -> None:
 
 
 def test_rows_of_an_open_transaction_are_visible(tmp_path: Path) -> None:
-    """Of a transaction that goes on, what was read is visible."""
+    """Records of a transaction are visible before its end."""
     shop = steady(2, 3)
     world = Followed(tmp_path, shop)
 

@@ -30,8 +30,8 @@ def emit(store, of, kind, **data) -> datetime:
 
 def customers(folder, at=None):
     events = pa.RecordBatchReader.from_stream(DeltaTable(folder).scan()).read_all()  # noqa: F841 - read by the query
-    said = VIEW if at is None else VIEW.replace(TYPED, f"{TYPED} AND created_at <= '{at.isoformat()}'::timestamptz")
-    return sorted(duckdb.sql(said).fetchall())
+    query = VIEW if at is None else VIEW.replace(TYPED, f"{TYPED} AND created_at <= '{at.isoformat()}'::timestamptz")
+    return sorted(duckdb.sql(query).fetchall())
 
 
 def test_documented_view_shows_the_customer(store, tmp_path):

@@ -64,18 +64,18 @@ def test_concurrent_commit_is_detected(folder):
     first, second = store_in(folder), store_in(folder)
     first.append([new(0)])
 
-    def once(*events):
+    def commit_before(*events):
         run_before(first, "_write", partial(second.append, events))
 
-    once(new(1))
+    commit_before(new(1))
     assert first.append([new(2)])[0].event.event_version == 3
-    once(new(3))
+    commit_before(new(3))
     with pytest.raises(VersionConflict) as conflict:
         first.append([new(4, expected_version=3)])
     assert conflict.value.found == 4
-    once(new(5))
+    commit_before(new(5))
     assert not first.append([new(5)])[0].is_new
-    once(new(6, of="C102"))
+    commit_before(new(6, of="C102"))
     assert first.append([new(7, expected_version=5)])[0].event.event_version == 6
     assert [e.event_id for e in second.read("Customer", "C101")] == [f"event-{n}" for n in (0, 1, 2, 3, 5, 7)]
 
@@ -130,11 +130,11 @@ def test_racing_processes_append_versions_without_gaps(folder):
     """Only one writer succeeds with an expected version."""
     writers = [writer("delta", {"path": str(folder)}, name, 6, expecting=True) for name in "ab"]
     begin(writers)
-    told = [versions(each) for each in writers]
+    acknowledged = [versions(each) for each in writers]
     assert all(each.returncode == 0 for each in writers)
     found = store_in(folder).read("Customer", "C101")
-    assert sorted(told[0] + told[1]) == [e.event_version for e in found] == list(range(1, 13))
-    for name, each in zip("ab", told, strict=True):
+    assert sorted(acknowledged[0] + acknowledged[1]) == [e.event_version for e in found] == list(range(1, 13))
+    for name, each in zip("ab", acknowledged, strict=True):
         mine = [e for e in found if e.event_id.startswith(f"{name}-")]
         assert [e.event_version for e in mine] == each
 
@@ -146,15 +146,15 @@ def test_killed_writers_neither_lose_nor_duplicate_events(folder):
     for kill in range(int(os.environ.get("REPLICATOR_KILLS", "4"))):
         victim, other = writer("delta", options, "victim", 1000), writer("delta", options, f"other{kill}", 5)
         begin([victim, other])
-        told = [int(victim.stdout.readline()) for _ in range(7 * kill + 3)]
+        acknowledged = [int(victim.stdout.readline()) for _ in range(7 * kill + 3)]
         victim.send_signal(signal.SIGKILL)
-        told += versions(victim)
+        acknowledged += versions(victim)
         assert len(versions(other)) == 5
         found = store_in(folder).read("Customer", "C101")
         assert [e.event_version for e in found] == list(range(1, len(found) + 1))
         assert len({e.event_id for e in found}) == len(found)
-        assert len(told) <= sum(e.event_id.startswith("victim-") for e in found) <= len(told) + 1
-        assert {e.event_version for e in found if e.event_id.startswith("victim-")} >= set(told)
+        assert len(acknowledged) <= sum(e.event_id.startswith("victim-") for e in found) <= len(acknowledged) + 1
+        assert {e.event_version for e in found if e.event_id.startswith("victim-")} >= set(acknowledged)
 
 
 def test_commits_have_a_transaction_version(folder):

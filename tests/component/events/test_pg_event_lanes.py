@@ -81,8 +81,8 @@ def test_emitter_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, most
         waiting.start()
         time.sleep(0.5)
         with psycopg.connect(postgres_dsn, autocommit=True) as other:
-            told = "SELECT wait_event FROM pg_stat_activity WHERE application_name LIKE %s AND state = 'active'"
-            assert other.execute(told, ("replicator events %",)).fetchall() == [("advisory",)] and not done
+            query = "SELECT wait_event FROM pg_stat_activity WHERE application_name LIKE %s AND state = 'active'"
+            assert other.execute(query, ("replicator events %",)).fetchall() == [("advisory",)] and not done
 
     run_before(sink, "_commit", meanwhile)
     apply_write(sink, outbox.make_write(ENGINE, 0, 2))

@@ -94,6 +94,6 @@ def test_event_with_a_lost_answer_is_stored_once(store, monkeypatch):
 def test_racing_processes_append_versions_without_gaps(postgres_dsn, store):
     writers = [writer("postgres", {"dsn": postgres_dsn}, name, 20, expecting=True) for name in "ab"]
     begin(writers)
-    told = [versions(each) for each in writers]
+    acknowledged = [versions(each) for each in writers]
     found = store.read("Customer", "C101")
-    assert sorted(told[0] + told[1]) == [e.event_version for e in found] == list(range(1, 41))
+    assert sorted(acknowledged[0] + acknowledged[1]) == [e.event_version for e in found] == list(range(1, 41))

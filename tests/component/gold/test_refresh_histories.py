@@ -75,8 +75,8 @@ def test_incremental_refresh_equals_a_full_query(smallest: int, few: int, monkey
     @for_all(max(2, EXAMPLES // 8), history=histories, feed=st.booleans(), by=st.sampled_from([None, ["city"]]))
     def check(history: list[list[tuple[str, Any]]], feed: bool, by: list[str] | None) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            said = {CHANGE_DATA_FEED: str(feed).lower()}
-            write_deltalake(Path(folder) / "users", users([]), partition_by=by, configuration=said)
+            properties = {CHANGE_DATA_FEED: str(feed).lower()}
+            write_deltalake(Path(folder) / "users", users([]), partition_by=by, configuration=properties)
             _check(Path(folder), history, kinds)
 
     assert kinds["groups"] > kinds["full"] / 2
@@ -84,8 +84,8 @@ def test_incremental_refresh_equals_a_full_query(smallest: int, few: int, monkey
 
 def test_feed_of_a_partition_with_an_empty_name_is_followed(tmp_path: Path) -> None:
     """Rows with an empty text have NULL, in the table and in its feed."""
-    said = {CHANGE_DATA_FEED: "true"}
-    write_deltalake(tmp_path / "users", users([]), partition_by=["city"], configuration=said)
+    settings = {CHANGE_DATA_FEED: "true"}
+    write_deltalake(tmp_path / "users", users([]), partition_by=["city"], configuration=settings)
     kinds: Counter[str] = Counter()
     new = [[("add", [(4, "", 4)])], [("move", (4, "Rome")), ("move", (1, ""))], [("delete", 1)]]
     _check(tmp_path, new, kinds)

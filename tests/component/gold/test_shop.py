@@ -111,7 +111,7 @@ def test_shop_queries_have_the_expected_results(project: Path) -> None:
         (fifth, "cancelled", 1, thirds),
         (fifth, "paid", 1, thirds),
     }
-    # Order 10 came before the first version of product 7 that is known, order 11 under its second one.
+    # Order 10 precedes the first known version of product 7, and order 11 falls into its second one.
     assert read_gold_rows(project, "customer_lifetime_value") == {
         (1, 2, Decimal("36.50")),
         (2, 1, Decimal("1.50")),
@@ -142,9 +142,9 @@ def test_customers_are_projected_from_their_events(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     text = (EXAMPLES / "minimal.yaml").read_text()
     more = "inputs: {events: event_store}, sink: lake, partition_by: customer_id"
-    said = f"{{sql: '{EXAMPLES / 'sql' / 'customers-now.sql'}', {more}}}"
+    entry = f"{{sql: '{EXAMPLES / 'sql' / 'customers-now.sql'}', {more}}}"
     (tmp_path / "config" / "replicator.yaml").write_text(
-        f"{text}\nevent_store: {{path: ./events}}\nprojections: {{customers_now: {said}}}\n"
+        f"{text}\nevent_store: {{path: ./events}}\nprojections: {{customers_now: {entry}}}\n"
     )
     loaded = load_settings(tmp_path / "config" / "replicator.yaml", environ={})
     store = DeltaEventStore({"path": str(tmp_path / "events")})

@@ -50,9 +50,9 @@ def post(store):
 def test_event_is_stored(post, store):
     answer = post({**CREATED, "metadata": {"who": "me"}, "expected_version": 0})
     assert answer.status_code == 201
-    told = answer.json()
+    body = answer.json()
     (event,) = store.read("Customer", "C101")
-    assert told == {
+    assert body == {
         "event_id": event.event_id,
         "event_type": "CustomerCreated",
         "aggregate_id": "C101",
@@ -60,10 +60,10 @@ def test_event_is_stored(post, store):
         "event_data": {"name": "Alice Johnson", "limit": "1.1", "vip": None, "tags": '["a",{"b":1}]'},
         "metadata": {"who": "me"},
         "event_version": 1,
-        "created_at": told["created_at"],
+        "created_at": body["created_at"],
         "is_new": True,
     }
-    assert told["event_data"] == event.event_data
+    assert body["event_data"] == event.event_data
 
 
 def test_numbers_keep_their_digits(post, store):
@@ -94,7 +94,7 @@ def test_request_without_the_token_is_refused(post, store, token):
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         (b"", 400, "not JSON"),
         (b"{", 400, "not JSON"),
@@ -126,10 +126,10 @@ def test_request_without_the_token_is_refused(post, store, token):
         ({**CREATED, "event_data": {"a": "x" * MOST}}, 413, "2000 bytes"),
     ],
 )
-def test_invalid_event_is_refused(post, store, body, status, said):
+def test_invalid_event_is_refused(post, store, body, status, message):
     answer = post(body)
     assert answer.status_code == status, answer.text
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
     assert not store.events
 
 

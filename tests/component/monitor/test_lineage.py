@@ -43,11 +43,11 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server()
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    started = Server()
+    threading.Thread(target=started.serve_forever, daemon=True).start()
+    yield started
+    started.shutdown()
+    started.server_close()
 
 
 def test_file_gets_a_line_for_each_event(tmp_path):
@@ -76,7 +76,7 @@ class Projector:
         yield RefreshStart({"users": InputVersion("u", 1)}, None, {"users": "/lake/users", "lake.gold": "/lake/gold"})
 
     def find_affected_groups(self, projection, one, since, until):
-        raise AssertionError("there was no refresh before")
+        raise AssertionError("no refresh preceded")
 
     def replace(self, projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
         return ReplaceResult(1, 2)

@@ -103,7 +103,7 @@ def test_all_values_on_the_page_are_escaped(daemon, key):
     daemon.lanes = [daemon.lane("a", **{key: HOSTILE})]
     shown = daemon.client().get("/").text
     assert "<script" not in shown and "&lt;script&gt;alert(1)&lt;/script&gt;&quot;" in shown
-    assert not re.search(r"""<\w+( \w+=("[^"]*"|'[^']*'|[^\s"'>]+))* onclick""", shown), "an attribute got in"
+    assert not re.search(r"""<\w+( \w+=("[^"]*"|'[^']*'|[^\s"'>]+))* onclick""", shown), "an attribute was injected"
 
 
 def test_status_json_has_lanes_and_sources(daemon):
@@ -186,12 +186,12 @@ def test_page_listens_at_its_address(daemon, address):
 
 def test_configured_token_is_required_everywhere(daemon):
     client = daemon.client(token="t0ken")
-    asked = [lambda path=path, **given: client.get(path, **given) for path in ("/", "/status.json", "/metrics")]
-    asked.append(lambda **given: client.post("/lanes/a?action=pause", **given))
-    for ask in asked:
+    requests = [lambda path=path, **given: client.get(path, **given) for path in ("/", "/status.json", "/metrics")]
+    requests.append(lambda **given: client.post("/lanes/a?action=pause", **given))
+    for send in requests:
         for wrong in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "t0ke"}, {"Authorization": "Bearer t0kén"}):
             given = {name: value.encode() for name, value in {"X-Replicator": "1", **wrong}.items()}
-            answer = ask(headers=given)
+            answer = send(headers=given)
             assert answer.status_code == 401 and "t0ken" not in answer.text
     assert not daemon.commands
     assert client.get("/status.json", headers={"Authorization": "Bearer t0ken"}).status_code == 200
@@ -210,18 +210,18 @@ def test_control_needs_a_header_that_foreign_forms_cannot_set(daemon):
 
 def test_unknown_command_is_refused_with_the_known_ones(daemon):
     refused = daemon.client().post("/lanes/a?action=explode", headers={"X-Replicator": "1"})
-    said = {"error": "there is no action 'explode'", "next_step": "There are: pause.", "code": 2}
-    assert refused.status_code == 409 and refused.json() == said
+    answer = {"error": "there is no action 'explode'", "next_step": "There are: pause.", "code": 2}
+    assert refused.status_code == 409 and refused.json() == answer
 
 
 def make_telemetry() -> PrometheusTelemetry:
     telemetry = PrometheusTelemetry("1.2.3")
-    gone, there = DeadLetterGroup("shop", "public.customers", ""), DeadLetterGroup("shop", "", "")
+    resolved, open_group = DeadLetterGroup("shop", "public.customers", ""), DeadLetterGroup("shop", "", "")
     for measured in (
         RecordsRead("shop", 7, {"heartbeat": 2}),
         RecordsRejected("shop", "public.customers", "decode", "OUT_OF_RANGE", 3),
-        OpenDeadLetters({gone: 3, there: 1}),
-        OpenDeadLetters({there: 2}),
+        OpenDeadLetters({resolved: 3, open_group: 1}),
+        OpenDeadLetters({open_group: 2}),
         LaneCommitted("lake.customers", Counts(1, 2, 3, 4, 5, 6), 0.2, 1),
         SourceLag("shop", 11),
         LaneUp("lake.customers", False),
@@ -266,11 +266,11 @@ def test_pace_of_an_engines_stream_is_shown(daemon):
 
 def open_connections(address: str, count: int, sent: bytes) -> list[socket.socket]:
     host, _, port = address.removeprefix("http://").rpartition(":")
-    made = [socket.create_connection((host, int(port)), timeout=20) for _ in range(count)]
-    for one in made:
+    connections = [socket.create_connection((host, int(port)), timeout=20) for _ in range(count)]
+    for one in connections:
         with suppress(ConnectionError):
             one.sendall(sent)
-    return made
+    return connections
 
 
 @pytest.mark.parametrize(
@@ -294,12 +294,12 @@ def test_incomplete_request_is_closed_after_a_time(daemon, monkeypatch, sent, ca
     try:
         held = open_connections(address, 60, sent)
         until = time.monotonic() + 20
-        while process.num_fds() - before > 60 + 20 + 5:  # of this end, and of the bounded other one
+        while process.num_fds() - before > 60 + 20 + 5:  # Sockets of this end, and of the server, which limits them.
             assert time.monotonic() < until
             time.sleep(0.01)
         for one in held:
             with suppress(ConnectionResetError):
-                while one.recv(1000):  # until the server has closed it
+                while one.recv(1000):  # Until the server closes it.
                     pass
             one.close()
         with urlopen(f"{address}/livez", timeout=20) as answer:
@@ -307,7 +307,7 @@ def test_incomplete_request_is_closed_after_a_time(daemon, monkeypatch, sent, ca
     finally:
         monitor.close()
     refused = [record.levelname for record in caplog.records if "a new connection was closed" in record.message]
-    # Each time that it is full, which may be again when others have been given up meanwhile.
+    # One warning each time that the server is full; closed connections may make room in between.
     assert 1 <= refused.count("WARNING") <= 3
 
 
@@ -321,7 +321,7 @@ def test_header_above_16_kib_is_refused(daemon):
             (one,) = open_connections(address, 1, begin.ljust(size - len(end), b"x") + end)
             with one:
                 assert one.recv(1000).split(b" ")[1] == status, size
-                while status == b"400" and one.recv(1000):  # until the server has closed it
+                while status == b"400" and one.recv(1000):  # Until the server closes it.
                     pass
     finally:
         monitor.close()
@@ -333,7 +333,7 @@ def test_taken_address_is_reported_once(daemon, caplog):
         address = first.start(daemon.views()).removeprefix("http://")
         with pytest.raises(EnvironmentProblem, match=f"cannot listen on {address}"):
             PageMonitor({"address": address}, PrometheusTelemetry()).start(daemon.views())
-        assert caplog.records == [], "the server under it says nothing of its own"
+        assert caplog.records == [], "the HTTP library logs nothing itself"
     finally:
         first.close()
         first.close()

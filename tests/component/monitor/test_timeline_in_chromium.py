@@ -35,11 +35,11 @@ class OneRow:
         at = datetime(2026, 5, 15, 12, tzinfo=UTC)
         row = {"id": 1, HARM[0]: "column", **{f"v{n}": text for n, text in enumerate(HARM)}}
         new = {**row, "v0": HARM[1], "v4": None, "long": "x" * 5_000, "wide": ["<b>", True, None]}
-        place: tuple[Any, ...] = ("cdc.public.t", 0, 7, HARM[3])
+        position: tuple[Any, ...] = ("cdc.public.t", 0, 7, HARM[3])
         entries = [
-            HistoryEntry("c", at, (1,), *place, None, row, ()),
-            HistoryEntry("u", at, (2,), *place, row, new, ("v0", "v4", "long", "wide")),
-            HistoryEntry("d", None, (3,), *place, new, None, ()),
+            HistoryEntry("c", at, (1,), *position, None, row, ()),
+            HistoryEntry("u", at, (2,), *position, row, new, ("v0", "v4", "long", "wide")),
+            HistoryEntry("d", None, (3,), *position, new, None, ()),
         ]
         return RowHistory(ReadTarget(name, ("id",), "scd1", "public.t", True), entries, 2)
 

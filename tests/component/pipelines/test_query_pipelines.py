@@ -16,7 +16,7 @@ from test_snapshots_in_code import EXAMPLES, KEY, current, history, of_delta
 
 from replicator import pipelines as dp
 
-pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore:no table matched")]  # As long as there was no row.
+pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore:no table matched")]  # Until the first row.
 LAKE = {"lake": {"kind": "delta", "path": "./lake"}}
 
 
@@ -45,20 +45,20 @@ def shop(postgres_server):
     return Shop(url(postgres_server))
 
 
-def pipeline(folder: Path, shop: Shop, sinks: dict[str, Any], **said: Any) -> dp.Pipeline:
-    asked = {
+def pipeline(folder: Path, shop: Shop, sinks: dict[str, Any], **changed: Any) -> dp.Pipeline:
+    source = {
         "format": "rows",
         "transport": "snapshots",
         "dsn": shop.dsn,
         "table": "public.items",
         "allow_empty": True,
-        **said,
+        **changed,
     }
-    made = dp.Pipeline("asked", sources={"shop": asked}, sinks=sinks, dead_letters={"path": "./dead"}, root=folder)
+    built = dp.Pipeline("asked", sources={"shop": source}, sinks=sinks, dead_letters={"path": "./dead"}, root=folder)
     for sink in sinks:
-        made.create_auto_cdc_from_snapshot_flow(f"{sink}.items", "shop.public.items", KEY)
-        made.create_auto_cdc_from_snapshot_flow(f"{sink}.items_history", "shop.public.items", KEY, stored_as_scd_type=2)
-    return made
+        built.create_auto_cdc_from_snapshot_flow(f"{sink}.items", "shop.public.items", KEY)
+        built.create_auto_cdc_from_snapshot_flow(f"{sink}.items_history", "shop.public.items", KEY, stored_as_scd_type=2)
+    return built
 
 
 def newest(folder: Path) -> int:
@@ -70,16 +70,16 @@ def run_each_state(rng: random.Random, folder: Path, shop: Shop, sinks: dict[str
     """The database changes, and some runs find nothing new; each run is a separate program. It queries the table or a
     query."""
     query = {} if rng.random() < 0.5 else {"query": 'SELECT * FROM items ORDER BY "Part", price;'}
-    there: list[tuple[int, list[Row]]] = []
+    states: list[tuple[int, list[Row]]] = []
     for rows in successive(rng, rng.randrange(2, 6)):
         shop.put(rows)
         pipeline(folder, shop, sinks, **query).run(until_caught_up=True)
         version = newest(folder)
-        if not there or sorted(there[-1][1], key=repr) != sorted(rows, key=repr):
-            assert not there or version > there[-1][0]
-            there.append((version, rows))
-        assert version == there[-1][0], "what is equal is no version"
-        check(sorted(rows, key=repr), sorted(versions_of(there), key=repr))
+        if not states or sorted(states[-1][1], key=repr) != sorted(rows, key=repr):
+            assert not states or version > states[-1][0]
+            states.append((version, rows))
+        assert version == states[-1][0], "equal rows are no new version"
+        check(sorted(rows, key=repr), sorted(versions_of(states), key=repr))
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))
@@ -96,8 +96,8 @@ def test_postgresql_equals_the_database(tmp_path, shop, postgres_server, seed):
 
     def rows(table: str) -> list[dict[str, Any]]:
         with psycopg.connect(dsn, row_factory=dict_row) as connection:
-            there = connection.execute("SELECT to_regclass(%s) AS found", [table]).fetchone()["found"]
-            return connection.execute(f"SELECT * FROM {table}").fetchall() if there else []
+            exists = connection.execute("SELECT to_regclass(%s) AS found", [table]).fetchone()["found"]
+            return connection.execute(f"SELECT * FROM {table}").fetchall() if exists else []
 
     def check(current_rows: list[Row], versions: list[tuple]) -> None:
         assert current(rows("items")) == current_rows

@@ -23,7 +23,7 @@ from replicator.settings import load_settings
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import list_plugins
 
-pytestmark = pytest.mark.filterwarnings("ignore:no table matched")  # As long as there was no row.
+pytestmark = pytest.mark.filterwarnings("ignore:no table matched")  # Until the first row.
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "8"))
 KEY = ["id", "Part"]
 COLUMNS = (*KEY, "name", "price")
@@ -32,17 +32,17 @@ SOURCES = {"export": {"format": "rows", "transport": "snapshots", "path": "./ite
 
 def pipeline(folder: Path, sinks: dict[str, Any], keys: list[str] = KEY, **changed: Any) -> dp.Pipeline:
     parts = {"sources": SOURCES, "sinks": sinks, "dead_letters": {"path": "./dead_letters"}, "root": folder, **changed}
-    made = dp.Pipeline("exports", **parts)
+    built = dp.Pipeline("exports", **parts)
     for sink in sinks:
-        made.create_auto_cdc_from_snapshot_flow(f"{sink}.items", "export.items", keys)
-        made.create_auto_cdc_from_snapshot_flow(f"{sink}.items_history", "export.items", keys, stored_as_scd_type=2)
-    return made
+        built.create_auto_cdc_from_snapshot_flow(f"{sink}.items", "export.items", keys)
+        built.create_auto_cdc_from_snapshot_flow(f"{sink}.items_history", "export.items", keys, stored_as_scd_type=2)
+    return built
 
 
 def of_delta(folder: Path) -> tuple[list[tuple], list[tuple]]:
     def rows(table: str) -> list[dict[str, Any]]:
         path = folder / "lake" / table
-        # A target is made with its first row.
+        # A target is created with its first row.
         return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if path.exists() else []
 
     return current(rows("items")), history(rows("items_history"))
@@ -61,13 +61,13 @@ def run_each_snapshot(rng: random.Random, folder: Path, run: Any, check: Any) ->
     """Snapshots arrive, and a run finds none, one or several; each run is a separate program."""
     states = successive(rng, rng.randrange(2, 6))
     versions = sorted(rng.sample(range(100), len(states)))
-    there: list[tuple[int, list[Row]]] = []
+    taken: list[tuple[int, list[Row]]] = []
     for version, rows in zip(versions, states, strict=True):
-        there.append((version, rows))
+        taken.append((version, rows))
         file = export(folder, version, rows)
-        if rng.random() < 0.7 or len(there) == len(states):
+        if rng.random() < 0.7 or len(taken) == len(states):
             run()
-            check(sorted(rows, key=repr), sorted(versions_of(there), key=repr))
+            check(sorted(rows, key=repr), sorted(versions_of(taken), key=repr))
             if rng.random() < 0.5:
                 file.unlink()
 
@@ -93,12 +93,12 @@ def test_delta_equals_text_snapshots(tmp_path, seed):
     to = [{"sink": "lake"}, {"sink": "lake", "into": "items_history", "policy": "scd2"}]
     table = {"match": "items", "source": "export", "keys": KEY, "schema": DECLARED, "to": to}
     parts = {"sources": {"export": source}, "sinks": {"lake": {"kind": "delta", "path": "./lake"}}, "tables": [table]}
-    there: list[tuple[int, list[Row]]] = []
+    taken: list[tuple[int, list[Row]]] = []
     for version, rows in enumerate(successive(rng, rng.randrange(2, 5))):
-        there.append((version, rows))
+        taken.append((version, rows))
         export_text(tmp_path, f"{version}{suffix}", rows)
         dp.Pipeline("texts", **parts, dead_letters={"path": "./dead"}, root=tmp_path).run(until_caught_up=True)
-        assert of_delta(tmp_path) == (sorted(rows, key=repr), sorted(versions_of(there), key=repr))
+        assert of_delta(tmp_path) == (sorted(rows, key=repr), sorted(versions_of(taken), key=repr))
 
 
 @pytest.mark.postgres
@@ -205,7 +205,7 @@ def test_corrected_keys_need_a_resync(tmp_path, wrong, right):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"source": lambda version: None}, "is a function; write snapshots into a folder"),
         ({"source": "feed.items"}, "transport 'delta', which does not read snapshots"),
@@ -213,9 +213,9 @@ def test_corrected_keys_need_a_resync(tmp_path, wrong, right):
         ({"stored_as_scd_type": "bitemporal"}, "'bitemporal', which is not supported"),
     ],
 )
-def test_invalid_snapshot_flow_is_refused(given, said):
+def test_invalid_snapshot_flow_is_refused(given, message):
     feed = {"feed": {"format": "rows", "transport": "delta", "path": "./feed"}}
     one = dp.Pipeline("exports", sources={**SOURCES, **feed}, sinks={"lake": {"kind": "delta", "path": "./lake"}})
     with pytest.raises(dp.ConfigError) as caught, one:
         dp.create_auto_cdc_from_snapshot_flow(**{"target": "lake.items", "source": "export.items", "keys": KEY, **given})
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -57,8 +57,8 @@ def test_event_store_is_a_sink_named_event_store(change):
         False,
         True,
     )
-    said = to_plain_options(loaded.settings.sinks["event_store"].store)
-    assert said["path"] == str(loaded.root / "events") and said["compact_every"] == 7
+    options = to_plain_options(loaded.settings.sinks["event_store"].store)
+    assert options["path"] == str(loaded.root / "events") and options["compact_every"] == 7
     assert adapters.build_event_limits(loaded) == EventLimits(16 * 1024 * 1024, entries=4096, depth=64)
     assert [one.id for one in build.build_rules_for(loaded, "outbox")("outbox.event.order").lanes] == [
         "lake.order",
@@ -85,15 +85,15 @@ def test_configured_sink_named_event_store_takes_precedence(change):
 
 
 def test_defaults_do_not_apply_to_the_event_store(change):
-    said = "defaults: {policy: scd1, tombstone_retention: 1 days, deletes: soft}\ntables:\n"
-    lake, lane = change("tables:\n", said).load().settings.resolve_lanes("outbox.event.order")
+    defaults = "defaults: {policy: scd1, tombstone_retention: 1 days, deletes: soft}\ntables:\n"
+    lake, lane = change("tables:\n", defaults).load().settings.resolve_lanes("outbox.event.order")
     assert lake.retention == timedelta(days=1) and lake.row_transforms.soft_deletes
     assert (lane.policy, lane.retention, bool(lane.row_transforms), lane.watermark) == ("append", None, False, None)
 
 
 def test_events_can_be_filtered(change):
-    said = "{sink: event_store, where: \"type = 'OrderPlaced'\"}"
-    lane = change(ENTRY, said).load().settings.resolve_lanes("outbox.event.order")[1]
+    entry = "{sink: event_store, where: \"type = 'OrderPlaced'\"}"
+    lane = change(ENTRY, entry).load().settings.resolve_lanes("outbox.event.order")[1]
     assert lane.row_transforms.description == ("where type = 'OrderPlaced'",) and not lane.row_transforms.rows_leave
 
 
@@ -134,13 +134,13 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "code", "told"), WRONG)
-def test_invalid_entry_is_reported(change, old, new, code, told):
+@pytest.mark.parametrize(("old", "new", "code", "message"), WRONG)
+def test_invalid_entry_is_reported(change, old, new, code, message):
     if code is None:
         change(old, new).load()
         return
     found = change(old, new).only()
-    assert found.code == code and told in f"{found.message} {found.suggestion}"
+    assert found.code == code and message in f"{found.message} {found.suggestion}"
 
 
 def test_event_store_in_an_object_store_is_refused_on_spark(change):

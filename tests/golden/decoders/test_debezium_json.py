@@ -93,13 +93,13 @@ def outcomes(path: Path) -> dict[str, object]:
     records |= {i: r["error"] for i, r in enumerate(routes) if r["error"]}
     tables = []
     for table, fingerprint in dict.fromkeys((r["table"], r["fingerprint"]) for r in routes if r["table"]):
-        places = [i for i, r in enumerate(routes) if r["fingerprint"] == fingerprint]
-        run = raw.take(places)
+        numbers = [i for i, r in enumerate(routes) if r["fingerprint"] == fingerprint]
+        run = raw.take(numbers)
         spec = decoder.learn(run, table, fingerprint)
         shown = {c.name: f"{c.type}{'' if c.nullable else ' not null'} {c.source_type}".strip() for c in spec.columns}
         tables.append({"table": table, "keys": list(spec.keys), "columns": shown})
-        for place, row in zip(places, decoder.decode(run, spec).to_pylist(), strict=True):
-            records[place] = to_golden_change(row)
+        for number, row in zip(numbers, decoder.decode(run, spec).to_pylist(), strict=True):
+            records[number] = to_golden_change(row)
     assert sorted(records) == list(range(raw.num_rows))
     return {"tables": tables, "records": {str(raw["offset"][i].as_py()): records[i] for i in sorted(records)}}
 
