@@ -51,7 +51,7 @@ def read_tracked_files():
                 continue
 
 
-def names_in(path):
+def list_defined_names(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -61,7 +61,7 @@ def test_no_name_has_an_empty_word():
     bad = {}
     for path in CODE:
         name = str(path.relative_to(ROOT))
-        found = [n for n in (path.stem, *names_in(path)) if EMPTY_NAMES.search(n)]
+        found = [n for n in (path.stem, *list_defined_names(path)) if EMPTY_NAMES.search(n)]
         bad |= {name: found} if found else {}
     assert not bad
 

@@ -23,7 +23,7 @@ def import_spark():
     __import__("pyspark")
 
 
-def caught(touch):
+def assert_forbidden(touch):
     with pytest.raises(Forbidden):
         touch()
 
@@ -38,7 +38,7 @@ def test_forbidden_access_of_a_tier_fails(tier, touch, monkeypatch):
     monkeypatch.setattr("tiers.has_spark_session", lambda: False)
     if touch in FORBIDDEN[tier]:
         with limited_to(tier) as touched:
-            caught(TOUCHES[touch])
+            assert_forbidden(TOUCHES[touch])
         assert touched == [touch]
     else:
         with limited_to(tier) as touched:
@@ -48,7 +48,7 @@ def test_forbidden_access_of_a_tier_fails(tier, touch, monkeypatch):
 
 def test_access_of_a_thread_counts():
     with limited_to("pure") as touched:
-        thread = Thread(target=caught, args=(bind,))
+        thread = Thread(target=assert_forbidden, args=(bind,))
         thread.start()
         thread.join()
     assert touched == ["socket.bind"]

@@ -65,7 +65,7 @@ unhex(concat('ff', lpad(hex(seq), 4, '0'))), if(seq % 7, seq, NULL) FROM seq_1_t
 NAMES = ("50%", "a `b`", "%s", "it's \"")
 
 
-def odd_rows() -> pa.Table:
+def make_odd_rows() -> pa.Table:
     numbers = range(1, 901)
     values = [
         [f"{chr(97 + n % 9)}\\%s'" for n in numbers],
@@ -78,7 +78,7 @@ def odd_rows() -> pa.Table:
 
 def test_rows_with_odd_names_and_composite_keys(server: MariaDb, tmp_path: Path) -> None:
     """The sums equal those of the same rows in a target, also without some keys. More than one statement compares them."""
-    rows = odd_rows()
+    rows = make_odd_rows()
     with snapshot(server, tmp_path, ODD) as opened:
         assert opened.keys == ("a `b`", "50%", "%s") and opened.list_ranges(1000)[0] == []
         columns = arrow_columns(rows, {name: kind for name, kind in opened.kinds.items() if kind is not None})
@@ -161,7 +161,7 @@ def test_ranges_of_unsigned_numbers_contain_every_row(server: MariaDb, tmp_path:
 
 
 @contextmanager
-def worker(answers: list[tuple[int, Any]]) -> Iterator[str]:
+def serve_offsets(answers: list[tuple[int, Any]]) -> Iterator[str]:
     """The URL of a worker that returns these answers over real HTTP, in order: status and stored offsets."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -191,7 +191,7 @@ TABLE = "CREATE TABLE t (id int PRIMARY KEY)"
 def test_stored_offset_at_the_point_confirms_delivery(server: MariaDb, tmp_path: Path) -> None:
     answers: list[tuple[int, Any]] = []
     with (
-        worker(answers) as url,
+        serve_offsets(answers) as url,
         snapshot(server, tmp_path, TABLE, connect={"url": url, "connector": "a b"}) as opened,
     ):
         file, position = map(int, opened.point.split(":"))

@@ -18,7 +18,7 @@ Tasks = list[tuple[str, str]]
 
 
 @contextmanager
-def worker(answers: Tasks) -> Iterator[ConnectRest]:
+def serve_states(answers: Tasks) -> Iterator[ConnectRest]:
     """A worker whose connector has one task. Each request returns the next (state, trace); the last one is repeated."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -53,13 +53,13 @@ def worker(answers: Tasks) -> Iterator[ConnectRest]:
 
 def test_failure_before_a_restart_is_not_reported_as_new() -> None:
     answers = [("FAILED", "refused"), ("FAILED", "refused"), ("RESTARTING", ""), ("RUNNING", "")]
-    with worker(answers) as rest:
+    with serve_states(answers) as rest:
         rest.wait_running("it", 5, before=rest.state("it"))
     assert answers == [("RUNNING", "")], "it waits until the task runs, and no longer"
 
 
 def test_start_resumes_a_paused_connector() -> None:
-    with worker([("PAUSED", "")]) as rest:
+    with serve_states([("PAUSED", "")]) as rest:
         with pytest.raises(EnvironmentProblem, match="which resumes it"):
             require_running(rest, "it")
         register(rest, "it", {}, 5)
@@ -67,5 +67,5 @@ def test_start_resumes_a_paused_connector() -> None:
 
 @pytest.mark.parametrize("after", [[("FAILED", "no slot")], [("RESTARTING", ""), ("FAILED", "no slot")]])
 def test_new_failure_is_reported_at_once(after: Tasks) -> None:
-    with worker([("FAILED", "refused"), *after]) as rest, pytest.raises(EnvironmentProblem, match="no slot"):
+    with serve_states([("FAILED", "refused"), *after]) as rest, pytest.raises(EnvironmentProblem, match="no slot"):
         rest.wait_running("it", 5, before=rest.state("it"))

@@ -31,15 +31,15 @@ def project(folder: Path, rules: str, *tables: str) -> Project:
     return Project(folder, {"t": more, **dict.fromkeys(tables, "")}, flat=lambda _: True)
 
 
-def feed(to: Project, name: str, records: Sequence[Row]) -> None:
+def feed_records(to: Project, name: str, records: Sequence[Row]) -> None:
     to.feed(name, records, "flat")
 
 
-def ids(of: Project, table: str = "t") -> list[int]:
+def list_ids(of: Project, table: str = "t") -> list[int]:
     return [row["id"] for row in of.rows("lake", table)]
 
 
-def history(of: Project, lane: str = "lake.t") -> list[tuple[int, str, Any, list[str]]]:
+def list_schemas(of: Project, lane: str = "lake.t") -> list[tuple[int, str, Any, list[str]]]:
     lanes = of.ask("schema", "history", lane)["result"]
     (found,) = lanes["lanes"] if isinstance(lanes, dict) else lanes
     return [(v["number"], v["state"], v["position"], v["changes"]) for v in found["schemas"]]
@@ -57,50 +57,50 @@ def test_drop_within_a_batch_stops_the_lane_of_its_table(tmp_path):
     here = project(tmp_path, "{table_dropped: fail}", "other")
     other = [("other:INSERT", {"id": i, "name": "o"}) for i in range(3)]
     before, behind = [*make_inserts(1), other[0], *make_inserts(2), other[1]], [other[2], *make_inserts(3, note="x")]
-    feed(here, "a", stream(*before, DROP, ("other:ERASE", None), *behind))
+    feed_records(here, "a", stream(*before, DROP, ("other:ERASE", None), *behind))
     lanes = here.run()
     lane = lanes["lake.t"]
     assert (lane["status"], lane["position"]) == ("suspended", make_position(4))
     assert lane["error"] == "The schema of table public.t changed: the table was dropped."
     assert "`schema_changes: {table_dropped: evolve}` (config/replicator.yaml:" in lane["next_step"]
     assert "`replicator lanes resume lake.t --accept-schema 2`" in lane["next_step"]
-    assert ids(here) == [1, 2]
-    assert lanes["lake.other"]["error"] is None and ids(here, "other") == [0, 1, 2]
-    assert history(here)[1:] == [(2, "pending", make_position(4), GONE)]
-    assert history(here, "lake.other")[1:] == [(2, "applied", make_position(5), GONE)]
+    assert list_ids(here) == [1, 2]
+    assert lanes["lake.other"]["error"] is None and list_ids(here, "other") == [0, 1, 2]
+    assert list_schemas(here)[1:] == [(2, "pending", make_position(4), GONE)]
+    assert list_schemas(here, "lake.other")[1:] == [(2, "applied", make_position(5), GONE)]
 
 
 def test_lane_waiting_for_an_accepted_drop_waits_after_a_restart(tmp_path):
     here = project(tmp_path, "quarantine")
-    feed(here, "a", stream(*make_inserts(1), DROP))
+    feed_records(here, "a", stream(*make_inserts(1), DROP))
     for _ in range(2):
         lane = here.run()["lake.t"]
         assert (lane["status"], lane["position"]) == ("suspended", make_position(1))
         assert "--accept-schema 2` continues the lane" in lane["next_step"]
-    feed(here, "b", stream(*make_inserts(2), start=2))
-    assert here.run()["lake.t"]["status"] == "suspended" and ids(here) == [1]
+    feed_records(here, "b", stream(*make_inserts(2), start=2))
+    assert here.run()["lake.t"]["status"] == "suspended" and list_ids(here) == [1]
     assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     for _ in range(2):
         assert here.run()["lake.t"]["error"] is None
-        assert ids(here) == [1, 2]
-        assert history(here)[1:] == [(2, "applied", make_position(1), GONE)]
-    feed(here, "c", stream(DROP, start=3))
+        assert list_ids(here) == [1, 2]
+        assert list_schemas(here)[1:] == [(2, "applied", make_position(1), GONE)]
+    feed_records(here, "c", stream(DROP, start=3))
     assert "--accept-schema 3`" in here.run()["lake.t"]["next_step"], "another drop needs another decision"
 
 
 def test_drop_without_later_records_is_stored_once(tmp_path):
     """Also if the program has seen no row since its start, and if the drop is read again."""
     here = project(tmp_path, "")
-    feed(here, "a", stream(*make_inserts(1)))
+    feed_records(here, "a", stream(*make_inserts(1)))
     here.run()
-    feed(here, "b", stream(DROP, start=1))
+    feed_records(here, "b", stream(DROP, start=1))
     for _ in range(2):
         assert here.run()["lake.t"]["error"] is None
-        assert history(here)[1:] == [(2, "applied", make_position(1), GONE)]
-    feed(here, "c", stream(*make_inserts(1, note="x"), start=2))
+        assert list_schemas(here)[1:] == [(2, "applied", make_position(1), GONE)]
+    feed_records(here, "c", stream(*make_inserts(1, note="x"), start=2))
     assert here.run()["lake.t"]["error"] is None
     added = ["column 'note' (string (varchar(40))) was added"]
-    assert history(here)[1:] == [(2, "applied", make_position(1), GONE), (3, "applied", make_position(2), added)]
+    assert list_schemas(here)[1:] == [(2, "applied", make_position(1), GONE), (3, "applied", make_position(2), added)]
     assert here.rows("lake", "t") == [{"id": 1, "name": "n1", "note": "x"}]
 
 
@@ -108,52 +108,54 @@ def test_drop_without_later_records_is_stored_once(tmp_path):
 def test_schema_of_a_recreated_table_is_checked_after_the_drop(tmp_path, before):
     """Its schema changes at its first record, not at the start of the batch."""
     here = project(tmp_path, "{table_dropped: fail, added: quarantine}", "other")
-    feed(here, "a", stream(*make_inserts(1)))
+    feed_records(here, "a", stream(*make_inserts(1)))
     here.run()
-    feed(here, "b", stream(*before, DROP, *make_inserts(2, note="x"), start=1))
+    feed_records(here, "b", stream(*before, DROP, *make_inserts(2, note="x"), start=1))
     offset = 1 + len(before)
     lane = here.run()["lake.t"]
     assert lane["error"].endswith("the table was dropped.")
     assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     lane = here.run()["lake.t"]
     assert "'note'" in lane["error"] and "--accept-schema 3" in lane["next_step"]
-    met = [(state, where) for _, state, where, _ in history(here)[1:]]
+    met = [(state, where) for _, state, where, _ in list_schemas(here)[1:]]
     assert met == [("applied", make_position(offset)), ("pending", make_position(offset + 1))]
-    assert ids(here) == [1]
+    assert list_ids(here) == [1]
 
 
 def test_drop_of_an_unknown_table_is_ignored(tmp_path):
     """A drop before the first row of the table, of no table, or of an unconfigured table."""
     here = project(tmp_path, "fail")
     none = [{**flat("", 2, "ERASE"), "topic": TOPIC}]
-    feed(here, "a", [*stream(DROP, ("else:ERASE", None)), *none, *stream(*make_inserts(1), ("else:ERASE", None), start=3)])
+    feed_records(
+        here, "a", [*stream(DROP, ("else:ERASE", None)), *none, *stream(*make_inserts(1), ("else:ERASE", None), start=3)]
+    )
     assert here.run()["lake.t"]["error"] is None
-    assert ids(here) == [1] and len(history(here)) == 1
+    assert list_ids(here) == [1] and len(list_schemas(here)) == 1
 
 
 def test_drop_in_another_topic_is_ignored(tmp_path):
     """It has no position among the records of the table."""
     here = project(tmp_path, "fail")
-    feed(here, "a", [*stream(*make_inserts(1)), {**flat("t", 0, "ERASE"), "topic": "statements"}])
-    feed(here, "b", stream(*make_inserts(2), start=1))
+    feed_records(here, "a", [*stream(*make_inserts(1)), {**flat("t", 0, "ERASE"), "topic": "statements"}])
+    feed_records(here, "b", stream(*make_inserts(2), start=1))
     assert here.run()["lake.t"]["error"] is None
-    assert ids(here) == [1, 2]
+    assert list_ids(here) == [1, 2]
 
 
 def test_reloaded_lane_passes_an_accepted_drop(tmp_path):
     here = project(tmp_path, "quarantine")
-    feed(here, "a", stream(*make_inserts(1), DROP, *make_inserts(2)))
+    feed_records(here, "a", stream(*make_inserts(1), DROP, *make_inserts(2)))
     here.run()
     assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     here.run()
     assert here.ask("lanes", "resync", "lake.t", "--yes")["exit"] == 0
     assert here.run()["lake.t"]["error"] is None
-    assert ids(here) == [1, 2]
+    assert list_ids(here) == [1, 2]
 
 
 def test_status_and_plan_show_the_drop(tmp_path):
     here = project(tmp_path, "{table_dropped: quarantine}")
-    feed(here, "a", stream(*make_inserts(1), DROP))
+    feed_records(here, "a", stream(*make_inserts(1), DROP))
     here.run()
     (lane,) = here.ask("status")["result"]["lanes"]
     assert lane["schemas"][-1]["changes"] == GONE and lane["schemas"][-1]["state"] == "pending"

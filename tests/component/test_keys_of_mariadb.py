@@ -72,28 +72,28 @@ def test_unfinished_backfill_resumes_after_the_last_key(streamed_server: MariaDb
     stored, name = every[::2], streamed_server.database().rpartition("/")[2]
     columns = ", ".join(f"{column} {kind}" for column, (kind, *_) in VALUES.items())
     create = f"USE {name}; CREATE TABLE t ({columns}, PRIMARY KEY ({', '.join(VALUES)}))"
-    streamed_server.execute(f"{create}; INSERT INTO t VALUES {', '.join(f'({literals(row)})' for row in stored)}")
+    streamed_server.execute(f"{create}; INSERT INTO t VALUES {', '.join(f'({render_literals(row)})' for row in stored)}")
     options = {"dsn": f"mariadb://cdc:cdc@127.0.0.1:{streamed_server.port}", "table": f"{name}.t", "state": str(tmp_path)}
     first = MariaDbBackfill({**options, "piece_rows": 40})
     with pytest.raises(Killed):
         first.rows(_kill)
     first.close()
-    before = {row_of(payload["after"]) for payload in payloads(tmp_path)}
+    before = {to_row(payload["after"]) for payload in read_payloads(tmp_path)}
     later = set(Random(5).sample(stored, 20))
     for row in later:
-        streamed_server.execute(f"DELETE FROM {name}.t WHERE ({', '.join(VALUES)}) = ({literals(row)})")
+        streamed_server.execute(f"DELETE FROM {name}.t WHERE ({', '.join(VALUES)}) = ({render_literals(row)})")
     second = MariaDbBackfill({**options, "piece_rows": 15})
     taken = second.rows(lambda _: None)
-    read = [row_of(payload["after"]) for payload in payloads(tmp_path)]
+    read = [to_row(payload["after"]) for payload in read_payloads(tmp_path)]
     assert taken.resumed and len(before) == 40 and len(read) == taken.rows == len({*read})
     assert {*read} == before | ({*stored} - later)
     assert second.deletes(read_target_rows(every))[0] == len(every) - len(read)
     second.close()
     order = sort_on_server(streamed_server, name, every)
     last = max(order.index(row) for row in before)
-    deletes = [payload for payload in payloads(tmp_path) if payload["op"] == "d"]
+    deletes = [payload for payload in read_payloads(tmp_path) if payload["op"] == "d"]
     low, high = taken.below[-1], max(payload["source"]["row"] for payload in deletes)
-    found = {row_of(payload["before"]): payload["source"]["row"] for payload in deletes}
+    found = {to_row(payload["before"]): payload["source"]["row"] for payload in deletes}
     assert found == {row: low if n <= last else high for n, row in enumerate(order) if row not in {*read}}
     assert low < high
 
@@ -103,7 +103,7 @@ def _kill(message: str) -> None:
         raise Killed
 
 
-def literals(row: Row) -> str:
+def render_literals(row: Row) -> str:
     return ", ".join(values[number] for number, (_, values, _, _) in zip(row, VALUES.values(), strict=True))
 
 
@@ -113,18 +113,18 @@ def read_target_rows(rows: list[Row]) -> pa.Table:
     return pa.table({name: pa.array([value[3][row[i]] for row in rows], value[2]) for i, (name, value) in columns})
 
 
-def payloads(folder: Path) -> list[dict[str, Any]]:
+def read_payloads(folder: Path) -> list[dict[str, Any]]:
     files = sorted(folder.rglob("*.parquet"))
     return [json.loads(value)["payload"] for file in files for value in pq.read_table(file)["value"].to_pylist()]
 
 
-def row_of(values: Mapping[str, Any]) -> Row:
+def to_row(values: Mapping[str, Any]) -> Row:
     return tuple(written.index(values[name]) for name, written in WRITTEN.items())
 
 
 def sort_on_server(database: MariaDb, name: str, rows: list[Row]) -> list[Row]:
     """The rows in the order of the server, which has all of them."""
-    values = ", ".join(f"({literals(row)}, {number})" for number, row in enumerate(rows))
+    values = ", ".join(f"({render_literals(row)}, {number})" for number, row in enumerate(rows))
     database.execute(f"USE {name}; CREATE TABLE o LIKE t; ALTER TABLE o ADD n int; INSERT INTO o VALUES {values}")
     found = database.rows(f"{name}.o ORDER BY {', '.join(VALUES)}", {"n": "n"})
     return [rows[int(row["n"] or 0)] for row in found]

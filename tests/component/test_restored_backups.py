@@ -24,7 +24,7 @@ def change(offset: int, key: int, name: str, op: str = "c") -> Mapping[str, Any]
     return record("t", offset, COLUMNS, [ID], op=op, after={"id": key, "name": name})
 
 
-def older(part: str) -> Damage:
+def restore_older(part: str) -> Damage:
     def put_back(project: Project, copy: Path) -> None:
         shutil.rmtree(project.folder / part)
         shutil.copytree(copy / part, project.folder / part)
@@ -36,7 +36,7 @@ def remove_part(part: str) -> Damage:
     return lambda project, _: shutil.rmtree(project.folder / part)
 
 
-def newest_commit_gone(project: Project, _: Path) -> None:
+def remove_newest_commit(project: Project, _: Path) -> None:
     max((project.folder / "lake" / "t" / "_delta_log").glob("*.json")).unlink()
 
 
@@ -57,13 +57,13 @@ def names(project: Project, sink: str) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize(
     "damage",
     [
-        older("lake/t"),
-        older("lake/added"),
-        older("lake"),
+        restore_older("lake/t"),
+        restore_older("lake/added"),
+        restore_older("lake"),
         remove_part("lake/t"),
         remove_part("lake"),
         remove_part("state"),
-        newest_commit_gone,
+        remove_newest_commit,
     ],
 )
 def test_missing_data_is_read_again(tmp_path: Path, postgres_dsn: str, damage: Damage) -> None:

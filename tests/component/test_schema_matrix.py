@@ -23,7 +23,7 @@ def test_docs_list_exactly_the_tested_cases():
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, postgres_server: Any) -> tuple[Project, Lanes]:
+def finished_run(tmp_path_factory: pytest.TempPathFactory, postgres_server: Any) -> tuple[Project, Lanes]:
     """All cases in one run of the program."""
     project = make_project(tmp_path_factory.mktemp("matrix"), postgres_server.database(), product(MODES, CASES))
     return project, project.run()
@@ -32,8 +32,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory, postgres_server: Any) -> tuple
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("change", CASES)
-def test_outcome_equals_the_docs(ran: tuple[Project, Lanes], change: str, mode: str, sink: str):
-    project, lanes = ran
+def test_outcome_equals_the_docs(finished_run: tuple[Project, Lanes], change: str, mode: str, sink: str):
+    project, lanes = finished_run
     check(project, lanes[f"{sink}.{table_of(CASES[change], mode)}"], change, DOCUMENTED[change][mode])
 
 

@@ -24,7 +24,7 @@ LONGEST = 20.0
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
+def silent_server() -> Iterator[str]:
     """HOST:PORT of the server."""
     listener = socket.create_server(("127.0.0.1", 0))
     accepted: list[socket.socket] = []
@@ -42,25 +42,25 @@ def silent() -> Iterator[str]:
 
 
 @pytest.fixture
-def folder(silent: str, monkeypatch: pytest.MonkeyPatch) -> StoredFolder:
+def folder(silent_server: str, monkeypatch: pytest.MonkeyPatch) -> StoredFolder:
     for name in ("RETRY_SECONDS", "CONNECT_SECONDS", "REQUEST_SECONDS"):
         monkeypatch.setattr(options, name, 1)
     keys = {"access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1"}
-    at = {"endpoint": f"http://{silent}", "allow_http": True}
+    at = {"endpoint": f"http://{silent_server}", "allow_http": True}
     return StoredFolder.from_path("s3://bucket/lake/t", options.Storage.model_validate({**keys, **at}))
 
 
 @pytest.fixture(autouse=True)
-def _ends() -> Iterator[None]:
+def _limit_duration() -> Iterator[None]:
     began = time.monotonic()
     yield
     assert time.monotonic() - began < LONGEST
 
 
-def test_wait_for_a_schema_registry_ends(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_a_schema_registry_ends(silent_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_registry, "SECONDS", 1)
     with pytest.raises(Retryable, match="does not answer"):
-        schema_registry.Registry(RegistrySettings.model_validate({"url": f"http://{silent}"})).read_schema(1)
+        schema_registry.Registry(RegistrySettings.model_validate({"url": f"http://{silent_server}"})).read_schema(1)
 
 
 def test_wait_for_an_object_store_ends(folder: StoredFolder) -> None:
@@ -73,7 +73,7 @@ def test_wait_of_delta_rs_for_an_object_store_ends(folder: StoredFolder) -> None
         open_table(folder)
 
 
-def test_wait_for_a_lineage_server_ends(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_a_lineage_server_ends(silent_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openlineage, "SECONDS", 1.0)
     with pytest.raises(Retryable, match="does not answer"):
-        openlineage.HttpLineage({"url": f"http://{silent}/api/v1/lineage"}).send_event({"number": 1})
+        openlineage.HttpLineage({"url": f"http://{silent_server}/api/v1/lineage"}).send_event({"number": 1})

@@ -113,7 +113,7 @@ def test_stored_records_are_not_masked_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if "live" in read_file(path)], ids=lambda path: path.stem)
-def test_masked_today_records_have_the_recorded_changes(path: Path) -> None:
+def test_records_masked_now_have_the_recorded_changes(path: Path) -> None:
     recorded = read_file(path)
     live, decoder = read_live(recorded), make_decoder(recorded)
     assert show_changes(decoder.mask_records(live), decoder) == recorded["changes"]

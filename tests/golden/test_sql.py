@@ -69,7 +69,7 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
         floor = make_sequence(plan)
         yield (
             "reconcile, after a truncate",
-            verdict_rows_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=floor, resent=resent_of(plan)),
+            verdict_rows_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=floor, resent=make_resent(plan)),
         )
     for name, below in make_lateness_limits(plan):
         yield name, verdict_rows_select(plan, tombstones=True, floor=below.truncated, lateness=below)
@@ -78,10 +78,10 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
 def delta_rs_stages(plan: ApplyPlan) -> Stages:
     """The parts of its MERGE."""
     yield "write", explain(plan, DELTA_RS, '"target"', reconcile=DUCKDB)["write"]
-    yield from truncate(plan, DELTA_RS)
+    yield from truncate_stages(plan, DELTA_RS)
     if plan.reconcile.uses_tombstones:
         yield "forget deletes", old_entries_condition(plan, make_sequence(plan))
-    yield from age_out(plan, DELTA_RS)
+    yield from purge_stages(plan, DELTA_RS)
 
 
 def spark_stages(plan: ApplyPlan) -> Stages:
@@ -90,22 +90,22 @@ def spark_stages(plan: ApplyPlan) -> Stages:
         yield from CatalogTable("shop", "it's", "/a 'lake'/it_x0027_s", "lane `a`.b").stages(find_view(plan)).items()
     if plan.fold == "last":
         yield "fold, values that were not sent", sent_windows(plan, SPARK, "windows", names_of(plan))
-    yield from after_truncate(plan, SPARK)
-    yield from truncate(plan, SPARK)
-    yield from age_out(plan, SPARK)
+    yield from truncated_stages(plan, SPARK)
+    yield from truncate_stages(plan, SPARK)
+    yield from purge_stages(plan, SPARK)
 
 
 def postgres_stages(plan: ApplyPlan) -> Stages:
     shown = explain(plan, POSTGRES, '"public"."target"')
     yield from ((name, shown[name]) for name in ("reconcile", "write"))
-    yield from after_truncate(plan, POSTGRES)
-    yield from truncate(plan, POSTGRES)
+    yield from truncated_stages(plan, POSTGRES)
+    yield from truncate_stages(plan, POSTGRES)
     if shows_names(plan) and (view := render_view(plan, "public", "it's")):
         yield "view", view
     if plan.reconcile.uses_tombstones:
         yield "remember deletes", upsert_statement('"tombstones"', plan, '"rows"')
         yield "forget deletes", delete_statement('"tombstones"', plan, make_sequence(plan))
-    yield from age_out(plan, POSTGRES)
+    yield from purge_stages(plan, POSTGRES)
 
 
 STAGES: Mapping[str, Callable[[ApplyPlan], Stages]] = {
@@ -129,7 +129,7 @@ def make_sequence(plan: ApplyPlan) -> tuple[int, ...]:
     return tuple(range(7, 7 + plan.table.sequence))
 
 
-def resent_of(plan: ApplyPlan) -> tuple[int, ...] | None:
+def make_resent(plan: ApplyPlan) -> tuple[int, ...] | None:
     return make_sequence(plan) if plan.reconcile.counted else None
 
 
@@ -141,16 +141,16 @@ def make_lateness_limits(plan: ApplyPlan) -> Iterator[tuple[str, LatenessLimit]]
         yield "reconcile, after deletes were forgotten, with a truncate", LatenessLimit(floor, floor, floor)
 
 
-def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
+def truncated_stages(plan: ApplyPlan, dialect: Dialect) -> Stages:
     if plan.history is None and not plan.has_column_versions:
         tombstones = "tombstones" if plan.reconcile.uses_tombstones else None
         select = partial(reconcile_select, plan, dialect, rows="folded", related="related", tombstones=tombstones)
-        yield "reconcile, after a truncate", select(floor=make_sequence(plan), resent=resent_of(plan))
+        yield "reconcile, after a truncate", select(floor=make_sequence(plan), resent=make_resent(plan))
         for name, below in make_lateness_limits(plan):
             yield name, select(floor=below.truncated, lateness=below)
 
 
-def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
+def truncate_stages(plan: ApplyPlan, dialect: Dialect) -> Stages:
     """The effect of a truncate on existing rows: a clause of the MERGE, or a statement in PostgreSQL."""
     if not plan.truncates:
         return
@@ -164,7 +164,7 @@ def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
     yield "truncate", f"WHEN NOT MATCHED BY SOURCE AND {condition} THEN {then}"
 
 
-def age_out(plan: ApplyPlan, dialect: Dialect) -> Stages:
+def purge_stages(plan: ApplyPlan, dialect: Dialect) -> Stages:
     """The condition of the marked rows to remove."""
     if plan.soft_deletes:
         floor = make_sequence(plan)

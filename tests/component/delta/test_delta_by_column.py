@@ -68,10 +68,10 @@ def test_failed_attempt_stores_no_column_sequences(sink, tmp_path, monkeypatch):
     apply_rows(sink, write(0, whole(1)))
     commit = LaneLog.commit
 
-    def dies(*_: object) -> int:
+    def fail_commit(*_: object) -> int:
         raise Retryable("the store is gone")
 
-    monkeypatch.setattr(LaneLog, "commit", dies)
+    monkeypatch.setattr(LaneLog, "commit", fail_commit)
     with pytest.raises(Retryable):
         apply_rows(sink, write(1, part(5, "a"), part(9, "a"), {"_seq_1": 7, "_op": "d", "id": 1}))
     monkeypatch.setattr(LaneLog, "commit", commit)

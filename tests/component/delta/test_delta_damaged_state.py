@@ -38,7 +38,7 @@ def apply_rows(sink: DeltaRsSink, start: int) -> None:
     sink.apply([write_of(items(start, start + 1, start + 2), start)], refuse_rejects)
 
 
-def ids(sink: DeltaRsSink) -> list[int]:
+def list_ids(sink: DeltaRsSink) -> list[int]:
     return sorted(sink.read("items")["id"].to_pylist())
 
 
@@ -60,13 +60,13 @@ def test_lane_with_damaged_positions_is_loaded_again_after_a_reset(
     assert "positions" in lost.value.sentence
     with pytest.raises(DataLoss):
         sink.state(LANE)
-    assert ids(sink) == [0, 1, 2, 3, 4, 5]
+    assert list_ids(sink) == [0, 1, 2, 3, 4, 5]
     sink = reopen(sink, tmp_path) if stopped else sink
     sink.reset(LANE)
     assert sink.state(LANE) is None
-    assert ids(sink) == []
+    assert list_ids(sink) == []
     apply_rows(sink, 0)
-    assert ids(sink) == [0, 1, 2]
+    assert list_ids(sink) == [0, 1, 2]
     sink.close()
 
 
@@ -86,7 +86,7 @@ def test_damaged_table_can_be_removed_and_loaded_again(sink: DeltaRsSink, tmp_pa
     assert other.state(LANE) is None
     for start in (0, 3):
         apply_rows(other, start)
-    assert ids(other) == [0, 1, 2, 3, 4, 5]
+    assert list_ids(other) == [0, 1, 2, 3, 4, 5]
     other.close()
 
 
@@ -94,4 +94,4 @@ def test_removed_table_is_created_again_after_a_reset(sink: DeltaRsSink, tmp_pat
     shutil.rmtree(tmp_path / "items")
     sink.reset(LANE)
     apply_rows(sink, 0)
-    assert ids(sink) == [0, 1, 2]
+    assert list_ids(sink) == [0, 1, 2]

@@ -290,13 +290,13 @@ def test_commit_during_a_drop_is_detected(tmp_path: Path, monkeypatch: pytest.Mo
     sink = fill({"path": str(tmp_path)}, LANE)
     clear = LocalFolder.clear
 
-    def and_one_more(folder: LocalFolder) -> None:
+    def clear_and_commit(folder: LocalFolder) -> None:
         clear(folder)
         if folder.name == "items" and folder.parent == tmp_path:
             (folder / "_delta_log").mkdir(parents=True)
             (folder / "_delta_log" / f"{9:020}.json").write_text("{}")
 
-    monkeypatch.setattr(LocalFolder, "clear", and_one_more)
+    monkeypatch.setattr(LocalFolder, "clear", clear_and_commit)
     with pytest.raises(Fenced, match="while it was dropped"):
         sink.drop(LANE)
     with pytest.raises(DataLoss, match="half dropped"):

@@ -66,7 +66,7 @@ def log(path: Path) -> Iterator[DeltaEventLog]:
     opened.close()
 
 
-def offsets(log: DeltaEventLog, topic: str = "cdc.items") -> list[int]:
+def list_offsets(log: DeltaEventLog, topic: str = "cdc.items") -> list[int]:
     return [r["offset"] for r in log.read("cdc_events").sort_by("offset").to_pylist() if r["topic"] == topic]
 
 
@@ -92,20 +92,20 @@ def test_redelivery_is_recognised_by_position(log: DeltaEventLog) -> None:
     with pytest.raises(DataLoss, match="lanes skip"):
         log.apply([write(7, 8)], refuse_rejects)
     log.apply([write(6, 6)], refuse_rejects)
-    assert offsets(log) == list(range(6))
+    assert list_offsets(log) == list(range(6))
     assert log.state(lane()) == LaneState(write(0, 6).span.end, identity=(("cdc.items", "id"),), rule="event_log")
 
 
 def test_sources_share_the_table_but_have_separate_positions(log: DeltaEventLog, path: Path) -> None:
     for i in range(3):
         log.apply([write(i, i + 1), write(i, i + 1, HOSTILE, "other")], refuse_rejects)
-    assert offsets(log) == offsets(log, HOSTILE) == [0, 1, 2]
+    assert list_offsets(log) == list_offsets(log, HOSTILE) == [0, 1, 2]
     assert {p.name for p in path.parent.iterdir()} == {"cdc_events"}
     log.reset(lane())
-    assert (offsets(log), offsets(log, HOSTILE)) == ([], [0, 1, 2])
+    assert (list_offsets(log), list_offsets(log, HOSTILE)) == ([], [0, 1, 2])
     assert log.state(lane()) is None
     log.apply([write(0, 2)], refuse_rejects)
-    assert offsets(log) == [0, 1]
+    assert list_offsets(log) == [0, 1]
 
 
 def test_table_refuses_other_rewrites(log: DeltaEventLog, path: Path) -> None:
@@ -116,7 +116,7 @@ def test_table_refuses_other_rewrites(log: DeltaEventLog, path: Path) -> None:
     DeltaTable(str(path)).alter.set_table_properties({"delta.appendOnly": "false"})
     log.prepare(lane(), PLAN)
     assert DeltaTable(str(path)).metadata().configuration["delta.appendOnly"] == "true"
-    assert offsets(log) == [0, 1]
+    assert list_offsets(log) == [0, 1]
 
 
 def test_record_without_time_gets_the_date_of_its_ingestion(log: DeltaEventLog) -> None:
@@ -141,7 +141,7 @@ def test_skip_changes_only_the_state(log: DeltaEventLog) -> None:
     assert state is not None
     log.skip(lane(), replace(state, position=write(0, 9).span.end))
     assert log.apply([write(9, 10)], refuse_rejects)["raw.shop"].counts == Counts(applied=1)
-    assert offsets(log) == [0, 1, 9]
+    assert list_offsets(log) == [0, 1, 9]
 
 
 def test_records_without_a_position_are_not_removed(log: DeltaEventLog, path: Path) -> None:
@@ -152,14 +152,14 @@ def test_records_without_a_position_are_not_removed(log: DeltaEventLog, path: Pa
             act()
     with pytest.raises(DataLoss, match=r"it is unknown which records.*remove the folder"):
         log.reset(lane())
-    assert (offsets(log), offsets(log, HOSTILE)) == ([0, 1], [0, 1])
+    assert (list_offsets(log), list_offsets(log, HOSTILE)) == ([0, 1], [0, 1])
     log.close()
     shutil.rmtree(path)
     log.reset(lane())
     assert log.state(lane()) is None
     log.prepare(lane(), PLAN)
     log.apply([write(0, 2)], refuse_rejects)
-    assert offsets(log) == [0, 1]
+    assert list_offsets(log) == [0, 1]
 
 
 def test_event_log_reads_only_its_own_table(log: DeltaEventLog) -> None:
@@ -180,7 +180,7 @@ def test_records_written_by_another_lane_are_data_loss(log: DeltaEventLog) -> No
         log.apply([write(5, 8, source="other")], refuse_rejects)
     log.apply([write(8, 9, source="other")], refuse_rejects)
     log.apply([write(0, 2, topic="cdc.more", source="other")], refuse_rejects)
-    assert offsets(log) == [5, 6, 7, 8]
+    assert list_offsets(log) == [5, 6, 7, 8]
 
 
 def test_records_of_a_topic_that_was_not_skipped_are_data_loss(log: DeltaEventLog) -> None:
@@ -193,7 +193,7 @@ def test_records_of_a_topic_that_was_not_skipped_are_data_loss(log: DeltaEventLo
         log.apply([write(5, 9, topic="cdc.more", source="other")], refuse_rejects)
     assert "`replicator lanes skip raw.other --until cdc.items:0:8,cdc.more:0:9`" in lost.value.next_step
     log.apply([write(8, 9, source="other")], refuse_rejects)
-    assert (offsets(log), offsets(log, "cdc.more")) == ([5, 6, 7, 8], [5, 6, 7, 8])
+    assert (list_offsets(log), list_offsets(log, "cdc.more")) == ([5, 6, 7, 8], [5, 6, 7, 8])
 
 
 def test_mirror_in_the_folder_of_an_event_log_is_refused(log: DeltaEventLog, path: Path) -> None:

@@ -179,7 +179,7 @@ def test_paths_that_delta_rs_cannot_remove_are_refused(sink: DeltaRsSink, tmp_pa
         sink.prepare(lane(), plan_for("scd1", SALES))
 
 
-def feed(table: Path, first: int) -> list[dict[str, Any]]:
+def read_feed(table: Path, first: int) -> list[dict[str, Any]]:
     reader = DeltaTable(str(table)).load_cdf(starting_version=first)
     rows = pa.RecordBatchReader.from_stream(reader).read_all().to_pylist()
     return sorted(rows, key=lambda row: (row["_commit_version"], row["_change_type"], row["id"]))
@@ -205,7 +205,7 @@ def test_change_data_feed_describes_every_change(sink: DeltaRsSink, tmp_path: Pa
         ("u", {**sale("BE", 12)[1], "_moved_from": {"country": "NL", "id": 2}}),
     ]
     apply_sales(sink, of, [sale("NL", 1, "new", op="u"), sale("BE", 3, op="d"), *move, sale("BE", 9)])
-    changes = Counter(row["_change_type"] for row in feed(tmp_path / "items", version + 1))
+    changes = Counter(row["_change_type"] for row in read_feed(tmp_path / "items", version + 1))
     assert changes == {"insert": 2, "delete": 2, "update_preimage": 1, "update_postimage": 1}
     for number in range(30, 54):
         apply_sales(sink, of, [sale("NL", number, "late")])
@@ -215,7 +215,7 @@ def test_change_data_feed_describes_every_change(sink: DeltaRsSink, tmp_path: Pa
     assert any(entry["operation"] == "OPTIMIZE" for entry in table.history())
     names = ["country", "id", "v", "_event_id"]
     kept = Counter(repr([row[n] for n in names]) for row in sink.read("items").to_pylist())
-    assert replay_changes(feed(tmp_path / "items", 0), names) == kept
+    assert replay_changes(read_feed(tmp_path / "items", 0), names) == kept
     assert values(sink) == [("NL", 1, "again")]
 
 
@@ -224,7 +224,7 @@ def test_change_data_feed_can_be_enabled_later(sink: DeltaRsSink, tmp_path: Path
     apply_sales(sink, lane(change_data_feed=True), [sale("NL", 1, "new", op="u")])
     apply_sales(sink, lane(), [sale("NL", 1, op="d")])
     table = DeltaTable(str(tmp_path / "items"))
-    kinds = [row["_change_type"] for row in feed(tmp_path / "items", table.version() - 1)]
+    kinds = [row["_change_type"] for row in read_feed(tmp_path / "items", table.version() - 1)]
     assert kinds == ["update_postimage", "update_preimage", "delete"]
 
 
@@ -234,7 +234,7 @@ def test_deletion_vectors_are_refused(sink: DeltaRsSink) -> None:
     assert LINE in refused.value.next_step
 
 
-def compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, Any]) -> int:
+def count_compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, Any]) -> int:
     sink = DeltaRsSink({"path": str(tmp_path), **options})
     of = lane(**entry)
     for i in range(2 * table_writer.FEWEST_FILES + 4):
@@ -254,7 +254,7 @@ def test_compaction_runs_at_the_configured_interval(tmp_path: Path, monkeypatch:
         ({"compact_every": 0}, {}, 0),
     ]
     for number, (options, entry, expected) in enumerate(cases):
-        assert compactions(tmp_path / str(number), options, entry) == expected, (options, entry)
+        assert count_compactions(tmp_path / str(number), options, entry) == expected, (options, entry)
 
 
 def test_compaction_counts_commits_of_all_runs(tmp_path: Path) -> None:
@@ -262,14 +262,14 @@ def test_compaction_counts_commits_of_all_runs(tmp_path: Path) -> None:
     of = lane(compact_every=20)
     for i in range(20):
         sink = DeltaRsSink({"path": str(tmp_path)})
-        assert "OPTIMIZE" not in operations(tmp_path)
+        assert "OPTIMIZE" not in list_operations(tmp_path)
         apply_sales(sink, of, items(i), table=ITEMS)
         sink.apply([write_of(items(i), i, table=ITEMS, lane=of)], refuse_rejects)
         sink.close()
-    assert operations(tmp_path)[0] == "OPTIMIZE"
+    assert list_operations(tmp_path)[0] == "OPTIMIZE"
 
 
-def operations(lake: Path) -> list[str]:
+def list_operations(lake: Path) -> list[str]:
     table = lake / "items"
     return [entry["operation"] for entry in DeltaTable(str(table)).history()] if table.exists() else []
 

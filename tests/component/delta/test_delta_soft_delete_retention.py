@@ -47,7 +47,7 @@ def read_delete_flags(folder: Path) -> dict[int, bool]:
     return {row["id"]: row["_cdc_deleted"] for row in rows}
 
 
-def feed(folder: Path) -> list[tuple[int, str]]:
+def read_feed(folder: Path) -> list[tuple[int, str]]:
     table = open_table(Lake.from_path(str(folder)).table("items"))
     changes = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=0)).read_all().to_pylist()
     return [(row["id"], row["_change_type"]) for row in sorted(changes, key=lambda row: row["_commit_version"])]
@@ -57,10 +57,10 @@ def test_expired_row_is_a_delete_in_the_change_data_feed(tmp_path: Path) -> None
     apply_rows(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
     apply_rows(tmp_path, items(3), 3, hour=10)
     assert read_delete_flags(tmp_path) == {1: True, 2: False, 3: False}
-    assert "delete" not in {kind for _, kind in feed(tmp_path)}
+    assert "delete" not in {kind for _, kind in read_feed(tmp_path)}
     apply_rows(tmp_path, items(4), 4, hour=20)
     assert read_delete_flags(tmp_path) == {2: False, 3: False, 4: False}
-    assert [key for key, kind in feed(tmp_path) if kind == "delete"] == [1]
+    assert [key for key, kind in read_feed(tmp_path) if kind == "delete"] == [1]
 
 
 def test_killed_instance_resumes_after_the_rows_were_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

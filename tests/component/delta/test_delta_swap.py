@@ -88,7 +88,7 @@ def test_rows_state_and_tombstones_are_swapped(tmp_path: Path) -> None:
     sink.close()
 
 
-def steps(monkeypatch: pytest.MonkeyPatch, step: Callable[[], None]) -> None:
+def patch_steps(monkeypatch: pytest.MonkeyPatch, step: Callable[[], None]) -> None:
     """Calls `step` before and after each write of a swap."""
 
     def wrap_call(owner: Any, name: str) -> None:
@@ -122,7 +122,7 @@ def test_killed_swap_leaves_the_old_or_the_new_table(tmp_path: Path, monkeypatch
                 raise Killed
 
         with monkeypatch.context() as patched:
-            steps(patched, step)
+            patch_steps(patched, step)
             try:
                 sink.swap(LANE, ANEW, take_rebuilt_state)
                 ended = True
@@ -199,13 +199,13 @@ def test_refused_swap_changes_nothing(tmp_path: Path) -> None:
     assert (7, "theirs") in rows(tmp_path) and not list(tmp_path.rglob(SWAP_MARK))
     sink.close()
 
-    def no(*_: Any) -> LaneState:
+    def refuse(*_: Any) -> LaneState:
         raise DataLoss("no")
 
     other = tmp_path / "other"
     sink = build_sinks(other)
     with pytest.raises(DataLoss, match="no"):
-        sink.swap(LANE, ANEW, no)
+        sink.swap(LANE, ANEW, refuse)
     second = DeltaRsSink({"path": str(other)})
     with pytest.raises(Fenced):
         second.swap(LANE, ANEW, take_rebuilt_state)

@@ -34,7 +34,7 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
     opened.close()
 
 
-def existing(tmp_path: Path, schema: pa.Schema, **settings: Any) -> None:
+def create_table(tmp_path: Path, schema: pa.Schema, **settings: Any) -> None:
     DeltaTable.create(str(tmp_path / "items"), schema, configuration=settings or None)
 
 
@@ -43,7 +43,7 @@ def prepare(sink: DeltaRsSink, table: TableSpec = ITEMS) -> None:
 
 
 def test_existing_table_keeps_its_types_and_columns(sink: DeltaRsSink, tmp_path: Path) -> None:
-    existing(tmp_path, pa.schema([("id", pa.int32()), ("theirs", pa.string()), ("v", pa.string())]))
+    create_table(tmp_path, pa.schema([("id", pa.int32()), ("theirs", pa.string()), ("v", pa.string())]))
     old = pa.table({"id": pa.array([1, 2], pa.int32()), "theirs": ["a", "b"], "v": ["x", "y"]})
     write_deltalake(str(tmp_path / "items"), old, mode="append")
     prepare(sink)
@@ -62,7 +62,7 @@ def test_existing_table_keeps_its_types_and_columns(sink: DeltaRsSink, tmp_path:
 
 
 def test_null_in_a_required_column_is_rejected(sink: DeltaRsSink, tmp_path: Path) -> None:
-    existing(tmp_path, pa.schema([("id", pa.int64()), pa.field("v", pa.string(), nullable=False)]))
+    create_table(tmp_path, pa.schema([("id", pa.int64()), pa.field("v", pa.string(), nullable=False)]))
     prepare(sink)
     rejected: list[pa.Table] = []
     rows = [*items(1, 2), ("c", {"id": 3, "v": None}), ("d", {"id": 2, "v": None})]
@@ -85,7 +85,7 @@ def test_null_in_a_required_column_is_rejected(sink: DeltaRsSink, tmp_path: Path
 def test_unusable_table_is_refused(
     sink: DeltaRsSink, tmp_path: Path, schema: pa.Schema, settings: dict[str, str], words: str
 ) -> None:
-    existing(tmp_path, schema, **settings)
+    create_table(tmp_path, schema, **settings)
     with pytest.raises(Fatal, match=words) as refused:
         prepare(sink)
     assert refused.value.next_step
@@ -187,12 +187,12 @@ def test_readers_find_edge_values(name: str, sink: DeltaRsSink, tmp_path: Path) 
         wanted = pa.scalar(value, kind)
         arrow = delta.to_pyarrow_dataset().to_table(filter=pc.field("v") == wanted)
         assert arrow["id"].to_pylist() == [i]
-        literal = _literal(value, kind)
+        literal = to_literal(value, kind)
         for found in (
             pa.table(delta.scan(columns=["id"], predicate=f"v = {literal}")),
             pa.table(QueryBuilder().register("t", delta).execute(f"SELECT id FROM t WHERE v = {literal}")),
             sink.read("items", where=f"v = {literal.replace('arrow_cast', 'CAST').replace(CAST[kind], DUCK[kind])}"),
-            _through_duckdb(delta, value),
+            read_through_duckdb(delta, value),
         ):
             assert found["id"].to_pylist() == [i]
 
@@ -222,12 +222,12 @@ DUCK = {
 }
 
 
-def _literal(value: Any, kind: pa.DataType) -> str:
+def to_literal(value: Any, kind: pa.DataType) -> str:
     text = value.isoformat() if isinstance(value, date) else f"{value:f}" if isinstance(value, Decimal) else str(value)
     return f"arrow_cast('{text}'{CAST[kind]}"
 
 
-def _through_duckdb(delta: DeltaTable, value: Any) -> pa.Table:
+def read_through_duckdb(delta: DeltaTable, value: Any) -> pa.Table:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("t", delta.to_pyarrow_dataset())

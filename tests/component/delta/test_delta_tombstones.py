@@ -46,7 +46,7 @@ def kill(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def ids(sink: DeltaRsSink) -> list[int]:
+def list_ids(sink: DeltaRsSink) -> list[int]:
     return sorted(sink.read("items")["id"].to_pylist())
 
 
@@ -59,7 +59,7 @@ def test_older_update_does_not_restore_a_deleted_row(tmp_path: Path) -> None:
     late = write_of([("u", {"id": 1, "v": "late", "_seq_1": 1}), ("d", {"id": 1, "_seq_1": 2})], 3)
     counts = sink.apply([late], refuse_rejects)[LANE.id].counts
     assert counts.applied == 0
-    assert ids(sink) == [2]
+    assert list_ids(sink) == [2]
     assert sink.state(LANE) == LaneState(late.span.end, (2,), None, (2,), rule="scd1 by id")
     sink.close()
 
@@ -76,9 +76,9 @@ def test_delete_of_a_failed_commit_is_applied_when_repeated(tmp_path: Path, monk
     sink.close()
     assert DeltaTable(str(tmp_path / "_replicator" / "tombstones" / "items")).count() == 2
     sink = open_at(tmp_path)
-    assert ids(sink) == [1, 2]
+    assert list_ids(sink) == [1, 2]
     assert sink.apply([delete], refuse_rejects)[LANE.id].counts.applied == 1
-    assert ids(sink) == [2]
+    assert list_ids(sink) == [2]
     sink.close()
 
 
@@ -94,7 +94,7 @@ def test_tombstone_of_a_failed_commit_does_not_hide_an_update(tmp_path: Path, mo
     sink.apply([write_of([update], 3)], refuse_rejects)
     assert [row["v"] for row in sink.read("items").to_pylist()] == ["newer"]
     sink.apply([write_of([delete], 4)], refuse_rejects)
-    assert ids(sink) == []
+    assert list_ids(sink) == []
     sink.close()
 
 

@@ -45,7 +45,7 @@ def apply_rows(sink: DeltaRsSink, rows: list[Any], of: Any = LANE) -> None:
     sink.apply([write], refuse_rejects)
 
 
-def parquet(folder: Path) -> set[str]:
+def list_parquet_files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts}
 
 
@@ -68,7 +68,7 @@ def test_lane_continues_after_its_files_were_compacted_and_deleted(sink: DeltaRs
     done = other.compact(LANE)
     assert done is not None and (done.before, done.after) == (5, 1)
     assert other.vacuum(LANE, NOW, dry_run=True) == other.vacuum(LANE, NOW, dry_run=False)
-    assert parquet(tmp_path / "items") == list_needed_files(tmp_path / "items")
+    assert list_parquet_files(tmp_path / "items") == list_needed_files(tmp_path / "items")
     apply_rows(sink, items(0))
     assert sorted(DeltaTable(str(tmp_path / "items")).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3, 4]
     other.close()
@@ -77,12 +77,14 @@ def test_lane_continues_after_its_files_were_compacted_and_deleted(sink: DeltaRs
 def test_dry_run_deletes_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
     apply_rows(sink, items(1))
     apply_rows(sink, items(1))
-    before = parquet(tmp_path / "items")
+    before = list_parquet_files(tmp_path / "items")
     found = sink.vacuum(LANE, NOW, dry_run=True)
     assert found is not None and found.files == len(before - list_needed_files(tmp_path / "items")) > 0
-    assert parquet(tmp_path / "items") == before
+    assert list_parquet_files(tmp_path / "items") == before
     found = sink.vacuum(LANE, None, dry_run=False)
-    assert found is not None and not found.files and parquet(tmp_path / "items") == before, "files are retained for 7 days"
+    assert found is not None and not found.files and list_parquet_files(tmp_path / "items") == before, (
+        "files are retained for 7 days"
+    )
 
 
 def test_retention_is_rounded_up_to_whole_hours(sink: DeltaRsSink, tmp_path: Path) -> None:
@@ -101,9 +103,9 @@ def test_files_unknown_to_the_log_are_deleted(tmp_path: Path) -> None:
     time.sleep(1.1)
     DeltaTable(str(folder)).create_checkpoint()
     (folder / "part-of-one-that-died.parquet").write_bytes(b"rows")
-    assert len(parquet(folder)) == 3
+    assert len(list_parquet_files(folder)) == 3
     assert end_versions(LocalFolder(folder), open_table(LocalFolder(folder))) == ""
-    assert parquet(folder) == list_needed_files(folder)
+    assert list_parquet_files(folder) == list_needed_files(folder)
 
 
 def test_files_that_are_being_written_are_kept(sink: DeltaRsSink, tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_files_that_are_being_written_are_kept(sink: DeltaRsSink, tmp_path: Path
     (tmp_path / "items" / "part-not-committed.parquet").write_bytes(b"rows")
     found = sink.vacuum(LANE, timedelta(hours=1), dry_run=False)
     assert found is not None and not found.files
-    assert "part-not-committed.parquet" in parquet(tmp_path / "items")
+    assert "part-not-committed.parquet" in list_parquet_files(tmp_path / "items")
 
 
 @pytest.mark.parametrize("foreign", ["inner/part-0.parquet", "notes.txt"])
@@ -123,9 +125,9 @@ def test_foreign_files_in_the_folder_are_kept(tmp_path: Path, caplog: pytest.Log
     (folder / foreign).parent.mkdir(exist_ok=True)
     (folder / foreign).write_bytes(b"of others")
     make_files_old(folder)
-    removed = parquet(folder) - list_needed_files(folder) - {foreign}
+    removed = list_parquet_files(folder) - list_needed_files(folder) - {foreign}
     assert vacuum_files(DeltaTable(str(folder)), 0) == 1 and (folder / foreign).exists()
-    assert len(removed) == 1 and not removed & parquet(folder)
+    assert len(removed) == 1 and not removed & list_parquet_files(folder)
     assert foreign in caplog.text
 
 
@@ -135,10 +137,10 @@ def test_files_of_partitions_and_change_data_belong_to_the_table(tmp_path: Path,
     feed = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(folder, rows, partition_by=["day"], configuration=feed)
     DeltaTable(str(folder)).update({"a": "a + 1"})
-    assert any(name.startswith("_change_data/") for name in parquet(folder))
+    assert any(name.startswith("_change_data/") for name in list_parquet_files(folder))
     make_files_old(folder)
     assert vacuum_files(DeltaTable(str(folder)), 0) > 2 and not caplog.text
-    assert {Path(name).name for name in parquet(folder)} == list_needed_files(folder)
+    assert {Path(name).name for name in list_parquet_files(folder)} == list_needed_files(folder)
 
 
 def test_table_with_deletion_vectors_is_refused(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return fake
 
 
-def vacuums(folder: Path) -> int:
+def count_vacuums(folder: Path) -> int:
     return sum(entry["operation"] == "VACUUM END" for entry in DeltaTable(str(folder)).history())
 
 
@@ -187,7 +189,7 @@ def test_lane_vacuums_its_table_when_due(tmp_path: Path, clock: Clock) -> None:
         sink.close()
         clock.now += DAY / 2
     # The first run finds nothing, the second one deletes a file, the third one is too early.
-    assert vacuums(folder) == 2, [entry["operation"] for entry in DeltaTable(str(folder)).history()]
+    assert count_vacuums(folder) == 2, [entry["operation"] for entry in DeltaTable(str(folder)).history()]
     assert sorted(DeltaTable(str(folder)).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]
 
 
@@ -212,7 +214,7 @@ def test_entry_overrides_the_vacuum_interval_of_the_sink(
     time.sleep(1.1)
     apply_rows(sink, items(1), of)
     sink.close()
-    assert (vacuums(tmp_path / "items"), stale.exists()) == (expected, not expected)
+    assert (count_vacuums(tmp_path / "items"), stale.exists()) == (expected, not expected)
 
 
 def test_versions_of_a_vacuum_have_the_position_of_the_lane(sink: DeltaRsSink, tmp_path: Path) -> None:

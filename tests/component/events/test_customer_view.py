@@ -28,7 +28,7 @@ def emit(store, of, kind, **data) -> datetime:
     return done.event.created_at
 
 
-def customers(folder, at=None):
+def read_view(folder, at=None):
     events = pa.RecordBatchReader.from_stream(DeltaTable(folder).scan()).read_all()  # noqa: F841 - read by the query
     query = VIEW if at is None else VIEW.replace(TYPED, f"{TYPED} AND created_at <= '{at.isoformat()}'::timestamptz")
     return sorted(duckdb.sql(query).fetchall())
@@ -40,8 +40,8 @@ def test_documented_view_shows_the_customer(store, tmp_path):
     emit(store, "C102", "CustomerCreated", name="Bob", email="bob@email.com", city="SF")
     emit(store, "C101", "CustomerEmailUpdated", old_email="alice@email.com", new_email="alice.new@email.com")
     alice, bob = ("C101", "Alice Johnson", "alice.new@email.com", "LA", 3), ("C102", "Bob", "bob@email.com", "SF", 1)
-    assert customers(tmp_path) == [alice, bob]
-    assert customers(tmp_path, created) == [("C101", "Alice Johnson", "alice@email.com", "NYC", 1)]
-    assert customers(tmp_path, moved) == [("C101", "Alice Johnson", "alice@email.com", "LA", 2)]
+    assert read_view(tmp_path) == [alice, bob]
+    assert read_view(tmp_path, created) == [("C101", "Alice Johnson", "alice@email.com", "NYC", 1)]
+    assert read_view(tmp_path, moved) == [("C101", "Alice Johnson", "alice@email.com", "LA", 2)]
     emit(store, "C102", "CustomerDeleted")
-    assert customers(tmp_path) == [alice]
+    assert read_view(tmp_path) == [alice]

@@ -104,12 +104,12 @@ def test_id_stored_concurrently_for_another_aggregate_is_a_duplicate(sink, store
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
     heads = sink._events._read_heads
 
-    def late(cursor, aggregates):
+    def store_meanwhile(cursor, aggregates):
         sink._events._read_heads = heads
         store.append([make_sample_event(0, "A9", event_id="sent-0")])
         return heads(cursor, aggregates)
 
-    sink._events._read_heads = late
+    sink._events._read_heads = store_meanwhile
     counts = apply_write(sink, outbox.make_write(ENGINE, 0, 2))
     assert (counts.applied, counts.duplicate) == (1, 1)
     assert {(e.event_id, e.aggregate_id) for e in store.read("order")} == {("sent-1", "A1"), ("sent-0", "A9")}

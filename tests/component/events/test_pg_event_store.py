@@ -59,7 +59,7 @@ def test_version_of_a_writer_without_a_lock_is_skipped(store, postgres_dsn):
     store.append([make_sample_event(1)])
     heads = store._table._read_heads
 
-    def late(cursor, aggregates):
+    def insert_meanwhile(cursor, aggregates):
         found = heads(cursor, aggregates)
         if found["Customer", "C101"].version == 1:
             with psycopg.connect(postgres_dsn, autocommit=True) as other:
@@ -69,7 +69,7 @@ def test_version_of_a_writer_without_a_lock_is_skipped(store, postgres_dsn):
                 )
         return found
 
-    store._table._read_heads = late
+    store._table._read_heads = insert_meanwhile
     assert store.append([make_sample_event(2)])[0].event.event_version == 3
     assert [e.event_id for e in store.read("Customer")] == ["event-1", "theirs", "event-2"]
 
@@ -78,14 +78,14 @@ def test_event_with_a_lost_answer_is_stored_once(store, monkeypatch):
     """The commit succeeded, and its answer was lost. The same id is stored once, whichever attempt stored it."""
     append, lost = store.append, []
 
-    def answerless(events):
+    def lose_answer(events):
         done = append(events)
         if not lost:
             lost.append(done)
             raise Retryable("the connection is gone")
         return done
 
-    monkeypatch.setattr(store, "append", answerless)
+    monkeypatch.setattr(store, "append", lose_answer)
     (done,) = EventEmitter(store, EventLimits()).emit([make_event("C101", "Customer", "Created", {}, expected_version=0)])
     assert done.event == lost[0][0].event
     assert store.version("Customer", "C101") == 1

@@ -61,7 +61,7 @@ def pipeline(folder: Path, shop: Shop, sinks: dict[str, Any], **changed: Any) ->
     return built
 
 
-def newest(folder: Path) -> int:
+def read_newest_version(folder: Path) -> int:
     taken = json.loads((folder / "state" / "asked" / "kept" / "shop" / "taken.json").read_text())["taken"]
     return max(map(int, taken))
 
@@ -74,7 +74,7 @@ def run_each_state(rng: random.Random, folder: Path, shop: Shop, sinks: dict[str
     for rows in successive(rng, rng.randrange(2, 6)):
         shop.put(rows)
         pipeline(folder, shop, sinks, **query).run(until_caught_up=True)
-        version = newest(folder)
+        version = read_newest_version(folder)
         if not states or sorted(states[-1][1], key=repr) != sorted(rows, key=repr):
             assert not states or version > states[-1][0]
             states.append((version, rows))

@@ -172,11 +172,11 @@ def test_resync_recovers_a_lost_state(tmp_path):
     with pytest.raises(dp.RunFailed, match="was created again") as caught:
         one.run(until_caught_up=True)
     assert caught.value.exit_code is ExitCode.DATA_LOSS
-    load_again(one, tmp_path)
+    resync_lanes(one, tmp_path)
     assert of_delta(tmp_path) == ([(2, "a", "y", 1.0)], [(2, "a", "y", 1.0, 2, None)])
 
 
-def load_again(one: dp.Pipeline, folder: Path) -> None:
+def resync_lanes(one: dp.Pipeline, folder: Path) -> None:
     file = folder / "config" / "replicator.yaml"
     file.parent.mkdir()
     file.write_text(json.dumps(one.config()))
@@ -200,7 +200,7 @@ def test_corrected_keys_need_a_resync(tmp_path, wrong, right):
         one.run(until_caught_up=True)
     assert caught.value.exit_code is ExitCode.DATA_LOSS and "resync" in str(caught.value)
     shutil.rmtree(tmp_path / "state" / "exports" / "kept" / "export")
-    load_again(one, tmp_path)
+    resync_lanes(one, tmp_path)
     assert of_delta(tmp_path)[0] == last
 
 
