@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 from paths import TESTS
 from psycopg import sql
 from servers.kafka import Broker
-from servers.mariadb import WITH_BINLOG, MariaDb, binaries
+from servers.mariadb import WITH_BINLOG, MariaDb, find_binaries
 from servers.object_store import ObjectStore, object_store
 from servers.ports import free_port
 from servers.schema_registry import schema_registry
@@ -299,7 +299,7 @@ def dsn_of_class(request: pytest.FixtureRequest, postgres_server: PostgresServer
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     """A MariaDB with a binlog. Where there is none for this machine, who asks for it is skipped."""
     folder = tmp_path_factory.mktemp("mariadb")
-    found = binaries(folder)
+    found = find_binaries(folder)
     if isinstance(found, str):
         pytest.skip(found)
     server = MariaDb(found, folder / "server", free_port(), WITH_BINLOG)

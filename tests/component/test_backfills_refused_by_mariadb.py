@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers.mariadb import WITH_BINLOG, MariaDb, binaries
+from servers.mariadb import WITH_BINLOG, MariaDb, find_binaries
 from servers.ports import free_port
 from support.binlog_reader import BinlogReader
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     """Its own server, because its counters are never reset."""
     folder = tmp_path_factory.mktemp("mariadb")
-    found = binaries(folder)
+    found = find_binaries(folder)
     if isinstance(found, str):
         pytest.skip(found)
     started = MariaDb(found, folder / "server", free_port(), WITH_BINLOG)

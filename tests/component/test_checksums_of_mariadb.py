@@ -16,9 +16,9 @@ from support.summed_rows import (
     VARIANTS,
     ArrowSums,
     Sum,
-    arrow_columns,
-    changed_rows,
-    every_row,
+    list_arrow_columns,
+    make_all_rows,
+    make_changed_rows,
 )
 
 from adapters.sources.backfill.mariadb import connect, fetch_rows
@@ -68,8 +68,8 @@ def mariadb_columns(types: Sequence[str], kinds: dict[str, ChecksumKind]) -> lis
 
 
 def test_equal_rows_have_equal_sums(database: Any) -> None:
-    rows, types = every_row(), [column.mariadb for column in COLUMNS.values()]
-    columns, sql_columns = arrow_columns(rows, KINDS), mariadb_columns(types, KINDS)
+    rows, types = make_all_rows(), [column.mariadb for column in COLUMNS.values()]
+    columns, sql_columns = list_arrow_columns(rows, KINDS), mariadb_columns(types, KINDS)
     assert sum_rows(database, create(database, "whole", types, rows), sql_columns, sql_columns[:1]) == ArrowSums(rows).sum(
         columns, columns[:1]
     )
@@ -78,10 +78,10 @@ def test_equal_rows_have_equal_sums(database: Any) -> None:
 
 
 def test_every_change_changes_the_sums(database: Any) -> None:
-    rows = changed_rows()
+    rows = make_changed_rows()
     types = [kind[2] for kind in CHANGED_TYPES.values()]
     table, duck = create(database, "changed", [*types, "int"], rows), ArrowSums(rows)
-    columns, sql_columns = arrow_columns(rows, CHANGED_KINDS), mariadb_columns(types, CHANGED_KINDS)
+    columns, sql_columns = list_arrow_columns(rows, CHANGED_KINDS), mariadb_columns(types, CHANGED_KINDS)
     found = []
     for number in range(len(VARIANTS)):
         one = f"(SELECT * FROM {{}} WHERE no = {number})"
@@ -98,7 +98,7 @@ def test_floats_have_equal_sums(database: Any) -> None:
     values = [value for value in (*scaled, *near, 0.0, 1e300, 1e-300, 2.0**53) if value.is_integer() or abs(value) < 1e15]
     rows = pa.table({"id": range(len(values)), "f": values})
     kinds: dict[str, ChecksumKind] = {"id": "integer", "f": "float"}
-    columns, sql_columns = arrow_columns(rows, kinds), mariadb_columns(["bigint", "double"], kinds)
+    columns, sql_columns = list_arrow_columns(rows, kinds), mariadb_columns(["bigint", "double"], kinds)
     table = create(database, "floats", ["bigint", "double"], rows)
     assert sum_rows(database, table, sql_columns, sql_columns[:1]) == ArrowSums(rows).sum(columns, columns[:1])
 
@@ -129,14 +129,14 @@ def test_other_types_have_equal_sums(database: Any, sql: str, written: Any, arro
         cursor.execute("UPDATE other SET v = %s WHERE id = 1", [written])
     rows = pa.table({"id": [1, 2], "v": pa.array([stored, None], arrow)})
     kinds: dict[str, ChecksumKind] = {"id": "integer", "v": kind}
-    columns, sql_columns = arrow_columns(rows, kinds), mariadb_columns(["int", sql], kinds)
+    columns, sql_columns = list_arrow_columns(rows, kinds), mariadb_columns(["int", sql], kinds)
     assert sum_rows(database, "other", sql_columns, sql_columns[:1]) == ArrowSums(rows).sum(columns, columns[:1])
 
 
 def test_precise_unsigned_numbers_are_decimals(database: Any) -> None:
     rows = pa.table({"id": pa.array([2**64 - 1, 0], pa.decimal128(20, 0))})
     kinds: dict[str, ChecksumKind] = {"id": "decimal"}
-    columns, sql_columns = arrow_columns(rows, kinds), mariadb_columns(["bigint(20) unsigned"], kinds)
+    columns, sql_columns = list_arrow_columns(rows, kinds), mariadb_columns(["bigint(20) unsigned"], kinds)
     table = create(database, "wide", ["bigint(20) unsigned"], pa.table({"id": pa.array([2**64 - 1, 0], pa.uint64())}))
     assert kind_of_mariadb("bigint(20) unsigned", precise=True) == "decimal"
     assert sum_rows(database, table, sql_columns, sql_columns) == ArrowSums(rows).sum(columns, columns)
@@ -169,7 +169,7 @@ def test_buckets_ranges_and_exclusions_select_the_same_rows(database: Any, keys:
     with database.cursor() as cursor:
         for n, name in enumerate(rows.column_names):
             cursor.execute(f"ALTER TABLE odd CHANGE c{n} {MARIADB.quote_name(name)} {types[n]}")
-    duck, columns, sql_columns = ArrowSums(rows), arrow_columns(rows, kinds), mariadb_columns(types, kinds)
+    duck, columns, sql_columns = ArrowSums(rows), list_arrow_columns(rows, kinds), mariadb_columns(types, kinds)
     key_columns, sql_keys = ([column for column in each if column.name in keys] for each in (columns, sql_columns))
     within = KeyRange("other", -100, 9000) if keys[0] == "a `b`" else None
     names = ", ".join(MARIADB.quote_name(key) for key in keys)

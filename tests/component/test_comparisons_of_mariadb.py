@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from servers.mariadb import MariaDb
 from support.binlog_reader import BinlogReader
-from support.summed_rows import ArrowSums, Sum, arrow_columns
+from support.summed_rows import ArrowSums, Sum, list_arrow_columns
 
 from adapters.sources.backfill.mariadb import MariaDbComparison
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
@@ -81,7 +81,7 @@ def test_rows_with_odd_names_and_composite_keys(server: MariaDb, tmp_path: Path)
     rows = make_odd_rows()
     with snapshot(server, tmp_path, ODD) as opened:
         assert opened.keys == ("a `b`", "50%", "%s") and opened.list_ranges(1000)[0] == []
-        columns = arrow_columns(rows, {name: kind for name, kind in opened.kinds.items() if kind is not None})
+        columns = list_arrow_columns(rows, {name: kind for name, kind in opened.kinds.items() if kind is not None})
         keys = [next(column for column in columns if column.name == name) for name in opened.keys]
         whole = to_sums(opened.sum(split(opened)))
         assert whole == ArrowSums(rows).sum(columns, keys) and len(whole) > 300
@@ -134,7 +134,7 @@ def test_texts_that_collate_equal_are_different_keys(
         given = pa.table({"id": keys})
         assert {row["id"] for row in read_rows(opened.read_keys(given))} == {*stored} & {*keys}
         left = pa.table({"id": [text for text in stored if text not in keys]}, pa.schema([("id", pa.string())]))
-        columns = arrow_columns(left, {"id": "text"})
+        columns = list_arrow_columns(left, {"id": "text"})
         assert to_sums(opened.sum(split(opened, without=given))) == ArrowSums(left).sum(columns, columns)
         assert opened.list_ranges(0)[0] == []
 
@@ -145,7 +145,7 @@ def test_ranges_of_unsigned_numbers_contain_every_row(server: MariaDb, tmp_path:
     with snapshot(server, tmp_path, script) as opened:
         ranges, _ = opened.list_ranges(1000)
         assert len(ranges) >= 3 and ranges[0].above is None and ranges[-1].upto is None
-        columns = arrow_columns(rows, {"id": "integer", "n": "integer"})
+        columns = list_arrow_columns(rows, {"id": "integer", "n": "integer"})
         without = rows.select(["id"]).slice(500, 700)
         kept = pa.concat_tables([rows.slice(0, 500), rows.slice(1200)])
         for within in ranges:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from ruamel.yaml import YAML
-from support.schema_changes import url
+from support.schema_changes import to_config_dsn
 
 from adapters.sinks.postgres.comparison import PostgresTargetSnapshot
 from adapters.sources.backfill import PostgresComparison
@@ -108,7 +108,7 @@ class World:
     def configure(self, source: dict[str, Any]) -> ConfiguredComponents:
         path = self.folder / "config" / f"{source['transport']}.yaml"
         path.parent.mkdir(exist_ok=True)
-        database = {"dsn": url(self.dsn), "publication": "shop", "slot": self.slot}
+        database = {"dsn": to_config_dsn(self.dsn), "publication": "shop", "slot": self.slot}
         source = {"format": "debezium_json", **source, **({"database": database} if source["transport"] == "kafka" else {})}
         config = {
             "pipeline": "p",
@@ -116,7 +116,7 @@ class World:
             "sources": {"s": source},
             "sinks": {
                 "lake": {"kind": "delta", "path": str(self.folder / "lake")},
-                "pg": {"kind": "postgres", "dsn": url(self.dsn), "schema": "mirror"},
+                "pg": {"kind": "postgres", "dsn": to_config_dsn(self.dsn), "schema": "mirror"},
             },
             "tables": [{"match": "public.kept", "source": "s", "to": self.to}],
             "on_reject": "stop_lane" if source["transport"] == "kafka" else "continue",

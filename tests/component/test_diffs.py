@@ -19,9 +19,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from ruamel.yaml import YAML
-from support.backfilled_table import LANES, World, Writer
+from support.backfilled_table import LANES, BackfilledTable, Writer
 from support.loaded_items import TABLE
-from support.schema_changes import url
+from support.schema_changes import to_config_dsn
 
 from adapters.sources.backfill import PostgresComparison
 from replicator.application.operations.backfill import BackfilledSource
@@ -48,7 +48,7 @@ class Source(BackfilledSource[Any]):
     """A confirmed position of the connector is in the stream: no reader sees the moment in between."""
 
     def __init__(self, world: Compared) -> None:
-        inner = World.source(world)
+        inner = BackfilledTable.source(world)
         super().__init__(inner._main, inner._journal)
         inner._main.pieces = world.pieces
         self._lock = world.lock
@@ -58,7 +58,7 @@ class Source(BackfilledSource[Any]):
             return super().end()
 
 
-class Compared(World):
+class Compared(BackfilledTable):
     """The table, its pipeline and a config of the pipeline."""
 
     lock: Any = None
@@ -91,7 +91,7 @@ class Compared(World):
     def parts(self) -> ConfiguredComponents:
         path = self.folder / "config" / "replicator.yaml"
         path.parent.mkdir(exist_ok=True)
-        dsn = url(self.dsn)
+        dsn = to_config_dsn(self.dsn)
         database = {"dsn": dsn, "publication": "shop", "slot": self.slot.slot}
         source = {"format": "debezium_json", "transport": "kafka", "bootstrap_servers": "127.0.0.1:1", "topics": ["cdc.*"]}
         to = [
@@ -192,7 +192,7 @@ def plant(world: Compared, lane: Lane, kind: str, key: int, added: int = 0) -> N
 def test_record_missing_from_the_topic_is_found(world: Compared) -> None:
     with world.lock:
         world.execute("UPDATE items SET note = 'lost' WHERE id = 7; DELETE FROM items WHERE id = 8")
-        World.poll(world)
+        BackfilledTable.poll(world)
         world.pieces[:] = [piece.filter(pc.invert(is_lost(piece))) for piece in world.pieces]
     with world.running():
         found = world.compare()
@@ -203,7 +203,7 @@ def test_record_missing_from_the_topic_is_found(world: Compared) -> None:
 def test_blocked_key_explains_a_difference(world: Compared) -> None:
     """Its records are rejected before they reach a lane."""
     world.execute("UPDATE items SET note = 'blocked' WHERE id = 7; UPDATE items SET note = 'lost' WHERE id = 8")
-    World.poll(world)
+    BackfilledTable.poll(world)
     records = [record for piece in world.pieces for record in piece.to_pylist()]
     blocked = next(one for one in records if json.loads(one["key"])["payload"] == {"id": 7})
     world.pieces[:] = [piece.filter(pc.invert(is_lost(piece))) for piece in world.pieces]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.schema_changes import Project, Row, flat
+from support.schema_changes import Project, Row, make_canal_record
 
 TOPIC = "flat"
 DROP = ("ERASE", None)
@@ -22,7 +22,7 @@ def stream(*statements: tuple[str, Any], start: int = 0, table: str = "t") -> li
     out = []
     for offset, (statement, row) in enumerate(statements, start):
         named, _, kind = statement.rpartition(":")
-        out.append({**flat(named or table, offset, kind, row), "topic": TOPIC})
+        out.append({**make_canal_record(named or table, offset, kind, row), "topic": TOPIC})
     return out
 
 
@@ -125,7 +125,7 @@ def test_schema_of_a_recreated_table_is_checked_after_the_drop(tmp_path, before)
 def test_drop_of_an_unknown_table_is_ignored(tmp_path):
     """A drop before the first row of the table, of no table, or of an unconfigured table."""
     here = project(tmp_path, "fail")
-    none = [{**flat("", 2, "ERASE"), "topic": TOPIC}]
+    none = [{**make_canal_record("", 2, "ERASE"), "topic": TOPIC}]
     feed_records(
         here, "a", [*stream(DROP, ("else:ERASE", None)), *none, *stream(*make_inserts(1), ("else:ERASE", None), start=3)]
     )
@@ -136,7 +136,7 @@ def test_drop_of_an_unknown_table_is_ignored(tmp_path):
 def test_drop_in_another_topic_is_ignored(tmp_path):
     """It has no position among the records of the table."""
     here = project(tmp_path, "fail")
-    feed_records(here, "a", [*stream(*make_inserts(1)), {**flat("t", 0, "ERASE"), "topic": "statements"}])
+    feed_records(here, "a", [*stream(*make_inserts(1)), {**make_canal_record("t", 0, "ERASE"), "topic": "statements"}])
     feed_records(here, "b", stream(*make_inserts(2), start=1))
     assert here.run()["lake.t"]["error"] is None
     assert list_ids(here) == [1, 2]

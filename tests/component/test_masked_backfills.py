@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.backfilled_table import COLUMNS, LANES, World, Writer
+from support.backfilled_table import COLUMNS, LANES, BackfilledTable, Writer
 from support.loaded_items import TABLE, MariaDbItems
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -27,7 +27,7 @@ OF_KEY = {"id": Mask("hmac", KEY), "note": Mask("truncate", KEY, 2)}
 SECRETS = (b"as it was", b"changed", b"again", b"unseen")
 
 
-class Masked(World):
+class Masked(BackfilledTable):
     """The table and its pipeline, with private columns."""
 
     masks: dict[str, Mask]

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from psycopg.conninfo import conninfo_to_dict
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
-COLUMNS = [ID, column("name", "string")]
+COLUMNS = [ID, make_column("name", "string")]
 ROWS = [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
 ELSEWHERE = "other"
 Follow = Callable[[Project, str], str]
@@ -24,7 +24,7 @@ Follow = Callable[[Project, str], str]
 
 def make_project(folder: Path, dsn: str | None = None) -> Project:
     project = Project(folder, {"t": ""}, dsn)
-    project.feed("a", [record("t", row["id"], COLUMNS, [ID], after=row) for row in ROWS[:1]])
+    project.feed("a", [make_archive_record("t", row["id"], COLUMNS, [ID], after=row) for row in ROWS[:1]])
     return project
 
 
@@ -35,7 +35,7 @@ def execute(project: Project, statement: str) -> None:
 
 def assert_remedy_works(project: Project, sink: str, follow: Follow, why: str) -> None:
     """A new row is not stored until the remedy was followed."""
-    project.feed("b", [record("t", row["id"], COLUMNS, [ID], after=row) for row in ROWS[1:]])
+    project.feed("b", [make_archive_record("t", row["id"], COLUMNS, [ID], after=row) for row in ROWS[1:]])
     lane = project.run()[f"{sink}.t"]
     assert lane["status"] != "running" and why in lane["error"], lane
     table = follow(project, lane["next_step"])
@@ -205,7 +205,7 @@ def test_role_writes_after_the_owner_started_once(tmp_path: Path, postgres_dsn: 
     assert project.run()["mirror.t"]["status"] == "running"
     execute(project, GRANTS.replace("replicator_writer", role))
     project.configure(("//tester@", f"//{role}@"))
-    project.feed("b", [record("t", row["id"], COLUMNS, [ID], after=row) for row in ROWS[1:]])
+    project.feed("b", [make_archive_record("t", row["id"], COLUMNS, [ID], after=row) for row in ROWS[1:]])
     assert project.run()["mirror.t"]["status"] == "running"
     with psycopg.connect(postgres_dsn) as connection:
         assert connection.execute("SELECT id, name FROM mirror.t ORDER BY id").fetchall() == [(0, "a"), (1, "b")]

@@ -11,17 +11,17 @@ from typing import Any
 import psycopg
 import pytest
 from deltalake import DeltaTable
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
-COLUMNS = [ID, column("name", "string")]
+COLUMNS = [ID, make_column("name", "string")]
 TO = "to: [{sink: lake}, {sink: mirror}]"
 APPENDED = ", ".join(f"{{sink: {sink}, into: added, policy: append}}" for sink in ("lake", "mirror"))
 Damage = Callable[[Project, Path], None]
 
 
 def change(offset: int, key: int, name: str, op: str = "c") -> Mapping[str, Any]:
-    return record("t", offset, COLUMNS, [ID], op=op, after={"id": key, "name": name})
+    return make_archive_record("t", offset, COLUMNS, [ID], op=op, after={"id": key, "name": name})
 
 
 def restore_older(part: str) -> Damage:
@@ -113,7 +113,7 @@ def test_remaining_records_of_a_lane_are_skipped_with_one_command(tmp_path: Path
         ("  recorded:", other), ("tables:\n", "tables:\n  - {match: public.u, source: other, to: [{sink: raw}]}\n")
     )
     (project.folder / "other").mkdir()
-    project.feed("o", [record("u", 0, COLUMNS, [ID], op="c", after={"id": 1, "name": "o"})], archive="other")
+    project.feed("o", [make_archive_record("u", 0, COLUMNS, [ID], op="c", after={"id": 1, "name": "o"})], archive="other")
     project.run()
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute("TRUNCATE _replicator.positions")

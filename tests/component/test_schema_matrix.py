@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from support.schema_changes import Project
-from support.schema_matrix import CASES, MODES, OUTCOMES, SINKS, check, make_project, outcomes, table_of
+from support.schema_matrix import CASES, MODES, OUTCOMES, SINKS, check_lane, make_project, name_table, read_outcomes
 
 pytestmark = pytest.mark.postgres
 
-DOCUMENTED = outcomes()
+DOCUMENTED = read_outcomes()
 Lanes = Mapping[str, Mapping[str, Any]]
 
 
@@ -34,7 +34,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory, postgres_server: Any)
 @pytest.mark.parametrize("change", CASES)
 def test_outcome_equals_the_docs(finished_run: tuple[Project, Lanes], change: str, mode: str, sink: str):
     project, lanes = finished_run
-    check(project, lanes[f"{sink}.{table_of(CASES[change], mode)}"], change, DOCUMENTED[change][mode])
+    check_lane(project, lanes[f"{sink}.{name_table(CASES[change], mode)}"], change, DOCUMENTED[change][mode])
 
 
 def test_accepted_schema_evolves(tmp_path: Path, postgres_server: Any):
@@ -55,7 +55,7 @@ def test_accepted_schema_evolves(tmp_path: Path, postgres_server: Any):
     check_followed(project, lanes, followed)
     for change in followed:
         for sink in SINKS:
-            lane = f"{sink}.{table_of(CASES[change], 'quarantine')}"
+            lane = f"{sink}.{name_table(CASES[change], 'quarantine')}"
             assert project.ask("lanes", "resync", lane, "--yes")["exit"] == 0
     lanes = project.run()
     check_followed(project, lanes, followed)
@@ -67,4 +67,6 @@ def test_accepted_schema_evolves(tmp_path: Path, postgres_server: Any):
 def check_followed(project: Project, lanes: Lanes, followed: list[str]) -> None:
     for change in followed:
         for sink in SINKS:
-            check(project, lanes[f"{sink}.{table_of(CASES[change], 'quarantine')}"], change, DOCUMENTED[change]["evolve"])
+            check_lane(
+                project, lanes[f"{sink}.{name_table(CASES[change], 'quarantine')}"], change, DOCUMENTED[change]["evolve"]
+            )

@@ -6,15 +6,15 @@ import json
 
 import pytest
 from paths import GOLDEN
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
 pytestmark = pytest.mark.postgres
 
 PRODUCTS = GOLDEN / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
 RECORDS = [json.loads(line) for line in PRODUCTS.read_text(encoding="utf-8").splitlines()]
 SINKS = ("lake", "mirror")
-NAME, TITLE = column("name", "string"), column("title", "string")
+NAME, TITLE = make_column("name", "string"), make_column("title", "string")
 
 
 def run_with_stops(project: Project, cuts: list[int]) -> dict[str, list[dict[str, object]]]:
@@ -41,9 +41,11 @@ def test_column_missing_from_new_records_is_null_after_any_restart(tmp_path, pos
 def test_unchanged_value_survives_the_drop_of_another_column(tmp_path, postgres_dsn, policy):
     project = Project(tmp_path, {"t": ""}, postgres_dsn, f", policy: {policy}")
     old, new = [ID, NAME, TITLE], [ID, NAME]
-    project.feed("a", [record("t", 0, old, [ID], after={"id": 1, "name": "a", "title": "t"})])
+    project.feed("a", [make_archive_record("t", 0, old, [ID], after={"id": 1, "name": "a", "title": "t"})])
     project.run()
-    project.feed("b", [record("t", 1, new, [ID], op="u", after={"id": 1, "name": "__debezium_unavailable_value"})])
+    project.feed(
+        "b", [make_archive_record("t", 1, new, [ID], op="u", after={"id": 1, "name": "__debezium_unavailable_value"})]
+    )
     assert {lane["counts"]["rejected"] for lane in project.run().values()} == {0}
     for sink in SINKS:
         kept = None if policy == "append" else "a"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
 pytestmark = pytest.mark.postgres
 
@@ -17,9 +17,13 @@ POLICIES = {
     "append": ", policy: append",
 }
 RENAMES = ", dropped_columns: remove, renamed_columns: {name: title}"
-SMALL, NAME, TITLE = column("id", "int32", optional=False), column("name", "string"), column("title", "string")
-N, LONG = column("n", "int32"), column("n", "int64")
-OLD = [SMALL, NAME, N, column("gone", "string")]
+SMALL, NAME, TITLE = (
+    make_column("id", "int32", optional=False),
+    make_column("name", "string"),
+    make_column("title", "string"),
+)
+N, LONG = make_column("n", "int32"), make_column("n", "int64")
+OLD = [SMALL, NAME, N, make_column("gone", "string")]
 NEW = [ID, TITLE, LONG]
 BIG = 5_000_000_000
 
@@ -27,14 +31,16 @@ BIG = 5_000_000_000
 def records(table: str) -> list[dict[str, object]]:
     """A row deleted before the change and one after it. A key and a value that only the new types can store. An
     unchanged value, and a repeated change of an old key."""
-    first = [record(table, i, OLD, [SMALL], after={"id": i, "name": f"n{i}", "n": i, "gone": "g"}) for i in range(4)]
-    deleted = record(table, 4, OLD, [SMALL], op="d", before={"id": 0, "name": "n0", "n": 0, "gone": "g"})
+    first = [
+        make_archive_record(table, i, OLD, [SMALL], after={"id": i, "name": f"n{i}", "n": i, "gone": "g"}) for i in range(4)
+    ]
+    deleted = make_archive_record(table, 4, OLD, [SMALL], op="d", before={"id": 0, "name": "n0", "n": 0, "gone": "g"})
     later = [
-        record(table, 5, NEW, [ID], op="u", after={"id": 1, "title": "t1", "n": BIG}),
-        record(table, 6, NEW, [ID], after={"id": BIG, "title": "big", "n": BIG}),
-        record(table, 7, NEW, [ID], op="u", after={"id": 2, "title": "__debezium_unavailable_value", "n": 22}),
-        record(table, 8, NEW, [ID], op="d", before={"id": 3, "title": None, "n": None}),
-        record(table, 9, NEW, [ID], op="d", before={"id": BIG, "title": "big", "n": BIG}),
+        make_archive_record(table, 5, NEW, [ID], op="u", after={"id": 1, "title": "t1", "n": BIG}),
+        make_archive_record(table, 6, NEW, [ID], after={"id": BIG, "title": "big", "n": BIG}),
+        make_archive_record(table, 7, NEW, [ID], op="u", after={"id": 2, "title": "__debezium_unavailable_value", "n": 22}),
+        make_archive_record(table, 8, NEW, [ID], op="d", before={"id": 3, "title": None, "n": None}),
+        make_archive_record(table, 9, NEW, [ID], op="d", before={"id": BIG, "title": "big", "n": BIG}),
     ]
     return [*first, deleted, *later]
 
@@ -64,17 +70,18 @@ def test_rows_do_not_depend_on_restarts(tmp_path, postgres_dsn, cuts):
         assert {"id": 2, "title": None, "n": 22} in project.rows(sink, "append")
 
 
-AGAIN, TEXT = [ID, NAME, N], column("n", "string")
+AGAIN, TEXT = [ID, NAME, N], make_column("n", "string")
 
 
 def make_records_with_readded_column(table: str) -> list[dict[str, object]]:
     """`n` of the first row belongs to a dropped column, and the second row changed after that. Then two rows arrive
     with another `n`."""
-    first = [record(table, i, AGAIN, [ID], after={"id": i, "name": f"n{i}", "n": i}) for i in range(3)]
-    ended = record(table, 3, AGAIN, [ID], op="u", after={"id": 0, "name": "again", "n": 0})
-    without = record(table, 4, [ID, NAME], [ID], op="u", after={"id": 1, "name": "t1"})
+    first = [make_archive_record(table, i, AGAIN, [ID], after={"id": i, "name": f"n{i}", "n": i}) for i in range(3)]
+    ended = make_archive_record(table, 3, AGAIN, [ID], op="u", after={"id": 0, "name": "again", "n": 0})
+    without = make_archive_record(table, 4, [ID, NAME], [ID], op="u", after={"id": 1, "name": "t1"})
     later = [
-        record(table, 5 + i, [ID, NAME, TEXT], [ID], op="u", after={"id": 2 + i, "name": "", "n": "x"}) for i in range(2)
+        make_archive_record(table, 5 + i, [ID, NAME, TEXT], [ID], op="u", after={"id": 2 + i, "name": "", "n": "x"})
+        for i in range(2)
     ]
     return [*first, ended, without, *later]
 

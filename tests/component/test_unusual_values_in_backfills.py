@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from support.backfilled_table import LANES, World
+from support.backfilled_table import LANES, BackfilledTable
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.sources.backfill import PostgresComparison
@@ -112,7 +112,7 @@ def test_infinite_times_follow_the_rule_of_the_table(source: Source) -> None:
 
 def test_backfill_continues_after_a_row_with_nan(postgres_dsn: str, tmp_path: Path) -> None:
     """The row in the targets does not change."""
-    world = World(postgres_dsn, tmp_path, Random(SEED))
+    world = BackfilledTable(postgres_dsn, tmp_path, Random(SEED))
     world.backfill()
     with world.change_unseen():
         world.execute("ALTER TABLE items ADD price numeric")

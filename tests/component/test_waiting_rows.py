@@ -7,16 +7,16 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
 pytestmark = pytest.mark.postgres
 
-PARENT = column("parent", "int32")
+PARENT = make_column("parent", "int32")
 
 
 def row(number: int, parent: int | None, offset: int) -> dict[str, Any]:
-    return dict(record("t", offset, [ID, PARENT], [ID], after={"id": number, "parent": parent}))
+    return dict(make_archive_record("t", offset, [ID, PARENT], [ID], after={"id": number, "parent": parent}))
 
 
 def test_waiting_dead_letter_is_retried_when_the_other_row_exists(tmp_path: Path, postgres_dsn: str) -> None:

@@ -16,8 +16,8 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from ruamel.yaml import YAML
 from servers.ports import free_port
-from support.cli_program import answer_of, run_program
-from support.registered_source import drop_source, register_source, slot_name
+from support.cli_program import parse_answer, run_program
+from support.registered_source import drop_source, make_slot_name, register_source
 
 from adapters.stack import EmbeddedStack
 
@@ -88,7 +88,7 @@ class World:
         name = register_source(self.stack, self.databases["source"], prefix, **settings)
         admin = self.stack.dsn("source", superuser=True)
         what = f"{name} has taken its snapshot and follows the log"
-        until(lambda: rows(admin, STREAMS, slot_name(prefix)), what, failing=lambda: self._trace(name))
+        until(lambda: rows(admin, STREAMS, make_slot_name(prefix)), what, failing=lambda: self._trace(name))
         return name
 
     def _trace(self, connector: str) -> str:
@@ -158,7 +158,7 @@ class World:
         """The whole JSON object of a command with `--json`."""
         done = self.program(*command, "--json", seconds=seconds)
         assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return dict(answer_of(done))
+        return dict(parse_answer(done))
 
     def dead_letters(self) -> list[dict[str, Any]]:
         return list(self.ask("dlq", "list", "--limit", "10000"))

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 import pytest
-from support.registered_source import drop_source, slot_name
+from support.registered_source import drop_source, make_slot_name
 
 from .daemon import Daemon, until
 from .mirrored_items import current, histories
@@ -35,7 +35,7 @@ def prepared_world(world: World, script: str = CREATE, **more: Any) -> World:
     """The table, and a pipeline that keeps it and its history in a lake and in PostgreSQL, and its records in a log."""
     world.execute(script)
     world.overrides[0] = f'sources.shop.topics=["{world.topic("items")}"]'
-    world.overrides.append(f"sources.shop.database.slot={slot_name(world.prefix)}")
+    world.overrides.append(f"sources.shop.database.slot={make_slot_name(world.prefix)}")
     lanes = [{"sink": sink, **kind} for sink in SINKS for kind in ({}, {"into": "versions", "policy": "scd2"})]
     world.rewrite_config({"tables": [{"match": "public.items", "source": "shop", "to": [{"sink": "raw"}, *lanes], **more}]})
     return world
@@ -141,7 +141,7 @@ def test_deletes_lost_with_the_slot_are_found(world: World) -> None:
     world.execute("INSERT INTO items VALUES (5005, 'unseen too', 1)")
     again = f"{world.prefix}again"
     world.register(again, **{"snapshot.mode": "no_data", "topic.prefix": world.prefix})
-    world.overrides.append(f"sources.shop.database.slot={slot_name(again)}")
+    world.overrides.append(f"sources.shop.database.slot={make_slot_name(again)}")
     world.execute("UPDATE items SET note = 'seen' WHERE id % 10 = 2")
     world.execute("DELETE FROM items WHERE id % 10 = 3")
     found = world.ask("backfill", "public.items")
@@ -254,7 +254,7 @@ def test_impossible_backfills_are_refused(world: World) -> None:
     assert "matches 'public.nothing'" in world.answer("backfill", "public.nothing", code=2)["error"]["sentence"]
     admin = world.stack.dsn("source", world.databases["source"], superuser=True)
     with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot_name(world.prefix),))
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (make_slot_name(world.prefix),))
         try:
             world.execute("CREATE TABLE spans (id int PRIMARY KEY, i interval); CREATE TABLE keyless (id int)")
             world.rewrite_config({"tables": [{"match": "public.*", "source": "shop", "to": [{"sink": "lake"}]}]})
@@ -262,4 +262,4 @@ def test_impossible_backfills_are_refused(world: World) -> None:
             assert "Column i" in refused and "interval" in refused
             assert "no primary key" in world.answer("backfill", "public.keyless", code=2)["error"]["sentence"]
         finally:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot_name(world.prefix),))
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (make_slot_name(world.prefix),))

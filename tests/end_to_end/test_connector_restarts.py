@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.registered_source import register_source, slot_name
+from support.registered_source import make_slot_name, register_source
 
 from adapters.stack.connect import ConnectService
 
@@ -42,7 +42,7 @@ def followed_server(world: World, folder: Path) -> Iterator[str]:
         world.connectors.add(world.prefix)
         register_source(world.stack, world.prefix, world.prefix, database__port=str(port), **SMALL)
         admin = SOURCE.dsn(port, world.prefix, superuser=True)
-        until(lambda: rows(admin, STREAMS, slot_name(world.prefix)), "the connector follows the log")
+        until(lambda: rows(admin, STREAMS, make_slot_name(world.prefix)), "the connector follows the log")
         yield admin
         world.stack.rest.delete(world.connector)
 

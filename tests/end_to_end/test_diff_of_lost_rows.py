@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.registered_source import slot_name
+from support.registered_source import make_slot_name
 
 from adapters.stack import EmbeddedStack
 from adapters.stack.postgres import Installation
@@ -70,10 +70,10 @@ def await_mark(world: World, daemon: Daemon, number: int) -> None:
 def restart(world: World) -> None:
     """Restart the connector without a stop before it, and return when it streams again."""
     admin = world.stack.dsn("source", superuser=True)
-    [(before,)] = rows(admin, PID, slot_name(world.prefix))
+    [(before,)] = rows(admin, PID, make_slot_name(world.prefix))
     world.stack.rest.restart(world.connector)
     again = f"{STREAMS} AND r.pid <> %s"
-    until(lambda: rows(admin, again, slot_name(world.prefix), before), "the connector streams again", SECONDS)
+    until(lambda: rows(admin, again, make_slot_name(world.prefix), before), "the connector streams again", SECONDS)
 
 
 def lose_copied_rows(world: World, daemon: Daemon) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.backfilled_table import COLUMNS, LANES, Killed, World, Writer
+from support.backfilled_table import COLUMNS, LANES, BackfilledTable, ProcessKilled, Writer
 from support.loaded_items import TABLE, MariaDbItems
 
 from adapters.sources.backfill.journal import BackfillFolder
@@ -28,22 +28,24 @@ on_every_database = pytest.mark.parametrize("make_world", ["postgresql", "mariad
 
 
 @pytest.fixture(params=DATABASES)
-def make_world(request: pytest.FixtureRequest, postgres_dsn: str, tmp_path: Path) -> Iterator[Callable[..., World]]:
+def make_world(
+    request: pytest.FixtureRequest, postgres_dsn: str, tmp_path: Path
+) -> Iterator[Callable[..., BackfilledTable]]:
     """Pipelines from either database."""
     with ExitStack() as made:
 
-        def make(seed: int = 1, **more: Any) -> World:
+        def make(seed: int = 1, **more: Any) -> BackfilledTable:
             random = Random(seed)
             if request.param == "postgresql":
-                return World(postgres_dsn, tmp_path, random, **more)
+                return BackfilledTable(postgres_dsn, tmp_path, random, **more)
             items = MariaDbItems(request.getfixturevalue("mariadb_server"), random)
             made.callback(items.slot.drop)
-            return World(postgres_dsn, tmp_path, random, items=items, **more)
+            return BackfilledTable(postgres_dsn, tmp_path, random, items=items, **more)
 
         yield make
 
 
-MakeWorld = Callable[..., World]
+MakeWorld = Callable[..., BackfilledTable]
 
 
 def payloads(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -137,20 +139,20 @@ def test_targets_equal_the_table_after_kills_at_any_time(
         world.check()
 
 
-def _is_killed(world: World, random: Random, monkeypatch: pytest.MonkeyPatch, whole: Any) -> bool:
+def _is_killed(world: BackfilledTable, random: Random, monkeypatch: pytest.MonkeyPatch, whole: Any) -> bool:
     left = random.randint(0, 9)
 
     def append(*args: Any) -> None:
         nonlocal left
         left -= 1
         if left == 0:
-            raise Killed
+            raise ProcessKilled
         whole(*args)
 
     monkeypatch.setattr(BackfillFolder, "append", append)
     try:
         world.backfill(from_scratch=random.random() < 0.1)
-    except Killed:
+    except ProcessKilled:
         return True
     return False
 
@@ -213,9 +215,9 @@ def test_backfill_deletes_only_rows_that_it_did_not_read(make_world: MakeWorld) 
         nonlocal pieces
         pieces += said.endswith("rows read")
         if pieces == 1:
-            raise Killed
+            raise ProcessKilled
 
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         first.rows(tell)
     first.close()
     world.execute("DELETE FROM items WHERE id IN (5, 35)")
@@ -249,7 +251,7 @@ def test_empty_table_empties_its_targets(make_world: MakeWorld) -> None:
 
 def test_rows_inserted_by_hand_stay_and_are_counted(postgres_dsn: str, tmp_path: Path) -> None:
     """In a PostgreSQL target, the backfill counts the rows that no record has written."""
-    world = World(postgres_dsn, tmp_path, Random(1))
+    world = BackfilledTable(postgres_dsn, tmp_path, Random(1))
     assert world.backfill().without == ()
     world.execute("INSERT INTO mirror.softly (id, note) VALUES (901, 'by hand'), (902, 'by hand')")
     (softly,) = world.backfill().without

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from servers.mariadb import MariaDb
 from servers.schema_registry import API
-from support.avro_of_connect import Avro, runs
-from support.backfilled_table import LANES, World
+from support.avro_of_connect import Avro, decode_runs
+from support.backfilled_table import LANES, BackfilledTable
 from support.loaded_items import MariaDbItems
-from support.slot_reader import OF_MARKS, frame
+from support.slot_reader import OF_MARKS, make_frame
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from replicator.ports.components import TransactionRules
@@ -28,7 +28,7 @@ def test_backfill_during_a_stream_in_avro(
     random, avro = Random(2), Avro(f"{registry}{API}")
     server: MariaDb | None = request.getfixturevalue("mariadb_server") if database == "mariadb" else None
     items = MariaDbItems(server, random) if server else None
-    world = World(postgres_dsn, tmp_path, random, piece_rows=15, items=items, avro=avro)
+    world = BackfilledTable(postgres_dsn, tmp_path, random, piece_rows=15, items=items, avro=avro)
     assert world.backfill().rows == 40
     world.check()
     with world.change_unseen():
@@ -60,26 +60,26 @@ INSERT INTO items (id, b, f, r, d) VALUES (3, -1, false, 'NaN', 'Infinity')"""
 
 def test_backfill_and_avro_converter_give_the_same_types(postgres_dsn: str, registry: str, tmp_path: Path) -> None:
     """The table and its values are the same, whichever of the two arrives first."""
-    world = World(postgres_dsn, tmp_path, Random(1))
+    world = BackfilledTable(postgres_dsn, tmp_path, Random(1))
     world.execute(TYPES)
     reading = world.reading()
     reading.rows(lambda _: None)
     reading.close()
-    written = frame(world.written_down())
+    written = make_frame(world.written_down())
     avro = Avro(f"{registry}{API}")
     renamed = written.set_column(0, written.schema.field(0), [["cdc.public.items"] * written.num_rows])
     in_avro = avro.frame(renamed)
     assert all(value.startswith(b"\0") for value in in_avro["value"].to_pylist())
     decoder = DebeziumAvroDecoder({"registry": {"url": avro.url}})
-    ((_, mine, read),) = runs(decoder, written)
-    ((_, theirs, sent),) = runs(decoder, in_avro)
+    ((_, mine, read),) = decode_runs(decoder, written)
+    ((_, theirs, sent),) = decode_runs(decoder, in_avro)
     assert mine == theirs and len(mine.columns) == 30
     assert read.num_rows == 3 and set(read["_error"].to_pylist()) == {None}
     plain = [name for name in read.column_names if name not in ("_topic", "_partition", "_offset")]
     assert repr(read.select(plain).to_pylist()) == repr(sent.select(plain).to_pylist())
 
 
-def read_watermark(world: World) -> tuple[Any, ...]:
+def read_watermark(world: BackfilledTable) -> tuple[Any, ...]:
     [row] = world.execute("SELECT transaction, exact FROM _replicator.transactions")
     return tuple(row)
 
@@ -87,7 +87,7 @@ def read_watermark(world: World) -> tuple[Any, ...]:
 def test_backfilled_rows_suspend_the_completeness_claim(postgres_dsn: str, tmp_path: Path) -> None:
     """They may show transactions whose changes have not arrived. The claim returns with a later transaction, also after
     restarts, and no row waits meanwhile."""
-    world = World(postgres_dsn, tmp_path, Random(1), transactions=TransactionRules(OF_MARKS, patience=1000.0))
+    world = BackfilledTable(postgres_dsn, tmp_path, Random(1), transactions=TransactionRules(OF_MARKS, patience=1000.0))
     world.execute("UPDATE items SET turn = 1 WHERE id IN (1, 7)")
     world.apply()
     before, exact = read_watermark(world)

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from psycopg import sql
-from support.cli_program import answer_of, run_program
-from support.debezium_cases import CASES, ON_SPARK, Case, Row, archives
+from support.cli_program import parse_answer, run_program
+from support.debezium_cases import CASES, ON_SPARK, Case, Row, list_archives
 from support.small_spark import SMALL
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -23,7 +23,7 @@ ALL = frozenset(case.archive for case in CASES)
 def project(folder: Path, dsn: str, engine: str, cases: tuple[Case, ...]) -> Path:
     parts = psycopg.conninfo.conninfo_to_dict(dsn)
     url = f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
-    found = dict(archives(folder / "archives"))
+    found = dict(list_archives(folder / "archives"))
     archive = {"format": "debezium_json", "transport": "archive"}
     mirror = {"kind": "postgres", "dsn": url, "schema": "mirror"}
     to = [{"sink": "lake"}, {"sink": "mirror"}]
@@ -45,7 +45,7 @@ def project(folder: Path, dsn: str, engine: str, cases: tuple[Case, ...]) -> Pat
 def run(folder: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
     done = run_program(folder, *arguments, "--json", "-q", seconds=850)
     assert done.returncode == code, done.stdout + done.stderr
-    return dict(answer_of(done))
+    return dict(parse_answer(done))
 
 
 def plain(value: Any) -> Any:

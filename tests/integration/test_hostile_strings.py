@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from support.cli_program import run_program
-from support.hostile_strings import hostile_strings
+from support.hostile_strings import make_hostile_strings
 from support.recorded_shop import Shop, list_suspended_lanes
 from support.small_spark import SMALL
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
 
-TEXTS = hostile_strings()
+TEXTS = make_hostile_strings()
 SOME = TEXTS if os.environ.get("REPLICATOR_LONG") else TEXTS[::10]
 """Each makes lanes of its own."""
 

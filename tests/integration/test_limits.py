@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
-from support.cli_program import answer_of, run_program
-from support.debezium_events import ID, column, payload_of
+from support.cli_program import parse_answer, run_program
+from support.debezium_events import ID, make_column, make_payload
 from support.recorded_shop import Shop, list_suspended_lanes
-from support.schema_changes import Project, record
+from support.schema_changes import Project, make_archive_record
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,7 +27,9 @@ def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
 def rejects(shop: Shop) -> list[tuple[str, str]]:
     """The table and the code of every reject."""
     done = run_program(shop.folder, "dlq", "list", "--json")
-    return sorted((row["event_id"].rpartition("-")[0].rpartition("-")[0], row["code"]) for row in answer_of(done)["result"])
+    return sorted(
+        (row["event_id"].rpartition("-")[0].rpartition("-")[0], row["code"]) for row in parse_answer(done)["result"]
+    )
 
 
 def print_of(text: str) -> str:
@@ -77,7 +79,7 @@ def test_deeply_nested_values(tmp_path: Path, postgres_dsn: str) -> None:
     config.write_text(config.read_text().replace("http:", f"{DECLARED}http:"))
     with (shop.folder / "archive" / "all.jsonl").open("w") as archive:
         for name, depth in (("deep", 50), ("deeper", 100), ("deepest", 100_000), ("deep_not", 0)):
-            value = json.dumps(payload_of("c", after={"id": 1, "v": "DEEP"}, source={"table": name}))
+            value = json.dumps(make_payload("c", after={"id": 1, "v": "DEEP"}, source={"table": name}))
             said = value.replace('"DEEP"', "[" * depth + "]" * depth) if depth else value
             record = {"topic": f"cdc.public.{name}", "partition": 0, "offset": 1, "timestamp": 1, "headers": None}
             archive.write(json.dumps({**record, "key": '{"id": 1}', "value": said}) + "\n")
@@ -89,7 +91,7 @@ def test_deeply_nested_values(tmp_path: Path, postgres_dsn: str) -> None:
     shop.nothing_else_happened()
 
 
-NUMBER = column("n", "int32")
+NUMBER = make_column("n", "int32")
 EACH = "{sink: lake}, {sink: mirror}"
 OF_ALL_POLICIES = ", ".join(
     f"{{sink: {sink}, into: {policy}, policy: {policy}}}"
@@ -103,7 +105,11 @@ def test_all_changes_have_one_key(tmp_path: Path, postgres_dsn: str, changes: in
     project = Project(tmp_path, {"t": ""}, postgres_dsn)
     project.configure((EACH, OF_ALL_POLICIES), ("pipeline: changing", "pipeline: changing\nlimits: {batch_bytes: 256KiB}"))
     project.feed(
-        "a", (record("t", n, [ID, NUMBER], [ID], op="u" if n else "c", after={"id": 1, "n": n}) for n in range(changes))
+        "a",
+        (
+            make_archive_record("t", n, [ID, NUMBER], [ID], op="u" if n else "c", after={"id": 1, "n": n})
+            for n in range(changes)
+        ),
     )
     assert not list_suspended_lanes(project.run())
     for sink in ("lake", "mirror"):

@@ -16,8 +16,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from support.archive_files import write_archive
-from support.cli_program import answer_of, run_program
-from support.dms_folder import settle
+from support.cli_program import parse_answer, run_program
+from support.dms_folder import set_old_time
 from support.small_spark import SMALL
 
 from benchmarks.tpcc import FORMATS, TABLES, Tpcc, find_violations, make_raw_frame
@@ -39,7 +39,7 @@ def write(folder: Path, name: str, history: list[Any]) -> dict[str, Any]:
     for path, text in make_dms_files(history).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(text)
-        settle(folder / path)
+        set_old_time(folder / path)
     return {"format": name, "transport": "files", "path": str(folder)}
 
 
@@ -68,7 +68,7 @@ def run(folder: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
     (folder / "config" / "replicator.yaml").write_text(json.dumps(config))
     done = run_program(folder, "run", "--until-caught-up", "--json", "-q", seconds=1000)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    lanes: list[dict[str, Any]] = answer_of(done)["result"]["lanes"]
+    lanes: list[dict[str, Any]] = parse_answer(done)["result"]["lanes"]
     return lanes
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 from paths import PROJECT
-from support.debezium_events import column, payload_of, schema_of, with_schema
+from support.debezium_events import encode_with_schema, make_column, make_envelope_schema, make_payload
 from support.small_spark import SMALL
 
 from replicator.cli import main
@@ -18,8 +18,12 @@ from replicator.domain.errors import Fatal
 from replicator.notebook import load_table
 
 NOTEBOOK = PROJECT / "notebooks" / "deltalake-query.ipynb"
-CUSTOMERS = (column("id", "int64", optional=False), column("email", "string"))
-ORDERS = (column("id", "int64", optional=False), column("customer_id", "int64"), column("total_amount", "double"))
+CUSTOMERS = (make_column("id", "int64", optional=False), make_column("email", "string"))
+ORDERS = (
+    make_column("id", "int64", optional=False),
+    make_column("customer_id", "int64"),
+    make_column("total_amount", "double"),
+)
 CONFIG = """\
 pipeline: shop
 sources:
@@ -41,10 +45,10 @@ spark: {spark}
 def record(
     folder: Path, table: str, columns: Any, offset: int, events: list[tuple[str, dict[str, Any] | None, Any]]
 ) -> None:
-    schema = schema_of(columns, table)
+    schema = make_envelope_schema(columns, table)
     with (folder / "archive" / f"{table}.jsonl").open("a") as out:
         for at, (op, after, before) in enumerate(events, offset):
-            value = with_schema(schema, payload_of(op, after, before, at + 1, source={"table": table})).decode()
+            value = encode_with_schema(schema, make_payload(op, after, before, at + 1, source={"table": table})).decode()
             row = (after or before or {})["id"]
             key = {"schema": {"type": "struct", "fields": [columns[0]], "optional": False}, "payload": {"id": row}}
             place = {"topic": f"cdc.public.{table}", "partition": 0, "offset": at, "timestamp": None, "headers": None}

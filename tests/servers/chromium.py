@@ -21,7 +21,7 @@ def browser() -> str:
     return found
 
 
-def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_chromium(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The browser without a window, run to its end with a profile of its own."""
     done = subprocess.run(
         [

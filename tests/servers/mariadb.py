@@ -39,7 +39,7 @@ class Binaries:
     share: Path
 
 
-def binaries(folder: Path) -> Binaries | str:
+def find_binaries(folder: Path) -> Binaries | str:
     """What there is to run, an installed server first, else one unpacked below `folder`; or why there is nothing."""
     server, client = shutil.which("mariadbd"), shutil.which("mariadb")
     share = Path("/usr/share/mariadb")

@@ -144,7 +144,7 @@ def open_proxy(address: str, tls: ssl.SSLContext | None = None) -> Iterator[Conn
 
 
 @contextmanager
-def answering(status: int, body: bytes = b"{}") -> Iterator[tuple[str, list[str]]]:
+def serve_answer(status: int, body: bytes = b"{}") -> Iterator[tuple[str, list[str]]]:
     """A server that answers everything so, and the credentials that it was asked with."""
     asked: list[str] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
-from support.backfilled_table import LANES, World
+from support.backfilled_table import LANES, BackfilledTable
 from support.small_spark import SMALL
 
 from adapters.engines.spark import SparkEngine
@@ -47,7 +47,7 @@ def _travelling(apply_batch: Callable[[Batch[DataFrame]], None]) -> Callable[[Ba
 
 
 @dataclass
-class SparkWorld(World):
+class SparkWorld(BackfilledTable):
     """The pipeline on Spark; its targets are read in this process."""
 
     def engine(self) -> SparkEngine:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from support.schema_changes import Project
-from support.schema_matrix import CASES, MODES, SINKS, check, make_project, outcomes, table_of
-from support.spark_case import on_spark
+from support.schema_matrix import CASES, MODES, SINKS, check_lane, make_project, name_table, read_outcomes
+from support.spark_case import list_spark_arguments
 
 pytestmark = pytest.mark.postgres
 
-SAID = outcomes()
+SAID = read_outcomes()
 FEW = [("evolve", "column renamed as `renamed_columns` declares"), ("evolve", "key column widened")]
 """Few, since each table is some jobs for each of its writes: what renames and casts a target there. What a mode makes of a
 change is decided for both engines by the same code, of which `tests/component/test_schema_matrix.py` tries every case."""
@@ -22,10 +22,10 @@ PARTS = 4
 
 def run_cases(folder: Path, server: Any, chosen: list[tuple[str, str]]) -> Project:
     project = make_project(folder, server.database(), chosen)
-    lanes = project.run(*on_spark())
+    lanes = project.run(*list_spark_arguments())
     for mode, change in chosen:
         for sink in SINKS:
-            check(project, lanes[f"{sink}.{table_of(CASES[change], mode)}"], change, SAID[change][mode])
+            check_lane(project, lanes[f"{sink}.{name_table(CASES[change], mode)}"], change, SAID[change][mode])
     return project
 
 
@@ -41,7 +41,7 @@ def test_accepted_schema_is_applied(tmp_path: Path, postgres_server: Any) -> Non
     project = run_cases(tmp_path, postgres_server, [("quarantine", "column added")])
     assert project.ask("lanes", "resume", "lake.added_quarantine", "--accept-schema", "2")["exit"] == 0
     lane = project.run()["lake.added_quarantine"]  # The two engines take turns.
-    check(project, lane, "column added", "added")
+    check_lane(project, lane, "column added", "added")
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ def count_unaccounted(status: dict[str, Any], metrics: str, sink: str) -> dict[s
     for lane in status["lanes"]:
         shown[sources.get(lane["id"], "")] -= sum(lane["counts"].values())
     measured: Counter[str] = Counter()
-    for name, labels, value in samples(metrics):
+    for name, labels, value in parse_samples(metrics):
         if name == "replicator_records_consumed_total":
             measured[labels["source"]] += value
         elif name == "replicator_records_ignored_total" or (
@@ -36,7 +36,7 @@ def count_unaccounted(status: dict[str, Any], metrics: str, sink: str) -> dict[s
     return {s["name"]: (shown[s["name"]], measured[s["name"]]) for s in status["sources"]}
 
 
-def samples(metrics: str) -> list[tuple[str, dict[str, str], int]]:
+def parse_samples(metrics: str) -> list[tuple[str, dict[str, str], int]]:
     """Counters and gauges of whole numbers of the metrics page."""
     found = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
     return [(one.name, one.labels, int(one.value)) for one in found if one.value == one.value]

@@ -21,8 +21,8 @@ from replicator.application.supervisor import Supervisor
 from replicator.ports.components import TableRules, make_event_log_lane
 from replicator.ports.frames import Lane
 from replicator.ports.stores import RegisterEntry
-from support.tuple_engine import Rec, TupleDecoder, TupleEngine
-from support.tuple_ports import DeadLetterList, Gauges, Machine, MemoryRegister, Target, TupleSink, TupleSource
+from support.tuple_engine import TupleDecoder, TupleEngine, TupleRecord
+from support.tuple_ports import DeadLetterList, Machine, MemoryRegister, RecordedTelemetry, Target, TupleSink, TupleSource
 
 BOTH = (("a", "scd1"), ("b", "append"))
 QUICK = RuntimeOptions(
@@ -31,10 +31,10 @@ QUICK = RuntimeOptions(
 
 
 @dataclass
-class World:
+class ReplicatedTuples:
     """Everything that survives a crash, and what to start on it."""
 
-    log: list[Rec]
+    log: list[TupleRecord]
     cuts: Sequence[int] = (1000,)
     lanes: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: {"public.items": [*BOTH]})
     logs: Sequence[str] = ("raw",)
@@ -60,16 +60,16 @@ class World:
         )
         return TableRules(lanes, (), self.event_logs.get(table, frozenset(self.logs)))
 
-    def start(self, machine: Machine | None = None) -> Running:
-        return Running(self, machine or Machine())
+    def start(self, machine: Machine | None = None) -> RunningProgram:
+        return RunningProgram(self, machine or Machine())
 
 
-class Running:
+class RunningProgram:
     """One start of the program over a world."""
 
-    def __init__(self, world: World, machine: Machine) -> None:
+    def __init__(self, world: ReplicatedTuples, machine: Machine) -> None:
         self.world, self.machine = world, machine
-        self.telemetry = Gauges()
+        self.telemetry = RecordedTelemetry()
         self.engine = world.engine
         self.letters = DeadLetterList(world.letters, machine)
         self.source = TupleSource(world.log, world.cuts, machine)
@@ -103,7 +103,7 @@ class Running:
     def once(self) -> Any:
         return self.supervisor.run(once=True)
 
-    def in_background(self, *, once: bool = False, timeout: float | None = None) -> Running:
+    def in_background(self, *, once: bool = False, timeout: float | None = None) -> RunningProgram:
         def run() -> None:
             try:
                 self.code = self.supervisor.run(once=once, timeout=timeout)
@@ -125,7 +125,7 @@ class Running:
         return self.code
 
 
-def until(condition, seconds=20.0):
+def await_condition(condition, seconds=20.0):
     """Wait for what another thread does."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -133,7 +133,7 @@ def until(condition, seconds=20.0):
         time.sleep(0.002)
 
 
-def model(log: Sequence[Rec], table: str = "public.items") -> dict[Any, tuple[int, dict[str, Any]]]:
+def compute_rows(log: Sequence[TupleRecord], table: str = "public.items") -> dict[Any, tuple[int, dict[str, Any]]]:
     """Current rows, one change at a time."""
     rows: dict[Any, tuple[int, dict[str, Any]]] = {}
     departed: dict[Any, dict[str, Any]] = {}

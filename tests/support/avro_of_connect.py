@@ -27,7 +27,7 @@ LOGICAL = {"Date": "date", "Time": "time-millis", "Timestamp": "timestamp-millis
 PREFIX = "org.apache.kafka.connect.data."
 
 
-def avro_schema(connect: dict[str, Any], named: dict[str, Any] | None = None) -> Any:
+def to_avro_schema(connect: dict[str, Any], named: dict[str, Any] | None = None) -> Any:
     """`AvroData.fromConnectSchema`: the types of repeated names once, after that by their names."""
     named = {} if named is None else named
     base = _base(connect, named)
@@ -41,11 +41,11 @@ def _base(connect: dict[str, Any], named: dict[str, Any]) -> Any:
     if kind == "struct":
         return _record(connect, named)
     if kind == "array":
-        out: dict[str, Any] = {"type": "array", "items": avro_schema(connect["items"], named)}
+        out: dict[str, Any] = {"type": "array", "items": to_avro_schema(connect["items"], named)}
     elif kind == "map" and connect["keys"]["type"] == "string" and not connect["keys"].get("optional"):
-        out = {"type": "map", "values": avro_schema(connect["values"], named)}
+        out = {"type": "map", "values": to_avro_schema(connect["values"], named)}
     elif kind == "map":
-        fields = [{"name": n, "type": avro_schema(connect[f"{n}s"], named)} for n in ("key", "value")]
+        fields = [{"name": n, "type": to_avro_schema(connect[f"{n}s"], named)} for n in ("key", "value")]
         out = {"type": "array", "items": {"type": "record", "name": "MapEntry", "namespace": OWN, "fields": fields}}
     else:
         out = {"type": PLAIN[kind], **_logical(connect)}
@@ -80,7 +80,7 @@ def _record(connect: dict[str, Any], named: dict[str, Any]) -> Any:
     space, _, own = name.rpartition(".")
     fields = []
     for field in connect["fields"]:
-        fields.append({"name": field["field"], "type": avro_schema(field, named), **_encode_default(field)})
+        fields.append({"name": field["field"], "type": to_avro_schema(field, named), **_encode_default(field)})
     out = {"type": "record", "name": own, "namespace": space, "fields": fields}
     if "version" in connect:
         out["connect.version"] = connect["version"]
@@ -95,15 +95,15 @@ def _encode_default(field: dict[str, Any]) -> dict[str, Any]:
     return {"default": field["default"]}
 
 
-def avro_value(connect: dict[str, Any], value: Any) -> Any:
+def to_avro_value(connect: dict[str, Any], value: Any) -> Any:
     """`AvroData.fromConnectData`, of what the JsonConverter wrote."""
     if value is None:
         return None
     kind = connect["type"]
     if kind == "struct":
-        return {f["field"]: avro_value(f, value.get(f["field"])) for f in connect["fields"]}
+        return {f["field"]: to_avro_value(f, value.get(f["field"])) for f in connect["fields"]}
     if kind == "array":
-        return [avro_value(connect["items"], v) for v in value]
+        return [to_avro_value(connect["items"], v) for v in value]
     if kind == "map":
         return _pairs(connect["keys"], connect["values"], value)
     if kind == "bytes":
@@ -113,7 +113,7 @@ def avro_value(connect: dict[str, Any], value: Any) -> Any:
 
 def _pairs(keys: dict[str, Any], values: dict[str, Any], value: Any) -> Any:
     pairs = value.items() if isinstance(value, dict) else value
-    found = [(avro_value(keys, k), avro_value(values, v)) for k, v in pairs]
+    found = [(to_avro_value(keys, k), to_avro_value(values, v)) for k, v in pairs]
     if keys["type"] == "string" and not keys.get("optional"):
         return dict(found)
     return [{"key": k, "value": v} for k, v in found]
@@ -132,12 +132,12 @@ class Avro:
         if text is None:
             return None
         document = json.loads(text)
-        schema = json.dumps(avro_schema(document["schema"]))
+        schema = json.dumps(to_avro_schema(document["schema"]))
         if schema not in self._written:
             config = {"auto.register.schemas": True, "subject.name.strategy": lambda *_: subject}
             self._written[schema] = AvroSerializer(self.client, schema, conf=config)
         context = SerializationContext(subject, MessageField.VALUE)
-        return self._written[schema](avro_value(document["schema"], document["payload"]), context)
+        return self._written[schema](to_avro_value(document["schema"], document["payload"]), context)
 
     def frame(self, raw: pa.Table) -> pa.Table:
         """The records of a raw frame of JSON with schema, in Avro."""
@@ -148,7 +148,7 @@ class Avro:
         return raw
 
 
-def runs(decoder: Any, raw: pa.Table) -> Iterator[tuple[Any, Any, pa.Table]]:
+def decode_runs(decoder: Any, raw: pa.Table) -> Iterator[tuple[Any, Any, pa.Table]]:
     """By table and fingerprint, in order of their first records: places, the table without its fingerprint, changes."""
     routes = decoder.route(raw).to_pylist()
     for table, fingerprint in dict.fromkeys((r["table"], r["fingerprint"]) for r in routes if r["table"]):
@@ -161,7 +161,9 @@ def runs(decoder: Any, raw: pa.Table) -> Iterator[tuple[Any, Any, pa.Table]]:
 def decode_without_fingerprints(decoder: Any, raw: pa.Table) -> Any:
     """All that a decoder says of records but fingerprints: schemas differ in what describes no value, such as defaults."""
     routes = decoder.route(raw).drop_columns(["fingerprint"]).to_pylist()
-    found = [(places, spec, changes.schema, repr(changes.to_pylist())) for places, spec, changes in runs(decoder, raw)]
+    found = [
+        (places, spec, changes.schema, repr(changes.to_pylist())) for places, spec, changes in decode_runs(decoder, raw)
+    ]
     envelopes = decoder.envelope(raw).drop_columns(["schema_id"]).to_pylist()
     for row in envelopes:  # Numbers may be spelt otherwise.
         row |= {name: json.loads(row[name] or "null") for name in ("before", "after")}

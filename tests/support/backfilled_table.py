@@ -34,7 +34,7 @@ from replicator.ports.frames import Lane
 from replicator.testing.fakes import FailAfterApply, FailBefore, FakeDeadLetters, FakeSource, Faulty, PassCall
 from support.avro_of_connect import Avro
 from support.loaded_items import TABLE, PostgresItems
-from support.slot_reader import frame
+from support.slot_reader import make_frame
 
 COLUMNS = ("id", "note", "turn")
 KINDS = {
@@ -49,18 +49,18 @@ LANES = tuple(
 QUICK = RuntimeOptions(first_delay=0.01, longest_delay=0.05, hold_idle=0.0)
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """The process ended."""
 
 
-class Quiet:
+class NoTelemetry:
     """Telemetry for nobody."""
 
     def record(self, measured: Any) -> None: ...
 
 
 @dataclass
-class World:
+class BackfilledTable:
     """A source database, of PostgreSQL at `dsn` unless `items` says another, and a pipeline from it into a lake and a schema
     of PostgreSQL."""
 
@@ -106,10 +106,10 @@ class World:
         new = self.slot.poll()
         while new:
             count = self.random.choice([5, 50, 500])
-            self.pieces.append(self.avro.frame(frame(new[:count])) if self.avro else frame(new[:count]))
+            self.pieces.append(self.avro.frame(make_frame(new[:count])) if self.avro else make_frame(new[:count]))
             new = new[count:]
         if self.transactions and self.slot.marks[self.told :]:
-            self.pieces.append(frame(self.slot.marks[self.told :]))
+            self.pieces.append(make_frame(self.slot.marks[self.told :]))
             self.told = len(self.slot.marks)
 
     @contextmanager
@@ -126,7 +126,12 @@ class World:
             self.poll()
         engine, stop = self.engine(), threading.Event()
         shared: RuntimeContext[Any] = RuntimeContext(
-            engine, LaneRuns(Quiet()), Rejects(self.letters, engine.frames, stop, QUICK, Quiet()), Quiet(), QUICK, stop
+            engine,
+            LaneRuns(NoTelemetry()),
+            Rejects(self.letters, engine.frames, stop, QUICK, NoTelemetry()),
+            NoTelemetry(),
+            QUICK,
+            stop,
         )
         actions = [PassCall(), FailAfterApply(), PassCall(), FailBefore()]
         sinks = {n: Faulty(s, {"apply": self.random.sample(actions, 4)}) for n, s in self.writers().items()}

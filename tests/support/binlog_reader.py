@@ -11,10 +11,13 @@ from typing import Any
 import pymysql
 from pymysql.constants import COMMAND
 
-from support.slot_reader import KEY, KINDS, TOPIC, envelope, plain, text
+from support.slot_reader import KEY, KINDS, TOPIC, encode_with_schema, make_envelope, make_plain_fields
 
-SOURCE = [*plain("string", "connector", "db", "table", "file"), *plain("int64", "pos", "row", "ts_ms")]
-ENVELOPE = envelope("mariadb", SOURCE)
+SOURCE = [
+    *make_plain_fields("string", "connector", "db", "table", "file"),
+    *make_plain_fields("int64", "pos", "row", "ts_ms"),
+]
+ENVELOPE = make_envelope("mariadb", SOURCE)
 HEADER = struct.Struct("<IBIIIH")
 DUMP = struct.Struct("<IHI")
 AT_ONCE = 1
@@ -64,7 +67,7 @@ class BinlogReader:
                 begun, numbers = at, count(1)
             elif kind in OPS:
                 place = at if self.own else begun
-                for before, after in images(kind, data):
+                for before, after in decode_images(kind, data):
                     self.records.append(self._record(OPS[kind], before, after, place, next(numbers)))
             elif kind == COMMITTED:
                 self.place = end
@@ -75,8 +78,15 @@ class BinlogReader:
         transaction = {"id": "0-1-1", "total_order": number, "data_collection_order": number} if self.counted else None
         payload = {"before": before, "after": after, "source": {**source, "ts_ms": 1_700_000_000_000}, "op": op}
         key = {"id": (after or before)["id"]}
-        return {"topic": TOPIC, "partition": 0, "offset": len(self.records), "timestamp": None, "headers": None,
-                "key": text(key, KEY), "value": text({**payload, "transaction": transaction}, ENVELOPE)}  # fmt: skip
+        return {
+            "topic": TOPIC,
+            "partition": 0,
+            "offset": len(self.records),
+            "timestamp": None,
+            "headers": None,
+            "key": encode_with_schema(key, KEY),
+            "value": encode_with_schema({**payload, "transaction": transaction}, ENVELOPE),
+        }
 
     def _dump(self, flags: int) -> Any:
         connection = self.connect()
@@ -104,18 +114,18 @@ class BinlogReader:
         connection.close()
 
 
-def images(kind: int, data: bytes) -> Iterator[tuple[Any, Any]]:
+def decode_images(kind: int, data: bytes) -> Iterator[tuple[Any, Any]]:
     """The rows of an event before and after it: `id int, note text, turn int`."""
     at = 8 + 1 + (2 if OPS[kind] == "u" else 1)  # The table's number and flags, how many columns, and which.
     while at < len(data):
         found = []
         for _ in range(2 if OPS[kind] == "u" else 1):
-            row, at = _row(data, at)
+            row, at = _decode_row(data, at)
             found.append(row)
         yield (None if OPS[kind] == "c" else found[0]), (None if OPS[kind] == "d" else found[-1])
 
 
-def _row(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+def _decode_row(data: bytes, at: int) -> tuple[dict[str, Any], int]:
     nulls, at = data[at], at + 1
     values: list[Any] = []
     for number, kind in enumerate(KINDS.values()):

@@ -12,14 +12,14 @@ T = TypeVar("T")
 LONG = bool(os.environ.get("REPLICATOR_LONG"))
 
 
-def some(cases: Sequence[T], most: int) -> Sequence[T]:
+def select_evenly(cases: Sequence[T], most: int) -> Sequence[T]:
     """At most so many of the cases by default, evenly spread, the first and the last among them."""
     if LONG or len(cases) <= most:
         return cases
     return [cases[number * (len(cases) - 1) // (most - 1)] for number in range(most)]
 
 
-def one_in(step: int, cases: Iterable[T]) -> Iterable[T]:
+def select_every_nth(step: int, cases: Iterable[T]) -> Iterable[T]:
     """One of so many cases by default, the first among them."""
     return islice(cases, None, None, 1 if LONG else step)
 

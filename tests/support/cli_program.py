@@ -32,12 +32,12 @@ def run_program(
     Spark in this process, which has a session already."""
     command = [PROGRAM, *arguments]
     if "engine=spark" in arguments:
-        from support.spark_case import on_spark
+        from support.spark_case import list_spark_arguments
 
         with pytest.MonkeyPatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            here = run_here(folder, *arguments, *on_spark())
+            here = run_in_process(folder, *arguments, *list_spark_arguments())
         return subprocess.CompletedProcess(command, here.exit_code, here.stdout, here.stderr)
     if before:
         return subprocess.run(
@@ -47,7 +47,7 @@ def run_program(
     return _run_forked(command, folder, seconds, environment)
 
 
-def run_here(folder: Path, *arguments: str) -> Result:
+def run_in_process(folder: Path, *arguments: str) -> Result:
     """In this process, as if it were in `folder`."""
     handlers, config = logging.getLogger().handlers, structlog.get_config()
     try:
@@ -87,7 +87,7 @@ def start_program(folder: Path, *arguments: str, **environment: str) -> RunningP
         return _forking().start(command, folder, {**os.environ, **environment}, (nowhere.fileno(), nowhere.fileno()))
 
 
-def answer_of(done: subprocess.CompletedProcess[str]) -> Any:
+def parse_answer(done: subprocess.CompletedProcess[str]) -> Any:
     """What a program answered by `--json`. One that ended without an answer has said why on standard error."""
     assert done.stdout, f"no answer, exit code {done.returncode}; standard error:\n{done.stderr}"
     return json.loads(done.stdout)
@@ -203,11 +203,11 @@ while True:
             break
 """
 
-AS_GIVEN = """
+DEFAULT_SIGNALS = """
 import os, signal, sys
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-WITH_SIGNALS = (sys.executable, "-c", AS_GIVEN)
+WITH_SIGNALS = (sys.executable, "-c", DEFAULT_SIGNALS)
 """Put before a program: it gets the signals as a terminal gives them. Whoever runs the tests may ignore some."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 TOPIC = "items"
 POISON = "not a number"
@@ -34,13 +34,13 @@ http: {{address: "127.0.0.1:0"}}
 LAKE = "{path: ./letters}"
 
 
-def configure(folder: Path, *, letters: str = LAKE, price: str = "int64", more: str = "") -> None:
+def write_config(folder: Path, *, letters: str = LAKE, price: str = "int64", more: str = "") -> None:
     (folder / "config").mkdir(exist_ok=True)
     (folder / "archive").mkdir(exist_ok=True)
     (folder / "config" / "replicator.yaml").write_text(CONFIG.format(letters=letters, price=price, more=more))
 
 
-def row(offset: int, key: int, price: Any, op: str = "u", at: int | None = None) -> dict[str, Any]:
+def make_row_record(offset: int, key: int, price: Any, op: str = "u", at: int | None = None) -> dict[str, Any]:
     """A record of the archive; a price of text is none under the first config."""
     value = {"id": key, "price": price, "op": op, "at": offset if at is None else at}
     return {
@@ -49,22 +49,22 @@ def row(offset: int, key: int, price: Any, op: str = "u", at: int | None = None)
     }  # fmt: skip
 
 
-def feed(folder: Path, *rows: dict[str, Any]) -> None:
+def append_records(folder: Path, *rows: dict[str, Any]) -> None:
     with (folder / "archive" / f"{TOPIC}.jsonl").open("a") as more:
         more.writelines(json.dumps(each) + "\n" for each in rows)
 
 
-def ask(folder: Path, *command: str, code: int = 0, **options: Any) -> dict[str, Any]:
+def run_command(folder: Path, *command: str, code: int = 0, **options: Any) -> dict[str, Any]:
     """The object that a command prints with `--json`."""
     done = run_program(folder, *command, "--json", "-q", **{"seconds": 400, **options})
     assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
-    return answer_of(done)
+    return parse_answer(done)
 
 
-def caught_up(folder: Path, code: int = 0, *more: str, **options: Any) -> dict[str, Any]:
-    return ask(folder, "run", "--until-caught-up", *more, code=code, **options)
+def run_until_caught_up(folder: Path, code: int = 0, *more: str, **options: Any) -> dict[str, Any]:
+    return run_command(folder, "run", "--until-caught-up", *more, code=code, **options)
 
 
-def rows(folder: Path, table: str = "items") -> list[tuple[Any, ...]]:
-    found = ask(folder, "query", table)["result"]
+def query_rows(folder: Path, table: str = "items") -> list[tuple[Any, ...]]:
+    found = run_command(folder, "query", table)["result"]
     return sorted((each["id"], each["price"], each["_cdc_seq_1"]) for each in found)

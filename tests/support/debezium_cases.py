@@ -107,7 +107,9 @@ ON_SPARK = frozenset(
 """Archives of each kind. Each is a stream of Spark's, which takes its time, so the others are run apart."""
 
 
-def binlog(op: str, row: int, v: int, pos: int, *, file: str = "b.000002", ms: int = 1000, snapshot: str = "false") -> str:
+def make_event(
+    op: str, row: int, v: int, pos: int, *, file: str = "b.000002", ms: int = 1000, snapshot: str = "false"
+) -> str:
     """A change of MySQL's `shop.t`."""
     image = {"id": row, "v": v}
     source = {"connector": "mysql", "name": "s", "ts_ms": ms, "snapshot": snapshot, "db": "shop", "table": "t", "file": file,
@@ -119,24 +121,24 @@ def binlog(op: str, row: int, v: int, pos: int, *, file: str = "b.000002", ms: i
 WRITTEN: Mapping[str, tuple[str, ...]] = {
     # https://github.com/apache/hudi/issues/1803: of updates in one second the last one counts.
     "five-updates": tuple(
-        binlog("u", 1, v, 10 + v, ms=ms) for v, ms in ((61, 47000), (62, 48000), *((v, 52000) for v in (63, 64, 65)))
+        make_event("u", 1, v, 10 + v, ms=ms) for v, ms in ((61, 47000), (62, 48000), *((v, 52000) for v in (63, 64, 65)))
     ),
     # https://github.com/apache/hudi/issues/3266
-    "insert-and-delete": (binlog("c", 1, 1, 100), binlog("d", 1, 1, 200)),
+    "insert-and-delete": (make_event("c", 1, 1, 100), make_event("d", 1, 1, 200)),
     # https://github.com/memiiso/debezium-server-iceberg/issues/661
-    "insert-delete-insert": (binlog("c", 1, 1, 100), binlog("d", 1, 1, 200), binlog("c", 1, 2, 300)),
+    "insert-delete-insert": (make_event("c", 1, 1, 100), make_event("d", 1, 1, 200), make_event("c", 1, 2, 300)),
     # https://github.com/apache/hudi/pull/13800: what was sent late does not win by its higher place in an earlier file.
-    "next-file": (binlog("u", 1, 2, 100, file="b.000002"), binlog("u", 1, 1, 200, file="b.000001")),
+    "next-file": (make_event("u", 1, 2, 100, file="b.000002"), make_event("u", 1, 1, 200, file="b.000001")),
     # An incremental snapshot whose window closes at the change of row 1; row 2 changed before it and row 3 was only read.
     "read-while-changed": (
-        binlog("u", 2, 21, 150), binlog("r", 1, 10, 200, snapshot="incremental"),
-        binlog("r", 3, 30, 200, snapshot="incremental"), binlog("u", 1, 11, 200),
-        binlog("r", 2, 21, 200, snapshot="incremental"), binlog("r", 1, 10, 200, snapshot="incremental"),
+        make_event("u", 2, 21, 150), make_event("r", 1, 10, 200, snapshot="incremental"),
+        make_event("r", 3, 30, 200, snapshot="incremental"), make_event("u", 1, 11, 200),
+        make_event("r", 2, 21, 200, snapshot="incremental"), make_event("r", 1, 10, 200, snapshot="incremental"),
     ),
 }  # fmt: skip
 
 
-def archives(folder: Path) -> Iterable[tuple[str, Path]]:
+def list_archives(folder: Path) -> Iterable[tuple[str, Path]]:
     """Every archive by its name; those that are written here are written into `folder`."""
     for name, values in WRITTEN.items():
         (folder / name).mkdir(parents=True)

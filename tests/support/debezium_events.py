@@ -14,30 +14,33 @@ from replicator.domain.change import RAW
 TOPIC = "cdc.public.t"
 
 
-def column(name: str, kind: str, logical: str | None = None, *, optional: bool = True, **more: Any) -> dict[str, Any]:
+def make_column(name: str, kind: str, logical: str | None = None, *, optional: bool = True, **more: Any) -> dict[str, Any]:
     """The schema of a column."""
     named = {"name": logical, "version": 1} if logical else {}
     return {"type": kind, "optional": optional, **named, **more, "field": name}
 
 
-ID = column("id", "int64", optional=False)
+ID = make_column("id", "int64", optional=False)
 LOGICAL = "io.debezium.connector.postgresql"
 SOURCE = [
-    *(column(name, "string") for name in ("version", "connector", "name", "snapshot", "db", "sequence", "schema", "table")),
-    *(column(name, "int64") for name in ("ts_ms", "ts_us", "ts_ns", "txId", "lsn")),
+    *(
+        make_column(name, "string")
+        for name in ("version", "connector", "name", "snapshot", "db", "sequence", "schema", "table")
+    ),
+    *(make_column(name, "int64") for name in ("ts_ms", "ts_us", "ts_ns", "txId", "lsn")),
 ]
-"""What `payload_of` says of the source, and more that may be said."""
+"""The source block of `make_payload`, with further fields that a record may have."""
 
 
-def schema_of(columns: Sequence[Mapping[str, Any]], table: str = "t") -> dict[str, Any]:
+def make_envelope_schema(columns: Sequence[Mapping[str, Any]], table: str = "t") -> dict[str, Any]:
     """The envelope's schema of a table with these columns."""
     row = {"type": "struct", "fields": list(columns), "optional": True, "name": f"cdc.public.{table}.Value"}
     source = {"type": "struct", "fields": SOURCE, "optional": False, "name": f"{LOGICAL}.Source", "field": "source"}
-    fields = [{**row, "field": "before"}, {**row, "field": "after"}, source, column("op", "string", optional=False)]
+    fields = [{**row, "field": "before"}, {**row, "field": "after"}, source, make_column("op", "string", optional=False)]
     return {"type": "struct", "fields": fields, "optional": False, "name": f"cdc.public.{table}.Envelope"}
 
 
-def payload_of(op: str = "c", after: Any = None, before: Any = None, at: int = 1_000, **changed: Any) -> dict[str, Any]:
+def make_payload(op: str = "c", after: Any = None, before: Any = None, at: int = 1_000, **changed: Any) -> dict[str, Any]:
     """The envelope of one change of PostgreSQL's `public.t`. `source` changes its source block."""
     source = {
         "version": "3.7.0.Final", "connector": "postgresql", "name": "cdc", "ts_ms": 1, "snapshot": "false",
@@ -49,24 +52,24 @@ def payload_of(op: str = "c", after: Any = None, before: Any = None, at: int = 1
     return {"before": before, "after": after, "source": source, "transaction": None, "op": op, **changed}
 
 
-def event(columns: Sequence[Mapping[str, Any]], **payload: Any) -> bytes:
+def make_change_event(columns: Sequence[Mapping[str, Any]], **payload: Any) -> bytes:
     """A change event with its schema, as Connect's JsonConverter writes it."""
-    return with_schema(schema_of(columns), payload_of(**payload))
+    return encode_with_schema(make_envelope_schema(columns), make_payload(**payload))
 
 
-def with_schema(schema: Any, payload: Any) -> bytes:
+def encode_with_schema(schema: Any, payload: Any) -> bytes:
     """Schema and payload in Connect's layout."""
     parts = (json.dumps(part, separators=(",", ":"), ensure_ascii=False) for part in (schema, payload))
     return '{{"schema":{},"payload":{}}}'.format(*parts).encode()
 
 
-def key(columns: Sequence[Mapping[str, Any]] = (ID,), **values: Any) -> bytes:
+def make_event_key(columns: Sequence[Mapping[str, Any]] = (ID,), **values: Any) -> bytes:
     """A message key with its schema."""
     fields = [c for c in columns if c["field"] in values]
-    return with_schema({"type": "struct", "fields": fields, "optional": False, "name": "cdc.public.t.Key"}, values)
+    return encode_with_schema({"type": "struct", "fields": fields, "optional": False, "name": "cdc.public.t.Key"}, values)
 
 
-def raw(
+def make_raw_records(
     values: Iterable[bytes | None],
     keys: Iterable[bytes | None] | None = None,
     headers: Mapping[int, Mapping[str, bytes]] | None = None,
@@ -74,7 +77,7 @@ def raw(
 ) -> pa.Table:
     """A raw frame of these values at offsets 0, 1, ...; by default all have the key id = 1."""
     values = list(values)
-    keys = [key(id=1)] * len(values) if keys is None else list(keys)
+    keys = [make_event_key(id=1)] * len(values) if keys is None else list(keys)
     given = headers or {}
     rows = [
         {
@@ -98,13 +101,15 @@ def decode_frame(frame: pa.Table, options: Mapping[str, object] | None = None) -
     return rows
 
 
-def one(columns: Sequence[Mapping[str, Any]], value: Any, options: Mapping[str, object] | None = None) -> dict[str, Any]:
+def decode_value(
+    columns: Sequence[Mapping[str, Any]], value: Any, options: Mapping[str, object] | None = None
+) -> dict[str, Any]:
     """The decoded row of an insert whose last column has that value."""
     row = {c["field"]: 1 for c in columns[:-1]} | {columns[-1]["field"]: value}
-    (change,) = decode_frame(raw([event(columns, after=row)]), options)
+    (change,) = decode_frame(make_raw_records([make_change_event(columns, after=row)]), options)
     return change
 
 
-def code(change: Mapping[str, Any]) -> str | None:
+def get_error_code(change: Mapping[str, Any]) -> str | None:
     """The reason code of a rejected change."""
     return change["_error"].split(":")[0] if change["_error"] else None

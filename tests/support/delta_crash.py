@@ -36,20 +36,20 @@ POINTS: dict[str, tuple[type, str, bool]] = {
 BATCH = 8
 
 
-def history() -> History:
+def make_history() -> History:
     """The same in every process: updates, deletes, key changes and truncates of a keyed table."""
     return make_random_history(11, 60, keys=("int",))
 
 
-def batches() -> list[tuple[int, int]]:
+def list_batches() -> list[tuple[int, int]]:
     """Where the history is cut."""
-    size = len(history().events)
+    size = len(make_history().events)
     return [(start, min(start + BATCH, size)) for start in range(0, size, BATCH)]
 
 
-def deliver(sink: DeltaRsSink, start: int, end: int) -> None:
+def apply_batch(sink: DeltaRsSink, start: int, end: int) -> None:
     """One batch under scd1; rejects are left to the caller of the whole history."""
-    engine, past = LocalEngine(), history()
+    engine, past = LocalEngine(), make_history()
     table = past.table()
     plan = plan_for("scd1", table)
     changes = engine.frames.concat([frame for _, frame in past.runs(start, end)] or [past.frame((), table)], table)
@@ -73,10 +73,10 @@ def die_at(point: str) -> None:
 def main(lake: str, point: str, count: int) -> None:
     """Apply `count` batches, the last of them up to `point`."""
     sink = DeltaRsSink(json.loads(lake))
-    for number, (start, end) in enumerate(batches()[:count], start=1):
+    for number, (start, end) in enumerate(list_batches()[:count], start=1):
         if number == count:
             die_at(point)
-        deliver(sink, start, end)
+        apply_batch(sink, start, end)
     raise SystemExit(f"never came to the point {point!r}")
 
 

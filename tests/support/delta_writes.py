@@ -23,7 +23,7 @@ Row = tuple[str, Mapping[str, Any]]
 """Operation and values."""
 
 
-def changes_of(rows: Sequence[Row], start: int = 0, table: TableSpec = ITEMS) -> pa.Table:
+def make_changes(rows: Sequence[Row], start: int = 0, table: TableSpec = ITEMS) -> pa.Table:
     """Changes at consecutive offsets from `start`, whose sequence is their offset."""
     records = [
         {OP: op, TS: None, TOPIC: TOPIC_NAME, PARTITION: 0, OFFSET: start + i, sequence_columns(1)[0]: start + i, **values}
@@ -32,17 +32,17 @@ def changes_of(rows: Sequence[Row], start: int = 0, table: TableSpec = ITEMS) ->
     return pa.Table.from_pylist(records, changes_schema(table))
 
 
-def write_of(
+def make_write(
     rows: Sequence[Row], start: int = 0, *, table: TableSpec = ITEMS, lane: Lane | None = None, policy: str = "scd1"
 ) -> Write[pa.Table]:
     """Changes at consecutive offsets from `start`, whose sequence is their offset."""
     lane = lane or make_lane(policy)
     plan = plan_for(lane.policy, table)
     span = Span(Position({PARTITION_0: start}), Position({PARTITION_0: start + len(rows)}))
-    folded = LocalEngine().fold(changes_of(rows, start, table), plan)
+    folded = LocalEngine().fold(make_changes(rows, start, table), plan)
     return Write(lane, plan, folded, span)
 
 
-def items(*ids: int, op: str = "c", v: str = "") -> list[Row]:
+def make_item_changes(*ids: int, op: str = "c", v: str = "") -> list[Row]:
     """Changes of rows of `ITEMS`."""
     return [(op, {"id": i, "v": v or f"v{i}"}) for i in ids]

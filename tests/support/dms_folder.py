@@ -22,13 +22,13 @@ STARTS = (0, 3, 5, 6, 9, 12, 15, 18, 20, 21)
 HEADER = b"Op,number,text"
 
 
-def row(number: int) -> bytes:
+def make_dms_row(number: int) -> bytes:
     """A row; of some the text has line ends, quotes and letters of several bytes."""
     text = f'"é☃ ""{number}"",\r\n\n{number}"' if number % 2 else f"plain {number}"
     return f"I,{number},{text}".encode()
 
 
-def place_of(number: int, *, header: bool) -> tuple[str, int, int | None]:
+def locate_row(number: int, *, header: bool) -> tuple[str, int, int | None]:
     """The file of row `number`, its offset and its time in milliseconds."""
     file = bisect_right(STARTS, number) - 1
     line = number - STARTS[file] + 1 + header
@@ -57,14 +57,14 @@ class DmsFolder:
         folder.mkdir(parents=True, exist_ok=True)
         files: dict[Path, bytearray] = {}
         for number in range(self.published, self.published + records.num_rows):
-            name, _, _ = place_of(number, header=self.header)
+            name, _, _ = locate_row(number, header=self.header)
             file = folder / (f"{name}.gz" if self.compressed else name)
-            line = row(number) + b"\r\n"
+            line = make_dms_row(number) + b"\r\n"
             files.setdefault(file, bytearray(HEADER + b"\n" if self.header else b"")).extend(line)
         for file, text in files.items():
             partial = file.with_suffix(".partial")
             partial.write_bytes(gzip.compress(text) if self.compressed else text)
-            settle(partial)
+            set_old_time(partial)
             partial.replace(file)
         self.published += records.num_rows
 
@@ -84,19 +84,19 @@ class ReadsDms:
     def list_expected(self, stream: DmsFolder, start: int, end: int) -> pa.Table:
         rows = []
         for number in range(start, end):
-            _, offset, time = place_of(number, header=stream.header)
+            _, offset, time = locate_row(number, header=stream.header)
             headers = [{"name": "dms.kind", "value": b"load" if time is None else b"cdc"}]
             headers += [{"name": "dms.columns", "value": HEADER}] if stream.header else []
             record = {"topic": stream.topic, "partition": 0, "offset": offset, "timestamp": time}
-            rows.append(record | {"headers": headers, "key": None, "value": row(number)})
+            rows.append(record | {"headers": headers, "key": None, "value": make_dms_row(number)})
         return pa.Table.from_pylist(rows, RAW)
 
     def make_whole_span(self, stream: DmsFolder, count: int) -> Span:
         at = TopicPartition(stream.topic, 0)
-        first, last = (place_of(number, header=stream.header)[1] for number in (0, count - 1))
+        first, last = (locate_row(number, header=stream.header)[1] for number in (0, count - 1))
         return Span(Position({at: first}), Position({at: last + 1}))
 
 
-def settle(path: Path) -> None:
+def set_old_time(path: Path) -> None:
     """Nobody has written to the file for an hour."""
     os.utime(path, (BEGIN.timestamp(), BEGIN.timestamp()))

@@ -10,7 +10,7 @@ from fastavro import schemaless_reader, schemaless_writer
 
 from adapters.decoders.dts_avro.rows import OPERATIONS, SOURCES
 from replicator.testing.decoder_fuzz import NUMBERS, TEXTS, alter_bytes
-from support.dts_records import NAMESPACE, PARTS, SHORT, encode_record, value
+from support.dts_records import NAMESPACE, PARTS, SHORT, encode_record, make_value
 
 LONGS = [
     0,
@@ -46,21 +46,21 @@ KEYS = [
 NAMES = ["mydb.t1", "mydb", "", "a.b.c", "a.b.c.d", "my\\u002Edb.t1", ".", "mydb.", "é.☃", None, "x" * 300 + ".t1"]
 
 
-def altered_record(sent: bytes, rng: Random) -> bytes:
+def alter_record(sent: bytes, rng: Random) -> bytes:
     """A record of DTS, still of its schema or not."""
     kind = rng.random()
     if kind < 0.1:
         return alter_bytes(sent, rng)
     if kind < 0.2:
         at = rng.randrange(len(sent) + 1)
-        return sent[:at] + number(rng.choice(LONGS)) + sent[at + rng.choice((0, 1, 1, 2)) :]
+        return sent[:at] + encode_number(rng.choice(LONGS)) + sent[at + rng.choice((0, 1, 1, 2)) :]
     record: Any = schemaless_reader(BytesIO(sent), SHORT, None, return_record_name=True)
     for _ in range(rng.choice((1, 1, 2, 4))):
         rng.choice((_head, _fields, _image, _image, _image))(record, rng)
     return encode_record(record, born=rng.random() < 0.3)
 
 
-def number(count: int) -> bytes:
+def encode_number(count: int) -> bytes:
     """A number as Avro writes it: a length, a count of items, a branch, a value."""
     out = BytesIO()
     schemaless_writer(out, "long", count)
@@ -125,21 +125,21 @@ def _value(rng: Random) -> Any:
             None,
             "NULL",
             "NONE",
-            value("Integer", precision=rng.choice(INTS), value=text),
-            value("Character", charset=rng.choice(CHARSETS), value=rng.choice(CONTENTS)),
-            value("Decimal", value=text, precision=rng.choice(INTS), scale=rng.choice(INTS)),
-            value(
+            make_value("Integer", precision=rng.choice(INTS), value=text),
+            make_value("Character", charset=rng.choice(CHARSETS), value=rng.choice(CONTENTS)),
+            make_value("Decimal", value=text, precision=rng.choice(INTS), scale=rng.choice(INTS)),
+            make_value(
                 "Float",
                 value=rng.choice((0.0, -0.0, 1e308, 5e-324, 3.5e38, float("nan"), float("inf"))),
                 precision=0,
                 scale=0,
             ),
-            value("Timestamp", timestamp=rng.choice(LONGS), millis=rng.choice(INTS)),
+            make_value("Timestamp", timestamp=rng.choice(LONGS), millis=rng.choice(INTS)),
             (f"{NAMESPACE}.DateTime", _clock(rng)),
-            value("TimestampWithTimeZone", value=_clock(rng), timezone=rng.choice(ZONES)),
-            value("BinaryGeometry", type=kind, value=rng.choice(CONTENTS)),
-            value("TextGeometry", type=kind, value=text),
-            value("BinaryObject", type=kind, value=rng.choice(CONTENTS)),
-            value("TextObject", type=kind, value=text),
+            make_value("TimestampWithTimeZone", value=_clock(rng), timezone=rng.choice(ZONES)),
+            make_value("BinaryGeometry", type=kind, value=rng.choice(CONTENTS)),
+            make_value("TextGeometry", type=kind, value=text),
+            make_value("BinaryObject", type=kind, value=rng.choice(CONTENTS)),
+            make_value("TextObject", type=kind, value=text),
         )
     )

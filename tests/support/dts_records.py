@@ -24,29 +24,29 @@ VARCHAR, TEXT, DECIMAL, JSON, GEOMETRY, FLOAT = 253, 252, 246, 245, 255, 4
 PARTS = ("year", "month", "day", "hour", "minute", "second", "millis")
 
 
-def value(branch: str, **fields: Any) -> tuple[str, dict[str, Any]]:
+def make_value(branch: str, **fields: Any) -> tuple[str, dict[str, Any]]:
     """A value of an image."""
     return f"{NAMESPACE}.{branch}", fields
 
 
-def whole(number: object, width: int = 8) -> Any:
-    return value("Integer", precision=width, value=str(number))
+def make_integer(number: object, width: int = 8) -> Any:
+    return make_value("Integer", precision=width, value=str(number))
 
 
-def text(content: str | bytes, charset: str = "utf8mb4") -> Any:
-    return value("Character", charset=charset, value=content.encode() if isinstance(content, str) else content)
+def make_text(content: str | bytes, charset: str = "utf8mb4") -> Any:
+    return make_value("Character", charset=charset, value=content.encode() if isinstance(content, str) else content)
 
 
-def floating(number: float) -> Any:
-    return value("Float", value=number, precision=0, scale=0)
+def make_float(number: float) -> Any:
+    return make_value("Float", value=number, precision=0, scale=0)
 
 
-def clock(*parts: int | None, **named: int) -> Any:
+def make_datetime(*parts: int | None, **named: int) -> Any:
     """Year to microseconds, or some by name."""
-    return value("DateTime", **dict(zip(PARTS, parts, strict=False)) | named)
+    return make_value("DateTime", **dict(zip(PARTS, parts, strict=False)) | named)
 
 
-def record(
+def make_record(
     operation: str, fields: Mapping[str, int] | None = None, before: Any = None, after: Any = None, **more: Any
 ) -> Any:
     """A record of `mydb.t1`, before it is encoded."""
@@ -78,7 +78,7 @@ def encode_record(said: Mapping[str, Any], *, born: bool = False) -> bytes:
     return out.getvalue()
 
 
-def frame(*said: Any, first: int = 100) -> pa.Table:
+def make_dts_frame(*said: Any, first: int = 100) -> pa.Table:
     """The raw frame of records, or of bytes."""
     values = [
         one if one is None or isinstance(one, bytes) else encode_record(one, born=n % 2 > 0) for n, one in enumerate(said)

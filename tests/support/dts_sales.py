@@ -6,7 +6,18 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from support.dts_records import BIGINT, DATE, DOUBLE, VARCHAR, clock, encode_record, floating, record, text, whole
+from support.dts_records import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    VARCHAR,
+    encode_record,
+    make_datetime,
+    make_float,
+    make_integer,
+    make_record,
+    make_text,
+)
 
 FIELDS = {"id": BIGINT, "date": DATE, "name": VARCHAR, "sales": DOUBLE}
 LOADED = [
@@ -34,18 +45,18 @@ NAMES = (
 )  # fmt: skip
 
 
-def image(row: tuple) -> list[Any]:
+def make_image(row: tuple) -> list[Any]:
     number, day, name, sales = row
-    return [whole(number), clock(day.year, day.month, day.day), text(name), floating(sales)]
+    return [make_integer(number), make_datetime(day.year, day.month, day.day), make_text(name), make_float(sales)]
 
 
 def make_message(number: int, kind: str, before: tuple | None, after: tuple | None, *, keyed: bool = True) -> bytes:
     return encode_record(
-        record(
+        make_record(
             kind,
             FIELDS,
-            before and image(before),
-            after and image(after),
+            before and make_image(before),
+            after and make_image(after),
             id=number,
             objectName="delta_cdc.sales",
             tags={"pk_uk_info": '{"PRIMARY":["id"]}'} if keyed else {},
@@ -60,7 +71,7 @@ def make_loaded_messages() -> list[bytes]:
     return [make_message(row[0], "INIT", None, row, keyed=False) for row in LOADED]
 
 
-def changes() -> list[bytes]:
+def make_changed_messages() -> list[bytes]:
     two, new = LOADED[1], (5, date(2019, 11, 14), "Robert", 233.0)
     return [
         make_message(11, "DELETE", LOADED[0], None, keyed=False),

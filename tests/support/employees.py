@@ -36,7 +36,7 @@ VERSIONS = [
 ]
 
 
-def add(folder: Path, rows: list[tuple]) -> None:
+def append_employees(folder: Path, rows: list[tuple]) -> None:
     types = {"id": pa.int64(), "sequenceNum": pa.int64()}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in NAMES])
     columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]

@@ -35,7 +35,9 @@ store.close()
 """
 
 
-def writer(kind: str, options: Mapping[str, object], name: str, wins: int, *, expecting: bool = False) -> subprocess.Popen:
+def start_event_writer(
+    kind: str, options: Mapping[str, object], name: str, wins: int, *, expecting: bool = False
+) -> subprocess.Popen:
     """A process that has `wins` events of one aggregate stored, once it is told to begin; see `begin`. `expecting`: each
     with the version that the aggregate had just before."""
     said = json.dumps([kind, dict(options), name, wins, expecting])
@@ -43,7 +45,7 @@ def writer(kind: str, options: Mapping[str, object], name: str, wins: int, *, ex
     return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
 
-def begin(writers: list[subprocess.Popen]) -> None:
+def start_writing(writers: list[subprocess.Popen]) -> None:
     """Have them all write, once all are ready."""
     for each in writers:
         assert each.stdout.readline() == "ready\n"
@@ -52,7 +54,7 @@ def begin(writers: list[subprocess.Popen]) -> None:
         each.stdin.flush()
 
 
-def versions(writer: subprocess.Popen) -> list[int]:
+def read_written_versions(writer: subprocess.Popen) -> list[int]:
     """The versions that a writer was told, when it has ended; None of what it was not told."""
     lines = writer.communicate()[0].splitlines()
     return [int(line) for line in lines if line.isdigit()]

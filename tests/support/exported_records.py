@@ -18,7 +18,7 @@ Row = tuple[int, str, str | None, float | None]
 State = dict[tuple[int, str], Row]
 
 
-def export(folder: Path, version: int | str, rows: list[Row], schema: pa.Schema = SCHEMA) -> Path:
+def write_parquet_snapshot(folder: Path, version: int | str, rows: list[Row], schema: pa.Schema = SCHEMA) -> Path:
     """A snapshot in `folder/items`."""
     file = folder / "items" / f"{version}.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -31,31 +31,31 @@ DECLARED = {"id": "int64", "Part": "string", "name": "string", "price": "double"
 """The same columns as a configuration declares them."""
 
 
-def export_text(folder: Path, name: str, rows: list[Row], *, age: float = 60.0) -> Path:
+def write_text_snapshot(folder: Path, name: str, rows: list[Row], *, age: float = 60.0) -> Path:
     """A snapshot in `folder/items`, written so many seconds ago: CSV with a header, or JSON Lines, as its name ends."""
     file = folder / "items" / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gzip.compress(_as_text(name, rows)) if name.endswith(".gz") else _as_text(name, rows))
+    file.write_bytes(gzip.compress(_encode_rows(name, rows)) if name.endswith(".gz") else _encode_rows(name, rows))
     then = time.time() - age
     os.utime(file, (then, then))
     return file
 
 
-def _as_text(name: str, rows: list[Row]) -> bytes:
+def _encode_rows(name: str, rows: list[Row]) -> bytes:
     told = [[("Infinity" if value == float("inf") else value) for value in row] for row in rows]
     if ".jsonl" in name:
         objects = [{n: v for n, v in zip(SCHEMA.names, row, strict=True) if v is not None or n != "name"} for row in told]
         return "".join(json.dumps(one) + "\n" for one in objects).encode()
-    lines = [SCHEMA.names, *([_cell(value) for value in row] for row in told)]
+    lines = [SCHEMA.names, *([_encode_cell(value) for value in row] for row in told)]
     return "\r\n".join(",".join(line) for line in lines).encode()
 
 
-def _cell(value: object) -> str:
+def _encode_cell(value: object) -> str:
     """Text in quotes, of which the empty one is no NULL."""
     return "" if value is None else str(value) if not isinstance(value, str) or value == "Infinity" else f'"{value}"'
 
 
-def successive(rng: random.Random, count: int) -> list[list[Row]]:
+def make_random_snapshots(rng: random.Random, count: int) -> list[list[Row]]:
     """Snapshots of a table: rows come, change, go, come back, or stay; some snapshots are equal to the one before."""
     keys = [(i, part) for i in range(3) for part in ("a", "A")]
     state: State = {}
@@ -73,7 +73,7 @@ def successive(rng: random.Random, count: int) -> list[list[Row]]:
     return found
 
 
-def versions_of(snapshots: list[tuple[int, list[Row]]]) -> list[tuple[Any, ...]]:
+def compute_versions(snapshots: list[tuple[int, list[Row]]]) -> list[tuple[Any, ...]]:
     """The history that they make, by looking at every key in every snapshot: a row, the snapshot that it is first in, and
     the first that it is not in any more, or in with other values."""
     made: list[tuple[Any, ...]] = []

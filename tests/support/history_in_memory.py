@@ -27,7 +27,7 @@ TABLE = TableSpec("public.items", (Column("k", pa.int64()), Column("a", pa.strin
 
 
 @dataclass
-class Memory:
+class InMemoryTarget:
     """A target. `late` is false where what is remembered was never needed."""
 
     plan: ApplyPlan
@@ -92,14 +92,14 @@ class Memory:
         return repr([row[k] for k in self.plan.merge_keys])
 
 
-def assert_same(memory: Memory, model: Scd2, note: object = "") -> None:
+def assert_same(memory: InMemoryTarget, model: Scd2, note: object = "") -> None:
     columns = [c.name for c in memory.plan.target if c.name != CDC_APPLIED_AT]
     wanted, found = to_canonical_rows(model.table(), columns), to_canonical_rows(list(memory.rows.values()), columns)
     assert wanted == found, f"{note}\n{columns}\nmissing {wanted - found}\nsurplus {found - wanted}"
     assert_invariants(memory)
 
 
-def assert_invariants(memory: Memory) -> None:
+def assert_invariants(memory: InMemoryTarget) -> None:
     """At most one open version per key, and no two that overlap."""
     numbers = range(1, memory.plan.table.sequence + 1)
     by_key: dict[str, list[tuple[Sequence, Sequence | None]]] = {}
@@ -137,7 +137,7 @@ def assert_random_histories(seeds: range, untracked: tuple[str, ...]) -> None:
         if history.shape.shuffle is not None and history.shape.unseen:
             continue
         table = history.source.versions[0]
-        memory, done = Memory(scd2(table, untracked)), 0
+        memory, done = InMemoryTarget(scd2(table, untracked)), 0
         for batch in history.deliveries:
             runs = history.runs(batch.start, batch.end)
             for version, _ in runs:
@@ -156,16 +156,16 @@ def assert_any_order(seeds: range, untracked: tuple[str, ...]) -> None:
     """Whole changes in any order, in any cut."""
     for seed in seeds:
         changes, cuts = shuffle_changes(seed)
-        memory, model = Memory(scd2(TABLE, untracked)), Scd2(TABLE.column_names, TABLE.keys, frozenset(untracked))
+        memory, model = InMemoryTarget(scd2(TABLE, untracked)), Scd2(TABLE.column_names, TABLE.keys, frozenset(untracked))
         outcomes = []
         for start, end in itertools.pairwise([0, *cuts, len(changes)]):
             outcomes += [model.apply_change(c) for c in changes[start:end]]
-            memory.apply(frame_of(changes, start, end))
+            memory.apply(make_frame(changes, start, end))
             assert_same(memory, model, (seed, changes, cuts))
         truncates = sum(c.op == "t" for c in changes)
         assert memory.counts["applied"] + truncates >= outcomes.count(Outcome.APPLIED)
 
 
-def frame_of(changes: list[Change], start: int, end: int) -> pa.Table:
+def make_frame(changes: list[Change], start: int, end: int) -> pa.Table:
     events = [(SourceEvent(0, start + i, 0, None, c), c) for i, c in enumerate(changes[start:end])]
     return changes_frame(events, TABLE, "t")

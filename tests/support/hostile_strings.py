@@ -137,7 +137,7 @@ FRAMES = ("{}", "a{}", "{}b", '"{}"', "({})")
 MANY = 500
 
 
-def hostile_strings() -> list[str]:
+def make_hostile_strings() -> list[str]:
     """All different, also in small letters, so that each can be a name beside the others."""
     framed = [frame.replace("{}", text) for frame in FRAMES for text in BASE]
     return list({text.casefold(): text for text in reversed(framed)}.values())[-MANY:]

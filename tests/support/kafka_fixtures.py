@@ -18,7 +18,7 @@ from replicator.ports.frames import Batch
 
 
 @dataclass
-class Seen:
+class BatchCollector:
     """Takes batches, and checks what every batch promises."""
 
     start: Position = field(default_factory=Position)
@@ -45,11 +45,11 @@ class Seen:
         return [o for t, p, o in self.rows if (t, p) == (topic, partition)]
 
 
-class Running:
+class FollowingRun:
     """A `run` that follows its topics in a thread of its own."""
 
     def __init__(self, source: KafkaSource, start: Position) -> None:
-        self.seen, self.stop, self.error = Seen(start), threading.Event(), None
+        self.seen, self.stop, self.error = BatchCollector(start), threading.Event(), None
         self._thread = threading.Thread(target=self._run, args=(source, start))
         self._thread.start()
 
@@ -71,7 +71,7 @@ class Running:
         assert isinstance(self.error, kind), self.error
         return self.error
 
-    def end(self) -> Seen:
+    def end(self) -> BatchCollector:
         self.stop.set()
         self._thread.join(20)
         assert not self._thread.is_alive()
@@ -106,11 +106,11 @@ def source_of(broker: Broker) -> Iterator[Callable[..., KafkaSource]]:
 
 
 @pytest.fixture
-def follow_source() -> Iterator[Callable[..., Running]]:
-    made: list[Running] = []
+def follow_source() -> Iterator[Callable[..., FollowingRun]]:
+    made: list[FollowingRun] = []
 
-    def follow(source: KafkaSource, start: Position | None = None) -> Running:
-        made.append(Running(source, start or Position()))
+    def follow(source: KafkaSource, start: Position | None = None) -> FollowingRun:
+        made.append(FollowingRun(source, start or Position()))
         return made[-1]
 
     yield follow

@@ -18,7 +18,7 @@ KEY = b"k" * 16
 HMAC, CUT, FIXED, NOTHING = Mask("hmac", KEY), Mask("truncate", KEY, 2), Mask("fixed", text="*"), Mask("nothing")
 
 
-def digest(text: str) -> str:
+def compute_hmac(text: str) -> str:
     """What HMAC keeps of a text."""
     return hmac.new(KEY, text.encode(), hashlib.sha256).hexdigest()
 

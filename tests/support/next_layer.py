@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
 LONG_ON_SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(900)])
 """Where other tests show in little that Spark does the same."""
 
 
-def pipeline(project: Path, config: str, name: str = "next") -> tuple[str, ...]:
+def add_pipeline(project: Path, config: str, name: str = "next") -> tuple[str, ...]:
     """Add a pipeline; the arguments that choose it."""
     (project / "config" / f"{name}.yaml").write_text(config)
     return ("-c", f"config/{name}.yaml")
 
 
-def run(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
+def run_until_caught_up(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
     """Run until caught up, ending with `code`; what it says."""
     done = run_program(
         project, "run", "--until-caught-up", "--json", "-q", "--set", f"engine={engine}", *arguments, seconds=300
     )
     assert done.returncode == code, done.stdout + done.stderr
-    return answer_of(done)
+    return parse_answer(done)

@@ -17,17 +17,17 @@ from replicator.testing.source import Act, Statement, StreamShape
 Choice = Callable[[ApplyPlan], Sequence[str]]
 
 
-def by_key(plan: ApplyPlan) -> list[str]:
+def choose_key_column(plan: ApplyPlan) -> list[str]:
     """The first part of the key whose every value makes a partition; otherwise the first such column."""
-    return _safe(plan, (*plan.table.keys, *plan.table.column_names))[:1]
+    return _select_partitionable(plan, (*plan.table.keys, *plan.table.column_names))[:1]
 
 
-def by_value(plan: ApplyPlan) -> list[str]:
+def choose_value_column(plan: ApplyPlan) -> list[str]:
     """The first column outside the key whose every value makes a partition: rows move between partitions."""
-    return _safe(plan, [n for n in plan.table.column_names if n not in plan.table.keys])[:1]
+    return _select_partitionable(plan, [n for n in plan.table.column_names if n not in plan.table.keys])[:1]
 
 
-def _safe(plan: ApplyPlan, names: Sequence[str]) -> list[str]:
+def _select_partitionable(plan: ApplyPlan, names: Sequence[str]) -> list[str]:
     """Texts are left out: the empty one, which histories hold, is rejected."""
     types = {c.name: c.type for c in plan.table.columns}
     return [n for n in names if t.is_integer(types[n]) or t.is_boolean(types[n]) or t.is_date(types[n])]
@@ -61,7 +61,7 @@ def partition_sink(
     return sink
 
 
-def moving_history(seed: int, length: int = 40) -> History:
+def make_moving_history(seed: int, length: int = 40) -> History:
     """Changes of keys and of values, so that rows go from partition to partition in every way; half the length is read in
     five batches, with a fault, a kill before and one after a commit among them."""
     acts: tuple[Act, ...] = ("write", "write", "move", "swap", "chain", "delete", "truncate")

@@ -24,21 +24,21 @@ TOPIC = TopicPartition("cdc.public.items", 0)
 ENGINE = LocalEngine()
 
 
-def table_of(columns: Mapping[str, pa.DataType], keys: Sequence[str] = ("id",), **source_types: str) -> TableSpec:
+def make_table(columns: Mapping[str, pa.DataType], keys: Sequence[str] = ("id",), **source_types: str) -> TableSpec:
     made = tuple(Column(name, kind, source_type=source_types.get(name, "")) for name, kind in columns.items())
     return TableSpec("public.items", made, tuple(keys), 2)
 
 
-def lane_of(into: str = "items", policy: str = "scd1") -> Lane:
+def make_pg_lane(into: str = "items", policy: str = "scd1") -> Lane:
     return Lane(f"pg.{into}", "tests", "shop", "public.items", "pg", into, policy)
 
 
 @dataclass
-class Feed:
+class LaneWrites:
     """A stream of changes of one table into one lane; offsets and sequences count up by themselves."""
 
     table: TableSpec
-    lane: Lane = field(default_factory=lane_of)
+    lane: Lane = field(default_factory=make_pg_lane)
     offset: int = 0
     shape: RowTransforms = NO_ROW_TRANSFORMS
 
@@ -69,7 +69,7 @@ def open_sink(dsn: str, **options: Any):
         sink.close()
 
 
-class Rejects(list):
+class CollectedRejects(list):
     """Takes rejects: (lane id, key, sentence)."""
 
     def __call__(self, lane: Lane, rows: pa.Table) -> None:
@@ -77,16 +77,16 @@ class Rejects(list):
             self.append((lane.id, row.get("id"), row["_error"]))
 
 
-def no_rejects(lane: Lane, rows: pa.Table) -> None:
+def refuse_any_reject(lane: Lane, rows: pa.Table) -> None:
     raise AssertionError(rows.to_pylist())
 
 
-def put(sink: PostgresSink, write: Write[pa.Table], reject: Any = no_rejects) -> Any:
+def apply_write(sink: PostgresSink, write: Write[pa.Table], reject: Any = refuse_any_reject) -> Any:
     sink.prepare(write.lane, write.plan)
     return sink.apply([write], reject)[write.lane.id]
 
 
-def fetch(dsn: str, statement: str) -> list[tuple[Any, ...]]:
+def fetch_rows(dsn: str, statement: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(dsn, autocommit=True) as connection:
         cursor = connection.execute(statement.encode())
         return cursor.fetchall() if cursor.description else []

@@ -121,5 +121,5 @@ class Shop:
         self.query_database(f"SELECT pg_terminate_backend(pid) {SESSIONS}")
 
 
-def rows_of(rows: Mapping[str, Any] | Any) -> set[tuple[Any, ...]]:
+def list_row_values(rows: Mapping[str, Any] | Any) -> set[tuple[Any, ...]]:
     return {tuple(row.values()) for row in rows}

@@ -63,22 +63,22 @@ class QueriedDatabase:
             self.run(f"INSERT INTO sales VALUES {one!r}")
 
 
-def source(asked: QueriedDatabase, folder: Path, **options: Any) -> QuerySource:
+def make_query_source(asked: QueriedDatabase, folder: Path, **options: Any) -> QuerySource:
     given = {"dsn": asked.url, "table": "sales", "cursor_column": "modified", "keys": ("id",), "every": "1 millisecond"}
     return QuerySource({**given, "state": str(folder / "state"), **options})
 
 
-def payloads(batch: Any) -> list[dict[str, Any]]:
+def list_payloads(batch: Any) -> list[dict[str, Any]]:
     return [json.loads(value)["payload"] for value in batch.frame["value"].to_pylist()]
 
 
-def read(one: QuerySource, start: Position | None = None) -> tuple[list[dict[str, Any]], Position]:
+def read_once(one: QuerySource, start: Position | None = None) -> tuple[list[dict[str, Any]], Position]:
     """What is left to read after one more reading, and where it ends."""
     rows: list[dict[str, Any]] = []
     at = dict(start or {})
 
     def take(batch: Any) -> None:
-        rows.extend(payloads(batch))
+        rows.extend(list_payloads(batch))
         at.update(batch.span.end)
 
     one.run(start or Position(), take, threading.Event(), once=True)

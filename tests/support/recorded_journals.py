@@ -21,7 +21,7 @@ from adapters.sources.snapshot_diff.source import SnapshotsSource
 from replicator.domain.position import Span
 from support.masked_records import FIXED, HMAC
 from support.queried_database import QueriedDatabase
-from support.queried_database import source as query_source
+from support.queried_database import make_query_source as query_source
 
 JOURNALS = GOLDEN / "journals"
 RECORDS = json.loads((JOURNALS / "records.json").read_text())

@@ -11,8 +11,8 @@ import psycopg
 from deltalake import DeltaTable
 
 from adapters.sinks.delta.sink import DeltaRsSink
-from support.cli_program import answer_of, run_program
-from support.debezium_events import column, payload_of, schema_of, with_schema
+from support.cli_program import parse_answer, run_program
+from support.debezium_events import encode_with_schema, make_column, make_envelope_schema, make_payload
 
 CONFIG = """\
 pipeline: shop
@@ -56,12 +56,14 @@ class Shop:
 
     def record(self, topic: str, source: dict[str, str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Rows of text columns, the first of which is the key, as the connector would send them."""
-        kinds = [column(name, "string", optional=n > 0) for n, name in enumerate(columns)]
+        kinds = [make_column(name, "string", optional=n > 0) for n, name in enumerate(columns)]
         with (self.folder / "archive" / "all.jsonl").open("a") as archive:
             for row in rows:
                 self.offset += 1
                 after = dict(zip(columns, row, strict=True))
-                value = with_schema(schema_of(kinds), payload_of("c", after=after, at=1_000 + self.offset, source=source))
+                value = encode_with_schema(
+                    make_envelope_schema(kinds), make_payload("c", after=after, at=1_000 + self.offset, source=source)
+                )
                 key = json.dumps({"schema": {"type": "struct", "fields": kinds[:1]}, "payload": {columns[0]: row[0]}})
                 record = {"topic": topic, "partition": 0, "offset": self.offset, "timestamp": 1, "headers": None}
                 archive.write(json.dumps({**record, "key": key, "value": value.decode()}) + "\n")
@@ -70,7 +72,7 @@ class Shop:
         """The lanes at the end, by their ids."""
         done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", *more, seconds=800)
         assert done.stdout, done.stderr[-3000:]
-        return {lane["id"]: lane for lane in answer_of(done)["result"]["lanes"]}
+        return {lane["id"]: lane for lane in parse_answer(done)["result"]["lanes"]}
 
     def nothing_else_happened(self) -> None:
         assert self.ask(OF_POSTGRES) == self.before

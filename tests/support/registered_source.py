@@ -8,7 +8,7 @@ from adapters.stack import EmbeddedStack
 from adapters.stack.processes import await_condition
 
 
-def slot_name(prefix: str) -> str:
+def make_slot_name(prefix: str) -> str:
     """The slot's name. PostgreSQL allows lower-case letters, digits and underscores."""
     return f"{prefix}_slot".lower().replace("-", "_")
 
@@ -22,7 +22,7 @@ def register_source(stack: EmbeddedStack, database: str, prefix: str, **override
         "name": f"{prefix}-connector",
         "database.dbname": database,
         "topic.prefix": prefix,
-        "slot.name": slot_name(prefix),
+        "slot.name": make_slot_name(prefix),
     }
     return stack.register_connector(overrides={**own, **{k.replace("__", "."): v for k, v in overrides.items()}})
 
@@ -30,7 +30,7 @@ def register_source(stack: EmbeddedStack, database: str, prefix: str, **override
 def drop_source(stack: EmbeddedStack, prefix: str) -> None:
     """Deletes the connector and slot that `register_source` created for the prefix. Topics stay."""
     stack.rest.delete(f"{prefix}-connector")
-    drop_slot(stack.dsn("source", "postgres", superuser=True), slot_name(prefix))
+    drop_slot(stack.dsn("source", "postgres", superuser=True), make_slot_name(prefix))
 
 
 def drop_slot(dsn: str, name: str, seconds: float = 30) -> None:

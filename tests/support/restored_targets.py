@@ -10,10 +10,10 @@ import pytest
 from adapters.engines.local import LocalEngine
 from support.delta_targets import DeltaTarget
 
-from .partitioned_sink import by_key
+from .partitioned_sink import choose_key_column
 
 
-class FromLake:
+class RestoresFromLake:
     """The lake that is begun with."""
 
     numbers = count(1)
@@ -34,6 +34,6 @@ class FromLake:
         return LocalEngine()
 
 
-def by_first(plan):
+def choose_first_column(plan):
     """By the key, or by a text that a test names."""
-    return ["v"] if [*plan.table.column_names] == ["id", "v"] else by_key(plan)
+    return ["v"] if [*plan.table.column_names] == ["id", "v"] else choose_key_column(plan)

@@ -25,7 +25,7 @@ STARTS = (0, 3, 5, 6, 9, 12, 15, 18, 20, 21)
 """The rows that begin a file; a file is published at once, and never changed."""
 
 
-def values(number: int) -> dict[str, str | None]:
+def make_row_values(number: int) -> dict[str, str | None]:
     """Texts have line ends, quotes and letters of several bytes, but none in JSON, which has no raw line ends."""
     return {
         "number": str(number),
@@ -34,7 +34,7 @@ def values(number: int) -> dict[str, str | None]:
     }
 
 
-def as_file(rows: list[dict[str, Any]], kind: str, *, delimiter: str = ",") -> bytes:
+def encode_rows(rows: list[dict[str, Any]], kind: str, *, delimiter: str = ",") -> bytes:
     """A file of rows; null is an empty cell without quotes."""
     if kind == "parquet":
         out = io.BytesIO()
@@ -49,7 +49,7 @@ def as_file(rows: list[dict[str, Any]], kind: str, *, delimiter: str = ",") -> b
     return out.getvalue().encode()
 
 
-def put(file: Path, content: bytes, *, age: int = 0) -> Path:
+def write_closed_file(file: Path, content: bytes, *, age: int = 0) -> Path:
     """A file that nobody writes to any more, compressed where its name says so."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"_{file.name}.partial")
@@ -76,10 +76,10 @@ class RowsFolder:
         (self.path / "feed" / self.topic).mkdir(parents=True, exist_ok=True)
         files: dict[int, list[dict[str, Any]]] = {}
         for number in range(self.published, self.published + records.num_rows):
-            files.setdefault(bisect_right(STARTS, number), []).append(values(number))
+            files.setdefault(bisect_right(STARTS, number), []).append(make_row_values(number))
         for file, rows in files.items():
             name = f"part-{file:04}.{self.kind}{'.gz' if self.compressed else ''}"
-            put(self.path / "feed" / self.topic / name, as_file(rows, self.kind))
+            write_closed_file(self.path / "feed" / self.topic / name, encode_rows(rows, self.kind))
         self.published += records.num_rows
 
     def open(self) -> Any:
@@ -102,7 +102,7 @@ class ReadsRowFiles:
     def list_expected(self, stream: RowsFolder, start: int, end: int) -> pa.Table:
         rows = []
         for number in range(start, end):
-            said: dict[str, Any] = values(number)
+            said: dict[str, Any] = make_row_values(number)
             if stream.kind == "parquet":
                 said = {"schema": dict.fromkeys(said, "string"), "payload": said}
             value = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()

@@ -13,7 +13,9 @@ from adapters.decoders.rows import RowsDecoder
 from replicator.domain.position import Position
 
 
-def read(one: Any, start: Mapping | None = None, to_arrow: Callable[[Any], pa.Table] = lambda frame: frame) -> pa.Table:
+def read_records(
+    one: Any, start: Mapping | None = None, to_arrow: Callable[[Any], pa.Table] = lambda frame: frame
+) -> pa.Table:
     """All records from `start`, or from where the source starts; in as many batches as it makes."""
     batches: list[pa.Table] = []
     one.run(Position(start or {}), lambda batch: batches.append(to_arrow(batch.frame)), threading.Event(), once=True)
@@ -45,5 +47,5 @@ def apply_changes(changes: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     return {key: row for key, (_, row) in rows.items() if row is not None}
 
 
-def table_rows(path: str) -> dict[Any, dict[str, Any]]:
+def read_table_rows(path: str) -> dict[Any, dict[str, Any]]:
     return {row["id"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from support.cli_program import run_here
-from support.debezium_events import key, payload_of, schema_of, with_schema
+from support.cli_program import run_in_process
+from support.debezium_events import encode_with_schema, make_envelope_schema, make_event_key, make_payload
 
 CONFIG = """\
 pipeline: changing
@@ -33,27 +33,27 @@ FLAT_TYPES = {"id": "bigint(20)", "name": "varchar(40)", "n": "int(11)", "note":
 Row = Mapping[str, Any]
 
 
-def url(dsn: str) -> str:
+def to_config_dsn(dsn: str) -> str:
     """A DSN as the config has it."""
     parts = conninfo_to_dict(dsn)
     return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
 
-def record(
+def make_archive_record(
     table: str, offset: int, columns: Sequence[Mapping[str, Any]], keys: Sequence[Mapping[str, Any]], **more: Any
 ) -> Row:
     """A change event of `public.<table>` with its schema, in the layout of an archive."""
-    payload = payload_of(at=1_000 + offset, source={"table": table}, **more)
+    payload = make_payload(at=1_000 + offset, source={"table": table}, **more)
     row = payload["after"] or payload["before"] or {}
     named = {c["field"]: row[c["field"]] for c in keys}
-    value = with_schema(schema_of(columns, table), payload)
+    value = encode_with_schema(make_envelope_schema(columns, table), payload)
     return {
         "topic": f"cdc.public.{table}", "partition": 0, "offset": offset, "timestamp": offset, "headers": None,
-        "key": key(keys, **named).decode(), "value": value.decode(),
+        "key": make_event_key(keys, **named).decode(), "value": value.decode(),
     }  # fmt: skip
 
 
-def flat(table: str, offset: int, kind: str, row: Mapping[str, Any] | None = None) -> Row:
+def make_canal_record(table: str, offset: int, kind: str, row: Mapping[str, Any] | None = None) -> Row:
     """A message of Canal about `public.<table>`, likewise; without a row a statement."""
     value = {
         "type": kind, "database": "public", "table": table, "isDdl": row is None, "es": 1_700_000_000_000 + offset,
@@ -82,7 +82,7 @@ class Project:
         sources = {table: "flat" if flat(table) else "recorded" for table in tables}
         for name in ("archive", *(["flat"] if "flat" in sources.values() else [])):
             (folder / name).mkdir()
-        mirror = f'  mirror: {{kind: postgres, dsn: "{url(dsn)}"}}' if dsn else ""
+        mirror = f'  mirror: {{kind: postgres, dsn: "{to_config_dsn(dsn)}"}}' if dsn else ""
         lines = []
         for table, said in tables.items():
             sinks = ("lake", "mirror") if dsn else ("lake",)
@@ -98,7 +98,7 @@ class Project:
 
     def ask(self, *arguments: str) -> dict[str, Any]:
         """What a command answers, with its exit code."""
-        done = run_here(self.folder, *arguments, "--json", "-q")
+        done = run_in_process(self.folder, *arguments, "--json", "-q")
         return {**json.loads(done.stdout), "exit": done.exit_code}
 
     def configure(self, *changes: tuple[str, str]) -> None:

@@ -9,21 +9,21 @@ from typing import Any
 
 from paths import PROJECT
 
-from support.debezium_events import ID, column
+from support.debezium_events import ID, make_column
 
-from .schema_changes import Project, Row, flat, record
+from .schema_changes import Project, Row, make_archive_record, make_canal_record
 
 PAGE = PROJECT / "docs" / "explanation" / "schema-changes.md"
 HEAD = "| change | `evolve` |"
 MODES = ("evolve", "try_evolve", "ignore", "fail", "quarantine")
 
-NAME, N, NOTE = column("name", "string"), column("n", "int32"), column("note", "string")
+NAME, N, NOTE = make_column("name", "string"), make_column("n", "int32"), make_column("note", "string")
 SINKS = ("lake", "mirror")
-SMALL_ID = column("id", "int32", optional=False)
+SMALL_ID = make_column("id", "int32", optional=False)
 BIG = 5_000_000_000
 
 
-def outcomes() -> dict[str, dict[str, str]]:
+def read_outcomes() -> dict[str, dict[str, str]]:
     """What the docs say: by change and mode."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(HEAD))
@@ -58,19 +58,19 @@ class Case:
         """Those of this table, from offset 0."""
         first = {"name": "a", "n": 1, "note": "x"}
         had = [{c["field"]: i if c["field"] == "id" else first[c["field"]] for c in self.old} for i in (1, 2)]
-        out = [record(table, i, self.old, self.old_keys, after=row) for i, row in enumerate(had)]
+        out = [make_archive_record(table, i, self.old, self.old_keys, after=row) for i, row in enumerate(had)]
         if self.quiet:
             return out
         if self.told:
             again = [{"id": i, **self.value} for i in (2, 3)]
             rows = [*had, None, *again]
-            return [flat(table, i, "INSERT" if row else "ERASE", row) for i, row in enumerate(rows)]
+            return [make_canal_record(table, i, "INSERT" if row else "ERASE", row) for i, row in enumerate(rows)]
         if self.between:
             there = {c["field"]: {"id": 2, **self.value}[c["field"]] for c in self.between}
-            out.append(record(table, 2, self.between, self.new_keys, op="u", after=there))
+            out.append(make_archive_record(table, 2, self.between, self.new_keys, op="u", after=there))
         at = len(out)
-        out.append(record(table, at, self.new, self.new_keys, op="u", after={"id": 2, **self.value}))
-        return [*out, record(table, at + 1, self.new, self.new_keys, after={"id": 3 + self.base, **self.value})]
+        out.append(make_archive_record(table, at, self.new, self.new_keys, op="u", after={"id": 2, **self.value}))
+        return [*out, make_archive_record(table, at + 1, self.new, self.new_keys, after={"id": 3 + self.base, **self.value})]
 
 
 CASES: dict[str, Case] = {
@@ -84,10 +84,12 @@ CASES: dict[str, Case] = {
     "column renamed as `renamed_columns` declares": Case(
         "declared", [ID, NAME, N], [ID, NOTE, N], {"note": "b", "n": 2}, ", renamed_columns: {name: note}"
     ),
-    "column widened": Case("widened", [ID, NAME, N], [ID, NAME, column("n", "int64")], {"name": "b", "n": BIG}),
-    "column narrowed": Case("narrowed", [ID, NAME, N], [ID, NAME, column("n", "int16")], {"name": "b", "n": 2}),
-    "type changed to text": Case("texts", [ID, NAME, N], [ID, NAME, column("n", "string")], {"name": "b", "n": "two"}),
-    "type changed otherwise": Case("retyped", [ID, NAME, N], [ID, NAME, column("n", "bytes")], {"name": "b", "n": "AAAA"}),
+    "column widened": Case("widened", [ID, NAME, N], [ID, NAME, make_column("n", "int64")], {"name": "b", "n": BIG}),
+    "column narrowed": Case("narrowed", [ID, NAME, N], [ID, NAME, make_column("n", "int16")], {"name": "b", "n": 2}),
+    "type changed to text": Case("texts", [ID, NAME, N], [ID, NAME, make_column("n", "string")], {"name": "b", "n": "two"}),
+    "type changed otherwise": Case(
+        "retyped", [ID, NAME, N], [ID, NAME, make_column("n", "bytes")], {"name": "b", "n": "AAAA"}
+    ),
     "key column widened": Case(
         "keys", [SMALL_ID, NAME], [ID, NAME], {"name": "b"}, old_keys=(SMALL_ID,), new_keys=(ID,), base=BIG
     ),
@@ -102,7 +104,7 @@ CASES: dict[str, Case] = {
     "table re-created with a column less": Case("recreated_less", [ID, NAME, N], [ID, NAME], {"name": "b"}),
     "table re-created with another key": Case("rekeyed", [ID, NAME], [ID, NAME], {"name": "b"}, new_keys=(NAME,)),
     "table re-created as it was": Case("recreated_same", [ID, NAME], [ID, NAME], {"name": "b"}),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -117,7 +119,7 @@ class Expected:
     waits: bool = False
 
 
-def old_rows(case: Case) -> list[dict[str, Any]]:
+def make_old_rows(case: Case) -> list[dict[str, Any]]:
     first = {"name": "a", "n": 1, "note": "x"}
     return [{c["field"]: i if c["field"] == "id" else first[c["field"]] for c in case.old} for i in (1, 2)]
 
@@ -125,7 +127,7 @@ def old_rows(case: Case) -> list[dict[str, Any]]:
 def _expect_all_rows(case: Case, columns: Sequence[str], rename: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """All three rows over these columns: the first as it was."""
     names = rename or {}
-    first = {names.get(name, name): value for name, value in old_rows(case)[0].items()}
+    first = {names.get(name, name): value for name, value in make_old_rows(case)[0].items()}
     rows = [first, {"id": 2, **case.value}, {"id": 3 + case.base, **case.value}]
     return [{name: row.get(name) for name in columns} for row in rows]
 
@@ -145,7 +147,7 @@ def _texts(case: Case) -> list[dict[str, Any]]:
 def _expect_rejects(case: Case) -> Expected:
     if case.base:  # the key that fits is applied
         return Expected(_expect_all_rows(case, _names(case.old))[:2], rejected=1)
-    return Expected(old_rows(case), rejected=2)
+    return Expected(make_old_rows(case), rejected=2)
 
 
 LONG = {"n": ("long", "bigint")}
@@ -166,9 +168,9 @@ OUTCOMES: dict[str, Callable[[Case], Expected]] = {
     "becomes text": lambda c: Expected(_texts(c), {"n": ("string", "text")}),
     "as it was": lambda c: Expected(_expect_all_rows(c, _names(c.old))),
     "rows rejected": _expect_rejects,
-    "stops": lambda c: Expected(old_rows(c), stopped=True),
-    "waits": lambda c: Expected(old_rows(c), stopped=True, waits=True),
-    "rows stay": lambda c: Expected(old_rows(c) if c.quiet else _expect_all_rows(c, _names(c.old))),
+    "stops": lambda c: Expected(make_old_rows(c), stopped=True),
+    "waits": lambda c: Expected(make_old_rows(c), stopped=True, waits=True),
+    "rows stay": lambda c: Expected(make_old_rows(c) if c.quiet else _expect_all_rows(c, _names(c.old))),
     "goes on": lambda c: Expected(_expect_all_rows(c, _union(c))),
 }
 """What each word of the docs' table means, of one case."""
@@ -176,20 +178,20 @@ MADE = {"id": ("long", "bigint"), "name": ("string", "text"), "n": ("integer", "
 SMALL_KEY = {"id": ("integer", "integer")}
 
 
-def types_of(case: Case, expected: Expected) -> dict[str, tuple[str, str]]:
+def list_target_types(case: Case, expected: Expected) -> dict[str, tuple[str, str]]:
     """The types of the target's columns, in Delta Lake and in PostgreSQL."""
     made = MADE | (SMALL_KEY if case.old_keys == (SMALL_ID,) else {}) | expected.types
     return {name: made[name] for name in expected.rows[0]}
 
 
-def table_of(case: Case, mode: str) -> str:
+def name_table(case: Case, mode: str) -> str:
     """The table of a case under a mode."""
     return f"{case.name}_{mode}"
 
 
 def make_project(folder: Path, dsn: str, chosen: Iterable[tuple[str, str]]) -> Project:
     """A project with a table for each of these modes and kinds of change, and its records."""
-    cases = {table_of(CASES[change], mode): (CASES[change], mode) for mode, change in chosen}
+    cases = {name_table(CASES[change], mode): (CASES[change], mode) for mode, change in chosen}
     said = {table: f", schema_changes: {mode}{case.said}" for table, (case, mode) in cases.items()}
     project = Project(folder, said, dsn, flat=lambda table: cases[table][0].told)
     for table, (case, _) in cases.items():
@@ -197,7 +199,7 @@ def make_project(folder: Path, dsn: str, chosen: Iterable[tuple[str, str]]) -> P
     return project
 
 
-def check(project: Project, lane: Mapping[str, Any], change: str, outcome: str) -> None:
+def check_lane(project: Project, lane: Mapping[str, Any], change: str, outcome: str) -> None:
     """Rows, types, counts and state of a lane are what a word of the docs says."""
     case = CASES[change]
     expected = OUTCOMES[outcome](case)
@@ -205,7 +207,7 @@ def check(project: Project, lane: Mapping[str, Any], change: str, outcome: str) 
     assert (lane["status"] == "suspended") == expected.stopped, lane["error"]
     assert project.rows(sink, table) == expected.rows
     number = SINKS.index(sink)
-    assert project.types(sink, table) == {name: kinds[number] for name, kinds in types_of(case, expected).items()}
+    assert project.types(sink, table) == {name: kinds[number] for name, kinds in list_target_types(case, expected).items()}
     assert lane["counts"]["rejected"] == expected.rejected
     if expected.stopped:
         assert lane["position"] == {f"cdc.public.{table}": {"0": 2}}, "at the first record of the new schema"

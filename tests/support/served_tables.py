@@ -32,22 +32,22 @@ def serve_tables(folder: Path, sink: dict[str, Any], keys: dict[str, list[str]],
     file = folder / "config" / "replicator.yaml"
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(config))
-    return of_config(file)
+    return open_client(file)
 
 
-def of_config(file: Path) -> TestClient:
+def open_client(file: Path) -> TestClient:
     loaded = read_config(file, None, ())
     said = loaded.settings.serve
     server = HttpServer({"max_rows": said.max_rows, "token": said.token, "address": said.address})
     return TestClient(server.app(None, build_read_side(loaded)))
 
 
-def url(*parts: str, **query: str) -> str:
+def make_url(*parts: str, **query: str) -> str:
     """A path of these parts, and parameters."""
     return "/" + "/".join(quote(part, safe="") for part in parts) + (f"?{urlencode(query)}" if query else "")
 
 
-def pages(client: TestClient, first: str) -> Iterator[list[dict[str, Any]]]:
+def read_pages(client: TestClient, first: str) -> Iterator[list[dict[str, Any]]]:
     """The rows of each page."""
     following: str | None = first
     count = 0
@@ -60,7 +60,7 @@ def pages(client: TestClient, first: str) -> Iterator[list[dict[str, Any]]]:
         following = answer.json()["next"]
 
 
-def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+def parse_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     """What a refused request is told."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"

@@ -26,16 +26,16 @@ UNSENT = "__debezium_unavailable_value"
 Rows = dict[str, dict[int, dict[str, Any]]]
 
 
-def text(payload: Any, schema: Any) -> bytes:
+def encode_with_schema(payload: Any, schema: Any) -> bytes:
     return json.dumps({"schema": schema, "payload": payload}).encode()
 
 
-def row_schema(table: str, name: str) -> dict[str, Any]:
+def make_row_schema(table: str, name: str) -> dict[str, Any]:
     fields = [{"field": n, "type": t, "optional": n != "id"} for n, t in COLUMNS[table].items()]
     return {"type": "struct", "fields": fields, "optional": True, "name": f"cdc.public.{table}.Value", "field": name}
 
 
-def schema_of(table: str) -> dict[str, Any]:
+def make_envelope_schema(table: str) -> dict[str, Any]:
     strings = ("connector", "schema", "table", "sequence")
     source = [{"field": n, "type": "string", "optional": True} for n in strings]
     source += [{"field": n, "type": "int64", "optional": True} for n in ("ts_ms", "txId", "lsn")]
@@ -44,8 +44,8 @@ def schema_of(table: str) -> dict[str, Any]:
         "type": "struct",
         "name": f"cdc.public.{table}.Envelope",
         "fields": [
-            row_schema(table, "before"),
-            row_schema(table, "after"),
+            make_row_schema(table, "before"),
+            make_row_schema(table, "after"),
             {"type": "struct", "fields": source, "name": "io.debezium.connector.postgresql.Source", "field": "source"},
             {"type": "struct", "fields": block, "optional": True, "name": "event.block", "field": "transaction"},
             {"type": "string", "field": "op"},
@@ -53,7 +53,7 @@ def schema_of(table: str) -> dict[str, Any]:
     }
 
 
-SCHEMAS = {table: schema_of(table) for table in COLUMNS}
+SCHEMAS = {table: make_envelope_schema(table) for table in COLUMNS}
 
 
 class Broker(FakeSource):
@@ -95,7 +95,9 @@ class Shop:
         told = events and [{"data_collection": f"public.{t}", "event_count": n} for t, n in events.items()]
         value = {"status": status, "id": name, "event_count": None, "data_collections": told, "ts_ms": self.lsn}
         named = {"type": "struct", "fields": [], "name": "io.debezium.connector.common.TransactionMetadataValue"}
-        self.put(MARKS, 0, text({"id": name}, {"type": "struct", "fields": []}), text(value, named))
+        self.put(
+            MARKS, 0, encode_with_schema({"id": name}, {"type": "struct", "fields": []}), encode_with_schema(value, named)
+        )
         return name
 
     def change(self, table: str, op: str, row: dict[str, Any], transaction: bool = True) -> None:
@@ -107,11 +109,11 @@ class Shop:
         payload = {"before": row if op == "d" else None, "after": None if op == "d" else sent, "source": source}
         key = {"type": "struct", "fields": [{"type": "int64", "optional": False, "field": "id"}], "name": "k"}
         topic, partition = f"cdc.public.{table}", row["id"] % self.partitions
-        value = text({**payload, "transaction": block, "op": op}, SCHEMAS[table])
-        self.put(topic, partition, text({"id": row["id"]}, key), value)
+        value = encode_with_schema({**payload, "transaction": block, "op": op}, SCHEMAS[table])
+        self.put(topic, partition, encode_with_schema({"id": row["id"]}, key), value)
         self.reach[TopicPartition(topic, partition)] = len(self.log[topic, partition])
         if op == "d":
-            self.put(topic, partition, text({"id": row["id"]}, key), None)
+            self.put(topic, partition, encode_with_schema({"id": row["id"]}, key), None)
             del self.rows[table][row["id"]]
         else:
             self.rows[table][row["id"]] = row
@@ -180,10 +182,10 @@ class Shop:
         out = []
         while flat:
             count = self.random.randint(1, largest)
-            out.append(frame(flat[:count]))
+            out.append(make_frame(flat[:count]))
             flat = flat[count:]
         return out
 
 
-def frame(records: list[dict[str, Any]]) -> pa.Table:
+def make_frame(records: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist([{"headers": None, **record} for record in records], RAW)

@@ -13,8 +13,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from support.avro_of_connect import avro_schema
-from support.rows_folder import put
+from support.avro_of_connect import to_avro_schema
+from support.rows_folder import write_closed_file
 
 PER_FILE = 4
 AVRO = ".avro"
@@ -33,38 +33,38 @@ def format_value(value: bytes | None, *, as_text: bool = False) -> str:
     return text if text is not None and text.startswith("{") and not as_text else json.dumps(text)
 
 
-def put_records(folder: Path, rows: list[dict[str, Any]], ending: str = ".json") -> None:
+def write_record_files(folder: Path, rows: list[dict[str, Any]], ending: str = ".json") -> None:
     """The files of some records of a partition: values, keys and headers."""
     first = rows[0]
     stem = f"{first['topic']}+{first['partition']}+{first['offset']:010}"
     at = folder / first["topic"] / f"partition={first['partition']}"
     if ending == AVRO:
         pairs = [[{"key": h["name"], "value": h["value"].decode()} for h in row["headers"] or ()] for row in rows]
-        put(at / f"{stem}.headers{AVRO}", avro(HEADERS, pairs))
-        put(at / f"{stem}.keys{AVRO}", avro(BYTES, [row["key"] for row in rows], "deflate"))
-        put(at / f"{stem}{AVRO}", avro(BYTES, [row["value"] for row in rows], "bzip2"))
+        write_closed_file(at / f"{stem}.headers{AVRO}", encode_avro(HEADERS, pairs))
+        write_closed_file(at / f"{stem}.keys{AVRO}", encode_avro(BYTES, [row["key"] for row in rows], "deflate"))
+        write_closed_file(at / f"{stem}{AVRO}", encode_avro(BYTES, [row["value"] for row in rows], "bzip2"))
         return
     headers = [{"headers": [{"key": h["name"], "value": h["value"].decode()} for h in row["headers"] or ()]} for row in rows]
     # Values come last, so that nobody reads them without what lies beside them.
-    put(at / f"{stem}.headers{ending}", "".join(f"{json.dumps(one)}\n" for one in headers).encode())
-    put(at / f"{stem}.keys{ending}", "".join(f"{format_value(row['key'])}\n" for row in rows).encode())
+    write_closed_file(at / f"{stem}.headers{ending}", "".join(f"{json.dumps(one)}\n" for one in headers).encode())
+    write_closed_file(at / f"{stem}.keys{ending}", "".join(f"{format_value(row['key'])}\n" for row in rows).encode())
     values = [format_value(row["value"], as_text=row["offset"] % 2 == 0) for row in rows]
-    put(at / f"{stem}{ending}", "".join(f"{value}\n" for value in values).encode())
+    write_closed_file(at / f"{stem}{ending}", "".join(f"{value}\n" for value in values).encode())
 
 
-def parquet(connect: dict[str, Any], table: pa.Table, *, name: str = "parquet.avro.schema") -> bytes:
+def encode_parquet(connect: dict[str, Any], table: pa.Table, *, name: str = "parquet.avro.schema") -> bytes:
     """A file as Parquet's Avro writer makes it: with the schema in its footer, and no schema of Arrow's."""
     out = io.BytesIO()
     with pq.ParquetWriter(out, table.schema, store_schema=False) as writer:
         writer.write_table(table, row_group_size=2)
-        writer.add_key_value_metadata({name: json.dumps(avro_schema(connect))})
+        writer.add_key_value_metadata({name: json.dumps(to_avro_schema(connect))})
     return out.getvalue()
 
 
-def avro(connect: dict[str, Any], values: list[Any], codec: str = "null", block: int = 64_000) -> bytes:
+def encode_avro(connect: dict[str, Any], values: list[Any], codec: str = "null", block: int = 64_000) -> bytes:
     """A file as AvroFormat makes it of values as Avro has them, with the schema in its header."""
     out = io.BytesIO()
-    fastavro.writer(out, fastavro.parse_schema(avro_schema(connect)), values, codec, block)
+    fastavro.writer(out, fastavro.parse_schema(to_avro_schema(connect)), values, codec, block)
     return out.getvalue()
 
 
@@ -83,7 +83,7 @@ class SinkFolder:
         for partition in range(self.partitions):
             rows = [row for row in records.to_pylist() if row["partition"] == partition]
             for start in range(0, len(rows), PER_FILE):
-                put_records(self.path / "topics", rows[start : start + PER_FILE], self.ending)
+                write_record_files(self.path / "topics", rows[start : start + PER_FILE], self.ending)
 
     def open(self) -> Any:
         (self.path / "topics").mkdir(exist_ok=True)

@@ -96,7 +96,7 @@ class SlotReader:
             payload = {"status": "END", "id": f"{number}:{lsn}", "event_count": count, "ts_ms": at}
             payload["data_collections"] = [{"data_collection": "public.items", "event_count": count}]
             self.marks.append({"topic": OF_MARKS, "partition": 0, "offset": len(self.marks), "timestamp": None,
-                               "headers": None, "key": None, "value": text(payload, None)})  # fmt: skip
+                               "headers": None, "key": None, "value": encode_with_schema(payload, None)})  # fmt: skip
 
     def _images(self, message: Message) -> Iterator[dict[str, Any]]:
         while message.at < len(message.data):
@@ -113,42 +113,45 @@ class SlotReader:
         key = {"id": (after or before or {})["id"]}
         number = len(self.records)
         return {"topic": TOPIC, "partition": 0, "offset": number, "timestamp": None, "headers": None,
-                "key": text(key, KEY), "value": text(payload, ENVELOPE)}  # fmt: skip
+                "key": encode_with_schema(key, KEY), "value": encode_with_schema(payload, ENVELOPE)}  # fmt: skip
 
     def _execute(self, query: str, *parameters: object) -> list[Any]:
         with psycopg.connect(self.dsn, autocommit=True, options="-c synchronous_commit=on") as connection:
             return connection.execute(query.encode(), parameters).fetchall()
 
 
-def text(payload: Any, schema: Any) -> bytes:
+def encode_with_schema(payload: Any, schema: Any) -> bytes:
     return json.dumps({"schema": schema, "payload": payload}).encode()
 
 
-def fields(names: Sequence[str]) -> list[dict[str, Any]]:
+def make_fields(names: Sequence[str]) -> list[dict[str, Any]]:
     return [{"field": n, "type": KINDS[n], "optional": n != "id"} for n in names]
 
 
-def struct_of(inner: list[Any], name: str, of: str = "") -> dict[str, Any]:
+def make_struct(inner: list[Any], name: str, of: str = "") -> dict[str, Any]:
     return {"type": "struct", "fields": inner, "optional": True, "name": name, **({"field": of} if of else {})}
 
 
-def plain(kind: str, *names: str) -> list[dict[str, Any]]:
+def make_plain_fields(kind: str, *names: str) -> list[dict[str, Any]]:
     return [{"field": n, "type": kind, "optional": True} for n in names]
 
 
-def envelope(connector: str, source: list[Any]) -> dict[str, Any]:
-    images = [struct_of(fields(list(KINDS)), "cdc.public.items.Value", of) for of in ("before", "after")]
-    told = struct_of(source, f"io.debezium.connector.{connector}.Source", "source")
-    numbers = plain("int64", "total_order", "data_collection_order")
-    transaction = struct_of([*plain("string", "id"), *numbers], "event.block", "transaction")
+def make_envelope(connector: str, source: list[Any]) -> dict[str, Any]:
+    images = [make_struct(make_fields(list(KINDS)), "cdc.public.items.Value", of) for of in ("before", "after")]
+    told = make_struct(source, f"io.debezium.connector.{connector}.Source", "source")
+    numbers = make_plain_fields("int64", "total_order", "data_collection_order")
+    transaction = make_struct([*make_plain_fields("string", "id"), *numbers], "event.block", "transaction")
     op = {"field": "op", "type": "string", "optional": False}
-    return struct_of([*images, told, op, transaction], "cdc.public.items.Envelope")
+    return make_struct([*images, told, op, transaction], "cdc.public.items.Envelope")
 
 
-KEY = struct_of(fields(["id"]), "k")
-SOURCE = [*plain("string", "connector", "schema", "table", "sequence"), *plain("int64", "lsn", "ts_ms", "txId")]
-ENVELOPE = envelope("postgresql", SOURCE)
+KEY = make_struct(make_fields(["id"]), "k")
+SOURCE = [
+    *make_plain_fields("string", "connector", "schema", "table", "sequence"),
+    *make_plain_fields("int64", "lsn", "ts_ms", "txId"),
+]
+ENVELOPE = make_envelope("postgresql", SOURCE)
 
 
-def frame(records: Sequence[dict[str, Any]]) -> pa.Table:
+def make_frame(records: Sequence[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(list(records), RAW)

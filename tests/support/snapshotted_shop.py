@@ -88,7 +88,9 @@ class Snapshotted:
 
     def record(self, end: int) -> None:
         """The source has sent these."""
-        lines = "".join(json.dumps(record(row)) + "\n" for row in make_raw_frame(self.history, 0, end).to_pylist())
+        lines = "".join(
+            json.dumps(to_archive_record(row)) + "\n" for row in make_raw_frame(self.history, 0, end).to_pylist()
+        )
         (self.folder / "archive" / "items.jsonl").write_text(lines)
 
     def replay_lane(self, folder: Path, until: datetime | None = None, *, from_snapshot: bool) -> tuple[Any, ...]:
@@ -99,22 +101,28 @@ class Snapshotted:
         lake.catch_up()
         with checkpoint.open_target(lake, self.lane) as (sink, then):
             state: LaneState | None = sink.state(then)
-        return rows(folder / "lake" / "then"), describe_state(state), begun and begun.number
+        return read_canonical_rows(folder / "lake" / "then"), describe_state(state), begun and begun.number
 
 
-def record(row: dict[str, Any]) -> dict[str, Any]:
+def to_archive_record(row: dict[str, Any]) -> dict[str, Any]:
     """As an archive has it."""
     at = row["timestamp"]
-    headers = row["headers"] and [[one["name"], text(one["value"])] for one in row["headers"]]
+    headers = row["headers"] and [[one["name"], encode_base64(one["value"])] for one in row["headers"]]
     time = None if at is None else [0, int(at.timestamp() * 1000)]
-    return {**row, "timestamp": time, "headers": headers, "key": text(row["key"]), "value": text(row["value"])}
+    return {
+        **row,
+        "timestamp": time,
+        "headers": headers,
+        "key": encode_base64(row["key"]),
+        "value": encode_base64(row["value"]),
+    }
 
 
-def text(value: bytes | None) -> Any:
+def encode_base64(value: bytes | None) -> Any:
     return None if value is None else {"base64": base64.b64encode(value).decode()}
 
 
-def rows(table: Path) -> list[str]:
+def read_canonical_rows(table: Path) -> list[str]:
     if not (table / "_delta_log").is_dir():
         return []
     found: pa.Table = DeltaTable(str(table)).to_pyarrow_table()
@@ -122,23 +130,23 @@ def rows(table: Path) -> list[str]:
     return sorted(repr([to_canonical(row[name]) for name in names]) for row in found.select(names).to_pylist())
 
 
-def times_of(history: History) -> list[tuple[int, datetime]]:
+def list_change_times(history: History) -> list[tuple[int, datetime]]:
     """Of every change its time at the source, in the order of arrival; of one without the beginning of all time."""
     return [(at, e.change.ts or EPOCH) for at, e in enumerate(history.events) if e.change is not None]
 
 
-def up_to(history: History, moment: datetime) -> list[Change]:
+def list_changes_up_to(history: History, moment: datetime) -> list[Change]:
     """The changes of that time or earlier."""
-    found = [history.events[at].change for at, ts in times_of(history) if ts <= moment]
+    found = [history.events[at].change for at, ts in list_change_times(history) if ts <= moment]
     return [replace(change, ts=change.ts or EPOCH) for change in found if change is not None]
 
 
-def is_of_model(history: History, policy: str, moment: datetime, found: pa.Table) -> bool:
+def equals_model(history: History, policy: str, moment: datetime, found: pa.Table) -> bool:
     """Whether these rows of a target are what the model makes of the changes up to then."""
     table = history.table()
     there = [c.name for c in plan_for(policy, table).target if c.name in found.column_names]
     columns = [name for name in there if name not in {CDC_APPLIED_AT, EVENT_ID}]
-    due, _ = fold_changes(policy, table.column_names, table.keys, up_to(history, moment))
+    due, _ = fold_changes(policy, table.column_names, table.keys, list_changes_up_to(history, moment))
     return to_canonical_rows(found.to_pylist(), columns) == to_canonical_rows(due, columns)
 
 

@@ -34,13 +34,13 @@ OPTIONS = {"spark": {**SMALL, **INTERPRETED, "spark.sql.warehouse.dir": WAREHOUS
 
 
 @cache
-def engine() -> SparkEngine:
+def get_spark_engine() -> SparkEngine:
     return SparkEngine(OPTIONS)
 
 
-def on_spark() -> tuple[str, ...]:
+def list_spark_arguments() -> tuple[str, ...]:
     """Arguments of a command that is run in this process, in the session of all tests."""
-    engine()
+    get_spark_engine()
     return ("--set", "engine=spark", "--set", f"spark={json.dumps(OPTIONS['spark'])}")
 
 
@@ -50,10 +50,10 @@ class OnSpark:
     one_in = 200
 
     def new_engine(self) -> SparkEngine:
-        return engine()
+        return get_spark_engine()
 
     def to_frame(self, frame: pa.Table) -> DataFrame:
-        return from_arrow(engine().spark, frame)
+        return from_arrow(get_spark_engine().spark, frame)
 
     def to_arrow(self, frame: DataFrame) -> pa.Table:
         return to_arrow(frame)
@@ -66,7 +66,7 @@ class SparkTarget:
     folder: Path
 
     def open(self):
-        engine()
+        get_spark_engine()
         return DeltaSparkSink({"path": str(self.folder)})
 
     def rows(self, lane):

@@ -14,7 +14,7 @@ PARTS: dict[str, Any] = {
 FLOW: dict[str, Any] = {"target": "lake.employees", "source": "staff.employees", "keys": ["id"]}
 
 
-def config_file(folder: Path, **changed: Any) -> Path:
+def write_config_file(folder: Path, **changed: Any) -> Path:
     """The config file of `PARTS` and what is changed; JSON is YAML."""
     file = folder / "config" / "replicator.yaml"
     file.parent.mkdir(exist_ok=True)

@@ -159,18 +159,18 @@ CHANGED_TYPES: dict[str, tuple[ChecksumKind, str, str, pa.DataType]] = {
 VARIANTS = [BASE, *({**BASE, **change} for change in CHANGES)]
 
 
-def every_row() -> pa.Table:
+def make_all_rows() -> pa.Table:
     """The table of `COLUMNS`."""
     return pa.table({name: pa.array(column.values, column.arrow) for name, column in COLUMNS.items()})
 
 
-def changed_rows() -> pa.Table:
+def make_changed_rows() -> pa.Table:
     """The rows `VARIANTS`, with their numbers in `no`."""
     columns = {name: pa.array([row[name] for row in VARIANTS], kind[3]) for name, kind in CHANGED_TYPES.items()}
     return pa.table({**columns, "no": pa.array(range(len(VARIANTS)), pa.int32())})
 
 
-def arrow_columns(rows: pa.Table, kinds: dict[str, ChecksumKind]) -> list[SummedColumn]:
+def list_arrow_columns(rows: pa.Table, kinds: dict[str, ChecksumKind]) -> list[SummedColumn]:
     return [SummedColumn(name, kind, str(rows.schema.field(name).type)) for name, kind in kinds.items()]
 
 

@@ -22,13 +22,13 @@ SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 VERSION, WHOLE = 1 << 34, 1 << 33
 
 
-def record(op: str, version: int, row: int, number: int) -> bytes:
+def encode_row(op: str, version: int, row: int, number: int) -> bytes:
     own = {"_op": op, "_version": version, "_order": 1, "_row": row}
-    document = {"schema": {"number": "int64", "text": "string"}, "payload": {**own, **values(number)}}
+    document = {"schema": {"number": "int64", "text": "string"}, "payload": {**own, **make_values(number)}}
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def values(number: int) -> dict[str, Any]:
+def make_values(number: int) -> dict[str, Any]:
     return {"number": number, "text": "é☃" * number}
 
 
@@ -61,7 +61,7 @@ class RowsStream:
 
     def _commit(self, at: int, count: int) -> None:
         start = len(self.places)
-        rows = [values(n) for n in range(start, start + count)]
+        rows = [make_values(n) for n in range(start, start + count)]
         write_deltalake(self.path, pa.Table.from_pylist(rows, SCHEMA), mode="append", storage_options=self.reached)
         version = self.version()
         self.places += [(version, i, at) for i in range(count)]
@@ -106,7 +106,7 @@ class RowsStream:
             version, row, at = self.places[number]
             known = number in whole
             version, row, at = (self.seen, whole[number], at_sight) if known else (version, row, at)
-            value = record("r" if known else "c", version, row, number)
+            value = encode_row("r" if known else "c", version, row, number)
             offset = version * VERSION + (WHOLE if known else 0) + row
             rows.append({"topic": self.topic, "partition": 0, "offset": offset, "timestamp": at, "value": value})
         return pa.Table.from_pylist(rows, RAW)

@@ -18,7 +18,7 @@ from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, 
 
 
 @dataclass(frozen=True)
-class Rec:
+class TupleRecord:
     """A record, a change and a folded row in one. `kind`: change, tombstone, heartbeat, bad_route, bad_decode."""
 
     topic: str
@@ -42,7 +42,7 @@ class Rec:
         return TopicPartition(self.topic, self.partition)
 
 
-Rows = tuple[Rec, ...]
+Rows = tuple[TupleRecord, ...]
 VERSIONS = [("id", "name"), ("id", "name", "mail"), ("id", "name", "mail", "age")]
 
 
@@ -67,7 +67,7 @@ class TupleFrames:
         return inside, tuple(r for r in frame if r not in inside)
 
     def segments(self, changes: Rows, table: TableSpec) -> Sequence[Rows]:
-        out: list[list[Rec]] = [[]]
+        out: list[list[TupleRecord]] = [[]]
         for rec in changes:
             if rec.moved_from is not None and rec.unsent:
                 touches = [i for i, r in enumerate(out[-1]) if r.key == rec.moved_from]
@@ -79,7 +79,7 @@ class TupleFrames:
         return [tuple(part) for part in out if part] or [()]
 
     def find_open_key_changes(self, changes: Rows) -> Position:
-        waiting: dict[Any, Rec] = {}
+        waiting: dict[Any, TupleRecord] = {}
         for rec in changes:
             if rec.moved_to:
                 waiting[rec.key] = rec
@@ -127,7 +127,7 @@ class TupleEngine:
         return TransformedChanges(rows, bad, Counts(filtered=left, rejected=len(bad)))
 
     def fold(self, changes: Rows, plan: Any) -> FoldedChanges[Rows]:
-        rows: dict[Any, Rec] = {}
+        rows: dict[Any, TupleRecord] = {}
         duplicate = superseded = 0
         for rec in changes:
             key = (rec.key, rec.seq) if plan.fold == "none" else "truncate" if rec.op == "t" else rec.key
@@ -147,11 +147,11 @@ class TupleEngine:
         return raw
 
 
-def _bytes(rec: Rec | None) -> tuple[bytes | None, bytes | None]:
+def _bytes(rec: TupleRecord | None) -> tuple[bytes | None, bytes | None]:
     return (None, None) if rec is None else (repr(rec.key).encode(), repr(rec).encode())
 
 
-def _merge_over(known: Rec | None, rec: Rec, truncated: bool) -> Rec:
+def _merge_over(known: TupleRecord | None, rec: TupleRecord, truncated: bool) -> TupleRecord:
     reset = truncated or (known is not None and (known.op == "d" or known.reset))
     if known is None or known.op == "d" or not rec.unsent:
         return replace(rec, reset=rec.reset or reset)

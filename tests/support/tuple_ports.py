@@ -25,7 +25,7 @@ from replicator.ports.runtime import (
 from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
 from replicator.ports.source import Pace, SourceFeatures
 from replicator.ports.stores import ALL_DEAD_LETTERS, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup, RegisterEntry
-from support.tuple_engine import Rec, Rows, TupleEngine
+from support.tuple_engine import Rows, TupleEngine, TupleRecord
 
 
 class Crash(BaseException):
@@ -62,7 +62,7 @@ class Target:
     """What a target system holds of a lane; outlives the machine."""
 
     rows: dict[Any, tuple[int, dict[str, Any]]] = field(default_factory=dict)
-    log: list[Rec] = field(default_factory=list)
+    log: list[TupleRecord] = field(default_factory=list)
     gone: dict[Any, int] = field(default_factory=dict)
     floor: int = -1
     state: LaneState | None = None
@@ -114,7 +114,7 @@ class TupleSink:
         assert all(r.at in span.end and span.start[r.at] <= r.offset < span.end[r.at] for r in write.folded.frame), "outside"
         assert write.plan.policy == "event_log" or set(write.plan.table.column_names) == set(target.columns)
         draft = Target(dict(target.rows), list(target.log), dict(target.gone), target.floor, state, target.columns)
-        rejects: list[Rec] = []
+        rejects: list[TupleRecord] = []
         counts = self._rows(write, state, draft, rejects)
         if rejects:
             reject(write.lane, tuple(rejects))
@@ -129,7 +129,7 @@ class TupleSink:
         self.machine.call(f"{self.name}.commit", effect)
         return LaneOutcome(draft.state.position, Counts(**counts))
 
-    def _rows(self, write: Any, state: LaneState, draft: Target, rejects: list[Rec]) -> Counter[str]:
+    def _rows(self, write: Any, state: LaneState, draft: Target, rejects: list[TupleRecord]) -> Counter[str]:
         counts: Counter[str] = Counter()
         before = dict(draft.rows)
         for rec in write.folded.frame:
@@ -142,7 +142,7 @@ class TupleSink:
                 counts[self._upsert(rec, before, draft, rejects)] += 1
         return counts
 
-    def _upsert(self, rec: Rec, before: dict[Any, Any], draft: Target, rejects: list[Rec]) -> str:
+    def _upsert(self, rec: TupleRecord, before: dict[Any, Any], draft: Target, rejects: list[TupleRecord]) -> str:
         if rec.op == "t":
             draft.floor = rec.seq
             draft.rows = {k: r for k, r in draft.rows.items() if r[0] >= rec.seq}
@@ -188,7 +188,7 @@ class TupleSource:
     """A log, read in batches of the sizes in `cuts` (the last one repeats), or, for a lane that is behind, of
     `piece` records. `lost` is what `losses` answers."""
 
-    def __init__(self, log: list[Rec], cuts: Sequence[int], machine: Machine) -> None:
+    def __init__(self, log: list[TupleRecord], cuts: Sequence[int], machine: Machine) -> None:
         self.log, self.cuts, self.machine = log, list(cuts) or [1000], machine
         self.lost: Callable[[Position], Mapping[TopicPartition, str]] = lambda position: {}
         self.first: dict[TopicPartition, int] | None = None
@@ -202,7 +202,7 @@ class TupleSource:
         self.piece = 2
         self.features = SourceFeatures()
 
-    def feed(self, *records: Rec) -> None:
+    def feed(self, *records: TupleRecord) -> None:
         with self.fed:
             self.log.extend(records)
             self.fed.notify_all()
@@ -302,7 +302,7 @@ class MemoryRegister:
         self.machine.call("register.save", lambda: self.kept.__setitem__(source, seen))
 
 
-class Gauges:
+class RecordedTelemetry:
     """Telemetry that remembers."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from servers.schema_registry import API
 from support import dts_sales
 from support.avro_of_connect import register_schemas
 from support.dts_records import SAMPLES
-from support.next_layer import LONG_ON_SPARK, run
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,10 @@ def project(folder: Path, url: str) -> Path:
     names = {"born": ".bin", "unborn": ".noborn.bin"}
     for name, suffix in names.items():
         write_archive(folder / name, [(None, (SAMPLES / f"{one}{suffix}").read_bytes()) for one in RECORDED])
-    write_archive(folder / "sales", [(None, value) for value in (*dts_sales.make_loaded_messages(), *dts_sales.changes())])
+    write_archive(
+        folder / "sales",
+        [(None, value) for value in (*dts_sales.make_loaded_messages(), *dts_sales.make_changed_messages())],
+    )
     for name in ("compact", "non_compact"):
         raw = register_schemas(OF_OTHERS / f"{name}.txt", url)
         write_archive(folder / name, zip(raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True))
@@ -77,7 +80,7 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 def test_recorded_topics_give_the_expected_tables(tmp_path: Path, registry: str, engine: str) -> None:
     """DTS topics have or lack the field that servers may leave out. Debezium topics have schemas in a registry. A
     delete of the compacted topic is only a null record."""
-    output = run(project(tmp_path, f"{registry}{API}"), engine)
+    output = run_until_caught_up(project(tmp_path, f"{registry}{API}"), engine)
     assert {lane["counts"]["rejected"] for lane in output["result"]["lanes"]} == {0}
     for name in ("born", "unborn"):
         assert rows(tmp_path, name) == []

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 import pytest
 from support.delta_targets import DeltaTarget, PartitionedTarget
-from support.partitioned_sink import by_key
+from support.partitioned_sink import choose_key_column
 from support.postgres_target import PostgresTarget
-from support.restored_targets import FromLake, by_first
+from support.restored_targets import RestoresFromLake, choose_first_column
 
 from adapters.sinks.postgres.sink import PostgresSink
 from replicator.testing.restore_contract import RestoreContract
 
 
-class TestIntoLake(FromLake, RestoreContract):
+class TestIntoLake(RestoresFromLake, RestoreContract):
     """The target is a lake, written in process."""
 
     def new_target(self):
         return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
 
 
-class TestIntoPartitions(FromLake, RestoreContract):
+class TestIntoPartitions(RestoresFromLake, RestoreContract):
     """The target has other partitions than the checkpoint."""
 
     unsupported_text = ""
 
     def new_target(self):
-        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", by_first)
+        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", choose_first_column)
 
 
-class TestFromPartitions(FromLake, RestoreContract):
+class TestFromPartitions(RestoresFromLake, RestoreContract):
     """Checkpoints from before checkpoints were plain lakes, whatever their lane's options."""
 
     case_names = ("scd1",)
 
     def new_lake(self):
         folder = self.parent / f"snapshot{next(self.numbers)}"
-        return PartitionedTarget(folder, by_key), folder
+        return PartitionedTarget(folder, choose_key_column), folder
 
     def new_target(self):
         return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
 
 
 @pytest.mark.usefixtures("dsn_of_class")
-class TestIntoPostgres(FromLake, RestoreContract):
+class TestIntoPostgres(RestoresFromLake, RestoreContract):
     """The target is a database."""
 
     pytestmark = pytest.mark.postgres

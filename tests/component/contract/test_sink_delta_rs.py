@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 from support.delta_targets import DeltaTarget, PartitionedTarget
-from support.partitioned_sink import by_key, by_value, moving_history
+from support.partitioned_sink import choose_key_column, choose_value_column, make_moving_history
 from support.variants import COMMIT_TESTS
 
 from adapters.engines.local import LocalEngine
@@ -48,7 +48,7 @@ class Partitioned(OnDisk):
     def test_rows_move_between_partitions(self, seed):
         """Changes of keys and of values move the rows."""
         with self.target() as target:
-            delivering = DeliveryRun(self.new_engine(), target, moving_history(seed), "scd1")
+            delivering = DeliveryRun(self.new_engine(), target, make_moving_history(seed), "scd1")
             delivering.run()
             assert_equals_model(delivering)
 
@@ -57,14 +57,14 @@ class Partitioned(OnDisk):
 class TestPartitionedByKey(Partitioned, SinkContract):
     """A change is searched only in the partitions of its batch."""
 
-    choice = staticmethod(by_key)
+    choice = staticmethod(choose_key_column)
 
 
 @pytest.mark.slow
 class TestPartitionedByValue(Partitioned, SinkContract):
     """A change is searched in every partition."""
 
-    choice = staticmethod(by_value)
+    choice = staticmethod(choose_value_column)
 
 
 @pytest.mark.slow
@@ -74,4 +74,4 @@ class TestColumnsPartitionedByValue(OnDisk, SinkColumnVersions):
     one_in = 10
 
     def new_target(self):
-        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", by_value)
+        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", choose_value_column)

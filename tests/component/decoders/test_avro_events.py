@@ -10,8 +10,18 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema
 from servers.schema_registry import API
-from support.avro_of_connect import Avro, decode_without_fingerprints, runs
-from support.debezium_events import ID, code, column, event, key, payload_of, raw, schema_of, with_schema
+from support.avro_of_connect import Avro, decode_runs, decode_without_fingerprints
+from support.debezium_events import (
+    ID,
+    encode_with_schema,
+    get_error_code,
+    make_change_event,
+    make_column,
+    make_envelope_schema,
+    make_event_key,
+    make_payload,
+    make_raw_records,
+)
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -28,8 +38,8 @@ CODED = b64(PLACEHOLDER.encode())
 DRAFT = "http://json-schema.org/draft-07/schema#"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 STRUCT = {"type": "struct", "optional": True}
-VARIABLE = [column("scale", "int32", optional=False), column("value", "bytes", optional=False)]
-POINT = [column("x", "double"), column("y", "double"), column("wkb", "bytes"), column("srid", "int32")]
+VARIABLE = [make_column("scale", "int32", optional=False), make_column("value", "bytes", optional=False)]
+POINT = [make_column("x", "double"), make_column("y", "double"), make_column("wkb", "bytes"), make_column("srid", "int32")]
 
 
 def item(kind: str, name: str | None = None) -> dict[str, object]:
@@ -37,51 +47,66 @@ def item(kind: str, name: str | None = None) -> dict[str, object]:
 
 
 TYPES = [
-    (column("c", "int8"), [1, -128, None]),
-    (column("c", "int16"), [1, -32768]),
-    (column("c", "int32"), [2**31 - 1]),
-    (column("c", "int64"), [-(2**63), 2**63 - 1]),
-    (column("c", "float"), [0.5, "NaN", "Infinity", "-Infinity", 3.4028234663852886e38]),
-    (column("c", "double"), [0.1, "NaN", "-Infinity", 1e300]),
-    (column("c", "boolean"), [True, False]),
-    (column("c", "string"), ["", "é漢🎉", PLACEHOLDER, "a\u0000b"]),
-    (column("c", "bytes"), [b64(b""), b64(b"\x00\xff"), CODED]),
-    (column("c", "int32", "io.debezium.time.Date"), [0, 19_000, 2**31 - 1]),
-    (column("c", "int32", "org.apache.kafka.connect.data.Date"), [19_000, -719_163]),
-    (column("c", "int32", "io.debezium.time.Time"), [86_399_999, -1]),
-    (column("c", "int32", "org.apache.kafka.connect.data.Time"), [1]),
-    (column("c", "int64", "io.debezium.time.MicroTime"), [1, 86_400_000_000]),
-    (column("c", "int64", "io.debezium.time.NanoTime"), [1]),
-    (column("c", "int64", "io.debezium.time.Timestamp"), [1_700_000_000_123]),
-    (column("c", "int64", "org.apache.kafka.connect.data.Timestamp"), [1_700_000_000_123, -1]),
-    (column("c", "int64", "io.debezium.time.MicroTimestamp"), [1, 9_223_372_036_825_200_000]),
-    (column("c", "int64", "io.debezium.time.NanoTimestamp"), [1, 2**63 - 1]),
-    (column("c", "string", "io.debezium.time.ZonedTimestamp"), ["2024-02-29T23:59:59.123456Z", "infinity"]),
-    (column("c", "string", "io.debezium.time.IsoDate"), ["2017-09-15Z"]),
-    (column("c", "string", "io.debezium.data.Uuid"), ["0b7c39a5-2b3c-4e0e-8a0c-3a3f2c5b7a11"]),
-    (column("c", "string", "io.debezium.data.Enum", parameters={"allowed": "a,b"}), ["a"]),
-    (column("c", "string", "io.debezium.data.EnumSet", parameters={"allowed": "a,b"}), ["a,b"]),
-    (column("c", "bytes", "io.debezium.data.Bits", parameters={"length": "9"}), [b64(b"\x01\x02")]),
-    (column("c", "bytes", DECIMAL, parameters={"scale": "2", "connect.decimal.precision": "10"}), [b64(b"\x04\xd2"), CODED]),
-    (column("c", "bytes", DECIMAL, parameters={"scale": "2", "connect.decimal.precision": "4"}), [b64(b"\x7f\xff\xff")]),
-    (column("c", "bytes", DECIMAL, parameters={"scale": "0", "connect.decimal.precision": "64"}), [b64(b"\x01")]),
-    (column("c", "bytes", DECIMAL, parameters={"scale": "3"}), [b64(b"\xff")]),
-    ({**STRUCT, "name": "io.debezium.data.VariableScaleDecimal", "version": 1, "fields": VARIABLE, "field": "c"},
-     [{"scale": 2, "value": b64(b"\x04\xd2")}, {"scale": 0, "value": CODED}]),
-    ({**STRUCT, "name": "io.debezium.data.geometry.Point", "version": 1, "fields": POINT, "field": "c"},
-     [{"x": 1.5, "y": "NaN", "wkb": b64(b"\x01"), "srid": None}, None]),
-    (column("c", "array", items=item("int32")), [[1, None, 3], [], [*PLACEHOLDER.encode()]]),
-    (column("c", "array", items=item("string")), [["a", None], [PLACEHOLDER]]),
-    (column("c", "array", items=item("double")), [[0.5, "NaN", None]]),
-    (column("c", "array", items=item("string", "io.debezium.data.Uuid")), [["0b7c39a5-2b3c-4e0e-8a0c-3a3f2c5b7a11"]]),
-    (column("c", "map", keys={"type": "string", "optional": False}, values=item("string")),
-     [{"a": "1", "b": None}, {PLACEHOLDER: PLACEHOLDER}]),
-    (column("c", "map", keys={"type": "string", "optional": False}, values=item("double")), [{"a": "Infinity", "b": 0.5}]),
-    (column("c", "map", keys={"type": "int32", "optional": False}, values=item("double")), [[[1, 0.5], [2, "NaN"]]]),
-    (column("c", "int32", default=7, optional=False), [7, 8]),
-    (column("c", "string", default="x"), ["x", None]),
-    (column("c", "bytes", DECIMAL, parameters={"scale": "2"}, default=b64(b"\x01")), [b64(b"\x01"), None]),
-]  # fmt: skip
+    (make_column("c", "int8"), [1, -128, None]),
+    (make_column("c", "int16"), [1, -32768]),
+    (make_column("c", "int32"), [2**31 - 1]),
+    (make_column("c", "int64"), [-(2**63), 2**63 - 1]),
+    (make_column("c", "float"), [0.5, "NaN", "Infinity", "-Infinity", 3.4028234663852886e38]),
+    (make_column("c", "double"), [0.1, "NaN", "-Infinity", 1e300]),
+    (make_column("c", "boolean"), [True, False]),
+    (make_column("c", "string"), ["", "é漢🎉", PLACEHOLDER, "a\u0000b"]),
+    (make_column("c", "bytes"), [b64(b""), b64(b"\x00\xff"), CODED]),
+    (make_column("c", "int32", "io.debezium.time.Date"), [0, 19_000, 2**31 - 1]),
+    (make_column("c", "int32", "org.apache.kafka.connect.data.Date"), [19_000, -719_163]),
+    (make_column("c", "int32", "io.debezium.time.Time"), [86_399_999, -1]),
+    (make_column("c", "int32", "org.apache.kafka.connect.data.Time"), [1]),
+    (make_column("c", "int64", "io.debezium.time.MicroTime"), [1, 86_400_000_000]),
+    (make_column("c", "int64", "io.debezium.time.NanoTime"), [1]),
+    (make_column("c", "int64", "io.debezium.time.Timestamp"), [1_700_000_000_123]),
+    (make_column("c", "int64", "org.apache.kafka.connect.data.Timestamp"), [1_700_000_000_123, -1]),
+    (make_column("c", "int64", "io.debezium.time.MicroTimestamp"), [1, 9_223_372_036_825_200_000]),
+    (make_column("c", "int64", "io.debezium.time.NanoTimestamp"), [1, 2**63 - 1]),
+    (make_column("c", "string", "io.debezium.time.ZonedTimestamp"), ["2024-02-29T23:59:59.123456Z", "infinity"]),
+    (make_column("c", "string", "io.debezium.time.IsoDate"), ["2017-09-15Z"]),
+    (make_column("c", "string", "io.debezium.data.Uuid"), ["0b7c39a5-2b3c-4e0e-8a0c-3a3f2c5b7a11"]),
+    (make_column("c", "string", "io.debezium.data.Enum", parameters={"allowed": "a,b"}), ["a"]),
+    (make_column("c", "string", "io.debezium.data.EnumSet", parameters={"allowed": "a,b"}), ["a,b"]),
+    (make_column("c", "bytes", "io.debezium.data.Bits", parameters={"length": "9"}), [b64(b"\x01\x02")]),
+    (
+        make_column("c", "bytes", DECIMAL, parameters={"scale": "2", "connect.decimal.precision": "10"}),
+        [b64(b"\x04\xd2"), CODED],
+    ),
+    (
+        make_column("c", "bytes", DECIMAL, parameters={"scale": "2", "connect.decimal.precision": "4"}),
+        [b64(b"\x7f\xff\xff")],
+    ),
+    (make_column("c", "bytes", DECIMAL, parameters={"scale": "0", "connect.decimal.precision": "64"}), [b64(b"\x01")]),
+    (make_column("c", "bytes", DECIMAL, parameters={"scale": "3"}), [b64(b"\xff")]),
+    (
+        {**STRUCT, "name": "io.debezium.data.VariableScaleDecimal", "version": 1, "fields": VARIABLE, "field": "c"},
+        [{"scale": 2, "value": b64(b"\x04\xd2")}, {"scale": 0, "value": CODED}],
+    ),
+    (
+        {**STRUCT, "name": "io.debezium.data.geometry.Point", "version": 1, "fields": POINT, "field": "c"},
+        [{"x": 1.5, "y": "NaN", "wkb": b64(b"\x01"), "srid": None}, None],
+    ),
+    (make_column("c", "array", items=item("int32")), [[1, None, 3], [], [*PLACEHOLDER.encode()]]),
+    (make_column("c", "array", items=item("string")), [["a", None], [PLACEHOLDER]]),
+    (make_column("c", "array", items=item("double")), [[0.5, "NaN", None]]),
+    (make_column("c", "array", items=item("string", "io.debezium.data.Uuid")), [["0b7c39a5-2b3c-4e0e-8a0c-3a3f2c5b7a11"]]),
+    (
+        make_column("c", "map", keys={"type": "string", "optional": False}, values=item("string")),
+        [{"a": "1", "b": None}, {PLACEHOLDER: PLACEHOLDER}],
+    ),
+    (
+        make_column("c", "map", keys={"type": "string", "optional": False}, values=item("double")),
+        [{"a": "Infinity", "b": 0.5}],
+    ),
+    (make_column("c", "map", keys={"type": "int32", "optional": False}, values=item("double")), [[[1, 0.5], [2, "NaN"]]]),
+    (make_column("c", "int32", default=7, optional=False), [7, 8]),
+    (make_column("c", "string", default="x"), ["x", None]),
+    (make_column("c", "bytes", DECIMAL, parameters={"scale": "2"}, default=b64(b"\x01")), [b64(b"\x01"), None]),
+]
 
 
 @pytest.fixture
@@ -98,53 +123,56 @@ def decoder(url: str, **options: object) -> DebeziumAvroDecoder:
 )
 def test_every_type_decodes_as_in_json(kind, values, url):
     rows = [{"id": 1, "c": value} for value in values]
-    texts = [event([ID, kind], after=row, at=9 + i) for i, row in enumerate(rows)]
+    texts = [make_change_event([ID, kind], after=row, at=9 + i) for i, row in enumerate(rows)]
     texts += [
-        event([ID, kind], op="u", before=rows[0], after=rows[-1], at=90),
-        event([ID, kind], op="d", before=rows[0], at=91),
+        make_change_event([ID, kind], op="u", before=rows[0], after=rows[-1], at=90),
+        make_change_event([ID, kind], op="d", before=rows[0], at=91),
     ]
-    frame = raw([*texts, event([ID, kind], op="t", at=92), None])
+    frame = make_raw_records([*texts, make_change_event([ID, kind], op="t", at=92), None])
     assert decode_without_fingerprints(decoder(url), Avro(url).frame(frame)) == decode_without_fingerprints(
         DebeziumJsonDecoder({}), frame
     )
 
 
 def test_columns_named_like_a_source_block_are_columns(url):
-    columns = [ID, column("db", "string"), column("table", "string")]
-    frame = raw([event(columns, after={"id": 1, "db": "other", "table": "other"})])
+    columns = [ID, make_column("db", "string"), make_column("table", "string")]
+    frame = make_raw_records([make_change_event(columns, after={"id": 1, "db": "other", "table": "other"})])
     assert decode_without_fingerprints(decoder(url), Avro(url).frame(frame)) == decode_without_fingerprints(
         DebeziumJsonDecoder({}), frame
     )
 
 
 def test_key_changes_are_recognised_by_headers(url):
-    texts = [event([ID], op="d", before={"id": 1}), None, event([ID], after={"id": 2})]
+    texts = [make_change_event([ID], op="d", before={"id": 1}), None, make_change_event([ID], after={"id": 2})]
     headers = {0: {"__debezium.newkey": b'{"id":2}'}, 2: {"__debezium.oldkey": b'{"id":1}'}}
-    frame = raw(texts, [key(id=1), key(id=1), key(id=2)], headers)
+    frame = make_raw_records(texts, [make_event_key(id=1), make_event_key(id=1), make_event_key(id=2)], headers)
     found = decode_without_fingerprints(decoder(url), Avro(url).frame(frame))
     assert found == decode_without_fingerprints(DebeziumJsonDecoder({}), frame)
     assert "'_moved_to': True" in found[1][0][3] and "'_moved_from': {'id': 1}" in found[1][0][3]
 
 
 def test_heartbeats_are_ignored_and_transactions_are_reported(url):
-    beat = {"type": "struct", "name": "io.debezium.connector.common.Heartbeat", "fields": [column("ts_ms", "int64")]}
-    collection = [column("data_collection", "string", optional=False), column("event_count", "int64", optional=False)]
+    beat = {"type": "struct", "name": "io.debezium.connector.common.Heartbeat", "fields": [make_column("ts_ms", "int64")]}
+    collection = [
+        make_column("data_collection", "string", optional=False),
+        make_column("event_count", "int64", optional=False),
+    ]
     ended = {
         "type": "struct",
         "name": "io.debezium.connector.common.TransactionMetadataValue",
         "fields": [
-            column("status", "string", optional=False),
-            column("id", "string", optional=False),
-            column(
+            make_column("status", "string", optional=False),
+            make_column("id", "string", optional=False),
+            make_column(
                 "data_collections",
                 "array",
                 items={**STRUCT, "optional": False, "name": "event.collection", "fields": collection},
             ),
-            column("ts_ms", "int64"),
+            make_column("ts_ms", "int64"),
         ],
     }
     end = {"status": "END", "id": "7:8", "data_collections": [{"data_collection": "public.t", "event_count": 2}], "ts_ms": 5}
-    frame = raw([with_schema(beat, {"ts_ms": 1}), with_schema(ended, end)], [None, None])
+    frame = make_raw_records([encode_with_schema(beat, {"ts_ms": 1}), encode_with_schema(ended, end)], [None, None])
     found = decode_without_fingerprints(decoder(url), Avro(url).frame(frame))
     assert found == decode_without_fingerprints(DebeziumJsonDecoder({}), frame)
     assert [row["ignored"] for row in found[0]] == ["heartbeat", "transaction"]
@@ -155,13 +183,13 @@ def test_heartbeats_are_ignored_and_transactions_are_reported(url):
 
 
 def make_framed_event(url: str) -> pa.Table:
-    return Avro(url).frame(raw([event([ID], after={"id": 1})]))
+    return Avro(url).frame(make_raw_records([make_change_event([ID], after={"id": 1})]))
 
 
 def list_errors(
     url: str, values: list[bytes], keys: list[bytes] | None = None, headers=None, **options: object
 ) -> list[str]:
-    frame = raw(values, keys or [None] * len(values), headers)
+    frame = make_raw_records(values, keys or [None] * len(values), headers)
     found = decoder(url, **options).route(frame)["error"].to_pylist()
     whole = decoder(url, **options).envelope(frame)["error"].to_pylist()
     assert keys or whole == found
@@ -173,7 +201,7 @@ def test_other_framing_is_malformed_with_a_hint(url):
     body = framed[5:]
     found = list_errors(
         url,
-        [event([ID], after={"id": 1}), b"", body, b"\0" + (1).to_bytes(8, "big") + body, b"\0\0\0", body],
+        [make_change_event([ID], after={"id": 1}), b"", body, b"\0" + (1).to_bytes(8, "big") + body, b"\0\0\0", body],
         headers={2: {"apicurio.value.globalId": b"\0" * 8}, 5: {"__value_schema_id": b"\1"}},
     )
     assert {text.partition(":")[0] for text in found} == {"MALFORMED"}
@@ -192,36 +220,36 @@ def test_unknown_schema_id_is_rejected(url):
     (found,) = list_errors(url, [framed["value"][0].as_py()], [unknown])
     assert found.startswith("UNKNOWN_SCHEMA: its key: ")
     declared = decoder(url, keys={"public.t": ["id"]})
-    assert declared.route(raw([framed["value"][0].as_py()], [unknown]))["error"].to_pylist() == [None]
+    assert declared.route(make_raw_records([framed["value"][0].as_py()], [unknown]))["error"].to_pylist() == [None]
 
 
 def test_null_record_with_unreadable_key_is_rejected_as_a_delete(url):
-    unknown = raw([None], [b"\0" + (999_999).to_bytes(4, "big") + b"\2"])
+    unknown = make_raw_records([None], [b"\0" + (999_999).to_bytes(4, "big") + b"\2"])
     ignoring, deleting = (
         decoder(url).route(unknown).to_pylist(),
         decoder(url, tombstones="delete").route(unknown).to_pylist(),
     )
     assert ignoring[0]["ignored"] == "tombstone"
-    assert deleting[0]["ignored"] is None and code({"_error": deleting[0]["error"]}) == "UNKNOWN_SCHEMA"
+    assert deleting[0]["ignored"] is None and get_error_code({"_error": deleting[0]["error"]}) == "UNKNOWN_SCHEMA"
 
 
 def test_json_keys_of_avro_values_are_read(url):
-    frame = raw([event([ID], after={"id": 1})])
+    frame = make_raw_records([make_change_event([ID], after={"id": 1})])
     mixed = frame.set_column(frame.column_names.index("value"), frame.schema.field("value"), make_framed_event(url)["value"])
-    ((_, table, changes),) = runs(decoder(url), mixed)
+    ((_, table, changes),) = decode_runs(decoder(url), mixed)
     assert table.keys == ("id",) and changes["id"].to_pylist() == [1]
 
 
 def test_truncated_or_extended_record_is_rejected_alone(url):
     avro = Avro(url)
-    columns = [ID, column("c", "string"), column("d", "double")]
-    text = avro.one(event(columns, after={"id": 1, "c": "abc", "d": 0.5}), "t")
+    columns = [ID, make_column("c", "string"), make_column("d", "double")]
+    text = avro.one(make_change_event(columns, after={"id": 1, "c": "abc", "d": 0.5}), "t")
     assert text is not None
     values = [text, *(text[:at] for at in range(5, len(text))), text + b"\0", text]
     found = list_errors(url, values)
     assert found[0] is found[-1] is None
     assert {str(e).partition(":")[0] for e in found[1:-1]} == {"MALFORMED"} and "has 1 byte after" in found[-2]
-    frame = raw(values, [avro.one(key(id=1), "k")] * len(values))
+    frame = make_raw_records(values, [avro.one(make_event_key(id=1), "k")] * len(values))
     spec = decoder(url).learn(frame, "public.t", decoder(url).route(frame)["fingerprint"][0].as_py())
     changes = decoder(url).decode(frame, spec).to_pylist()
     assert [c["_offset"] for c in changes] == list(range(len(values)))
@@ -230,14 +258,14 @@ def test_truncated_or_extended_record_is_rejected_alone(url):
 
 def test_size_limit_applies_to_the_bytes_of_the_record(url):
     text = make_framed_event(url)["value"][0].as_py()
-    assert 3 * len(text) < len(event([ID], after={"id": 1}))
+    assert 3 * len(text) < len(make_change_event([ID], after={"id": 1}))
     assert list_errors(url, [text], limits={"message_bytes": len(text)}) == [None]
     (found,) = list_errors(url, [text], limits={"message_bytes": len(text) - 1})
-    assert code({"_error": found}) == "TOO_LARGE"
+    assert get_error_code({"_error": found}) == "TOO_LARGE"
 
 
 def test_text_that_is_not_utf8_is_rejected(url):
-    text = Avro(url).one(event([ID, column("c", "string")], after={"id": 1, "c": "hello"}), "t")
+    text = Avro(url).one(make_change_event([ID, make_column("c", "string")], after={"id": 1, "c": "hello"}), "t")
     assert text is not None
     (found,) = list_errors(url, [text.replace(b"hello", b"he\xff\xfeo")])
     assert found == "MALFORMED: it holds text that is not UTF-8"
@@ -253,8 +281,13 @@ def test_schema_that_is_not_avro_is_rejected(url):
 
 
 def test_flattened_rows_are_rejected_as_in_json(url):
-    flat = {"type": "struct", "name": "cdc.public.t.Value", "fields": [ID, column("__op", "string")]}
-    frame = raw([with_schema(flat, {"id": 1, "__op": "c"}), with_schema(schema_of([ID]), payload_of(op="x"))])
+    flat = {"type": "struct", "name": "cdc.public.t.Value", "fields": [ID, make_column("__op", "string")]}
+    frame = make_raw_records(
+        [
+            encode_with_schema(flat, {"id": 1, "__op": "c"}),
+            encode_with_schema(make_envelope_schema([ID]), make_payload(op="x")),
+        ]
+    )
     found = decode_without_fingerprints(decoder(url), Avro(url).frame(frame))
     assert (
         found == decode_without_fingerprints(DebeziumJsonDecoder({}), frame)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 from paths import GOLDEN
 from servers.schema_registry import API
-from support.avro_of_connect import Avro, decode_without_fingerprints, register_schemas, runs
+from support.avro_of_connect import Avro, decode_runs, decode_without_fingerprints, register_schemas
 from support.recorded_topics import TOPICS, read_recorded_frame
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
@@ -37,7 +37,7 @@ def test_topics_of_risingwave_give_the_expected_rows(name: str, registry: str) -
     url = f"{registry}{API}"
     raw = register_schemas(HERE / "risingwave" / f"{name}.txt", url)
     decoder = DebeziumAvroDecoder({"registry": {"url": url}, "tombstones": "delete"})
-    ((places, table, changes),) = runs(decoder, raw)
+    ((places, table, changes),) = decode_runs(decoder, raw)
     assert places == list(range(raw.num_rows))
     assert (table.name, table.keys) == ("public.orders", ("order_id",))
     left = {}

@@ -9,19 +9,19 @@ import pyarrow as pa
 import pytest
 from servers.schema_registry import API
 from support.avro_of_connect import Avro
-from support.debezium_events import column, event, key, payload_of
-from support.masked_records import HMAC, digest, read_all_text
+from support.debezium_events import make_change_event, make_column, make_event_key, make_payload
+from support.masked_records import HMAC, compute_hmac, read_all_text
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.change import RAW
 from replicator.domain.transform.columns import Mask
 
-ID, EMAIL = column("id", "int32", optional=False), column("email", "string")
+ID, EMAIL = make_column("id", "int32", optional=False), make_column("email", "string")
 ROW = {"id": 1, "email": "sentinel-1"}
-TYPED = event([ID, EMAIL], after=ROW)
-BARE = json.dumps(payload_of("c", ROW)).encode()
-KEY = key([ID], id=1)
+TYPED = make_change_event([ID, EMAIL], after=ROW)
+BARE = json.dumps(make_payload("c", ROW)).encode()
+KEY = make_event_key([ID], id=1)
 MASKS = {"public.t": {"email": HMAC}, "public.*": {}}
 
 
@@ -56,7 +56,7 @@ def store_record(records: pa.Table, by: Any = None) -> dict[str, Any]:
         b'{"customer":"sentinel"}',
         b'{"id":1,"mail":"sentinel"}',
         b'{"schema":null,"payload":{"mail":"sentinel"}}',
-        key([column("mail", "string")], mail="sentinel"),
+        make_event_key([make_column("mail", "string")], mail="sentinel"),
         b'{"ema\\u0069l":"sentinel","x":1}',
     ],
 )
@@ -68,7 +68,7 @@ def test_key_with_more_than_columns_is_not_stored(value: bytes, wrong: bytes) ->
 @pytest.mark.parametrize("mine", [KEY, b'{"id": 1}', b'{"schema":null,"payload":{"id":1}}'])
 def test_key_of_columns_is_stored(mine: bytes) -> None:
     assert store_record(frame(TYPED, mine))["key"] == mine
-    masked = f'{{"email":"{digest("sentinel")}"}}'.encode()
+    masked = f'{{"email":"{compute_hmac("sentinel")}"}}'.encode()
     assert store_record(frame(BARE, b'{"email":"sentinel"}'))["key"] == masked
 
 
@@ -88,10 +88,14 @@ def test_statements_in_source_blocks_are_not_stored(where: str) -> None:
     """Oracle's connector repeats values in `redo_sql`, those of MySQL and MariaDB in `query`. Other unknown fields are
     dropped too. Fields for order and position stay."""
     fields = {"redo_sql": "... 'sentinel'", "query": "'sentinel'", "later": {"a": "sentinel"}, "scn": "77"}
-    value = event([ID, EMAIL], after=ROW, source=fields) if where == "typed" else payload_of("c", ROW, source=fields)
+    value = (
+        make_change_event([ID, EMAIL], after=ROW, source=fields)
+        if where == "typed"
+        else make_payload("c", ROW, source=fields)
+    )
     whole = json.loads(store_record(frame(value))["value"])
     block = (whole["payload"] if where == "typed" else whole)["source"]
-    before = payload_of("c", ROW)["source"]
+    before = make_payload("c", ROW)["source"]
     assert {name: block[name] for name in (*before, "scn")} == {**before, "scn": "77"}
     assert {block[name] for name in fields if name != "scn"} == {None}
 
@@ -108,10 +112,10 @@ def test_values_of_foreign_headers_are_not_stored() -> None:
     ]
     found = store_record(frame(TYPED, headers=headers))["headers"]
     assert [h["name"] for h in found] == [h["name"] for h in headers]
-    old = f'{{"email":"{digest("sentinel")}","id":2}}'.encode()
+    old = f'{{"email":"{compute_hmac("sentinel")}","id":2}}'.encode()
     assert [h["value"] for h in found] == [None, old, None, b"0", None, None]
     fields = {"redo_sql": "'sentinel'"}
-    others = frame(event([ID, EMAIL], after=ROW, source={**fields, "table": "u"}), b'{"x":1}', headers=headers)
+    others = frame(make_change_event([ID, EMAIL], after=ROW, source={**fields, "table": "u"}), b'{"x":1}', headers=headers)
     for private in (MASKS, {"public.t": {"email": HMAC}}):
         assert decoder(private).mask_records(others).equals(others)
 
@@ -151,7 +155,7 @@ def test_transaction_markers_are_stored_unchanged() -> None:
 
 def test_records_that_are_not_changes_lose_free_text_in_avro(registry: str) -> None:
     by: Any = DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}, "private": MASKS})
-    fields = [column("databaseName", "string"), column("ddl", "string")]
+    fields = [make_column("databaseName", "string"), make_column("ddl", "string")]
     schema = {"type": "struct", "fields": fields, "name": "io.debezium.connector.mysql.SchemaChangeValue"}
     value = json.dumps({"schema": schema, "payload": {"databaseName": "shop", "ddl": "'sentinel'"}}).encode()
     avro = Avro(f"{registry}{API}")
@@ -192,12 +196,14 @@ def test_records_without_schema_are_masked_once() -> None:
     types = {"id": "int64", "email": "string"}
     by = decoder({"public.t": {"id": HMAC, "email": HMAC}}, schema={"public.t": types})
     records = pa.concat_tables(
-        [frame(BARE, b'{"id":1}'), frame(json.dumps(payload_of("d", None, ROW)).encode(), b'{"id":1}')]
+        [frame(BARE, b'{"id":1}'), frame(json.dumps(make_payload("d", None, ROW)).encode(), b'{"id":1}')]
     )
     for some in (records, by.mask_records(records), pa.concat_tables([records, by.mask_records(records), records])):
         spec = by.learn(some, "public.t", by.route(some)["fingerprint"][0].as_py())
         rows = by.decode(some, spec).to_pylist()
-        assert {(row["_error"], row["id"], row["email"]) for row in rows} == {(None, digest("1"), digest("sentinel-1"))}
+        assert {(row["_error"], row["id"], row["email"]) for row in rows} == {
+            (None, compute_hmac("1"), compute_hmac("sentinel-1"))
+        }
         assert [row["_op"] for row in rows] == ["c", "d"] * (len(rows) // 2)
     assert by.mask_records(by.mask_records(records)).equals(by.mask_records(records))
 
@@ -208,13 +214,13 @@ def test_later_mask_applies_to_stored_records_without_schema() -> None:
     records = first.mask_records(frame(BARE, b'{"id":1}'))
     spec = later.learn(records, "public.t", later.route(records)["fingerprint"][0].as_py())
     (row,) = later.decode(records, spec).to_pylist()
-    assert (row["_error"], row["id"], row["email"]) == (None, digest("1"), digest("sentinel-1"))
+    assert (row["_error"], row["id"], row["email"]) == (None, compute_hmac("1"), compute_hmac("sentinel-1"))
 
 
 @pytest.mark.parametrize("wrong", ["one", "7.5", 1.5, True, 2**70])
 def test_rejected_record_without_schema_is_rejected_again(wrong: Any) -> None:
     by = decoder({"public.t": {"id": HMAC}}, schema={"public.t": {"id": "int64", "email": "string"}})
-    records = frame(json.dumps(payload_of("c", {**ROW, "id": wrong})).encode(), b'{"id":1}')
+    records = frame(json.dumps(make_payload("c", {**ROW, "id": wrong})).encode(), b'{"id":1}')
     spec = by.learn(records, "public.t", by.route(records)["fingerprint"][0].as_py())
     (live,), (again,) = (by.decode(some, spec).to_pylist() for some in (records, by.mask_records(records)))
     assert (live["_error"] is None, again["_error"] is None) == (False, False)
@@ -224,11 +230,11 @@ def test_private_column_may_be_missing_from_records() -> None:
     """A declared column was added later or dropped. An undeclared one would be a misspelt name."""
     types = {"id": "int64", "email": "string", "phone": "string"}
     by = decoder({"public.t": {"email": HMAC, "phone": HMAC}}, schema={"public.t": types})
-    row = event([ID], after={"id": 1})
+    row = make_change_event([ID], after={"id": 1})
     for value, names in ((row, ["id"]), (TYPED, ["id", "email"])):
         routed = by.route(frame(value))["fingerprint"][0].as_py()
         spec = by.learn(frame(value), "public.t", routed)
         assert list(spec.column_names) == names
         (found,) = by.decode(frame(value), spec).to_pylist()
-        masked = digest("sentinel-1") if "email" in names else None
+        masked = compute_hmac("sentinel-1") if "email" in names else None
         assert (found["id"], found["_error"], found.get("email")) == (1, None, masked)

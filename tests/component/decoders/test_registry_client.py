@@ -11,9 +11,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from servers.schema_registry import API, answering, open_proxy
+from servers.schema_registry import API, open_proxy, serve_answer
 from support.avro_of_connect import Avro
-from support.debezium_events import ID, event, raw
+from support.debezium_events import ID, make_change_event, make_raw_records
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.kafka.schema_registry import Registry, UnknownSchema
@@ -31,7 +31,7 @@ def registry_at(url: str, **more: object) -> Registry:
 
 def test_schema_is_found_or_unknown(registry):
     url = f"{registry}{API}"
-    (value,) = Avro(url).frame(raw([event([ID], after={"id": 1})]))["value"].to_pylist()
+    (value,) = Avro(url).frame(make_raw_records([make_change_event([ID], after={"id": 1})]))["value"].to_pylist()
     assert "cdc.public.t" in (registry_at(url).read_schema(int.from_bytes(value[1:5], "big")).schema_str or "")
     with pytest.raises(UnknownSchema):
         registry_at(url).read_schema(888_888)
@@ -39,8 +39,8 @@ def test_schema_is_found_or_unknown(registry):
 
 def test_known_schemas_need_no_registry_and_others_wait(registry):
     avro = Avro(f"{registry}{API}")
-    known, fresh = (avro.frame(raw([event([ID], after={"id": n})], topic="gate")) for n in range(2))
-    more = avro.frame(raw([event([ID, MORE], after={"id": 1, "more": 2})], topic="gate"))
+    known, fresh = (avro.frame(make_raw_records([make_change_event([ID], after={"id": n})], topic="gate")) for n in range(2))
+    more = avro.frame(make_raw_records([make_change_event([ID, MORE], after={"id": 1, "more": 2})], topic="gate"))
     with open_proxy(registry) as before:
         decoder = DebeziumAvroDecoder({"registry": {"url": before.url}})
         assert decoder.route(known)["error"].null_count == 1
@@ -57,7 +57,7 @@ def test_known_schemas_need_no_registry_and_others_wait(registry):
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_refused_credentials_are_reported_and_not_shown(status):
-    with answering(status, b'{"error_code": 40101, "message": "no"}') as (url, credentials):
+    with serve_answer(status, b'{"error_code": 40101, "message": "no"}') as (url, credentials):
         with pytest.raises(EnvironmentProblem, match=rf"refuses these credentials \(HTTP {status}\)") as stopped:
             registry_at(url, user="u", password=SECRET).read_schema(1)
         assert SECRET not in str(stopped.value) and credentials == ["Basic dTpodW50ZXIyLXNlY3JldA=="]
@@ -80,7 +80,7 @@ def test_refused_credentials_are_reported_and_not_shown(status):
     ],
 )
 def test_other_answers_are_errors_and_never_rejects(status, body, kind, sentence):
-    with answering(status, body) as (url, _), pytest.raises(kind, match=sentence) as raised:
+    with serve_answer(status, body) as (url, _), pytest.raises(kind, match=sentence) as raised:
         registry_at(url).read_schema(1)
     assert type(raised.value) is kind and raised.value.next_step
 
@@ -113,12 +113,12 @@ def test_registry_certificate_must_be_trusted(registry, tmp_path):
 
 
 def test_doctor_reports_the_state_of_the_registry(registry):
-    Avro(f"{registry}{API}").frame(raw([event([ID], after={"id": 1})]))
+    Avro(f"{registry}{API}").frame(make_raw_records([make_change_event([ID], after={"id": 1})]))
     (fine,) = RegistryCheck("registry of source shop", {"url": f"{registry}{API}", "tables": []}).diagnose()
     assert fine.severity == "ok" and "subjects" in fine.sentence
-    with answering(401) as (url, _):
+    with serve_answer(401) as (url, _):
         (refused,) = RegistryCheck("registry of source shop", {"url": url, "user": "u", "password": SECRET}).diagnose()
     assert refused.severity == "error" and SECRET not in str(refused) and "user" in refused.next_step
-    with answering(200, b"[]") as (url, _):
+    with serve_answer(200, b"[]") as (url, _):
         (empty,) = RegistryCheck("registry of source shop", {"url": url}).diagnose()
     assert empty.severity == "warning" and "knows no schemas" in empty.sentence

@@ -24,8 +24,8 @@ from paths import PROJECT
 from servers.schema_registry import API
 from sqlalchemy.dialects import postgresql
 from support.avro_of_connect import Avro
-from support.debezium_events import ID, column, event, payload_of, raw
-from support.dts_records import BIGINT, NAMESPACE, PARTS, encode_record, record, whole
+from support.debezium_events import ID, make_change_event, make_column, make_payload, make_raw_records
+from support.dts_records import BIGINT, NAMESPACE, PARTS, encode_record, make_integer, make_record
 
 from adapters.decoders.canal_json import CanalFormat, CanalJsonDecoder
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
@@ -100,9 +100,9 @@ def connect(type_name: str, name: str = "v") -> dict[str, Any]:
     """The Kafka Connect schema for a type of the page."""
     kind, _, rest = type_name.partition(" ")
     if kind == "array":
-        return column(name, "array", items=connect(rest.removeprefix("of "), "item"))
+        return make_column(name, "array", items=connect(rest.removeprefix("of "), "item"))
     if kind == "map":
-        return column(name, "map", keys={"type": "string"}, values=connect(rest.removeprefix("of "), "item"))
+        return make_column(name, "map", keys={"type": "string"}, values=connect(rest.removeprefix("of "), "item"))
     logical, parameters = rest, None
     if found := DECIMAL.match(rest):
         logical, digits = found[1], {} if found[2] == "-" else {"connect.decimal.precision": found[2]}
@@ -111,8 +111,8 @@ def connect(type_name: str, name: str = "v") -> dict[str, Any]:
         if logical.startswith(short):
             logical = long + logical.removeprefix(short)
     fields = next((pairs for end, pairs in FIELDS.items() if logical.endswith(end)), None) if kind == "struct" else None
-    more: dict[str, Any] = {"fields": [column(n, k) for n, k in fields]} if fields else {}
-    return column(name, kind, logical or None, **({"parameters": parameters} if parameters else {}), **more)
+    more: dict[str, Any] = {"fields": [make_column(n, k) for n, k in fields]} if fields else {}
+    return make_column(name, kind, logical or None, **({"parameters": parameters} if parameters else {}), **more)
 
 
 def make_sent_change(type_name: str, value: str = "null") -> tuple[Column, dict[str, Any]]:
@@ -121,8 +121,12 @@ def make_sent_change(type_name: str, value: str = "null") -> tuple[Column, dict[
 
 
 def frame_of(type_name: str, value: str) -> pa.Table:
-    return raw(
-        [event([ID, connect(type_name)], after={"id": 1, "v": HERE}).replace(json.dumps(HERE).encode(), value.encode())]
+    return make_raw_records(
+        [
+            make_change_event([ID, connect(type_name)], after={"id": 1, "v": HERE}).replace(
+                json.dumps(HERE).encode(), value.encode()
+            )
+        ]
     )
 
 
@@ -136,7 +140,7 @@ def parquet(name: str) -> pa.DataType | None:
     return find_read_type(PARQUET[name] if name in PARQUET else pa.type_for_alias(name.removesuffix("[day]")))
 
 
-def make_column(form: MessageFormat, type_name: str) -> Column | None:
+def make_typed_column(form: MessageFormat, type_name: str) -> Column | None:
     """The column that a format gives to a type."""
     return form.column("v", type_name)
 
@@ -144,8 +148,8 @@ def make_column(form: MessageFormat, type_name: str) -> Column | None:
 MAKE: Mapping[str, Callable[[str], Column | pa.DataType | None]] = {
     "debezium": lambda type_name: make_sent_change(type_name)[0],
     "declared": lambda type_name: find_type_reader(type_name).type,
-    "mysql": partial(make_column, CanalFormat()),
-    "dts": partial(make_column, DtsFormat()),
+    "mysql": partial(make_typed_column, CanalFormat()),
+    "dts": partial(make_typed_column, DtsFormat()),
     "parquet": parquet,
 }
 
@@ -276,14 +280,15 @@ def of_dts(type_name: str, value: str) -> dict[str, Any]:
         sent["value"] = b64decode(sent["value"])
     kinds = {"id": BIGINT, "v": next(number for number, name in dts.NAMES.items() if name == type_name)}
     return decode_change(
-        DtsAvroDecoder(), encode_record(record("INSERT", kinds, None, [whole(1), (f"{NAMESPACE}.{branch}", sent)]))
+        DtsAvroDecoder(),
+        encode_record(make_record("INSERT", kinds, None, [make_integer(1), (f"{NAMESPACE}.{branch}", sent)])),
     )
 
 
 def without_schema(type_name: str, value: str, option: str | None = None) -> dict[str, Any]:
     """The change of a Debezium record without schema, with this JSON in a column of this declared type."""
-    text = json.dumps(payload_of(after={"id": 1, "v": HERE})).replace(json.dumps(HERE), value)
-    frame = raw([text.encode()], [b'{"id":1}'])
+    text = json.dumps(make_payload(after={"id": 1, "v": HERE})).replace(json.dumps(HERE), value)
+    frame = make_raw_records([text.encode()], [b'{"id":1}'])
     options = {"schema": {"public.t": {"id": "int64", "v": type_name}}, "decimals": option}
     decoder = DebeziumJsonDecoder(options)
     [change] = decoder.decode(frame, decoder.learn(frame, "public.t", "x")).to_pylist()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.delta_writes import ITEMS, items, write_of
+from support.delta_writes import ITEMS, make_item_changes, make_write
 
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import DataLoss
@@ -35,7 +35,7 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
 
 def apply_rows(sink: DeltaRsSink, start: int) -> None:
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    sink.apply([write_of(items(start, start + 1, start + 2), start)], refuse_rejects)
+    sink.apply([make_write(make_item_changes(start, start + 1, start + 2), start)], refuse_rejects)
 
 
 def list_ids(sink: DeltaRsSink) -> list[int]:

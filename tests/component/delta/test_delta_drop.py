@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from servers.object_store import ObjectStore
-from support.delta_writes import ITEMS, items, write_of
+from support.delta_writes import ITEMS, make_item_changes, make_write
 
 from adapters.delta import stored_folder
 from adapters.delta.folders import LocalFolder
@@ -32,7 +32,13 @@ from replicator.testing.sink_base import refuse_rejects
 
 LANE = make_lane("scd1")
 LOG = make_lane("append")
-WHOLE = [*items(1, 2), *items(1, op="d"), *items(3), *items(2, op="u", v="new"), *items(4)]
+WHOLE = [
+    *make_item_changes(1, 2),
+    *make_item_changes(1, op="d"),
+    *make_item_changes(3),
+    *make_item_changes(2, op="u", v="new"),
+    *make_item_changes(4),
+]
 
 
 class Killed(BaseException):
@@ -60,7 +66,7 @@ def fill(options: Any, lane: Lane) -> DeltaRsSink:
     sink = DeltaRsSink(options)
     sink.prepare(lane, plan_for(lane.policy, ITEMS))
     for start in range(len(WHOLE)):
-        sink.apply([write_of(WHOLE[start : start + 1], start, lane=lane)], refuse_rejects)
+        sink.apply([make_write(WHOLE[start : start + 1], start, lane=lane)], refuse_rejects)
         if start == 3:
             table = Lake.from_path(options["path"], stored_folder.Storage.model_validate(options.get("storage", {}))).table(
                 lane.into
@@ -82,7 +88,7 @@ def rows(sink: DeltaRsSink) -> list[tuple[int, str]]:
 def load(sink: DeltaRsSink, lane: Lane) -> list[tuple[int, str]]:
     """Rows of the target after all records were applied from the start."""
     sink.prepare(lane, plan_for(lane.policy, ITEMS))
-    sink.apply([write_of(WHOLE, lane=lane)], refuse_rejects)
+    sink.apply([make_write(WHOLE, lane=lane)], refuse_rejects)
     return rows(sink)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.delta_writes import items, write_of
+from support.delta_writes import make_item_changes, make_write
 
 from adapters.delta import merge
 from adapters.sinks.delta.sink import DeltaRsSink
@@ -24,12 +24,12 @@ from replicator.testing.sink_base import refuse_rejects
 def read_commits(folder: Path, policy: str) -> tuple[list[str], list[dict[str, Any]]]:
     """The operations of the commits with rows, and the rows. One row is deleted before it exists."""
     sink, lane = DeltaRsSink({"path": str(folder)}), make_lane(policy)
-    first = write_of(items(1, 2, 3), policy=policy)
+    first = make_write(make_item_changes(1, 2, 3), policy=policy)
     operations = pa.array([Op.CREATE.value, Op.DELETE.value, Op.CREATE.value])
     frame = first.folded.frame.set_column(first.folded.frame.column_names.index(OP), OP, operations)
     sink.prepare(lane, first.plan)
     sink.apply([write_of_frame(first, frame)], refuse_rejects)
-    sink.apply([write_of(items(3, 4, op="u", v="new"), 3, policy=policy)], refuse_rejects)
+    sink.apply([make_write(make_item_changes(3, 4, op="u", v="new"), 3, policy=policy)], refuse_rejects)
     sink.close()
     table = DeltaTable(str(folder / "items"))
     rows = table.to_pyarrow_table().drop_columns([CDC_APPLIED_AT]).to_pylist()
@@ -55,7 +55,7 @@ def test_appended_first_rows_equal_merged_rows(tmp_path: Path, monkeypatch: pyte
 
 def test_plan_with_other_inserts_is_merged() -> None:
     """An example is a plan in which deletes leave rows."""
-    plan = write_of(items(1)).plan
+    plan = make_write(make_item_changes(1)).plan
     assert merge.can_insert_as_is(plan)
     insert = next(clause for clause in plan.clauses if not clause.matched)
     for other in (replace(insert, when=AllOf(())), replace(insert, assign=insert.assign[1:])):

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.delta_writes import ITEMS, PARTITION_0, items, write_of
+from support.delta_writes import ITEMS, PARTITION_0, make_item_changes, make_write
 
 from adapters.delta import table_writer
 from adapters.delta.partitions import NULL_FOLDER
@@ -51,7 +51,7 @@ def apply_sales(
 ) -> Any:
     """Applies the rows at the lane's position."""
     state = sink.state(of)
-    write = write_of(rows, state.position[PARTITION_0] if state else 0, table=table, lane=of)
+    write = make_write(rows, state.position[PARTITION_0] if state else 0, table=table, lane=of)
     sink.prepare(of, write.plan)
     return sink.apply([write], reject)[of.id]
 
@@ -238,7 +238,7 @@ def count_compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, 
     sink = DeltaRsSink({"path": str(tmp_path), **options})
     of = lane(**entry)
     for i in range(2 * table_writer.FEWEST_FILES + 4):
-        apply_sales(sink, of, items(i), table=ITEMS)
+        apply_sales(sink, of, make_item_changes(i), table=ITEMS)
     sink.close()
     return sum(entry["operation"] == "OPTIMIZE" for entry in DeltaTable(str(tmp_path / "items")).history())
 
@@ -263,8 +263,8 @@ def test_compaction_counts_commits_of_all_runs(tmp_path: Path) -> None:
     for i in range(20):
         sink = DeltaRsSink({"path": str(tmp_path)})
         assert "OPTIMIZE" not in list_operations(tmp_path)
-        apply_sales(sink, of, items(i), table=ITEMS)
-        sink.apply([write_of(items(i), i, table=ITEMS, lane=of)], refuse_rejects)
+        apply_sales(sink, of, make_item_changes(i), table=ITEMS)
+        sink.apply([make_write(make_item_changes(i), i, table=ITEMS, lane=of)], refuse_rejects)
         sink.close()
     assert list_operations(tmp_path)[0] == "OPTIMIZE"
 
@@ -277,7 +277,7 @@ def list_operations(lake: Path) -> list[str]:
 def test_partitions_with_one_file_each_are_not_compacted(sink: DeltaRsSink, tmp_path: Path) -> None:
     of = lane(partition_by=("id",), compact_every=1)
     for i in range(table_writer.FEWEST_FILES + 4):
-        apply_sales(sink, of, items(i), table=ITEMS)
+        apply_sales(sink, of, make_item_changes(i), table=ITEMS)
     table = DeltaTable(str(tmp_path / "items"))
     assert len(table.file_uris()) > table_writer.FEWEST_FILES and not table_writer._is_scattered(table)
 
@@ -313,9 +313,9 @@ def test_newer_protocol_is_refused_by_name(
     """At the start of a lane, and when the table changes while the lane runs. Nothing is written, and the error is not
     retryable."""
     of = lane()
-    apply_sales(sink, of, items(1), table=ITEMS)
+    apply_sales(sink, of, make_item_changes(1), table=ITEMS)
     version = commit_as_newer_writer(tmp_path / "items", protocol)
-    write = write_of(items(2), 1, table=ITEMS, lane=of)
+    write = make_write(make_item_changes(2), 1, table=ITEMS, lane=of)
     if reopened:
         sink.close()
     with pytest.raises(Fatal, match=reason) as refused:

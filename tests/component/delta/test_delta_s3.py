@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from servers.object_store import ObjectStore, object_store
-from support.crash_runs import assert_equals_model, run_until, with_deletes
-from support.delta_crash import batches, deliver
-from support.delta_writes import ITEMS, PARTITION_0, items, write_of
+from support.crash_runs import assert_equals_model, list_batches_with_deletes, run_until_killed
+from support.delta_crash import apply_batch, list_batches
+from support.delta_writes import ITEMS, PARTITION_0, make_item_changes, make_write
 
 from adapters.delta import commits, stored_folder
 from adapters.delta.commits import LaneLog
@@ -35,7 +35,7 @@ FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, 
 
 
 def apply_rows(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
-    return sink.apply([write_of(list(rows), start)], refuse_rejects)[LANE.id]
+    return sink.apply([make_write(list(rows), start)], refuse_rejects)[LANE.id]
 
 
 def open_sink(options: Any) -> DeltaRsSink:
@@ -51,8 +51,8 @@ def values(options: Any) -> dict[int, str]:
 def test_files_of_a_lane_in_the_store(s3: ObjectStore) -> None:
     lake = s3.lake()
     sink = open_sink(lake)
-    apply_rows(sink, *items(1, 2))
-    apply_rows(sink, *items(2, op="d"), start=2)
+    apply_rows(sink, *make_item_changes(1, 2))
+    apply_rows(sink, *make_item_changes(2, op="d"), start=2)
     sink.remember(LANE, FIRST)
     assert sink.schemas(LANE) == [FIRST]
     keys = s3.keys(lake["path"])
@@ -70,7 +70,7 @@ def test_old_position_files_are_removed(s3: ObjectStore, monkeypatch: pytest.Mon
     lake = s3.lake()
     sink = open_sink(lake)
     for i in range(4):
-        apply_rows(sink, *items(i), start=i)
+        apply_rows(sink, *make_item_changes(i), start=i)
     found = [key for key in s3.keys(lake["path"]) if key.startswith(POSITIONS)]
     assert sorted(int(key.rpartition("/")[2].removesuffix(".json")) for key in found) == [3, 4]
 
@@ -78,15 +78,15 @@ def test_old_position_files_are_removed(s3: ObjectStore, monkeypatch: pytest.Mon
 def test_later_instance_fences_an_idle_one(s3: ObjectStore) -> None:
     lake = s3.lake()
     first = open_sink(lake)
-    apply_rows(first, *items(1))
+    apply_rows(first, *make_item_changes(1))
     second = open_sink(lake)
-    apply_rows(second, *items(2), start=1)
+    apply_rows(second, *make_item_changes(2), start=1)
     with pytest.raises(Fenced) as fenced:
-        apply_rows(first, *items(3), start=1)
+        apply_rows(first, *make_item_changes(3), start=1)
     assert fenced.value.exit_code == 5
-    apply_rows(second, *items(4), start=2)
+    apply_rows(second, *make_item_changes(4), start=2)
     with pytest.raises(Fenced):
-        apply_rows(first, *items(3), start=1)
+        apply_rows(first, *make_item_changes(3), start=1)
     assert values(lake) == {1: "v1", 2: "v2", 4: "v4"}
     assert second.state(LANE) == LaneState(Position({PARTITION_0: 3}), (2,), rule="scd1 by id")
 
@@ -104,20 +104,20 @@ def test_commit_of_another_instance_fences_this_one(s3: ObjectStore, monkeypatch
             return original(self, *args)
         left.clear()
         if name == "commit":
-            apply_rows(first, *items(4))
+            apply_rows(first, *make_item_changes(4))
             return original(self, *args)
         claimed = original(self, *args)
-        apply_rows(first, *items(4))
+        apply_rows(first, *make_item_changes(4))
         return claimed
 
     monkeypatch.setattr(owner, name, meanwhile)
     with pytest.raises(Fenced):
-        apply_rows(second, *items(5, 6))
+        apply_rows(second, *make_item_changes(5, 6))
     assert values(lake) == {4: "v4"}
     state = first.state(LANE)
     assert state is not None and state.position == Position({PARTITION_0: 1})
     third = open_sink(lake)
-    apply_rows(third, *items(5), start=1)
+    apply_rows(third, *make_item_changes(5), start=1)
     assert values(lake) == {4: "v4", 5: "v5"}
 
 
@@ -126,12 +126,12 @@ def test_announced_number_of_an_attempt_is_not_reused(s3: ObjectStore, monkeypat
     slow."""
     lake = s3.lake()
     slow = open_sink(lake)
-    apply_rows(slow, *items(1))
+    apply_rows(slow, *make_item_changes(1))
     snapshot = slow._lanes._held[f"testing/{LANE.id}"]._take_snapshot()
     log = slow._lanes._held[f"testing/{LANE.id}"]._log
     announced = log._positions.announce(2, LaneState(Position({PARTITION_0: 9})), None)
     again = open_sink(lake)
-    apply_rows(again, *items(2), start=1)
+    apply_rows(again, *make_item_changes(2), start=1)
     assert f"{POSITIONS}/3.json" in s3.keys(lake["path"])
     state = DeltaRsSink(lake).state(LANE)
     assert state is not None and state.position == Position({PARTITION_0: 2})
@@ -144,11 +144,11 @@ def test_announced_number_of_an_attempt_is_not_reused(s3: ObjectStore, monkeypat
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["after the position file", "after the commit"])
 def test_killed_instance_neither_loses_nor_duplicates_changes(s3: ObjectStore, point: str) -> None:
-    lake, count = s3.lake(), with_deletes()[0]
-    assert run_until(point, lake, count) == -signal.SIGKILL
+    lake, count = s3.lake(), list_batches_with_deletes()[0]
+    assert run_until_killed(point, lake, count) == -signal.SIGKILL
     again = DeltaRsSink(lake)
-    for start, end in batches():
-        deliver(again, start, end)
+    for start, end in list_batches():
+        apply_batch(again, start, end)
     again.close()
     assert_equals_model(lake)
 
@@ -157,7 +157,7 @@ def test_killed_instance_neither_loses_nor_duplicates_changes(s3: ObjectStore, p
 def test_store_failure_after_a_commit_fences_no_instance(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     """The commit exists, and this instance made it."""
     sink = open_sink(lake := s3.lake())
-    apply_rows(sink, *items(1, 2))
+    apply_rows(sink, *make_item_changes(1, 2))
 
     def away(*_: Any) -> Any:
         raise Retryable("the store is away")
@@ -167,9 +167,9 @@ def test_store_failure_after_a_commit_fences_no_instance(s3: ObjectStore, monkey
             patch.setattr(LaneLog, "commit", lose_answer_of(LaneLog.commit))
         patch.setattr(LaneLog, at, away)
         with pytest.raises(Retryable):
-            apply_rows(sink, *items(3, 4), start=2)
-    apply_rows(sink, *items(3, 4), start=2)
-    apply_rows(sink, *items(5, 6), start=4)
+            apply_rows(sink, *make_item_changes(3, 4), start=2)
+    apply_rows(sink, *make_item_changes(3, 4), start=2)
+    apply_rows(sink, *make_item_changes(5, 6), start=4)
     assert set(values(lake)) == {1, 2, 3, 4, 5, 6}
 
 
@@ -195,7 +195,7 @@ def test_credentials_of_the_environment_are_used(s3: ObjectStore, monkeypatch: p
     for name, value in texts.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", value)
     lake = {"path": s3.lake()["path"]}
-    apply_rows(open_sink(lake), *items(1))
+    apply_rows(open_sink(lake), *make_item_changes(1))
     assert values(lake) == {1: "v1"}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.delta_writes import ITEMS, changes_of, items, write_of
+from support.delta_writes import ITEMS, make_changes, make_item_changes, make_write
 
 from adapters.delta.lake import Lake
 from adapters.delta.tables import open_table
@@ -34,8 +34,8 @@ def apply_rows(folder: Path, rows: list, start: int, hour: float) -> None:
     try:
         sink.prepare(LANE, SOFT)
         for number, row in enumerate(rows, start):
-            write = write_of([row], number, lane=LANE)
-            folded = engine.fold(engine.transform_rows(changes_of([row], number), SOFT).frame, SOFT)
+            write = make_write([row], number, lane=LANE)
+            folded = engine.fold(engine.transform_rows(make_changes([row], number), SOFT).frame, SOFT)
             write = replace(write, plan=SOFT, folded=folded, at=BEGINNING + hour * HOUR)
             sink.apply([write], refuse_rejects)
     finally:
@@ -54,18 +54,18 @@ def read_feed(folder: Path) -> list[tuple[int, str]]:
 
 
 def test_expired_row_is_a_delete_in_the_change_data_feed(tmp_path: Path) -> None:
-    apply_rows(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
-    apply_rows(tmp_path, items(3), 3, hour=10)
+    apply_rows(tmp_path, [*make_item_changes(1, 2), *make_item_changes(1, op="d")], 0, hour=0)
+    apply_rows(tmp_path, make_item_changes(3), 3, hour=10)
     assert read_delete_flags(tmp_path) == {1: True, 2: False, 3: False}
     assert "delete" not in {kind for _, kind in read_feed(tmp_path)}
-    apply_rows(tmp_path, items(4), 4, hour=20)
+    apply_rows(tmp_path, make_item_changes(4), 4, hour=20)
     assert read_delete_flags(tmp_path) == {2: False, 3: False, 4: False}
     assert [key for key, kind in read_feed(tmp_path) if kind == "delete"] == [1]
 
 
 def test_killed_instance_resumes_after_the_rows_were_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows were removed with the floor. The next instance resumes there; rows marked later stay."""
-    apply_rows(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
+    apply_rows(tmp_path, [*make_item_changes(1, 2), *make_item_changes(1, op="d")], 0, hour=0)
 
     def kill(*_) -> None:
         raise Retryable("killed")
@@ -73,16 +73,18 @@ def test_killed_instance_resumes_after_the_rows_were_removed(tmp_path: Path, mon
     with monkeypatch.context() as patched:
         patched.setattr(ledgers, "delete_entries", kill)
         with pytest.raises(Retryable, match="killed"):
-            apply_rows(tmp_path, items(3), 3, hour=20)
+            apply_rows(tmp_path, make_item_changes(3), 3, hour=20)
     assert read_delete_flags(tmp_path) == {2: False}
-    apply_rows(tmp_path, [*items(3), *items(2, op="d")], 3, hour=20)
-    apply_rows(tmp_path, items(4), 5, hour=30)
+    apply_rows(tmp_path, [*make_item_changes(3), *make_item_changes(2, op="d")], 3, hour=20)
+    apply_rows(tmp_path, make_item_changes(4), 5, hour=30)
     assert read_delete_flags(tmp_path) == {2: True, 3: False, 4: False}
 
 
 def test_purge_tolerates_a_row_deleted_by_another_writer(tmp_path: Path) -> None:
     """Another writer deletes the marked row first. The lane then removes the remaining ones."""
-    apply_rows(tmp_path, [*items(1, 2, 5), *items(1, op="d"), *items(5, op="d")], 0, hour=0)
+    apply_rows(
+        tmp_path, [*make_item_changes(1, 2, 5), *make_item_changes(1, op="d"), *make_item_changes(5, op="d")], 0, hour=0
+    )
     open_table(Lake.from_path(str(tmp_path)).table("items")).delete("id = 1")
-    apply_rows(tmp_path, items(3), 5, hour=20)
+    apply_rows(tmp_path, make_item_changes(3), 5, hour=20)
     assert read_delete_flags(tmp_path) == {2: False, 3: False}

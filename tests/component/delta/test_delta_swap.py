@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.delta_writes import ITEMS, PARTITION_0, changes_of, items, write_of
+from support.delta_writes import ITEMS, PARTITION_0, make_changes, make_item_changes, make_write
 
 from adapters.delta import commits, table_writer
 from adapters.delta.folders import LocalFolder
@@ -32,8 +32,8 @@ from replicator.testing.sink_base import refuse_rejects
 
 LANE = make_lane("scd1")
 ANEW = replace(LANE, id=f"{LANE.id}__replay", into=f"{LANE.into}__replay")
-OLD = [*items(1, 2, v="old"), *items(5, v="old")]
-NEW = [*items(1, 2, 3, v="new"), *items(3, op="d"), *items(5, 6, v="new")]
+OLD = [*make_item_changes(1, 2, v="old"), *make_item_changes(5, v="old")]
+NEW = [*make_item_changes(1, 2, 3, v="new"), *make_item_changes(3, op="d"), *make_item_changes(5, 6, v="new")]
 FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
 LATE = {"old": [(1, "old"), (2, "old"), (5, "old")], "new": [(1, "new"), (2, "new"), (5, "new"), (6, "new")]}
 
@@ -47,7 +47,7 @@ def build_sinks(path: Path, lane: Lane = LANE) -> DeltaRsSink:
     sink = DeltaRsSink({"path": str(path)})
     for one, rows in ((lane, OLD), (to_rebuilt_lane(lane), NEW)):
         sink.prepare(one, plan_for(one.policy, ITEMS))
-        sink.apply([write_of(rows, lane=one)], refuse_rejects)
+        sink.apply([make_write(rows, lane=one)], refuse_rejects)
     sink.remember(to_rebuilt_lane(lane), FIRST)
     return sink
 
@@ -68,7 +68,7 @@ def take_rebuilt_state(_: LaneState | None, rebuilt: LaneState) -> LaneState:
 def make_out_of_band_write(lane: Lane, sequence: int) -> Write[pa.Table]:
     """A row of key 3 outside the stream, with this sequence."""
     plan = plan_for(lane.policy, ITEMS)
-    changes = changes_of(items(3, v="back"), sequence)
+    changes = make_changes(make_item_changes(3, v="back"), sequence)
     return Write(lane, plan, LocalEngine().fold(changes, plan), Span(Position(), Position()), out_of_band=True)
 
 
@@ -83,7 +83,7 @@ def test_rows_state_and_tombstones_are_swapped(tmp_path: Path) -> None:
     # The write is older than the delete, which only the rebuilt table had.
     done = sink.apply([make_out_of_band_write(LANE, 2)], refuse_rejects)[LANE.id]
     assert done.counts.superseded == 1 and rows(tmp_path) == LATE["new"]
-    sink.apply([write_of(items(9), len(NEW), lane=LANE)], refuse_rejects)
+    sink.apply([make_write(make_item_changes(9), len(NEW), lane=LANE)], refuse_rejects)
     assert (9, "v9") in rows(tmp_path)
     sink.close()
 
@@ -174,10 +174,10 @@ def test_swap_changes_columns_and_policy(tmp_path: Path) -> None:
     history = replace(ANEW, policy="scd2")
     sink = DeltaRsSink({"path": str(tmp_path)})
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    sink.apply([write_of(OLD, lane=LANE)], refuse_rejects)
+    sink.apply([make_write(OLD, lane=LANE)], refuse_rejects)
     sink.prepare(history, plan_for("scd2", table))
     changes = [("c", {"id": 1, "w": "a"}), ("u", {"id": 1, "w": "b"}), ("d", {"id": 1, "w": None})]
-    sink.apply([write_of(changes, table=table, lane=history)], refuse_rejects)
+    sink.apply([make_write(changes, table=table, lane=history)], refuse_rejects)
     wanted = sink.read(ANEW.into)
     sink.swap(LANE, history, take_rebuilt_state)
     sink.drop(history)
@@ -185,7 +185,7 @@ def test_swap_changes_columns_and_policy(tmp_path: Path) -> None:
     assert found.schema == wanted.schema and found.num_rows == 2
     now = replace(LANE, policy="scd2")
     sink.prepare(now, plan_for("scd2", table))
-    sink.apply([write_of([("c", {"id": 1, "w": "c"})], 3, table=table, lane=now)], refuse_rejects)
+    sink.apply([make_write([("c", {"id": 1, "w": "c"})], 3, table=table, lane=now)], refuse_rejects)
     assert sorted(sink.read(LANE.into)["w"].to_pylist()) == ["a", "b", "c"]
     sink.close()
 

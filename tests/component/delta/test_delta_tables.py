@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from support.delta_writes import ITEMS, items, write_of
+from support.delta_writes import ITEMS, make_item_changes, make_write
 
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
@@ -48,7 +48,7 @@ def test_existing_table_keeps_its_types_and_columns(sink: DeltaRsSink, tmp_path:
     write_deltalake(str(tmp_path / "items"), old, mode="append")
     prepare(sink)
     rejected: list[tuple[Lane, pa.Table]] = []
-    write = write_of([*items(1, op="u", v="new"), *items(3, 2**40)])
+    write = make_write([*make_item_changes(1, op="u", v="new"), *make_item_changes(3, 2**40)])
     counts = sink.apply([write], lambda lane, rows: rejected.append((lane, rows)))[LANE.id].counts
     assert (counts.applied, counts.rejected, counts.total) == (2, 1, 3)
     rows = {r["id"]: (r["theirs"], r["v"]) for r in sink.read("items").to_pylist()}
@@ -65,8 +65,8 @@ def test_null_in_a_required_column_is_rejected(sink: DeltaRsSink, tmp_path: Path
     create_table(tmp_path, pa.schema([("id", pa.int64()), pa.field("v", pa.string(), nullable=False)]))
     prepare(sink)
     rejected: list[pa.Table] = []
-    rows = [*items(1, 2), ("c", {"id": 3, "v": None}), ("d", {"id": 2, "v": None})]
-    counts = sink.apply([write_of(rows)], lambda _, bad: rejected.append(bad))[LANE.id].counts
+    rows = [*make_item_changes(1, 2), ("c", {"id": 3, "v": None}), ("d", {"id": 2, "v": None})]
+    counts = sink.apply([make_write(rows)], lambda _, bad: rejected.append(bad))[LANE.id].counts
     assert (counts.applied, counts.rejected) == (2, 1)
     assert rejected[0]["_offset"].to_pylist() == [2]
     assert sink.read("items")["id"].to_pylist() == [1]
@@ -104,11 +104,11 @@ def test_column_names_invalid_in_delta_are_escaped(sink: DeltaRsSink, tmp_path: 
     table = TableSpec("t", columns, ("the id",), 1)
     prepare(sink, table)
     rows = [("c", {"the id": 1, "a, b": "x", "c=d": "y"}), ("c", {"the id": 2, "a, b": "p", "c=d": "q"})]
-    sink.apply([write_of(rows, table=table)], refuse_rejects)
+    sink.apply([make_write(rows, table=table)], refuse_rejects)
     partial = [("u", {"the id": 1, "a, b": None, "c=d": "new", "_unsent": ["a, b"]})]
-    sink.apply([write_of(partial, 2, table=table)], refuse_rejects)
+    sink.apply([make_write(partial, 2, table=table)], refuse_rejects)
     moved = {"the id": 3, "a, b": None, "c=d": "q", "_unsent": ["a, b"], "_moved_from": {"the id": 2}}
-    sink.apply([write_of([("d", {"the id": 2, "_moved_to": True}), ("c", moved)], 3, table=table)], refuse_rejects)
+    sink.apply([make_write([("d", {"the id": 2, "_moved_to": True}), ("c", moved)], 3, table=table)], refuse_rejects)
     found = sink.read("items", where='"the id" > 0').sort_by("the id").select([c.name for c in columns]).to_pylist()
     assert [list(row.values()) for row in found] == [[1, "x", "new"], [3, "p", "q"]]
     assert [f.name for f in DeltaTable(str(tmp_path / "items")).schema().fields][:3] == [
@@ -120,25 +120,25 @@ def test_column_names_invalid_in_delta_are_escaped(sink: DeltaRsSink, tmp_path: 
 
 def test_added_column_is_null_in_earlier_rows(sink: DeltaRsSink) -> None:
     prepare(sink)
-    sink.apply([write_of(items(1))], refuse_rejects)
+    sink.apply([make_write(make_item_changes(1))], refuse_rejects)
     stamp = Column("at", pa.timestamp("us"))
     wider = TableSpec(ITEMS.name, (*ITEMS.columns, stamp), ITEMS.keys, 1)
     prepare(sink, wider)
     at = datetime(2024, 2, 29, 12, 0, 0, 123456)
-    sink.apply([write_of([("c", {"id": 2, "v": "b", "at": at})], 1, table=wider)], refuse_rejects)
+    sink.apply([make_write([("c", {"id": 2, "v": "b", "at": at})], 1, table=wider)], refuse_rejects)
     prepare(sink)
-    sink.apply([write_of(items(3), 2)], refuse_rejects)
+    sink.apply([make_write(make_item_changes(3), 2)], refuse_rejects)
     assert {r["id"]: r["at"] for r in sink.read("items").to_pylist()} == {1: None, 2: at, 3: None}
 
 
 def test_rows_below_the_position_are_skipped(sink: DeltaRsSink) -> None:
     """Rows that the table never had are skipped too: the operator has skipped them."""
     prepare(sink)
-    sink.apply([write_of(items(1))], refuse_rejects)
+    sink.apply([make_write(make_item_changes(1))], refuse_rejects)
     state = sink.state(LANE)
     assert state is not None
-    sink.skip(LANE, replace(state, position=write_of(items(1, 2, 3)).span.end))
-    counts = sink.apply([write_of(items(1, 2, 3, 4))], refuse_rejects)[LANE.id].counts
+    sink.skip(LANE, replace(state, position=make_write(make_item_changes(1, 2, 3)).span.end))
+    counts = sink.apply([make_write(make_item_changes(1, 2, 3, 4))], refuse_rejects)[LANE.id].counts
     assert (counts.applied, counts.duplicate) == (1, 3)
     assert sorted(sink.read("items")["id"].to_pylist()) == [1, 4]
 
@@ -146,8 +146,8 @@ def test_rows_below_the_position_are_skipped(sink: DeltaRsSink) -> None:
 def test_repeated_truncate_is_one_row_under_append(sink: DeltaRsSink) -> None:
     """A truncate has no key to find it by."""
     lane = make_lane("append", "log")
-    again = [("t", {"_seq_1": 1}), *items(2)]
-    for write in (write_of([*items(1), ("t", {})], lane=lane), write_of(again, 2, lane=lane)):
+    again = [("t", {"_seq_1": 1}), *make_item_changes(2)]
+    for write in (make_write([*make_item_changes(1), ("t", {})], lane=lane), make_write(again, 2, lane=lane)):
         sink.prepare(lane, write.plan)
         counts = sink.apply([write], refuse_rejects)[lane.id].counts
     assert (counts.applied, counts.duplicate) == (1, 1)
@@ -181,7 +181,7 @@ def test_readers_find_edge_values(name: str, sink: DeltaRsSink, tmp_path: Path) 
     table = TableSpec("t", (Column("id", pa.int64()), Column("v", kind)), ("id",), 1)
     prepare(sink, table)
     for i, value in enumerate(values):
-        sink.apply([write_of([("c", {"id": i, "v": value})], i, table=table)], refuse_rejects)
+        sink.apply([make_write([("c", {"id": i, "v": value})], i, table=table)], refuse_rejects)
     delta = DeltaTable(str(tmp_path / "items"))
     for i, value in enumerate(values):
         wanted = pa.scalar(value, kind)
@@ -236,9 +236,9 @@ def read_through_duckdb(delta: DeltaTable, value: Any) -> pa.Table:
 
 def test_queries_of_current_and_earlier_versions(sink: DeltaRsSink) -> None:
     prepare(sink)
-    sink.apply([write_of(items(1, 2))], refuse_rejects)
+    sink.apply([make_write(make_item_changes(1, 2))], refuse_rejects)
     between = datetime.now(UTC)
-    sink.apply([write_of([*items(3), *items(1, op="d")], 2)], refuse_rejects)
+    sink.apply([make_write([*make_item_changes(3), *make_item_changes(1, op="d")], 2)], refuse_rejects)
     assert sink.tables() == ["items"]
     assert sorted(sink.read("items")["id"].to_pylist()) == [2, 3]
     assert sorted(sink.read("items", version=1)["id"].to_pylist()) == [1, 2]
@@ -251,7 +251,7 @@ def test_queries_of_current_and_earlier_versions(sink: DeltaRsSink) -> None:
 
 def test_unanswerable_queries_are_refused(sink: DeltaRsSink) -> None:
     prepare(sink)
-    sink.apply([write_of(items(1))], refuse_rejects)
+    sink.apply([make_write(make_item_changes(1))], refuse_rejects)
     with pytest.raises(Fatal, match="versions 0 to 1"):
         sink.read("items", version=9)
     with pytest.raises(Fatal, match="versions 0 to 1"):
@@ -272,7 +272,7 @@ def test_unanswerable_queries_are_refused(sink: DeltaRsSink) -> None:
 )
 def test_condition_cannot_read_beyond_its_table(sink: DeltaRsSink, where: str) -> None:
     prepare(sink)
-    sink.apply([write_of(items(1))], refuse_rejects)
+    sink.apply([make_write(make_item_changes(1))], refuse_rejects)
     with pytest.raises(ConfigProblem, match="condition"):
         sink.read("items", where=where)
     assert not Path("/tmp/out.csv").exists()

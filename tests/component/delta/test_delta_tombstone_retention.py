@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.delta_writes import items, write_of
+from support.delta_writes import make_item_changes, make_write
 
 from adapters.delta.lake import Lake
 from adapters.delta.tables import open_table
@@ -28,14 +28,14 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Path]:
     """A lane that deleted row 1 at sequence 1, in the first hour."""
-    apply_rows(tmp_path, [*items(1), *items(1, op="d"), *items(2)], 0, hour=0)
+    apply_rows(tmp_path, [*make_item_changes(1), *make_item_changes(1, op="d"), *make_item_changes(2)], 0, hour=0)
     yield tmp_path
 
 
 def apply_rows(folder: Path, rows: list, start: int, hour: float) -> list:
     """A new instance applies the rows. Returns its rejects."""
     sink = DeltaRsSink({"path": str(folder)})
-    write = write_of(rows, start)
+    write = make_write(rows, start)
     plan = plan_for("scd1", write.plan.table, retention=HORIZON_COUNT * HOUR)
     write = replace(write, plan=plan, at=BEGINNING + hour * HOUR)
     rejects: list = []
@@ -58,10 +58,10 @@ def state(folder: Path):
 
 def test_purged_tombstones_are_removed(lake: Path) -> None:
     assert read_tombstones(lake) == [1]
-    apply_rows(lake, items(2, op="d"), 3, hour=2)
-    apply_rows(lake, items(7, op="d"), 4, hour=9)
+    apply_rows(lake, make_item_changes(2, op="d"), 3, hour=2)
+    apply_rows(lake, make_item_changes(7, op="d"), 4, hour=9)
     assert read_tombstones(lake) == [1, 3, 4]
-    apply_rows(lake, items(5), 5, hour=19.5)
+    apply_rows(lake, make_item_changes(5), 5, hour=19.5)
     assert read_tombstones(lake) == [4]
     assert state(lake).purged_up_to.max_sequence == (3,)
 
@@ -69,7 +69,7 @@ def test_purged_tombstones_are_removed(lake: Path) -> None:
 @pytest.mark.parametrize("removed", [False, True])
 def test_purge_killed_after_its_commit_is_finished_once(lake: Path, monkeypatch: pytest.MonkeyPatch, removed: bool) -> None:
     """The next instance finishes the purge before it compares anything, and only once: later tombstones stay."""
-    apply_rows(lake, items(2, op="d"), 3, hour=0)
+    apply_rows(lake, make_item_changes(2, op="d"), 3, hour=0)
     real = ledgers.delete_entries
 
     def kill(*entries) -> None:
@@ -80,11 +80,11 @@ def test_purge_killed_after_its_commit_is_finished_once(lake: Path, monkeypatch:
     with monkeypatch.context() as patched:
         patched.setattr(ledgers, "delete_entries", kill)
         with pytest.raises(Retryable, match="killed"):
-            apply_rows(lake, items(5), 4, hour=20)
+            apply_rows(lake, make_item_changes(5), 4, hour=20)
     assert state(lake).purge_pending
     assert read_tombstones(lake) == ([] if removed else [1, 3])
     old = ("u", {"id": 2, "v": "late", "_seq_1": 2})
-    rejects = apply_rows(lake, [*items(5), old], 4, hour=20)
+    rejects = apply_rows(lake, [*make_item_changes(5), old], 4, hour=20)
     assert [row["_seq_1" if "_seq_1" in row else "_cdc_seq_1"] for row in rejects] == [2]
     assert not state(lake).purge_pending
     assert read_tombstones(lake) == []
@@ -103,7 +103,7 @@ def test_tombstones_stored_after_a_purge_stay(lake: Path) -> None:
 def test_lane_without_retention_starts_without_horizons(lake: Path) -> None:
     sink = DeltaRsSink({"path": str(lake)})
     sink.reset(LANE)
-    write = write_of([*items(1), *items(4, op="d")])
+    write = make_write([*make_item_changes(1), *make_item_changes(4, op="d")])
     sink.prepare(LANE, write.plan)
     sink.apply([write], refuse_rejects)
     sink.close()

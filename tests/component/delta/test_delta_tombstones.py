@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.delta_writes import items, write_of
+from support.delta_writes import make_item_changes, make_write
 
 from adapters.delta.commits import PositionFiles
 from adapters.delta.lake import Lake
@@ -38,7 +38,7 @@ class TestDeltaTombstones(TombstoneContract):
 
 def open_at(path: Path) -> DeltaRsSink:
     sink = DeltaRsSink({"path": str(path)})
-    sink.prepare(LANE, write_of(items(1)).plan)
+    sink.prepare(LANE, make_write(make_item_changes(1)).plan)
     return sink
 
 
@@ -53,10 +53,10 @@ def list_ids(sink: DeltaRsSink) -> list[int]:
 def test_older_update_does_not_restore_a_deleted_row(tmp_path: Path) -> None:
     """This holds for the next instance too. The same delete at another offset is a duplicate."""
     sink = open_at(tmp_path)
-    sink.apply([write_of([*items(1, 2), *items(1, op="d")])], refuse_rejects)
+    sink.apply([make_write([*make_item_changes(1, 2), *make_item_changes(1, op="d")])], refuse_rejects)
     sink.close()
     sink = open_at(tmp_path)
-    late = write_of([("u", {"id": 1, "v": "late", "_seq_1": 1}), ("d", {"id": 1, "_seq_1": 2})], 3)
+    late = make_write([("u", {"id": 1, "v": "late", "_seq_1": 1}), ("d", {"id": 1, "_seq_1": 2})], 3)
     counts = sink.apply([late], refuse_rejects)[LANE.id].counts
     assert counts.applied == 0
     assert list_ids(sink) == [2]
@@ -67,8 +67,8 @@ def test_older_update_does_not_restore_a_deleted_row(tmp_path: Path) -> None:
 def test_delete_of_a_failed_commit_is_applied_when_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failed attempt left its tombstone; it must not count against its own delete."""
     sink = open_at(tmp_path)
-    sink.apply([write_of([*items(1, 2, 3), *items(3, op="d")])], refuse_rejects)
-    delete = write_of([("d", {"id": 1, "_seq_1": 1})], 4)
+    sink.apply([make_write([*make_item_changes(1, 2, 3), *make_item_changes(3, op="d")])], refuse_rejects)
+    delete = make_write([("d", {"id": 1, "_seq_1": 1})], 4)
 
     with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
         dying.setattr(PositionFiles, "announce", kill)
@@ -84,23 +84,23 @@ def test_delete_of_a_failed_commit_is_applied_when_repeated(tmp_path: Path, monk
 
 def test_tombstone_of_a_failed_commit_does_not_hide_an_update(tmp_path: Path, monkeypatch: Any) -> None:
     sink = open_at(tmp_path)
-    sink.apply([write_of([*items(1, 2), ("d", {"id": 2, "_seq_1": 9})])], refuse_rejects)
+    sink.apply([make_write([*make_item_changes(1, 2), ("d", {"id": 2, "_seq_1": 9})])], refuse_rejects)
     update, delete = ("u", {"id": 1, "v": "newer", "_seq_1": 7}), ("d", {"id": 1, "_seq_1": 8})
     with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
         dying.setattr(PositionFiles, "announce", kill)
-        sink.apply([write_of([update, delete], 3)], refuse_rejects)
+        sink.apply([make_write([update, delete], 3)], refuse_rejects)
     sink.close()
     sink = open_at(tmp_path)
-    sink.apply([write_of([update], 3)], refuse_rejects)
+    sink.apply([make_write([update], 3)], refuse_rejects)
     assert [row["v"] for row in sink.read("items").to_pylist()] == ["newer"]
-    sink.apply([write_of([delete], 4)], refuse_rejects)
+    sink.apply([make_write([delete], 4)], refuse_rejects)
     assert list_ids(sink) == []
     sink.close()
 
 
 def test_batch_without_deletes_writes_no_tombstones(tmp_path: Path) -> None:
     sink = open_at(tmp_path)
-    sink.apply([write_of(items(1, 2))], refuse_rejects)
+    sink.apply([make_write(make_item_changes(1, 2))], refuse_rejects)
     assert not (tmp_path / "_replicator" / "tombstones").exists()
     sink.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.delta_writes import ITEMS, PARTITION_0, items, write_of
+from support.delta_writes import ITEMS, PARTITION_0, make_item_changes, make_write
 
 from adapters.delta import table_writer
 from adapters.delta.folders import LocalFolder
@@ -40,7 +40,7 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
 
 def apply_rows(sink: DeltaRsSink, rows: list[Any], of: Any = LANE) -> None:
     state = sink.state(of)
-    write = write_of(rows, state.position[PARTITION_0] if state else 0, table=ITEMS, lane=of)
+    write = make_write(rows, state.position[PARTITION_0] if state else 0, table=ITEMS, lane=of)
     sink.prepare(of, write.plan)
     sink.apply([write], refuse_rejects)
 
@@ -63,20 +63,20 @@ def make_files_old(folder: Path) -> None:
 
 def test_lane_continues_after_its_files_were_compacted_and_deleted(sink: DeltaRsSink, tmp_path: Path) -> None:
     for number in range(5):
-        apply_rows(sink, items(number))
+        apply_rows(sink, make_item_changes(number))
     other = DeltaRsSink({"path": str(tmp_path)})
     done = other.compact(LANE)
     assert done is not None and (done.before, done.after) == (5, 1)
     assert other.vacuum(LANE, NOW, dry_run=True) == other.vacuum(LANE, NOW, dry_run=False)
     assert list_parquet_files(tmp_path / "items") == list_needed_files(tmp_path / "items")
-    apply_rows(sink, items(0))
+    apply_rows(sink, make_item_changes(0))
     assert sorted(DeltaTable(str(tmp_path / "items")).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3, 4]
     other.close()
 
 
 def test_dry_run_deletes_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
-    apply_rows(sink, items(1))
-    apply_rows(sink, items(1))
+    apply_rows(sink, make_item_changes(1))
+    apply_rows(sink, make_item_changes(1))
     before = list_parquet_files(tmp_path / "items")
     found = sink.vacuum(LANE, NOW, dry_run=True)
     assert found is not None and found.files == len(before - list_needed_files(tmp_path / "items")) > 0
@@ -89,8 +89,8 @@ def test_dry_run_deletes_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
 
 def test_retention_is_rounded_up_to_whole_hours(sink: DeltaRsSink, tmp_path: Path) -> None:
     """If half an hour were rounded down, a vacuum would delete files that are being written."""
-    apply_rows(sink, items(1))
-    apply_rows(sink, items(1))
+    apply_rows(sink, make_item_changes(1))
+    apply_rows(sink, make_item_changes(1))
     found = sink.vacuum(LANE, timedelta(minutes=30), dry_run=False)
     assert found is not None and not found.files
 
@@ -109,7 +109,7 @@ def test_files_unknown_to_the_log_are_deleted(tmp_path: Path) -> None:
 
 
 def test_files_that_are_being_written_are_kept(sink: DeltaRsSink, tmp_path: Path) -> None:
-    apply_rows(sink, items(1))
+    apply_rows(sink, make_item_changes(1))
     (tmp_path / "items" / "part-not-committed.parquet").write_bytes(b"rows")
     found = sink.vacuum(LANE, timedelta(hours=1), dry_run=False)
     assert found is not None and not found.files
@@ -184,8 +184,8 @@ def test_lane_vacuums_its_table_when_due(tmp_path: Path, clock: Clock) -> None:
             stale = folder / f"part-that-died-{number}.parquet"
             stale.write_bytes(b"rows")
             os.utime(stale, (time.time() - 10 * DAY,) * 2)
-        apply_rows(sink, items(number))
-        apply_rows(sink, items(number))
+        apply_rows(sink, make_item_changes(number))
+        apply_rows(sink, make_item_changes(number))
         sink.close()
         clock.now += DAY / 2
     # The first run finds nothing, the second one deletes a file, the third one is too early.
@@ -212,14 +212,14 @@ def test_entry_overrides_the_vacuum_interval_of_the_sink(
     stale.write_bytes(b"rows")
     os.utime(stale, (time.time() - 10 * DAY,) * 2)
     time.sleep(1.1)
-    apply_rows(sink, items(1), of)
+    apply_rows(sink, make_item_changes(1), of)
     sink.close()
     assert (count_vacuums(tmp_path / "items"), stale.exists()) == (expected, not expected)
 
 
 def test_versions_of_a_vacuum_have_the_position_of_the_lane(sink: DeltaRsSink, tmp_path: Path) -> None:
-    apply_rows(sink, items(1))
-    apply_rows(sink, items(1))
+    apply_rows(sink, make_item_changes(1))
+    apply_rows(sink, make_item_changes(1))
     sink.vacuum(LANE, NOW, dry_run=False)
     newest = DeltaTable(str(tmp_path / "items")).version()
     state = sink.state(LANE)

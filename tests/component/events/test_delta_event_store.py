@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
-from support.event_writers import begin, versions, writer
+from support.event_writers import read_written_versions, start_event_writer, start_writing
 from support.races import run_before
 
 from adapters.sinks.delta import event_store as module
@@ -128,9 +128,9 @@ def test_other_tables_are_refused(folder, tmp_path):
 
 def test_racing_processes_append_versions_without_gaps(folder):
     """Only one writer succeeds with an expected version."""
-    writers = [writer("delta", {"path": str(folder)}, name, 6, expecting=True) for name in "ab"]
-    begin(writers)
-    acknowledged = [versions(each) for each in writers]
+    writers = [start_event_writer("delta", {"path": str(folder)}, name, 6, expecting=True) for name in "ab"]
+    start_writing(writers)
+    acknowledged = [read_written_versions(each) for each in writers]
     assert all(each.returncode == 0 for each in writers)
     found = store_in(folder).read("Customer", "C101")
     assert sorted(acknowledged[0] + acknowledged[1]) == [e.event_version for e in found] == list(range(1, 13))
@@ -144,12 +144,15 @@ def test_killed_writers_neither_lose_nor_duplicate_events(folder):
     """Every acknowledged event is stored. A writer that starts again with the same ids completes it."""
     options = {"path": str(folder)}
     for kill in range(int(os.environ.get("REPLICATOR_KILLS", "4"))):
-        victim, other = writer("delta", options, "victim", 1000), writer("delta", options, f"other{kill}", 5)
-        begin([victim, other])
+        victim, other = (
+            start_event_writer("delta", options, "victim", 1000),
+            start_event_writer("delta", options, f"other{kill}", 5),
+        )
+        start_writing([victim, other])
         acknowledged = [int(victim.stdout.readline()) for _ in range(7 * kill + 3)]
         victim.send_signal(signal.SIGKILL)
-        acknowledged += versions(victim)
-        assert len(versions(other)) == 5
+        acknowledged += read_written_versions(victim)
+        assert len(read_written_versions(other)) == 5
         found = store_in(folder).read("Customer", "C101")
         assert [e.event_version for e in found] == list(range(1, len(found) + 1))
         assert len({e.event_id for e in found}) == len(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from support.event_writers import begin, versions, writer
+from support.event_writers import read_written_versions, start_event_writer, start_writing
 
 from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
@@ -92,8 +92,8 @@ def test_event_with_a_lost_answer_is_stored_once(store, monkeypatch):
 
 
 def test_racing_processes_append_versions_without_gaps(postgres_dsn, store):
-    writers = [writer("postgres", {"dsn": postgres_dsn}, name, 20, expecting=True) for name in "ab"]
-    begin(writers)
-    acknowledged = [versions(each) for each in writers]
+    writers = [start_event_writer("postgres", {"dsn": postgres_dsn}, name, 20, expecting=True) for name in "ab"]
+    start_writing(writers)
+    acknowledged = [read_written_versions(each) for each in writers]
     found = store.read("Customer", "C101")
     assert sorted(acknowledged[0] + acknowledged[1]) == [e.event_version for e in found] == list(range(1, 41))

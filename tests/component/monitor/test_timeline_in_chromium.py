@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers.chromium import ran
+from servers.chromium import run_chromium
 
 from adapters.http.server import HttpServer
 from replicator.domain.timeline import HistoryEntry
@@ -53,7 +53,7 @@ def page() -> Iterator[str]:
 
 
 def test_hostile_values_are_shown_and_not_executed(page: str, tmp_path: Path) -> None:
-    done = ran(tmp_path, "--dump-dom", page)
+    done = run_chromium(tmp_path, "--dump-dom", page)
     document = done.stdout
     assert "<title>lake.t id = &lt;script&gt;" in document, document[:500]
     for element in ("<script", "<img", "<svg", "<meta http-equiv", "onerror=&quot;", "<style>body{"):
@@ -65,7 +65,7 @@ def test_hostile_values_are_shown_and_not_executed(page: str, tmp_path: Path) ->
 
 def test_operations_have_their_colours(page: str, tmp_path: Path) -> None:
     """The policy of the page allows its own style: the line and the colours are visible."""
-    ran(tmp_path, f"--screenshot={tmp_path / 'page.png'}", "--window-size=1000,1400", page)
+    run_chromium(tmp_path, f"--screenshot={tmp_path / 'page.png'}", "--window-size=1000,1400", page)
     colours = pixels((tmp_path / "page.png").read_bytes())
     created, updated, deleted = (0x08, 0x7F, 0x3A), (0x1D, 0x5F, 0xBF), (0xB3, 0x26, 0x1E)
     assert {created, updated, deleted} <= colours, "dots in the colours of the operations"

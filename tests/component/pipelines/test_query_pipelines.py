@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
-from support.exported_records import Row, successive, versions_of
+from support.exported_records import Row, compute_versions, make_random_snapshots
 from test_snapshots_in_code import EXAMPLES, KEY, current, history, of_delta
 
 from replicator import pipelines as dp
@@ -71,7 +71,7 @@ def run_each_state(rng: random.Random, folder: Path, shop: Shop, sinks: dict[str
     query."""
     query = {} if rng.random() < 0.5 else {"query": 'SELECT * FROM items ORDER BY "Part", price;'}
     states: list[tuple[int, list[Row]]] = []
-    for rows in successive(rng, rng.randrange(2, 6)):
+    for rows in make_random_snapshots(rng, rng.randrange(2, 6)):
         shop.put(rows)
         pipeline(folder, shop, sinks, **query).run(until_caught_up=True)
         version = read_newest_version(folder)
@@ -79,7 +79,7 @@ def run_each_state(rng: random.Random, folder: Path, shop: Shop, sinks: dict[str
             assert not states or version > states[-1][0]
             states.append((version, rows))
         assert version == states[-1][0], "equal rows are no new version"
-        check(sorted(rows, key=repr), sorted(versions_of(states), key=repr))
+        check(sorted(rows, key=repr), sorted(compute_versions(states), key=repr))
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))

@@ -14,7 +14,14 @@ import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
-from support.exported_records import DECLARED, Row, export, export_text, successive, versions_of
+from support.exported_records import (
+    DECLARED,
+    Row,
+    compute_versions,
+    make_random_snapshots,
+    write_parquet_snapshot,
+    write_text_snapshot,
+)
 
 from replicator import pipelines as dp
 from replicator.application.operations.lanes import resync_lane
@@ -59,15 +66,15 @@ def history(rows: list[dict[str, Any]]) -> list[tuple]:
 
 def run_each_snapshot(rng: random.Random, folder: Path, run: Any, check: Any) -> None:
     """Snapshots arrive, and a run finds none, one or several; each run is a separate program."""
-    states = successive(rng, rng.randrange(2, 6))
+    states = make_random_snapshots(rng, rng.randrange(2, 6))
     versions = sorted(rng.sample(range(100), len(states)))
     taken: list[tuple[int, list[Row]]] = []
     for version, rows in zip(versions, states, strict=True):
         taken.append((version, rows))
-        file = export(folder, version, rows)
+        file = write_parquet_snapshot(folder, version, rows)
         if rng.random() < 0.7 or len(taken) == len(states):
             run()
-            check(sorted(rows, key=repr), sorted(versions_of(taken), key=repr))
+            check(sorted(rows, key=repr), sorted(compute_versions(taken), key=repr))
             if rng.random() < 0.5:
                 file.unlink()
 
@@ -94,11 +101,11 @@ def test_delta_equals_text_snapshots(tmp_path, seed):
     table = {"match": "items", "source": "export", "keys": KEY, "schema": DECLARED, "to": to}
     parts = {"sources": {"export": source}, "sinks": {"lake": {"kind": "delta", "path": "./lake"}}, "tables": [table]}
     taken: list[tuple[int, list[Row]]] = []
-    for version, rows in enumerate(successive(rng, rng.randrange(2, 5))):
+    for version, rows in enumerate(make_random_snapshots(rng, rng.randrange(2, 5))):
         taken.append((version, rows))
-        export_text(tmp_path, f"{version}{suffix}", rows)
+        write_text_snapshot(tmp_path, f"{version}{suffix}", rows)
         dp.Pipeline("texts", **parts, dead_letters={"path": "./dead"}, root=tmp_path).run(until_caught_up=True)
-        assert of_delta(tmp_path) == (sorted(rows, key=repr), sorted(versions_of(taken), key=repr))
+        assert of_delta(tmp_path) == (sorted(rows, key=repr), sorted(compute_versions(taken), key=repr))
 
 
 @pytest.mark.postgres
@@ -124,16 +131,16 @@ def test_postgresql_equals_the_snapshots(tmp_path, postgres_server, seed):
 def test_lane_that_starts_later_reads_every_snapshot(tmp_path, monkeypatch):
     """It reads all snapshots taken so far, with one row or many in a batch."""
     first = {"sinks": {"lake": {"kind": "delta", "path": "./lake"}}, "sources": SOURCES, "root": tmp_path}
-    states = successive(random.Random(7), 5)
+    states = make_random_snapshots(random.Random(7), 5)
     for version, rows in enumerate(states):
-        export(tmp_path, version, rows).parent.mkdir(exist_ok=True)
+        write_parquet_snapshot(tmp_path, version, rows).parent.mkdir(exist_ok=True)
         one = dp.Pipeline("exports", **first, dead_letters={"path": "./dead"}, limits={"batch_bytes": 1})
         one.create_auto_cdc_from_snapshot_flow("lake.items", "export.items", KEY)
         if version > 2:
             one.create_auto_cdc_from_snapshot_flow("lake.items_history", "export.items", KEY, 2)
         one.run(until_caught_up=True)
         (tmp_path / "items" / f"{version}.parquet").unlink()
-    expected = sorted(states[-1], key=repr), sorted(versions_of(list(enumerate(states))), key=repr)
+    expected = sorted(states[-1], key=repr), sorted(compute_versions(list(enumerate(states))), key=repr)
     assert of_delta(tmp_path) == expected
 
 
@@ -142,7 +149,7 @@ def test_only_tracked_columns_create_versions(tmp_path):
     one = dp.Pipeline("exports", sources=SOURCES, sinks=lake, dead_letters={"path": "./dead"}, root=tmp_path)
     one.create_auto_cdc_from_snapshot_flow("lake.items_history", "export.items", KEY, 2, track_history_column_list=["name"])
     for version, price in enumerate((1.0, 2.0, 3.0)):
-        export(tmp_path, version, [(1, "a", "x" if version < 2 else "y", price)])
+        write_parquet_snapshot(tmp_path, version, [(1, "a", "x" if version < 2 else "y", price)])
     one.run(until_caught_up=True)
     rows = history(DeltaTable(str(tmp_path / "lake" / "items_history")).to_pyarrow_table().to_pylist())
     assert rows == [(1, "a", "x", 2.0, 0, 2), (1, "a", "y", 3.0, 2, None)]
@@ -151,9 +158,9 @@ def test_only_tracked_columns_create_versions(tmp_path):
 def test_empty_snapshot_stops_the_program(tmp_path):
     lake = {"lake": {"kind": "delta", "path": "./lake"}}
     changed = {"sources": {"export": {**SOURCES["export"], "allow_empty": False}}}
-    export(tmp_path, 1, [(1, "a", "x", 1.0)])
+    write_parquet_snapshot(tmp_path, 1, [(1, "a", "x", 1.0)])
     pipeline(tmp_path, lake, **changed).run(until_caught_up=True)
-    export(tmp_path, 2, [])
+    write_parquet_snapshot(tmp_path, 2, [])
     with pytest.raises(dp.RunFailed, match="has no rows") as caught:
         pipeline(tmp_path, lake, **changed).run(until_caught_up=True)
     assert caught.value.exit_code is ExitCode.DATA_LOSS
@@ -163,12 +170,12 @@ def test_empty_snapshot_stops_the_program(tmp_path):
 def test_resync_recovers_a_lost_state(tmp_path):
     """The message of the data loss recommends it."""
     lake = {"lake": {"kind": "delta", "path": "./lake"}}
-    export(tmp_path, 1, [(1, "a", "x", 1.0), (2, "a", "x", 1.0)])
+    write_parquet_snapshot(tmp_path, 1, [(1, "a", "x", 1.0), (2, "a", "x", 1.0)])
     one = pipeline(tmp_path, lake)
     one.run(until_caught_up=True)
     shutil.rmtree(tmp_path / "state" / "exports" / "kept")
     (tmp_path / "items" / "1.parquet").unlink()
-    export(tmp_path, 2, [(2, "a", "y", 1.0)])
+    write_parquet_snapshot(tmp_path, 2, [(2, "a", "y", 1.0)])
     with pytest.raises(dp.RunFailed, match="was created again") as caught:
         one.run(until_caught_up=True)
     assert caught.value.exit_code is ExitCode.DATA_LOSS
@@ -191,7 +198,7 @@ def test_corrected_keys_need_a_resync(tmp_path, wrong, right):
     lake = {"lake": {"kind": "delta", "path": "./lake"}}
     one = pipeline(tmp_path, lake, wrong)
     for version, part in enumerate("ab"):
-        export(tmp_path, version, [(1, part, "x", 1.0), (2, "a", "x", 1.0)])
+        write_parquet_snapshot(tmp_path, version, [(1, part, "x", 1.0), (2, "a", "x", 1.0)])
         one.run(until_caught_up=True)
     last = [(1, "b", "x", 1.0), (2, "a", "x", 1.0)]
     assert of_delta(tmp_path)[0] == last

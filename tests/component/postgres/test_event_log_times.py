@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.pg_case import fetch, no_rejects
+from support.pg_case import fetch_rows, refuse_any_reject
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.dispatch import event_log_sink
@@ -51,7 +51,7 @@ def make_write() -> Write[pa.Table]:
 def write_log(**options: Any) -> None:
     with closing(event_log_sink(options)) as sink:
         sink.prepare(make_write().lane, make_event_log_plan())
-        assert sink.apply([make_write()], no_rejects)["raw.shop"].counts == Counts(applied=len(RECORD_TIMES))
+        assert sink.apply([make_write()], refuse_any_reject)["raw.shop"].counts == Counts(applied=len(RECORD_TIMES))
 
 
 def test_record_is_stored_without_its_out_of_range_times(postgres_dsn: str, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_record_is_stored_without_its_out_of_range_times(postgres_dsn: str, tmp_
     write_log(path=str(tmp_path / "log"))
     start = datetime.fromtimestamp(0, UTC)
     expected = [(0, None, start), (1, None, None), (2, None, None), (3, None, None), (4, LAST, LAST), (5, start, None)]
-    found = fetch(postgres_dsn, 'SELECT "offset", "timestamp", ts FROM cdc_raw.cdc_events ORDER BY 1')
+    found = fetch_rows(postgres_dsn, 'SELECT "offset", "timestamp", ts FROM cdc_raw.cdc_events ORDER BY 1')
     assert found == expected
     read = DeltaTable(str(tmp_path / "log")).to_pyarrow_table(columns=["offset", "timestamp", "ts"]).sort_by("offset")
     assert [tuple(row.values()) for row in read.to_pylist()] == expected

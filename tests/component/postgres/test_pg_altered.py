@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_table, open_sink
 
 from replicator.domain.errors import DataLoss
 
@@ -12,29 +12,29 @@ pytestmark = pytest.mark.postgres
 
 
 def test_widened_column_accepts_wider_values(postgres_dsn: str) -> None:
-    feed = Feed(table_of({"id": pa.int32(), "v": pa.int64()}))
-    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id integer PRIMARY KEY, v integer)")
+    feed = LaneWrites(make_table({"id": pa.int32(), "v": pa.int64()}))
+    fetch_rows(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id integer PRIMARY KEY, v integer)")
     with open_sink(postgres_dsn) as sink:
-        assert put(sink, feed.write({"id": 1, "v": 7})).counts.applied == 1
-        fetch(postgres_dsn, "ALTER TABLE mirror.items ALTER COLUMN v TYPE bigint")
-        assert put(sink, feed.write({"id": 1, "v": 2**40})).counts.applied == 1
-    assert fetch(postgres_dsn, "SELECT v FROM mirror.items") == [(2**40,)]
+        assert apply_write(sink, feed.write({"id": 1, "v": 7})).counts.applied == 1
+        fetch_rows(postgres_dsn, "ALTER TABLE mirror.items ALTER COLUMN v TYPE bigint")
+        assert apply_write(sink, feed.write({"id": 1, "v": 2**40})).counts.applied == 1
+    assert fetch_rows(postgres_dsn, "SELECT v FROM mirror.items") == [(2**40,)]
 
 
 def test_dropped_table_is_data_loss_until_the_lane_is_reset(postgres_dsn: str) -> None:
-    feed = Feed(table_of({"id": pa.int32(), "v": pa.int64()}))
+    feed = LaneWrites(make_table({"id": pa.int32(), "v": pa.int64()}))
     with open_sink(postgres_dsn) as sink:
-        put(sink, feed.write({"id": 1, "v": 7}))
-    fetch(postgres_dsn, "DROP TABLE mirror.items")
+        apply_write(sink, feed.write({"id": 1, "v": 7}))
+    fetch_rows(postgres_dsn, "DROP TABLE mirror.items")
     with open_sink(postgres_dsn) as sink:
         with pytest.raises(DataLoss, match=r"table mirror\.items does not exist any more") as gone:
-            put(sink, feed.write({"id": 2, "v": 7}))
+            apply_write(sink, feed.write({"id": 2, "v": 7}))
         assert "replicator lanes resync pg.items" in str(gone.value.next_step)
-        assert fetch(postgres_dsn, "SELECT to_regclass('mirror.items')") == [(None,)]
+        assert fetch_rows(postgres_dsn, "SELECT to_regclass('mirror.items')") == [(None,)]
         sink.reset(feed.lane)
         feed.offset = 0
-        put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
-    assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, 7), (2, 8)]
+        apply_write(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
+    assert fetch_rows(postgres_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, 7), (2, 8)]
 
 
 BY_HAND = ("TRUNCATE mirror.items", "DROP TABLE mirror.items; ALTER TABLE kept.items SET SCHEMA mirror")
@@ -44,27 +44,27 @@ BY_HAND = ("TRUNCATE mirror.items", "DROP TABLE mirror.items; ALTER TABLE kept.i
 def test_emptied_table_is_data_loss_until_the_lane_is_reset(postgres_dsn: str, by_hand: str) -> None:
     """The lane stops while it runs and at its next start. It continues if the table was rewritten or restored with its
     rows."""
-    feed = Feed(table_of({"id": pa.int64(), "name": pa.string()}))
+    feed = LaneWrites(make_table({"id": pa.int64(), "name": pa.string()}))
     with open_sink(postgres_dsn) as sink:
-        put(sink, feed.write({"id": 1, "name": "a"}))
-        fetch(postgres_dsn, "CREATE SCHEMA kept")
+        apply_write(sink, feed.write({"id": 1, "name": "a"}))
+        fetch_rows(postgres_dsn, "CREATE SCHEMA kept")
         for rewritten in (
             "VACUUM FULL mirror.items",
             "TRUNCATE mirror.items; INSERT INTO mirror.items SELECT * FROM kept.items",
         ):
-            fetch(postgres_dsn, "CREATE TABLE kept.items AS TABLE mirror.items")
-            fetch(postgres_dsn, rewritten)
-            put(sink, feed.write({"id": 2, "name": "b"}))
-            fetch(postgres_dsn, "DROP TABLE kept.items")
-        fetch(postgres_dsn, "CREATE TABLE kept.items (LIKE mirror.items INCLUDING ALL)")
-        fetch(postgres_dsn, by_hand)
+            fetch_rows(postgres_dsn, "CREATE TABLE kept.items AS TABLE mirror.items")
+            fetch_rows(postgres_dsn, rewritten)
+            apply_write(sink, feed.write({"id": 2, "name": "b"}))
+            fetch_rows(postgres_dsn, "DROP TABLE kept.items")
+        fetch_rows(postgres_dsn, "CREATE TABLE kept.items (LIKE mirror.items INCLUDING ALL)")
+        fetch_rows(postgres_dsn, by_hand)
         write = feed.write({"id": 3, "name": "c"})
         with pytest.raises(DataLoss, match=r"mirror\.items was truncated, or dropped and created again.*lanes resync"):
-            put(sink, write)
+            apply_write(sink, write)
     with open_sink(postgres_dsn) as sink:
         with pytest.raises(DataLoss, match="was truncated"):
-            put(sink, write)
+            apply_write(sink, write)
         sink.reset(feed.lane)
         feed.offset = 0
-        put(sink, feed.write({"id": 1, "name": "a"}))
-        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]
+        apply_write(sink, feed.write({"id": 1, "name": "a"}))
+        assert fetch_rows(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, no_rejects, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_table, open_sink, refuse_any_reject
 
 from adapters.postgres import connection, literals
 from adapters.postgres.connection import PostgresSession
@@ -25,7 +25,7 @@ from replicator.domain.errors import Retryable
 
 pytestmark = pytest.mark.postgres
 
-TABLE = table_of({"id": pa.int64(), "name": pa.string()})
+TABLE = make_table({"id": pa.int64(), "name": pa.string()})
 
 
 class Middlebox:
@@ -94,27 +94,27 @@ def row(number: int) -> dict[str, object]:
 
 def test_unanswered_statement_is_retried_on_a_new_connection(middlebox: tuple[Middlebox, str], short_timeouts: None) -> None:
     box, dsn = middlebox
-    feed = Feed(TABLE)
+    feed = LaneWrites(TABLE)
     with open_sink(dsn) as sink:
-        put(sink, feed.write(row(1)))
+        apply_write(sink, feed.write(row(1)))
         box.die()
         write = feed.write(row(2))
         with pytest.raises(Retryable, match="has not answered"):
-            sink.apply([write], no_rejects)
-        assert sink.apply([write], no_rejects)[feed.lane.id].counts.applied == 1
-    assert fetch(dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
+            sink.apply([write], refuse_any_reject)
+        assert sink.apply([write], refuse_any_reject)[feed.lane.id].counts.applied == 1
+    assert fetch_rows(dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
 
 
 def test_long_statement_keeps_its_connection(middlebox: tuple[Middlebox, str], short_timeouts: None) -> None:
     _, dsn = middlebox
-    feed = Feed(TABLE)
+    feed = LaneWrites(TABLE)
     with open_sink(dsn, answer_timeout="500 milliseconds") as sink:
-        put(sink, feed.write(row(1)))
-        fetch(
+        apply_write(sink, feed.write(row(1)))
+        fetch_rows(
             dsn, "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END'"
         )
-        fetch(dsn, "CREATE TRIGGER pause BEFORE INSERT ON mirror.items FOR EACH ROW EXECUTE FUNCTION pause()")
-        assert put(sink, feed.write(row(2))).counts.applied == 1
+        fetch_rows(dsn, "CREATE TRIGGER pause BEFORE INSERT ON mirror.items FOR EACH ROW EXECUTE FUNCTION pause()")
+        assert apply_write(sink, feed.write(row(2))).counts.applied == 1
         assert sink.session.generation == 1
 
 
@@ -124,11 +124,11 @@ def test_slow_network_keeps_its_connection(
     """Data may travel for longer than the time after which the server is checked."""
     monkeypatch.setattr(literals, "MESSAGE_BYTES", 512)
     box, dsn = middlebox
-    feed = Feed(TABLE)
+    feed = LaneWrites(TABLE)
     with open_sink(dsn) as sink:
-        put(sink, feed.write(row(1)))
+        apply_write(sink, feed.write(row(1)))
         box.slow = True
-        assert sink.apply([feed.write(*map(row, range(2, 800)))], no_rejects)[feed.lane.id].counts.applied == 798
+        assert sink.apply([feed.write(*map(row, range(2, 800)))], refuse_any_reject)[feed.lane.id].counts.applied == 798
         box.slow = False
         assert sink.session.generation == 1
 
@@ -149,25 +149,25 @@ def test_answer_timeout_applies_while_no_connection_can_be_opened(
     middlebox: tuple[Middlebox, str], short_timeouts: None
 ) -> None:
     box, dsn = middlebox
-    feed = Feed(TABLE)
+    feed = LaneWrites(TABLE)
     with open_sink(dsn, answer_timeout="3 seconds") as sink:
-        put(sink, feed.write(row(1)))
+        apply_write(sink, feed.write(row(1)))
         box.closed, began = True, time.monotonic()
         with pytest.raises(Retryable, match="no other connection either"):
-            sink.apply([feed.write(row(2))], no_rejects)
+            sink.apply([feed.write(row(2))], refuse_any_reject)
         assert time.monotonic() - began > 3
 
 
 def test_shutdown_does_not_wait_for_an_unanswered_statement(middlebox: tuple[Middlebox, str]) -> None:
     box, dsn = middlebox
-    feed = Feed(TABLE)
+    feed = LaneWrites(TABLE)
     with open_sink(dsn) as sink:
-        put(sink, feed.write(row(1)))
+        apply_write(sink, feed.write(row(1)))
         box.die()
         threading.Timer(0.5, sink.hurry).start()
         began = time.monotonic()
         with pytest.raises(Retryable, match="has not answered"):
-            sink.apply([feed.write(row(2))], no_rejects)
+            sink.apply([feed.write(row(2))], refuse_any_reject)
         assert time.monotonic() - began < 20 < connection.LOOK_AFTER
 
 
@@ -177,7 +177,7 @@ def make_url(dsn: str) -> str:
 
 
 def create_query_database(dsn: str) -> QueryDatabase:
-    fetch(dsn, "CREATE TABLE sales (id bigint PRIMARY KEY)")
+    fetch_rows(dsn, "CREATE TABLE sales (id bigint PRIMARY KEY)")
     given = {"dsn": make_url(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",), "state": "."}
     return QueryDatabase(QuerySettings.read(given))
 
@@ -209,9 +209,9 @@ def test_backfill_fails_if_a_replication_command_is_unanswered(
     middlebox: tuple[Middlebox, str], short_timeouts: None, tmp_path: Path
 ) -> None:
     box, dsn = middlebox
-    fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
-    fetch(dsn, "CREATE PUBLICATION shop FOR TABLE items")
-    fetch(dsn, f"SELECT pg_create_logical_replication_slot('{tmp_path.name}', 'pgoutput')")
+    fetch_rows(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
+    fetch_rows(dsn, "CREATE PUBLICATION shop FOR TABLE items")
+    fetch_rows(dsn, f"SELECT pg_create_logical_replication_slot('{tmp_path.name}', 'pgoutput')")
     options = {"dsn": dsn, "publication": "shop", "slot": tmp_path.name, "table": "public.items", "state": str(tmp_path)}
     try:
         box.dies_of = b"IDENTIFY_SYSTEM"
@@ -219,12 +219,12 @@ def test_backfill_fails_if_a_replication_command_is_unanswered(
             PostgresBackfill(options).rows(print)
     finally:
         box.dies_of = b""
-        fetch(dsn, f"SELECT pg_drop_replication_slot('{tmp_path.name}')")
+        fetch_rows(dsn, f"SELECT pg_drop_replication_slot('{tmp_path.name}')")
 
 
 def test_replication_commands_wait_for_open_transactions(middlebox: tuple[Middlebox, str], short_timeouts: None) -> None:
     _, dsn = middlebox
-    fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
+    fetch_rows(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
     with (
         psycopg.connect(dsn) as changing,
         closing(open_walsender(PostgresSession(dsn, "backfill", answer_timeout=0.5))) as sender,

@@ -18,9 +18,9 @@ from support.summed_rows import (
     VARIANTS,
     ArrowSums,
     Sum,
-    arrow_columns,
-    changed_rows,
-    every_row,
+    list_arrow_columns,
+    make_all_rows,
+    make_changed_rows,
 )
 
 from adapters.sql.checksums import (
@@ -77,8 +77,8 @@ def postgres_columns(types: Sequence[str], kinds: dict[str, ChecksumKind]) -> li
 
 def test_equal_rows_have_equal_sums(database: psycopg.Connection[Any]) -> None:
     """The rows are in the types of a source, of a mirror and of a Delta table."""
-    rows = every_row()
-    columns = arrow_columns(rows, KINDS)
+    rows = make_all_rows()
+    columns = list_arrow_columns(rows, KINDS)
     expected = ArrowSums(rows).sum(columns, columns[:1])
     assert sum(row[1] for row in expected) == ROWS and [row[0] for row in expected] == [0, 1, BUCKETS - 1]
     for types in ([c.postgres for c in COLUMNS.values()], [c.mirror for c in COLUMNS.values()]):
@@ -92,16 +92,16 @@ def test_equal_rows_have_equal_sums(database: psycopg.Connection[Any]) -> None:
 
 def test_rows_in_another_order_have_the_same_sums(database: psycopg.Connection[Any]) -> None:
     columns = postgres_columns([c.postgres for c in COLUMNS.values()], KINDS)
-    table = create(database, "whole", [c.type for c in columns], every_row())
+    table = create(database, "whole", [c.type for c in columns], make_all_rows())
     reversed_rows = f"(SELECT * FROM {table} ORDER BY id DESC)"
     assert sum_rows(database, reversed_rows, columns, columns[:1]) == sum_rows(database, table, columns, columns[:1])
 
 
 def test_every_change_changes_the_sums(database: psycopg.Connection[Any]) -> None:
-    rows = changed_rows()
+    rows = make_changed_rows()
     types = [kind[1] for kind in CHANGED_TYPES.values()]
     table, duck = create(database, "changed", [*types, "int"], rows), ArrowSums(rows)
-    columns, there = arrow_columns(rows, CHANGED_KINDS), postgres_columns(types, CHANGED_KINDS)
+    columns, there = list_arrow_columns(rows, CHANGED_KINDS), postgres_columns(types, CHANGED_KINDS)
     found = []
     for number in range(len(VARIANTS)):
         one = f"(SELECT * FROM {{}} WHERE no = {number})"
@@ -137,7 +137,7 @@ def test_floats_have_equal_sums(database: psycopg.Connection[Any]) -> None:
     values = [value for value in (*doubles, *scaled, *near, *special) if value.is_integer() or not 1e15 <= abs(value) < 2e16]
     rows = pa.table({"id": range(len(values)), "f": values})
     kinds: dict[str, ChecksumKind] = {"id": "integer", "f": "float"}
-    columns, there = arrow_columns(rows, kinds), postgres_columns(["bigint", "double precision"], kinds)
+    columns, there = list_arrow_columns(rows, kinds), postgres_columns(["bigint", "double precision"], kinds)
     table = create(database, "floats", ["bigint", "double precision"], rows)
     assert sum_rows(database, table, there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
 
@@ -148,7 +148,7 @@ def test_infinite_times_are_not_null(database: psycopg.Connection[Any]) -> None:
     types = ["bigint", "timestamp without time zone", "timestamp with time zone"]
     there = postgres_columns(types, kinds)
     rows = pa.table({"id": [1, 2], "at": times.cast(pa.timestamp("us")), "seen": times.cast(pa.timestamp("us", "UTC"))})
-    columns = arrow_columns(rows, kinds)
+    columns = list_arrow_columns(rows, kinds)
     texts = pa.table({"id": [1, 2], "at": ["infinity", "-infinity"], "seen": ["infinity", "-infinity"]})
     assert sum_rows(database, create(database, "ends", types, texts), there, there[:1]) == ArrowSums(rows).sum(
         columns, columns[:1]
@@ -183,7 +183,7 @@ def test_texts_of_other_types_have_equal_sums(database: psycopg.Connection[Any])
     kinds: dict[str, ChecksumKind] = {"id": "integer", **{f"c{n}": "text" for n in range(len(values))}}
     types = ["bigint", *values]
     table = create(database, "texts", types, rows)
-    columns, there = arrow_columns(rows, kinds), postgres_columns(types, kinds)
+    columns, there = list_arrow_columns(rows, kinds), postgres_columns(types, kinds)
     assert sum_rows(database, table, there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
     assert {kind_of_postgres(sql, enumeration=sql == "mood") for sql in values} == {"text"}
 
@@ -204,7 +204,7 @@ def test_buckets_ranges_and_exclusions_select_the_same_rows(
     kinds: dict[str, ChecksumKind] = {name: "integer" if name == ODD[0] else "text" for name in ODD}
     types = ["bigint" if name == ODD[0] else "text" for name in ODD]
     table, duck = create(database, "odd", types, rows), ArrowSums(rows)
-    columns, there = arrow_columns(rows, kinds), postgres_columns(types, kinds)
+    columns, there = list_arrow_columns(rows, kinds), postgres_columns(types, kinds)
     here, by = ([column for column in each if column.name in keys] for each in (columns, there))
     within = KeyRange("other", -100, 9000) if keys[0] == ODD[0] else None
     names = ", ".join(POSTGRES.quote_name(key) for key in keys)
@@ -240,7 +240,7 @@ def test_table_of_300_columns_has_equal_sums(database: psycopg.Connection[Any]) 
     rows = rows.set_column(0, "c0", pa.array([1, 2]))
     kinds: dict[str, ChecksumKind] = dict.fromkeys(rows.column_names, "integer")
     types = ["integer"] * 300
-    columns, there = arrow_columns(rows, kinds), postgres_columns(types, kinds)
+    columns, there = list_arrow_columns(rows, kinds), postgres_columns(types, kinds)
     table = create(database, "wide", types, rows)
     assert sum_rows(database, table, there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
 

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_table, open_sink
 
 from adapters.postgres.lane_state import state_to_json
 from replicator.domain.errors import DataLoss
@@ -40,22 +40,22 @@ CASES = [
 
 @pytest.mark.parametrize(("wrong", "stopped"), CASES)
 def test_damaged_state_is_data_loss_until_the_lane_is_reset(emptied_dsn: str, wrong: object, stopped: bool) -> None:
-    feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
+    feed = LaneWrites(make_table({"id": pa.int64(), "v": pa.string()}))
     lane = feed.lane
     with open_sink(emptied_dsn) as sink:
-        put(sink, feed.write({"id": 1, "v": "a"}))
-        fetch(emptied_dsn, f"UPDATE _replicator.positions SET state = '{json.dumps(wrong)}'")
-        for act in (lambda: put(sink, feed.write({"id": 2, "v": "b"})), lambda: sink.state(lane)):
+        apply_write(sink, feed.write({"id": 1, "v": "a"}))
+        fetch_rows(emptied_dsn, f"UPDATE _replicator.positions SET state = '{json.dumps(wrong)}'")
+        for act in (lambda: apply_write(sink, feed.write({"id": 2, "v": "b"})), lambda: sink.state(lane)):
             with pytest.raises(DataLoss, match=rf"_replicator\.positions is damaged.*lanes resync {lane.id}") as lost:
                 act()
             assert lost.value.exit_code == 4
-        assert fetch(emptied_dsn, "SELECT id FROM mirror.items") == [(1,)]
+        assert fetch_rows(emptied_dsn, "SELECT id FROM mirror.items") == [(1,)]
         if not stopped:
             sink.reset(lane)
     with open_sink(emptied_dsn) as sink:
         if stopped:
             sink.reset(lane)
         assert sink.state(lane) is None
-        assert fetch(emptied_dsn, "SELECT id FROM mirror.items") == []
-        put(sink, Feed(feed.table).write({"id": 3, "v": "c"}))
-        assert fetch(emptied_dsn, "SELECT id FROM mirror.items") == [(3,)]
+        assert fetch_rows(emptied_dsn, "SELECT id FROM mirror.items") == []
+        apply_write(sink, LaneWrites(feed.table).write({"id": 3, "v": "c"}))
+        assert fetch_rows(emptied_dsn, "SELECT id FROM mirror.items") == [(3,)]

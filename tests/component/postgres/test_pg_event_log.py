@@ -6,7 +6,7 @@ import re
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Rejects, fetch, no_rejects
+from support.pg_case import CollectedRejects, fetch_rows, refuse_any_reject
 
 from adapters.dispatch import event_log_sink
 from replicator.domain.errors import DataLoss
@@ -50,13 +50,13 @@ CREATE TABLE cdc_raw.cdc_events (
 @pytest.mark.parametrize("existing", [False, True])
 def test_records_are_stored_once(postgres_dsn: str, existing: bool) -> None:
     if existing:
-        fetch(postgres_dsn, EXISTING)
+        fetch_rows(postgres_dsn, EXISTING)
     sink = event_log_sink({"dsn": postgres_dsn})
     sink.prepare(lane_of(), PLAN)
     for start, end, applied in ((0, 3, 3), (0, 3, 0), (1, 5, 2), (5, 5, 0)):
-        counts = sink.apply([make_write(start, end)], no_rejects)["raw_pg.shop"].counts
+        counts = sink.apply([make_write(start, end)], refuse_any_reject)["raw_pg.shop"].counts
         assert (counts.applied, counts.total) == (applied, end - start)
-    found = fetch(
+    found = fetch_rows(
         postgres_dsn,
         "SELECT event_id, \"offset\", value, headers::jsonb->1->1->>'base64' FROM cdc_raw.cdc_events ORDER BY 2",
     )
@@ -72,10 +72,10 @@ def test_reset_leaves_the_records_of_other_lanes(postgres_dsn: str, table: str) 
     sink = event_log_sink({"dsn": postgres_dsn, "table": table})
     for source, topic in (("shop", "cdc.public.a"), ("shop", "cdc.public.b"), ("other", "x.y")):
         sink.prepare(lane_of(source), PLAN)
-        sink.apply([make_write(0, 2, topic, lane_of(source))], no_rejects)
+        sink.apply([make_write(0, 2, topic, lane_of(source))], refuse_any_reject)
     sink.reset(lane_of())
     assert sink.state(lane_of()) is None
-    assert fetch(postgres_dsn, f'SELECT DISTINCT topic FROM cdc_raw."{table}"') == [("x.y",)]
+    assert fetch_rows(postgres_dsn, f'SELECT DISTINCT topic FROM cdc_raw."{table}"') == [("x.y",)]
     sink.close()
 
 
@@ -83,22 +83,22 @@ def test_reset_without_a_position_is_data_loss(postgres_dsn: str) -> None:
     sink = event_log_sink({"dsn": postgres_dsn})
     for source, topic in (("shop", "cdc.public.a"), ("other", "x.y")):
         sink.prepare(lane_of(source), PLAN)
-        sink.apply([make_write(0, 2, topic, lane_of(source))], no_rejects)
-    fetch(postgres_dsn, "UPDATE _replicator.positions SET state = '{}' WHERE lane = 'raw_pg.shop'")
+        sink.apply([make_write(0, 2, topic, lane_of(source))], refuse_any_reject)
+    fetch_rows(postgres_dsn, "UPDATE _replicator.positions SET state = '{}' WHERE lane = 'raw_pg.shop'")
     with pytest.raises(DataLoss, match="it is unknown which records") as lost:
         sink.reset(lane_of())
-    assert fetch(postgres_dsn, "SELECT count(*) FROM cdc_raw.cdc_events") == [(4,)]
+    assert fetch_rows(postgres_dsn, "SELECT count(*) FROM cdc_raw.cdc_events") == [(4,)]
     sink.close()
-    fetch(postgres_dsn, "DELETE FROM cdc_raw.cdc_events WHERE topic = 'cdc.public.a'")
-    fetch(postgres_dsn, lost.value.next_step.split("`")[1])
+    fetch_rows(postgres_dsn, "DELETE FROM cdc_raw.cdc_events WHERE topic = 'cdc.public.a'")
+    fetch_rows(postgres_dsn, lost.value.next_step.split("`")[1])
     sink.prepare(lane_of(), PLAN)
-    assert sink.apply([make_write(0, 2)], no_rejects)["raw_pg.shop"].counts == Counts(applied=2)
+    assert sink.apply([make_write(0, 2)], refuse_any_reject)["raw_pg.shop"].counts == Counts(applied=2)
     sink.close()
 
 
 def test_record_that_the_table_refuses_is_rejected(postgres_dsn: str) -> None:
-    fetch(postgres_dsn, EXISTING)
-    rejects = Rejects()
+    fetch_rows(postgres_dsn, EXISTING)
+    rejects = CollectedRejects()
     sink = event_log_sink({"dsn": postgres_dsn})
     sink.prepare(lane_of(), PLAN)
     counts = sink.apply([make_write(0, 3), make_write(3, 4, headers='"\\u0000"')], rejects)["raw_pg.shop"].counts
@@ -112,11 +112,11 @@ def test_records_that_another_lane_wrote_are_data_loss(postgres_dsn: str) -> Non
     other = lane_of("renamed")
     for lane in (lane_of(), other):
         sink.prepare(lane, PLAN)
-    sink.apply([make_write(5, 8)], no_rejects)
+    sink.apply([make_write(5, 8)], refuse_any_reject)
     with pytest.raises(DataLoss, match=re.escape("records of topic cdc.public.a that lane raw_pg.renamed did not write")):
-        sink.apply([make_write(5, 8, lane=other)], no_rejects)
-    sink.apply([make_write(8, 9, lane=other)], no_rejects)
-    assert fetch(postgres_dsn, 'SELECT "offset" FROM cdc_raw.cdc_events ORDER BY 1') == [(5,), (6,), (7,), (8,)]
+        sink.apply([make_write(5, 8, lane=other)], refuse_any_reject)
+    sink.apply([make_write(8, 9, lane=other)], refuse_any_reject)
+    assert fetch_rows(postgres_dsn, 'SELECT "offset" FROM cdc_raw.cdc_events ORDER BY 1') == [(5,), (6,), (7,), (8,)]
     sink.close()
 
 
@@ -125,9 +125,9 @@ def test_records_of_a_topic_that_was_not_skipped_are_data_loss(postgres_dsn: str
     other = lane_of("renamed")
     for lane in (lane_of(), other):
         sink.prepare(lane, PLAN)
-    sink.apply([make_write(5, 8), make_write(5, 9, "cdc.public.b")], no_rejects)
+    sink.apply([make_write(5, 8), make_write(5, 9, "cdc.public.b")], refuse_any_reject)
     sink.skip(other, LaneState(position=Position({TopicPartition("cdc.public.a", 0): 8})))
     with pytest.raises(DataLoss, match=re.escape("of topic cdc.public.b that lane raw_pg.renamed did not")) as lost:
-        sink.apply([make_write(5, 9, "cdc.public.b", lane=other)], no_rejects)
+        sink.apply([make_write(5, 9, "cdc.public.b", lane=other)], refuse_any_reject)
     assert "skip raw_pg.renamed --until cdc.public.a:0:8,cdc.public.b:0:9`" in lost.value.next_step
     sink.close()

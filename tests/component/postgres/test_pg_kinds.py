@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_pg_lane, make_table, open_sink
 
 from adapters.postgres.ddl import _describe_fault
 from replicator.domain.errors import ConfigProblem
@@ -25,21 +25,21 @@ MERGED = [
 
 @pytest.mark.parametrize(("statement", "words"), MERGED, ids=[words for _, words in MERGED])
 def test_target_that_cannot_be_merged_into_is_refused(postgres_dsn: str, statement: str, words: str) -> None:
-    feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
-    fetch(postgres_dsn, f"{BASE}; {statement}")
+    feed = LaneWrites(make_table({"id": pa.int64(), "v": pa.string()}))
+    fetch_rows(postgres_dsn, f"{BASE}; {statement}")
     with open_sink(postgres_dsn) as sink, pytest.raises(ConfigProblem, match=rf"mirror\.items {words}.*`into`"):
-        put(sink, feed.write({"id": 1, "v": "x"}))
+        apply_write(sink, feed.write({"id": 1, "v": "x"}))
 
 
 def test_append_lane_writes_into_a_view(postgres_dsn: str) -> None:
-    table = table_of({"id": pa.int64(), "v": pa.string()})
+    table = make_table({"id": pa.int64(), "v": pa.string()})
     with open_sink(postgres_dsn) as sink:
-        put(sink, Feed(table, lane_of("items", "append")).write({"id": 1, "v": "x"}))
-        fetch(postgres_dsn, "CREATE VIEW mirror.seen AS SELECT * FROM mirror.items")
-        feed = Feed(table, lane_of("seen", "append"))
+        apply_write(sink, LaneWrites(table, make_pg_lane("items", "append")).write({"id": 1, "v": "x"}))
+        fetch_rows(postgres_dsn, "CREATE VIEW mirror.seen AS SELECT * FROM mirror.items")
+        feed = LaneWrites(table, make_pg_lane("seen", "append"))
         feed.write({"id": 1, "v": "x"})  # The table has this record already.
-        put(sink, feed.write({"id": 2, "v": "y"}))
-    assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
+        apply_write(sink, feed.write({"id": 2, "v": "y"}))
+    assert fetch_rows(postgres_dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
 
 
 @pytest.mark.parametrize(

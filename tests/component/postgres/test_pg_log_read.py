@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from support.pg_case import fetch
+from support.pg_case import fetch_rows
 from support.recorded_log import RecordedLog
-from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
+from support.snapshotted_shop import ENTRIES, Snapshotted, equals_model, list_change_times
 
 from adapters.postgres.event_log_reader import INDEX
 from adapters.sources.event_log.postgres import PostgresLogSource
@@ -102,14 +102,14 @@ def test_database_log_gives_the_same_answers_as_a_lake_log(postgres_dsn: str, tm
     for end in ends:
         shop.reach(end)
     if chance.random() < 0.5:
-        fetch(postgres_dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
+        fetch_rows(postgres_dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
     lake, database = shop.with_log("raw"), shop.with_log("raw_pg")
     assert shop.parts.find_log("public.items").sink == "raw", "of two logs, the one in the lake is used"
     lane = database.resolve_lanes("public.items")[0]
     assert database.find_log("public.items").sink == "raw_pg"
     (changes, read), (wanted, wanted_read) = (read_changes(one) for one in (database, lake))
     assert changes.equals(wanted) and changes.num_rows and read == wanted_read
-    since, until = sorted(at for _, at in chance.sample(times_of(history), 2))
+    since, until = sorted(at for _, at in chance.sample(list_change_times(history), 2))
     period = {"since": since.isoformat(), "until": until.isoformat()}
     assert read_changes(database, **period) == read_changes(lake, **period)
     [name] = history.table().keys
@@ -123,11 +123,11 @@ def test_database_log_gives_the_same_answers_as_a_lake_log(postgres_dsn: str, tm
         if set(place) == set(there):
             assert resolve_as_of(database, lane, place) == resolve_as_of(lake, lane, place)
             assert list_rows(read_as_of(database, lane.into, place)) == list_rows(read_as_of(lake, lane.into, place))
-    for _, moment in chance.sample(times_of(shop.history), 3):
+    for _, moment in chance.sample(list_change_times(shop.history), 3):
         assert resolve_as_of(database, lane, moment) == resolve_as_of(lake, lane, moment)
         found = read_as_of(database, lane.into, moment)
         assert list_rows(found) == list_rows(read_as_of(lake, lane.into, moment)), moment
-        assert is_of_model(shop.history, POLICIES[entry], moment, found), moment
+        assert equals_model(shop.history, POLICIES[entry], moment, found), moment
     run_pipeline(checkpoint.prepare_restored_rebuild(database, RebuildRequest(lane, "again")))
     now = read_side.read_target(database, f"lake.{lane.into}")
     assert list_rows(read_side.read_target(database, "lake.again")) == list_rows(now)
@@ -158,7 +158,7 @@ def test_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path, 
     shop, database = make_shop(postgres_dsn, tmp_path)
     lane, place = database.resolve_lanes("public.items")[0], shop.history.position(len(shop.history.events))
     before = list_rows(read_as_of(database, lane.into, place))
-    fetch(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
+    fetch_rows(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
     for act in (
         lambda: read_as_of(database, lane.into, place),
         lambda: checkpoint.prepare_restored_rebuild(database, RebuildRequest(lane, "again")),
@@ -170,7 +170,7 @@ def test_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path, 
 
 def test_read_api_returns_the_same_from_both_logs(postgres_dsn: str, tmp_path: Path) -> None:
     shop, database = make_shop(postgres_dsn, tmp_path)
-    lane, (_, moment) = database.resolve_lanes("public.items")[0], times_of(shop.history)[20]
+    lane, (_, moment) = database.resolve_lanes("public.items")[0], list_change_times(shop.history)[20]
     here, there = build_read_side(database.loaded), build_read_side(shop.with_log("raw").loaded)
     name = f"lake.{lane.into}"
     [target] = [one for one in here.targets() if one.name == name]
@@ -206,12 +206,12 @@ def test_stopped_or_failed_read_closes_its_connection(postgres_dsn: str) -> None
         source.run(Position(), failing, threading.Event(), once=True)
     source.close()
     left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    assert fetch(postgres_dsn, left) == [(0,)]
+    assert fetch_rows(postgres_dsn, left) == [(0,)]
 
 
 def test_time_has_the_same_position_on_both_engines(postgres_dsn: str, tmp_path: Path) -> None:
     shop, database = make_shop(postgres_dsn, tmp_path)
-    lane, (_, moment) = database.resolve_lanes("public.items")[0], times_of(shop.history)[5]
+    lane, (_, moment) = database.resolve_lanes("public.items")[0], list_change_times(shop.history)[5]
     on_spark = on_engine(database, "spark")
     assert resolve_as_of(on_spark, lane, moment) == resolve_as_of(database, lane, moment)
 
@@ -228,15 +228,15 @@ def test_records_deleted_during_a_read_are_data_loss(postgres_dsn: str) -> None:
             stop.set()
         if seen == [0, 1, 2, 3] and log.position[AT] == 4:
             log.append(raw_rows(4, 9))
-            fetch(postgres_dsn, 'DELETE FROM cdc_raw.cdc_events WHERE "offset" < 6')
+            fetch_rows(postgres_dsn, 'DELETE FROM cdc_raw.cdc_events WHERE "offset" < 6')
 
     with pytest.raises(DataLoss, match=r"Records 4 to 5 of cdc\.public\.items\[0\] are not in the event log"):
         source.run(Position(), take, stop, once=False)
     assert seen == [0, 1, 2, 3]
     again = source.follow_from(Position())
     again.refresh()
-    fetch(postgres_dsn, "CREATE TABLE cdc_raw.made AS TABLE cdc_raw.cdc_events")
-    fetch(postgres_dsn, "DROP TABLE cdc_raw.cdc_events; ALTER TABLE cdc_raw.made RENAME TO cdc_events")
+    fetch_rows(postgres_dsn, "CREATE TABLE cdc_raw.made AS TABLE cdc_raw.cdc_events")
+    fetch_rows(postgres_dsn, "DROP TABLE cdc_raw.cdc_events; ALTER TABLE cdc_raw.made RENAME TO cdc_events")
     with pytest.raises(DataLoss, match="was created again"):
         again.refresh()
     source.close()
@@ -266,7 +266,7 @@ def test_missing_or_unsuitable_log_table_is_refused(postgres_dsn: str) -> None:
     with pytest.raises(EnvironmentProblem, match=r"There is no table postgres://.*\.cdc_raw\.cdc_events") as missing:
         source.end()
     assert "tester" not in str(missing.value)
-    fetch(postgres_dsn, "CREATE SCHEMA cdc_raw; CREATE TABLE cdc_raw.cdc_events (topic text)")
+    fetch_rows(postgres_dsn, "CREATE SCHEMA cdc_raw; CREATE TABLE cdc_raw.cdc_events (topic text)")
     with pytest.raises(ConfigProblem, match="is not an event log: it lacks the column"):
         source.end()
     source.close()
@@ -302,9 +302,9 @@ def test_topics_with_similar_names_are_read_separately(
         for partition in (0, 1, 10):
             there = wanted[TopicPartition(topic, partition)] = range(number, number + 3 + partition)
             log.append(raw_rows(there.start, there.stop, topic, partition))
-    fetch(dsn, "INSERT INTO cdc_raw.cdc_events SELECT * FROM cdc_raw.cdc_events")
+    fetch_rows(dsn, "INSERT INTO cdc_raw.cdc_events SELECT * FROM cdc_raw.cdc_events")
     if indexed:
-        fetch(dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
+        fetch_rows(dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
     for topics in (["*"], *([f"^{re.escape(topic)}\\Z"] for topic in TOPICS)):
         source, seen = PostgresLogSource({"dsn": dsn, "batch_records": 5, "topics": topics}), list[Any]()
         mine = {at: found for at, found in wanted.items() if topics == ["*"] or topics[0] == f"^{re.escape(at.topic)}\\Z"}

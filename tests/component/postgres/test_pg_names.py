@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_pg_lane, make_table, open_sink
 
 from replicator.domain.errors import ConfigProblem, Fatal
 
@@ -44,29 +44,29 @@ def test_hostile_names_are_only_names(policy_and_dsn: tuple[str, str], name: str
     (policy, dsn), key, value = policy_and_dsn, name, (name + "2")[-63:]
     if len(value.encode()) > 63 or key == value:
         value = "value"
-    feed = Feed(table_of({key: pa.int64(), value: pa.string()}, [key]), lane_of(name, policy))
+    feed = LaneWrites(make_table({key: pa.int64(), value: pa.string()}, [key]), make_pg_lane(name, policy))
     with open_sink(dsn, schema=name) as sink:
-        put(sink, feed.write({key: 1, value: "one"}, {key: 2, value: "two"}))
-        feed.table = table_of(
+        apply_write(sink, feed.write({key: 1, value: "one"}, {key: 2, value: "two"}))
+        feed.table = make_table(
             {key: pa.int64(), value: pa.string(), "added": pa.string(), name[:61] + "+": pa.list_(pa.string())}, [key]
         )
-        put(sink, feed.write({key: 1, "added": "x", "_unsent": [value]}))
-        put(sink, feed.write({key: 2}, op="d"))
+        apply_write(sink, feed.write({key: 1, "added": "x", "_unsent": [value]}))
+        apply_write(sink, feed.write({key: 2}, op="d"))
         found = sink.features.reader.read(name)
         assert sink.features.reader.tables() == [name]
         if policy == "scd1":
             assert found.select([key, value, "added"]).to_pylist() == [{key: 1, value: "one", "added": "x"}]
-            put(sink, feed.write({"_op": "t"}))
+            apply_write(sink, feed.write({"_op": "t"}))
             assert sink.features.reader.read(name).num_rows == 0
         sink.reset(feed.lane)
         assert sink.state(feed.lane) is None
 
 
 def test_names_that_differ_in_case_only_are_different(postgres_dsn: str) -> None:
-    table = table_of({"id": pa.int64(), "Id": pa.string(), "ID": pa.string()})
+    table = make_table({"id": pa.int64(), "Id": pa.string(), "ID": pa.string()})
     with open_sink(postgres_dsn) as sink:
         for into in ("items", "Items"):
-            put(sink, Feed(table, lane_of(into)).write({"id": 1, "Id": into, "ID": "x"}))
+            apply_write(sink, LaneWrites(table, make_pg_lane(into)).write({"id": 1, "Id": into, "ID": "x"}))
         assert sink.features.reader.tables() == ["Items", "items"]
         assert sink.features.reader.read("Items")["Id"].to_pylist() == ["Items"]
 
@@ -75,11 +75,11 @@ def test_names_that_differ_in_case_only_are_different(postgres_dsn: str) -> None
 def test_invalid_target_name_is_refused(postgres_dsn: str, name: str) -> None:
     with open_sink(postgres_dsn) as sink:
         with pytest.raises(ConfigProblem, match="into"):
-            put(sink, Feed(table_of({"id": pa.int64()}), lane_of(name)).write({"id": 1}))
-        assert fetch(postgres_dsn, "SELECT count(*) FROM pg_tables WHERE schemaname = 'mirror'") == [(0,)]
+            apply_write(sink, LaneWrites(make_table({"id": pa.int64()}), make_pg_lane(name)).write({"id": 1}))
+        assert fetch_rows(postgres_dsn, "SELECT count(*) FROM pg_tables WHERE schemaname = 'mirror'") == [(0,)]
 
 
 @pytest.mark.parametrize("name", ["c" * 64, "ctid", "xmin"])
 def test_invalid_column_name_is_refused(postgres_dsn: str, name: str) -> None:
     with open_sink(postgres_dsn) as sink, pytest.raises(Fatal, match="Give it another name in the target"):
-        put(sink, Feed(table_of({"id": pa.int64(), name: pa.string()})).write({"id": 1}))
+        apply_write(sink, LaneWrites(make_table({"id": pa.int64(), name: pa.string()})).write({"id": 1}))

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from starlette.testclient import TestClient
-from support.hostile_strings import hostile_strings
-from support.served_tables import pages, problem, serve_tables, url
+from support.hostile_strings import make_hostile_strings
+from support.served_tables import make_url, parse_problem, read_pages, serve_tables
 
 pytestmark = pytest.mark.postgres
 
@@ -67,7 +67,7 @@ def make_client(dsn: str, folder: Path, **serve: Any) -> TestClient:
 
 
 def query_rows(shop: TestClient, **query: str) -> list[list[Any]]:
-    answer = shop.get(url("tables", "s.kinds", "rows", **query))
+    answer = shop.get(make_url("tables", "s.kinds", "rows", **query))
     assert answer.status_code == 200, answer.text
     return [[row["50%"], row["part"]] for row in answer.json()["rows"]]
 
@@ -81,7 +81,7 @@ def test_filters_work_on_every_type(shop: TestClient) -> None:
     assert query_rows(shop, **{"mood[lt]": "high"}) == [[1, "b"]]  # As the type orders its values.
     assert query_rows(shop, **{"price[null]": "true"}) == [[2, "a"]]
     assert query_rows(shop, **{"at[gt]": "2026-01-02"}) == [[1, "a"], [1, "b"]]
-    assert shop.get(url("tables", "s.kinds", "rows", "1", "a")).json()["rows"][0]["any_number"] == "1" + "0" * 30
+    assert shop.get(make_url("tables", "s.kinds", "rows", "1", "a")).json()["rows"][0]["any_number"] == "1" + "0" * 30
 
 
 @pytest.mark.parametrize(
@@ -96,27 +96,31 @@ def test_filters_work_on_every_type(shop: TestClient) -> None:
     ],
 )
 def test_invalid_filter_is_a_bad_request(shop: TestClient, query: dict[str, str], sentence: str) -> None:
-    assert sentence in problem(shop.get(url("tables", "s.kinds", "rows", **query)), 400)["detail"]
+    assert sentence in parse_problem(shop.get(make_url("tables", "s.kinds", "rows", **query)), 400)["detail"]
 
 
 def test_pages_are_complete_with_and_without_a_key(shop: TestClient) -> None:
     """The rows have infinite times and NULLs, and some are equal."""
     for limit in ("2", "7"):
-        found = list(pages(shop, url("tables", "s.kinds", "rows", limit=limit)))
+        found = list(read_pages(shop, make_url("tables", "s.kinds", "rows", limit=limit)))
         assert [[row["50%"], row["part"]] for page in found for row in page] == [[1, "a"], [1, "b"], [2, "a"]]
-        alike = [(row["a"], row["b"]) for page in pages(shop, url("tables", "s.alike", "rows", limit=limit)) for row in page]
+        alike = [
+            (row["a"], row["b"])
+            for page in read_pages(shop, make_url("tables", "s.alike", "rows", limit=limit))
+            for row in page
+        ]
         wanted = [(i % 3 or None, None if i % 2 else "a") for i in range(1, 21)]
         assert alike == sorted(wanted, key=lambda row: [(v is None, v) for v in row])
 
 
 def test_hostile_texts_are_only_values(shop: TestClient, dsn: str) -> None:
-    texts = [text for text in hostile_strings() if "\0" not in text][::9]
+    texts = [text for text in make_hostile_strings() if "\0" not in text][::9]
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.cursor().executemany("INSERT INTO m.texts VALUES (%s, %s)", [(t, n) for n, t in enumerate(texts)])
     for at, text in list(enumerate(texts))[::2]:
-        assert [r["n"] for r in shop.get(url("tables", "s.texts", "rows", **{"id[eq]": text})).json()["rows"]] == [at]
-        assert shop.get(url("tables", f"s.{text}", "rows")).status_code == 404
-    found = [row["n"] for page in pages(shop, url("tables", "s.texts", "rows", limit="10")) for row in page]
+        assert [r["n"] for r in shop.get(make_url("tables", "s.texts", "rows", **{"id[eq]": text})).json()["rows"]] == [at]
+        assert shop.get(make_url("tables", f"s.{text}", "rows")).status_code == 404
+    found = [row["n"] for page in read_pages(shop, make_url("tables", "s.texts", "rows", limit="10")) for row in page]
     assert sorted(found) == list(range(len(texts)))
     with psycopg.connect(dsn) as connection:
         assert connection.execute("SELECT count(*) FROM m.canary").fetchall() == [(0,)]
@@ -126,12 +130,12 @@ def test_only_configured_tables_are_served(dsn: str, tmp_path: Path) -> None:
     """Other tables are served if the config lists them. As-of queries are refused, and long queries end at the timeout."""
     shop = make_client(dsn, tmp_path)
     assert [table["name"] for table in shop.get("/tables").json()["tables"]] == ["s.kinds", "s.texts"]
-    problem(shop.get("/tables/s.canary/rows"), 404)
-    assert "no earlier versions" in problem(shop.get("/tables/s.kinds/rows?as_of=2026-01-01"), 422)["detail"]
+    parse_problem(shop.get("/tables/s.canary/rows"), 404)
+    assert "no earlier versions" in parse_problem(shop.get("/tables/s.kinds/rows?as_of=2026-01-01"), 422)["detail"]
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE VIEW m.slow AS SELECT 1 AS id, pg_sleep(20)::text AS t")
     slow = make_client(dsn, tmp_path, tables=["s.slow"], query_timeout="200 milliseconds")
-    assert "longer than 0.2 s" in problem(slow.get("/tables/s.slow/rows"), 504)["detail"]
+    assert "longer than 0.2 s" in parse_problem(slow.get("/tables/s.slow/rows"), 504)["detail"]
 
 
 def test_page_uses_the_index_of_the_key(shop: TestClient, dsn: str) -> None:
@@ -139,9 +143,9 @@ def test_page_uses_the_index_of_the_key(shop: TestClient, dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("INSERT INTO m.kinds SELECT i, 'p' FROM generate_series(10, 60000) i")
         connection.execute("ANALYZE m.kinds")
-        following = shop.get(url("tables", "s.kinds", "rows", limit="5", **{"50%[gte]": "30000"})).json()["next"]
+        following = shop.get(make_url("tables", "s.kinds", "rows", limit="5", **{"50%[gte]": "30000"})).json()["next"]
         after = httpx.URL(following).params["after"]
-        in_the_midst = shop.get(url("tables", "s.kinds", "rows", limit="5", after=after)).json()["rows"]
+        in_the_midst = shop.get(make_url("tables", "s.kinds", "rows", limit="5", after=after)).json()["rows"]
         assert [row["50%"] for row in in_the_midst] == list(range(30005, 30010))
         scans = "SELECT seq_scan, idx_tup_read FROM pg_stat_all_tables t JOIN pg_stat_all_indexes i USING (relid) "
         [(whole, read)] = connection.execute(scans + "WHERE t.relname = 'kinds' AND indexrelname = 'kinds_pkey'").fetchall()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_table, open_sink
 
 from adapters.sinks.postgres.sink import PostgresSink
 from replicator.domain.errors import ConfigProblem, Fatal
@@ -43,9 +43,9 @@ def test_read_returns_written_values(postgres_dsn: str) -> None:
         "50%": 0.1,
         "ok": True,
     }
-    feed = Feed(table_of(COLUMNS))
+    feed = LaneWrites(make_table(COLUMNS))
     with open_sink(postgres_dsn) as sink:
-        put(sink, feed.write(row, {"id": 2}, {"id": 3}))
+        apply_write(sink, feed.write(row, {"id": 2}, {"id": 3}))
         found = sink.features.reader.read("items", where="\"id\" < 3 AND 'x%s' LIKE 'x%' -- a comment", limit=5)
         assert {f.name: f.type for f in found.schema if f.name in COLUMNS} == COLUMNS
         assert sorted(found.select(list(COLUMNS)).to_pylist(), key=lambda r: r["id"]) == [
@@ -61,8 +61,8 @@ def sink_with_one_row(postgres_server: Any) -> Iterator[tuple[str, PostgresSink]
     """A sink with a table of one row and a sequence. No test writes to it."""
     dsn = postgres_server.database()
     with open_sink(dsn, query_timeout=0.5) as sink:
-        put(sink, Feed(table_of(COLUMNS)).write({"id": 1}))
-        fetch(dsn, "CREATE SEQUENCE mirror.counter")
+        apply_write(sink, LaneWrites(make_table(COLUMNS)).write({"id": 1}))
+        fetch_rows(dsn, "CREATE SEQUENCE mirror.counter")
         yield dsn, sink
 
 
@@ -86,7 +86,7 @@ def test_invalid_read_is_refused(sink_with_one_row: tuple[str, PostgresSink], ca
     with pytest.raises(Exception, match=sentence) as error:
         sink.features.reader.read("items", **call)
     assert type(error.value).__module__ == "replicator.domain.errors"
-    assert fetch(dsn, "SELECT count(*) FROM mirror.items") == [(1,)]
+    assert fetch_rows(dsn, "SELECT count(*) FROM mirror.items") == [(1,)]
     with pytest.raises(Fatal, match=r"There are: .*items"):
         sink.features.reader.read("nothing")
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import TOPIC, Feed, Rejects, fetch, lane_of, open_sink, put, table_of
+from support.pg_case import TOPIC, CollectedRejects, LaneWrites, apply_write, fetch_rows, make_pg_lane, make_table, open_sink
 
 from replicator.domain.errors import Reject, RejectCode
 
 pytestmark = pytest.mark.postgres
 
-TABLE = table_of({"id": pa.int64(), "name": pa.string(), "n": pa.int64()})
+TABLE = make_table({"id": pa.int64(), "name": pa.string(), "n": pa.int64()})
 
 
 def create_items(dsn: str, columns: str) -> None:
-    fetch(dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({columns})")
+    fetch_rows(dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({columns})")
 
 
 def read_ids(dsn: str) -> list[int]:
-    return [row[0] for row in fetch(dsn, "SELECT id FROM mirror.items ORDER BY id")]
+    return [row[0] for row in fetch_rows(dsn, "SELECT id FROM mirror.items ORDER BY id")]
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,18 @@ def read_ids(dsn: str) -> list[int]:
 def test_refused_row_is_rejected_with_its_column_or_constraint(
     emptied_dsn: str, columns: str, bad: dict, reason: str, size: int
 ) -> None:
-    fetch(
+    fetch_rows(
         emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.parents (id bigint PRIMARY KEY); INSERT INTO mirror.parents VALUES (1)",
     )
-    fetch(emptied_dsn, f"CREATE TABLE mirror.items ({columns})")
+    fetch_rows(emptied_dsn, f"CREATE TABLE mirror.items ({columns})")
     others = "_others" in bad
     rows = [{"id": i, "name": None if others else f"name {i}", "n": 1} for i in range(size)]
     row = {"id": 1000, "name": "fine", "n": 1, **{k: v for k, v in bad.items() if k != "_others"}}
     rows.insert(size // 2 + 1, row)
-    feed, rejects = Feed(TABLE), Rejects()
+    feed, rejects = LaneWrites(TABLE), CollectedRejects()
     with open_sink(emptied_dsn) as sink:
-        counts = put(sink, feed.write(*rows), rejects).counts
+        counts = apply_write(sink, feed.write(*rows), rejects).counts
         assert (counts.applied, counts.rejected) == (size, 1)
         ((lane, key, error),) = rejects
         assert (lane, key) == ("pg.items", 1000)
@@ -70,8 +70,8 @@ def test_refused_row_is_rejected_with_its_column_or_constraint(
 
 def test_refused_rows_do_not_affect_another_lane(emptied_dsn: str) -> None:
     create_items(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n % 7 <> 0)")
-    rejects = Rejects()
-    good, bad = Feed(TABLE, lane_of("good")), Feed(TABLE)
+    rejects = CollectedRejects()
+    good, bad = LaneWrites(TABLE, make_pg_lane("good")), LaneWrites(TABLE)
     with open_sink(emptied_dsn) as sink:
         for feed in (good, bad):
             sink.prepare(feed.lane, feed.plan)
@@ -80,23 +80,23 @@ def test_refused_rows_do_not_affect_another_lane(emptied_dsn: str) -> None:
         assert applied["pg.good"].counts.applied == 100
         assert applied["pg.items"].counts.rejected == 15
         assert read_ids(emptied_dsn) == [i for i in range(100) if i % 7]
-        assert fetch(emptied_dsn, "SELECT count(*) FROM mirror.good") == [(100,)]
+        assert fetch_rows(emptied_dsn, "SELECT count(*) FROM mirror.good") == [(100,)]
 
 
 def test_refused_row_does_not_affect_completed_rows(emptied_dsn: str) -> None:
     """Partial updates around a refused row are completed from the target."""
     create_items(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
-    feed, rejects = Feed(TABLE), Rejects()
+    feed, rejects = LaneWrites(TABLE), CollectedRejects()
     with open_sink(emptied_dsn) as sink:
-        put(sink, feed.write({"id": 1, "name": "kept", "n": 1}, {"id": 2, "name": "too", "n": 2}))
+        apply_write(sink, feed.write({"id": 1, "name": "kept", "n": 1}, {"id": 2, "name": "too", "n": 2}))
         partial = [
             {"id": 1, "n": 3, "_unsent": ["name"]},
             {"id": 2, "n": 30, "_unsent": ["name"]},
             {"id": 3, "name": "new", "n": 1},
         ]
-        assert put(sink, feed.write(*partial), rejects).counts.applied == 2
+        assert apply_write(sink, feed.write(*partial), rejects).counts.applied == 2
         assert [key for _, key, _ in rejects] == [2]
-        assert fetch(emptied_dsn, "SELECT id, name, n FROM mirror.items ORDER BY id") == [
+        assert fetch_rows(emptied_dsn, "SELECT id, name, n FROM mirror.items ORDER BY id") == [
             (1, "kept", 3),
             (2, "too", 2),
             (3, "new", 1),
@@ -106,22 +106,22 @@ def test_refused_row_does_not_affect_completed_rows(emptied_dsn: str) -> None:
 def test_refused_delete_leaves_no_tombstone(emptied_dsn: str) -> None:
     """A foreign key forbids the delete, so it is rejected."""
     create_items(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint")
-    fetch(emptied_dsn, "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items)")
-    feed, rejects = Feed(TABLE), Rejects()
+    fetch_rows(emptied_dsn, "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items)")
+    feed, rejects = LaneWrites(TABLE), CollectedRejects()
     with open_sink(emptied_dsn) as sink:
-        put(sink, feed.write(*({"id": i, "name": "x", "n": 1} for i in range(3))))
-        fetch(emptied_dsn, "INSERT INTO mirror.children VALUES (1)")
-        counts = put(sink, feed.write({"id": 0}, {"id": 1}, {"id": 2}, op="d"), rejects).counts
+        apply_write(sink, feed.write(*({"id": i, "name": "x", "n": 1} for i in range(3))))
+        fetch_rows(emptied_dsn, "INSERT INTO mirror.children VALUES (1)")
+        counts = apply_write(sink, feed.write({"id": 0}, {"id": 1}, {"id": 2}, op="d"), rejects).counts
         assert (counts.applied, counts.rejected) == (2, 1)
         assert "children_item_fkey" in rejects[0][2]
         assert read_ids(emptied_dsn) == [1]
-        (table,) = fetch(emptied_dsn, "SELECT format('_replicator.tombstones_%s', id) FROM _replicator.positions")[0]
-        assert fetch(emptied_dsn, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
+        (table,) = fetch_rows(emptied_dsn, "SELECT format('_replicator.tombstones_%s', id) FROM _replicator.positions")[0]
+        assert fetch_rows(emptied_dsn, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
 
 
 def test_refused_row_is_not_logged(emptied_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     create_items(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
-    feed, rejects = Feed(TABLE), Rejects()
+    feed, rejects = LaneWrites(TABLE), CollectedRejects()
     with open_sink(emptied_dsn) as sink:
-        put(sink, feed.write({"id": 1, "name": "x", "n": 11}, {"id": 2, "name": "y", "n": 1}), rejects)
+        apply_write(sink, feed.write({"id": 1, "name": "x", "n": 11}, {"id": 2, "name": "y", "n": 1}), rejects)
     assert len(rejects) == 1 and not [r for r in caplog.records if r.name == "psycopg"]

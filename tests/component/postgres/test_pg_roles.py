@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from paths import PROJECT
-from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_pg_lane, make_table, open_sink
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.transform.rows import RowTransforms
@@ -26,7 +26,7 @@ CASES = [
     ("append", RowTransforms()),
 ]
 COLUMNS = {"id": pa.int64(), "v": pa.string()}
-TABLE, WIDER = table_of(COLUMNS), table_of({**COLUMNS, "w": pa.int64()})
+TABLE, WIDER = make_table(COLUMNS), make_table({**COLUMNS, "w": pa.int64()})
 
 
 class Roles:
@@ -45,7 +45,7 @@ class Roles:
         )
 
     def run(self, statements: str, user: str) -> None:
-        fetch(self.as_user(user), self.prefix_role(statements))
+        fetch_rows(self.as_user(user), self.prefix_role(statements))
 
     def as_user(self, user: str) -> str:
         return self.dsn.replace("user=tester", f"user={self.prefix_role(user)}")
@@ -56,17 +56,17 @@ def roles(postgres_dsn: str) -> Roles:
     return Roles(postgres_dsn)
 
 
-def make_target(roles: Roles, feed: Feed) -> str:
+def make_target(roles: Roles, feed: LaneWrites) -> str:
     """Creates the target as its owner and returns the DSN of the writer."""
     with open_sink(roles.as_user("replicator_owner")) as sink:
-        put(sink, feed.write({"id": 1, "v": "a"}))
+        apply_write(sink, feed.write({"id": 1, "v": "a"}))
     roles.run(OF_THE_OWNER, "replicator_owner")
     return roles.as_user("replicator_writer")
 
 
 @pytest.mark.parametrize(("policy", "shape"), CASES, ids=["scd1", "soft", "scd2", "append"])
 def test_documented_rights_are_enough_for_the_writer(roles: Roles, policy: str, shape: RowTransforms) -> None:
-    feed = Feed(TABLE, lane_of(policy=policy), shape=shape)
+    feed = LaneWrites(TABLE, make_pg_lane(policy=policy), shape=shape)
     writer = make_target(roles, feed)
     changes: list[tuple[dict[str, Any], str]] = [
         ({"id": 2, "v": "b"}, "c"),
@@ -77,37 +77,37 @@ def test_documented_rights_are_enough_for_the_writer(roles: Roles, policy: str, 
     ]
     with open_sink(writer) as sink:
         for row, op in changes:
-            assert put(sink, feed.write(row, op=op)).counts.applied >= 1
-    assert (3, "d") in {row[:2] for row in fetch(writer, "SELECT id, v FROM mirror.items")}
+            assert apply_write(sink, feed.write(row, op=op)).counts.applied >= 1
+    assert (3, "d") in {row[:2] for row in fetch_rows(writer, "SELECT id, v FROM mirror.items")}
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        fetch(writer, "DROP TABLE mirror.items")
+        fetch_rows(writer, "DROP TABLE mirror.items")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        fetch(writer, "CREATE TABLE _replicator.other ()")
+        fetch_rows(writer, "CREATE TABLE _replicator.other ()")
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 def test_new_column_is_refused_until_the_owner_adds_it(roles: Roles, policy: str) -> None:
-    feed = Feed(TABLE, lane_of(policy=policy))
+    feed = LaneWrites(TABLE, make_pg_lane(policy=policy))
     writer = make_target(roles, feed)
     feed.table = WIDER
     write = feed.write({"id": 2, "v": "b", "w": 3})
     with open_sink(writer) as sink, pytest.raises(EnvironmentProblem, match="must be owner of table items") as refused:
-        put(sink, write)
+        apply_write(sink, write)
     assert "owner" in refused.value.next_step
     with open_sink(roles.as_user("replicator_owner")) as sink:
         sink.prepare(write.lane, write.plan)
     with open_sink(writer) as sink:
-        assert put(sink, write).counts.applied == 1
-    assert fetch(writer, "SELECT w FROM mirror.items WHERE id = 2") == [(3,)]
+        assert apply_write(sink, write).counts.applied == 1
+    assert fetch_rows(writer, "SELECT w FROM mirror.items WHERE id = 2") == [(3,)]
 
 
 def test_new_table_is_refused_until_the_owner_creates_it(roles: Roles) -> None:
-    writer = make_target(roles, Feed(TABLE))
-    other = Feed(TABLE, lane_of("others"))
+    writer = make_target(roles, LaneWrites(TABLE))
+    other = LaneWrites(TABLE, make_pg_lane("others"))
     write = other.write({"id": 1, "v": "a"})
     with open_sink(writer) as sink, pytest.raises(EnvironmentProblem, match="permission denied for schema mirror"):
-        put(sink, write)
+        apply_write(sink, write)
     with open_sink(roles.as_user("replicator_owner")) as sink:
         sink.prepare(write.lane, write.plan)
     with open_sink(writer) as sink:
-        assert put(sink, write).counts.applied == 1
+        assert apply_write(sink, write).counts.applied == 1

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import trustme
-from support.pg_case import Feed, fetch, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_table, open_sink
 
 from adapters.postgres import connection as pg_connection
 from adapters.sinks.postgres.check import PostgresCheck
@@ -77,10 +77,10 @@ def secured_server(postgres_server: Any, tmp_path_factory: pytest.TempPathFactor
 
 def write_row(dsn: str) -> int:
     """Writes a row and returns the number of rows in the target."""
-    feed = Feed(table_of({"id": pa.int64()}))
+    feed = LaneWrites(make_table({"id": pa.int64()}))
     with open_sink(dsn) as sink:
-        put(sink, feed.write({"id": 1}))
-    return len(fetch(dsn, "SELECT * FROM mirror.items"))
+        apply_write(sink, feed.write({"id": 1}))
+    return len(fetch_rows(dsn, "SELECT * FROM mirror.items"))
 
 
 def test_known_client_can_write(secured_server: Secured) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, Rejects, fetch, lane_of, no_rejects, open_sink, table_of
+from support.pg_case import CollectedRejects, LaneWrites, fetch_rows, make_pg_lane, make_table, open_sink, refuse_any_reject
 
 from replicator.domain.policy.plan import Counts
 
 pytestmark = pytest.mark.postgres
 
-TABLE = table_of({"id": pa.int64(), "n": pa.int64()})
+TABLE = make_table({"id": pa.int64(), "n": pa.int64()})
 
 
 def make_rows(start: int, end: int, n: int = 1) -> list[dict[str, int]]:
@@ -20,21 +20,21 @@ def make_rows(start: int, end: int, n: int = 1) -> list[dict[str, int]]:
 @pytest.mark.parametrize("policy", ["scd1", "append"])
 def test_each_write_is_applied_once(postgres_dsn: str, policy: str) -> None:
     """The writes have enough rows for the staging table."""
-    feed = Feed(TABLE, lane_of(policy=policy))
+    feed = LaneWrites(TABLE, make_pg_lane(policy=policy))
     with open_sink(postgres_dsn) as sink:
         sink.prepare(feed.lane, feed.plan)
         for start in (0, 900):
             writes = [feed.write(*make_rows(at, at + 300)) for at in range(start, start + 900, 300)]
-            assert sink.apply(writes, no_rejects)[feed.lane.id].counts == Counts(applied=900)
-    assert fetch(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(1800, 1800)]
+            assert sink.apply(writes, refuse_any_reject)[feed.lane.id].counts == Counts(applied=900)
+    assert fetch_rows(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(1800, 1800)]
 
 
 def test_refused_row_does_not_affect_other_writes(postgres_dsn: str) -> None:
-    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint, n bigint CHECK (n < 10))")
-    feed, rejects = Feed(TABLE, lane_of(policy="append")), Rejects()
+    fetch_rows(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint, n bigint CHECK (n < 10))")
+    feed, rejects = LaneWrites(TABLE, make_pg_lane(policy="append")), CollectedRejects()
     with open_sink(postgres_dsn) as sink:
         sink.prepare(feed.lane, feed.plan)
         writes = [feed.write(*make_rows(0, 5)), feed.write(*make_rows(5, 8, n=11)), feed.write(*make_rows(8, 20))]
         assert sink.apply(writes, rejects)[feed.lane.id].counts == Counts(applied=17, rejected=3)
     assert [key for _, key, _ in rejects] == [5, 6, 7]
-    assert fetch(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(17, 17)]
+    assert fetch_rows(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(17, 17)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_pg_lane, make_table, open_sink
 
 from replicator.domain.transform.rows import RowTransforms
 
@@ -15,17 +15,17 @@ WIDE = {"id": pa.int64(), "at": pa.int64(), "v": pa.string()}
 
 
 def test_tombstones_follow_a_widened_key(postgres_dsn):
-    stream = Feed(table_of({"id": pa.int32(), "v": pa.string()}))
+    stream = LaneWrites(make_table({"id": pa.int32(), "v": pa.string()}))
     with open_sink(postgres_dsn) as sink:
-        put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "_op": "d"}))
-    fetch(postgres_dsn, "ALTER TABLE mirror.items ALTER COLUMN id TYPE bigint")
-    stream.table = table_of({"id": pa.int64(), "v": pa.string()})
+        apply_write(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "_op": "d"}))
+    fetch_rows(postgres_dsn, "ALTER TABLE mirror.items ALTER COLUMN id TYPE bigint")
+    stream.table = make_table({"id": pa.int64(), "v": pa.string()})
     with open_sink(postgres_dsn) as sink:
-        put(sink, stream.write({"id": 2**40, "v": "b"}))
-        put(sink, stream.write({"id": 2**40, "_op": "d"}))
-        put(sink, stream.write({"id": 2**40, "v": "late", "_seq_1": 3, "_seq_2": 0}))
-    assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]
-    assert fetch(postgres_dsn, "SELECT count(*) FROM _replicator.tombstones_1") == [(2,)]
+        apply_write(sink, stream.write({"id": 2**40, "v": "b"}))
+        apply_write(sink, stream.write({"id": 2**40, "_op": "d"}))
+        apply_write(sink, stream.write({"id": 2**40, "v": "late", "_seq_1": 3, "_seq_2": 0}))
+    assert fetch_rows(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]
+    assert fetch_rows(postgres_dsn, "SELECT count(*) FROM _replicator.tombstones_1") == [(2,)]
 
 
 @pytest.mark.parametrize(
@@ -40,16 +40,16 @@ def test_tombstones_follow_a_widened_key(postgres_dsn):
 )
 def test_lane_may_have_another_rule_after_a_reset(postgres_dsn, policy, keys, shape):
     """Tombstone tables are created again with the columns of the new rule."""
-    stream = Feed(table_of(WIDE))
+    stream = LaneWrites(make_table(WIDE))
     with open_sink(postgres_dsn) as sink:
-        put(sink, stream.write({"id": 1, "at": 1, "v": "a"}, {"id": 2, "at": 1, "_op": "d"}))
+        apply_write(sink, stream.write({"id": 1, "at": 1, "v": "a"}, {"id": 2, "at": 1, "_op": "d"}))
         sink.reset(stream.lane)
     if policy == "scd2":
-        fetch(postgres_dsn, "DROP TABLE mirror.items")
-    other = Feed(table_of(WIDE, keys), lane_of(policy=policy), shape=shape)
+        fetch_rows(postgres_dsn, "DROP TABLE mirror.items")
+    other = LaneWrites(make_table(WIDE, keys), make_pg_lane(policy=policy), shape=shape)
     with open_sink(postgres_dsn) as sink:
-        put(sink, other.write({"id": 1, "at": 1, "v": "a"}, {"id": 2, "at": 2, "v": "b"}))
-        put(sink, other.write({"id": 1, "at": 3 if "at" not in keys else 1, "_op": "d"}))
-        put(sink, other.write({"id": 2, "at": 4 if "at" not in keys else 2, "v": "c"}))
+        apply_write(sink, other.write({"id": 1, "at": 1, "v": "a"}, {"id": 2, "at": 2, "v": "b"}))
+        apply_write(sink, other.write({"id": 1, "at": 3 if "at" not in keys else 1, "_op": "d"}))
+        apply_write(sink, other.write({"id": 2, "at": 4 if "at" not in keys else 2, "v": "c"}))
     visible = "SELECT id, v FROM mirror.items" + (" WHERE _cdc_end_seq_1 IS NULL" if policy == "scd2" else "")
-    assert fetch(postgres_dsn, visible) == [(2, "c")]
+    assert fetch_rows(postgres_dsn, visible) == [(2, "c")]

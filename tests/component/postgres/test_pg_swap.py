@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
+from support.pg_case import LaneWrites, apply_write, fetch_rows, make_pg_lane, make_table, open_sink
 
 from adapters.sinks.postgres import lane_objects
 from adapters.sinks.postgres.sink import PostgresSink
@@ -18,21 +18,21 @@ from replicator.domain.errors import Fatal, Fenced
 from replicator.domain.policy.plan import LaneState
 
 pytestmark = pytest.mark.postgres
-ITEMS = table_of({"id": pa.int32(), "v": pa.int64()})
-WIDER = table_of({"id": pa.int32(), "v": pa.int64(), "w": pa.string()})
-LANE, REBUILT = lane_of("items"), lane_of("items__replay")
+ITEMS = make_table({"id": pa.int32(), "v": pa.int64()})
+WIDER = make_table({"id": pa.int32(), "v": pa.int64(), "w": pa.string()})
+LANE, REBUILT = make_pg_lane("items"), make_pg_lane("items__replay")
 OLD, NEW = [(1, 7), (2, 8), (3, 9)], [(1, 70), (3, 90)]
 OLD_ROWS = "SELECT id, v FROM mirror.items ORDER BY 1"
 
 
 @pytest.fixture
-def build_sinks(postgres_dsn: str) -> Iterator[tuple[str, PostgresSink, Feed]]:
+def build_sinks(postgres_dsn: str) -> Iterator[tuple[str, PostgresSink, LaneWrites]]:
     """The lane's own table, and a rebuilt table with another column and a tombstone."""
     with open_sink(postgres_dsn) as sink:
-        put(sink, Feed(ITEMS, LANE).write(*({"id": i, "v": v} for i, v in OLD)))
-        feed = Feed(WIDER, REBUILT)
-        put(sink, feed.write(*({"id": i, "v": 10 * v, "w": "w"} for i, v in OLD)))
-        put(sink, feed.write({"id": 2}, op="d"))
+        apply_write(sink, LaneWrites(ITEMS, LANE).write(*({"id": i, "v": v} for i, v in OLD)))
+        feed = LaneWrites(WIDER, REBUILT)
+        apply_write(sink, feed.write(*({"id": i, "v": 10 * v, "w": "w"} for i, v in OLD)))
+        apply_write(sink, feed.write({"id": 2}, op="d"))
         yield postgres_dsn, sink, feed
 
 
@@ -43,36 +43,36 @@ def take_rebuilt_state(_: LaneState | None, rebuilt: LaneState) -> LaneState:
 def list_relations(dsn: str) -> set[str]:
     names = "SELECT relnamespace::regnamespace || '.' || relname FROM pg_class WHERE relkind IN ('r', 'v', 'i')"
     places = "relnamespace IN ('mirror'::regnamespace, '_replicator'::regnamespace)"
-    return {name for (name,) in fetch(dsn, f"{names} AND {places}") if "positions" not in name and "schema" not in name}
+    return {name for (name,) in fetch_rows(dsn, f"{names} AND {places}") if "positions" not in name and "schema" not in name}
 
 
-def test_table_state_and_tombstones_are_swapped(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+def test_table_state_and_tombstones_are_swapped(build_sinks: tuple[str, PostgresSink, LaneWrites]) -> None:
     dsn, sink, feed = build_sinks
     state = sink.state(REBUILT)
     assert sink.swap(LANE, REBUILT, take_rebuilt_state) == state == sink.state(LANE) and sink.state(REBUILT) is None
-    assert fetch(dsn, OLD_ROWS) == NEW and not sink.list_artifacts(REBUILT)
-    ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
+    assert fetch_rows(dsn, OLD_ROWS) == NEW and not sink.list_artifacts(REBUILT)
+    ((number,),) = fetch_rows(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     assert list_relations(dsn) == {
         "mirror.items",
         "mirror.items_pkey",
         *(f"_replicator.tombstones_{number}{x}" for x in ("", "_pkey")),
     }
-    assert fetch(dsn, "SELECT obj_description('mirror.items'::regclass)") == [
+    assert fetch_rows(dsn, "SELECT obj_description('mirror.items'::regclass)") == [
         ("made by replicator for lane pg.items of pipeline tests",)
     ]
     later = replace(feed, lane=LANE)
     sink.prepare(LANE, later.plan)
-    old = Feed(WIDER, LANE)
-    put(sink, replace(old.write({"id": 2, "v": 0, "w": "back"}), out_of_band=True))
-    assert fetch(dsn, OLD_ROWS) == NEW, "the tombstone rejects the old row"
-    put(sink, later.write({"id": 4, "v": 4, "w": "x"}))
-    assert fetch(dsn, OLD_ROWS) == [*NEW, (4, 4)]
+    old = LaneWrites(WIDER, LANE)
+    apply_write(sink, replace(old.write({"id": 2, "v": 0, "w": "back"}), out_of_band=True))
+    assert fetch_rows(dsn, OLD_ROWS) == NEW, "the tombstone rejects the old row"
+    apply_write(sink, later.write({"id": 4, "v": 4, "w": "x"}))
+    assert fetch_rows(dsn, OLD_ROWS) == [*NEW, (4, 4)]
     assert "table" in {one.what for one in sink.list_artifacts(LANE) if not one.stays}
 
 
-def test_swap_keeps_grants_indexes_comments_options_and_views(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+def test_swap_keeps_grants_indexes_comments_options_and_views(build_sinks: tuple[str, PostgresSink, LaneWrites]) -> None:
     dsn, sink, _ = build_sinks
-    fetch(dsn, "CREATE ROLE a_reader; CREATE ROLE another_reader")
+    fetch_rows(dsn, "CREATE ROLE a_reader; CREATE ROLE another_reader")
     try:
         for statement in (
             "GRANT SELECT ON mirror.items TO a_reader WITH GRANT OPTION",
@@ -84,23 +84,23 @@ def test_swap_keeps_grants_indexes_comments_options_and_views(build_sinks: tuple
             "GRANT SELECT ON mirror.big TO a_reader",
             "CREATE VIEW mirror.bigger AS SELECT id FROM mirror.big",
         ):
-            fetch(dsn, statement)
+            fetch_rows(dsn, statement)
         sink.swap(LANE, REBUILT, take_rebuilt_state)
         query = "SELECT has_table_privilege('a_reader', '{}', 'SELECT WITH GRANT OPTION')"
-        assert fetch(dsn, query.format("mirror.items")) == [(True,)]
-        assert fetch(dsn, "SELECT has_table_privilege('a_reader', 'mirror.big', 'SELECT')") == [(True,)]
+        assert fetch_rows(dsn, query.format("mirror.items")) == [(True,)]
+        assert fetch_rows(dsn, "SELECT has_table_privilege('a_reader', 'mirror.big', 'SELECT')") == [(True,)]
         columns = "SELECT has_column_privilege('another_reader', 'mirror.items', '{}', 'SELECT')"
-        assert fetch(dsn, columns.format("v")) == [(True,)] and fetch(dsn, columns.format("id")) == [(False,)]
-        assert "WHERE (v > 0)" in fetch(dsn, "SELECT pg_get_indexdef('mirror.by_value'::regclass)")[0][0]
-        assert fetch(dsn, "SELECT col_description('mirror.items'::regclass, 2)") == [("it's a value",)]
-        ((options,),) = fetch(dsn, "SELECT reloptions FROM pg_class WHERE oid = 'mirror.items'::regclass")
+        assert fetch_rows(dsn, columns.format("v")) == [(True,)] and fetch_rows(dsn, columns.format("id")) == [(False,)]
+        assert "WHERE (v > 0)" in fetch_rows(dsn, "SELECT pg_get_indexdef('mirror.by_value'::regclass)")[0][0]
+        assert fetch_rows(dsn, "SELECT col_description('mirror.items'::regclass, 2)") == [("it's a value",)]
+        ((options,),) = fetch_rows(dsn, "SELECT reloptions FROM pg_class WHERE oid = 'mirror.items'::regclass")
         assert {"autovacuum_enabled=false", "fillfactor=80"} <= set(options)
-        assert fetch(dsn, "SELECT reloptions FROM pg_class WHERE oid = 'mirror.big'::regclass") == [
+        assert fetch_rows(dsn, "SELECT reloptions FROM pg_class WHERE oid = 'mirror.big'::regclass") == [
             (["security_barrier=true"],)
         ]
-        assert fetch(dsn, "SELECT id FROM mirror.bigger ORDER BY 1") == [(1,), (3,)]
+        assert fetch_rows(dsn, "SELECT id FROM mirror.bigger ORDER BY 1") == [(1,), (3,)]
     finally:
-        fetch(dsn, "DROP OWNED BY a_reader, another_reader; DROP ROLE a_reader, another_reader")
+        fetch_rows(dsn, "DROP OWNED BY a_reader, another_reader; DROP ROLE a_reader, another_reader")
 
 
 NOT_KEPT = {
@@ -112,30 +112,30 @@ NOT_KEPT = {
 }
 
 
-def test_swap_that_would_lose_objects_of_others_is_refused(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+def test_swap_that_would_lose_objects_of_others_is_refused(build_sinks: tuple[str, PostgresSink, LaneWrites]) -> None:
     dsn, sink, _ = build_sinks
     for statement in NOT_KEPT:
-        fetch(dsn, statement)
+        fetch_rows(dsn, statement)
     before = list_relations(dsn), sink.state(LANE), sink.state(REBUILT)
     with pytest.raises(Fatal) as refused:
         sink.swap(LANE, REBUILT, take_rebuilt_state)
     assert all(name in refused.value.sentence for name in NOT_KEPT.values()), refused.value.sentence
-    assert (list_relations(dsn), sink.state(LANE), sink.state(REBUILT)) == before and fetch(dsn, OLD_ROWS) == OLD
-    fetch(dsn, "DROP PUBLICATION told")
+    assert (list_relations(dsn), sink.state(LANE), sink.state(REBUILT)) == before and fetch_rows(dsn, OLD_ROWS) == OLD
+    fetch_rows(dsn, "DROP PUBLICATION told")
 
 
-def test_swap_of_a_foreign_lane_or_table_is_refused(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+def test_swap_of_a_foreign_lane_or_table_is_refused(build_sinks: tuple[str, PostgresSink, LaneWrites]) -> None:
     dsn, sink, _ = build_sinks
     with open_sink(dsn) as second, pytest.raises(Fenced):
         second.swap(LANE, REBUILT, take_rebuilt_state)
-    fetch(dsn, "COMMENT ON TABLE mirror.items IS NULL")
+    fetch_rows(dsn, "COMMENT ON TABLE mirror.items IS NULL")
     with pytest.raises(Fatal, match="existed before"):
         sink.swap(LANE, REBUILT, take_rebuilt_state)
-    assert fetch(dsn, OLD_ROWS) == OLD
+    assert fetch_rows(dsn, OLD_ROWS) == OLD
 
 
 def test_killed_swap_changes_nothing_and_can_be_repeated(
-    build_sinks: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch
+    build_sinks: tuple[str, PostgresSink, LaneWrites], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process is killed at each statement of the swap."""
     dsn, sink, _ = build_sinks
@@ -161,14 +161,14 @@ def test_killed_swap_changes_nothing_and_can_be_repeated(
                 break
             except KeyboardInterrupt:
                 pass
-        assert fetch(dsn, OLD_ROWS) == OLD
+        assert fetch_rows(dsn, OLD_ROWS) == OLD
         with open_sink(dsn) as again:
             assert (again.state(LANE), again.state(REBUILT)) == states
-    assert after > 15 and fetch(dsn, OLD_ROWS) == NEW
+    assert after > 15 and fetch_rows(dsn, OLD_ROWS) == NEW
 
 
 def test_reader_sees_either_the_old_or_the_new_rows(
-    build_sinks: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch
+    build_sinks: tuple[str, PostgresSink, LaneWrites], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One reader queries all the time. Another one, with an older snapshot, makes the swap fail after a wait."""
     dsn, sink, feed = build_sinks
@@ -183,7 +183,7 @@ def test_reader_sees_either_the_old_or_the_new_rows(
     with psycopg.connect(dsn) as earlier:
         earlier.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         earlier.execute("SELECT 1")
-        put(sink, feed.write({"id": 1, "v": 70, "w": "once more"}))
+        apply_write(sink, feed.write({"id": 1, "v": 70, "w": "once more"}))
         with pytest.raises(Fatal, match="neither the old rows nor the new"):
             sink.swap(LANE, REBUILT, take_rebuilt_state)
         assert earlier.execute(OLD_ROWS).fetchall() == OLD
@@ -196,4 +196,4 @@ def test_reader_sees_either_the_old_or_the_new_rows(
         stop.set()
         reader.join()
     assert found <= {tuple(OLD), tuple(NEW)}
-    assert fetch(dsn, OLD_ROWS) == NEW
+    assert fetch_rows(dsn, OLD_ROWS) == NEW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, open_sink, table_of
+from support.pg_case import LaneWrites, fetch_rows, make_pg_lane, make_table, open_sink
 
 from replicator.domain.errors import Fatal
 from replicator.domain.policy.policies import plan_for
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.postgres
 
 @pytest.mark.parametrize(("kind", "fits"), [("text", False), ('varchar(9) COLLATE "C"', True), ("bigint", False)])
 def test_text_sequence_column_needs_the_c_collation(postgres_dsn: str, kind: str, fits: bool) -> None:
-    fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, _cdc_seq_1 {kind})")
-    feed = Feed(table_of({"id": pa.int64(), "at": pa.string()}))
+    fetch_rows(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, _cdc_seq_1 {kind})")
+    feed = LaneWrites(make_table({"id": pa.int64(), "at": pa.string()}))
     plan = plan_for("scd1", feed.table, None, RowTransforms(("at",)))
     with open_sink(postgres_dsn) as sink:
         if fits:
-            sink.prepare(lane_of(), plan)
+            sink.prepare(make_pg_lane(), plan)
             return
         with pytest.raises(Fatal, match="'_cdc_seq_1'") as refused:
-            sink.prepare(lane_of(), plan)
+            sink.prepare(make_pg_lane(), plan)
         assert 'TEXT COLLATE "C"' in refused.value.next_step

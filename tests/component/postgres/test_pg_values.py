@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, Rejects, fetch, lane_of, open_sink, put, table_of
+from support.pg_case import CollectedRejects, LaneWrites, apply_write, fetch_rows, make_pg_lane, make_table, open_sink
 
 from replicator.domain.errors import Fatal, Reject
 
@@ -178,20 +178,20 @@ CASES = [
 def test_new_column_has_a_suitable_type_and_exact_values(emptied_dsn: str, case: tuple) -> None:
     """Values are compared as the text that PostgreSQL writes. NULL is written as well."""
     kind, arrow, source_type, values, texts = case
-    feed = Feed(table_of({"id": pa.int64(), "v": arrow}, v=source_type))
+    feed = LaneWrites(make_table({"id": pa.int64(), "v": arrow}, v=source_type))
     rows = [{"id": i} for i in range(len(values) + 1)]
     with open_sink(emptied_dsn) as sink:
         write = feed.write(*rows)
         typed = _type_values([*values, None], arrow)
         frame = write.folded.frame
         object.__setattr__(write.folded, "frame", frame.set_column(frame.column_names.index("v"), "v", typed))
-        assert put(sink, write).counts.applied == len(rows)
-    found = fetch(
+        assert apply_write(sink, write).counts.applied == len(rows)
+    found = fetch_rows(
         emptied_dsn.replace("dbname", "options='-c timezone=UTC' dbname"),
         "SELECT v::text, pg_typeof(v)::text FROM mirror.items ORDER BY id",
     )
     assert [v for v, _ in found] == [*texts, None]
-    modified = fetch(
+    modified = fetch_rows(
         emptied_dsn,
         "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = 'mirror.items'::regclass AND attname = 'v'",
@@ -238,12 +238,14 @@ CREATE SCHEMA mirror; CREATE TYPE mirror.mood AS ENUM ('sad','happy'); CREATE DO
 def test_existing_column_keeps_its_type(emptied_dsn: str, case: tuple) -> None:
     """Other columns stay unchanged, and bookkeeping columns are added."""
     kind, arrow, source_type, value, text = case
-    fetch(emptied_dsn, f"{PREPARED} CREATE TABLE mirror.items (more int DEFAULT 5, v {kind}, id bigint PRIMARY KEY)")
+    fetch_rows(emptied_dsn, f"{PREPARED} CREATE TABLE mirror.items (more int DEFAULT 5, v {kind}, id bigint PRIMARY KEY)")
     with open_sink(emptied_dsn) as sink:
-        feed = Feed(table_of({"id": pa.int64(), "v": arrow}, v=source_type))
-        put(sink, feed.write({"id": 1, "v": value}))
-        assert put(sink, feed.write({"id": 1, "_unsent": ["v"]})).counts.applied == 1
-    assert fetch(emptied_dsn, "SELECT v::text, more, _event_id FROM mirror.items") == [(text, 5, "cdc.public.items-0-1")]
+        feed = LaneWrites(make_table({"id": pa.int64(), "v": arrow}, v=source_type))
+        apply_write(sink, feed.write({"id": 1, "v": value}))
+        assert apply_write(sink, feed.write({"id": 1, "_unsent": ["v"]})).counts.applied == 1
+    assert fetch_rows(emptied_dsn, "SELECT v::text, more, _event_id FROM mirror.items") == [
+        (text, 5, "cdc.public.items-0-1")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -262,11 +264,11 @@ def test_existing_column_keeps_its_type(emptied_dsn: str, case: tuple) -> None:
 def test_unconvertible_values_are_rejected(
     emptied_dsn: str, kind: str, arrow: pa.DataType, value: object, reason: str
 ) -> None:
-    fetch(emptied_dsn, f"{PREPARED} CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
-    rejects = Rejects()
+    fetch_rows(emptied_dsn, f"{PREPARED} CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
+    rejects = CollectedRejects()
     with open_sink(emptied_dsn) as sink:
-        counts = put(
-            sink, Feed(table_of({"id": pa.int64(), "v": arrow})).write({"id": 1, "v": value}, {"id": 2}), rejects
+        counts = apply_write(
+            sink, LaneWrites(make_table({"id": pa.int64(), "v": arrow})).write({"id": 1, "v": value}, {"id": 2}), rejects
         ).counts
     assert (counts.applied, counts.rejected) == (1, 1)
     assert reason in rejects[0][2]
@@ -293,8 +295,8 @@ def test_unconvertible_values_are_rejected(
     ],
 )
 def test_column_of_an_unsuitable_type_is_refused(emptied_dsn: str, kind: str, arrow: pa.DataType) -> None:
-    fetch(emptied_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
-    feed = Feed(table_of({"id": pa.int64(), "v": arrow}))
+    fetch_rows(emptied_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
+    feed = LaneWrites(make_table({"id": pa.int64(), "v": arrow}))
     with open_sink(emptied_dsn) as sink, pytest.raises(Fatal, match="column 'v'") as error:
         sink.prepare(feed.lane, feed.plan)
     assert error.value.next_step
@@ -302,16 +304,16 @@ def test_column_of_an_unsuitable_type_is_refused(emptied_dsn: str, kind: str, ar
 
 def test_identity_key_works_and_a_missing_index_is_a_warning(emptied_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     """An identity key gets the source's value. A table without an index on its key works, with a warning."""
-    fetch(
+    fetch_rows(
         emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.b (id bigint);"
         "CREATE TABLE mirror.a (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)",
     )
     with open_sink(emptied_dsn) as sink:
         for into in ("a", "b"):
-            feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}), lane_of(into))
-            put(sink, feed.write({"id": 5, "v": "x"}))
-            put(sink, feed.write({"id": 5, "v": "y"}, {"id": 6, "v": "z"}))
+            feed = LaneWrites(make_table({"id": pa.int64(), "v": pa.string()}), make_pg_lane(into))
+            apply_write(sink, feed.write({"id": 5, "v": "x"}))
+            apply_write(sink, feed.write({"id": 5, "v": "y"}, {"id": 6, "v": "z"}))
             assert sink.features.reader.read(into, where="id = 5")["v"].to_pylist() == ["y"]
     assert "mirror.b has no unique index" in caplog.text
     assert "mirror.a" not in caplog.text
@@ -319,14 +321,14 @@ def test_identity_key_works_and_a_missing_index_is_a_warning(emptied_dsn: str, c
 
 def test_existing_rows_are_older_than_every_change(emptied_dsn: str) -> None:
     """A truncate deletes them too."""
-    fetch(
+    fetch_rows(
         emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text);"
         "INSERT INTO mirror.items VALUES (1, 'old'), (2, 'old')",
     )
-    feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
+    feed = LaneWrites(make_table({"id": pa.int64(), "v": pa.string()}))
     with open_sink(emptied_dsn) as sink:
-        put(sink, feed.write({"id": 1, "v": "new"}))
-        assert fetch(emptied_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, "new"), (2, "old")]
-        put(sink, feed.write({"_op": "t"}, {"id": 3, "v": "after"}))
-        assert fetch(emptied_dsn, "SELECT id FROM mirror.items") == [(3,)]
+        apply_write(sink, feed.write({"id": 1, "v": "new"}))
+        assert fetch_rows(emptied_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, "new"), (2, "old")]
+        apply_write(sink, feed.write({"_op": "t"}, {"id": 3, "v": "after"}))
+        assert fetch_rows(emptied_dsn, "SELECT id FROM mirror.items") == [(3,)]

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as KafkaPartition
 from servers.kafka import make_producer
-from support.kafka_fixtures import Broker, Running, Seen
+from support.kafka_fixtures import BatchCollector, Broker, FollowingRun
 
 from adapters.sources.kafka.cluster import Cluster
 from adapters.sources.kafka.options import KafkaSettings
@@ -28,11 +28,11 @@ from replicator.domain.position import Position, TopicPartition
 
 pytestmark = pytest.mark.stack
 Make = Callable[..., KafkaSource]
-Follow = Callable[..., Running]
+Follow = Callable[..., FollowingRun]
 
 
-def run_once(source: KafkaSource, start: Position | None = None) -> Seen:
-    seen = Seen(start or Position())
+def run_once(source: KafkaSource, start: Position | None = None) -> BatchCollector:
+    seen = BatchCollector(start or Position())
     source.run(start or Position(), seen, threading.Event(), once=True)
     return seen
 
@@ -80,7 +80,7 @@ def test_run_once_ends_at_the_end_and_resumes_from_there(broker: Broker, source_
 def test_run_once_does_not_read_records_that_arrive_during_it(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(5))
-    seen, more = Seen(), itertools.chain([True], itertools.repeat(False))
+    seen, more = BatchCollector(), itertools.chain([True], itertools.repeat(False))
 
     def apply(batch: object) -> None:
         if next(more):
@@ -258,7 +258,7 @@ def test_read_is_exact_and_safe_within_apply_batch(broker: Broker, source_of: Ma
     broker.produce(topic, numbers(10))
     broker.transact(topic, numbers(3), commit=False)
     broker.produce(topic, numbers(10))
-    source, inner = source_of(topic), Seen(make_position(topic, 4))
+    source, inner = source_of(topic), BatchCollector(make_position(topic, 4))
 
     def apply(batch: object) -> None:
         if not inner.batches:
@@ -268,7 +268,7 @@ def test_read_is_exact_and_safe_within_apply_batch(broker: Broker, source_of: Ma
     source.run(Position(), apply, threading.Event(), once=True)
     assert inner.offsets(topic) == [*range(4, 10), 14, 15]
     assert inner.position == {TopicPartition(topic, 0): 16}
-    tail = Seen(make_position(topic, 8))
+    tail = BatchCollector(make_position(topic, 8))
     source.read(make_position(topic, 8), make_position(topic, 12), tail, threading.Event())
     assert tail.offsets(topic) == [8, 9]
     assert tail.position == dict(make_position(topic, 12))
@@ -294,7 +294,7 @@ def test_read_of_a_topic_does_not_describe_other_topics(
 
     monkeypatch.setattr(Cluster, "describe_topics", describe)
     monkeypatch.setattr(Cluster, "_offsets", find)
-    seen = Seen()
+    seen = BatchCollector()
     source_of(f"{topic}*").read(make_position(topic, 0), make_position(topic, 2), seen, threading.Event())
     assert seen.offsets(topic) == [0, 1]
     assert described_topics == {topic}
@@ -324,7 +324,7 @@ def test_offset_out_of_range_is_data_loss(broker: Broker, source_of: Make, topic
         run_once(source_of(topic), make_position(topic, offset))
     with pytest.raises(DataLoss):
         source_of(topic).read(
-            make_position(topic, min(offset, 9)), make_position(topic, max(offset, 9)), Seen(), threading.Event()
+            make_position(topic, min(offset, 9)), make_position(topic, max(offset, 9)), BatchCollector(), threading.Event()
         )
 
 

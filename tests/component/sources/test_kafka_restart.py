@@ -7,7 +7,7 @@ import time
 
 import psutil
 import pytest
-from support.kafka_fixtures import Broker, Running, Seen
+from support.kafka_fixtures import BatchCollector, Broker, FollowingRun
 
 from adapters.sources.kafka.source import KafkaSource
 from replicator.domain.errors import Retryable
@@ -21,7 +21,7 @@ def test_killed_broker_loses_nothing_and_patience_is_limited(own_broker: Broker)
     broker.create("t")
     broker.produce("t", [b"%d" % i for i in range(1000)])
     source = KafkaSource({"bootstrap_servers": broker.address, "topics": ["t"], "patience_seconds": 60})
-    run = Running(source, Position())
+    run = FollowingRun(source, Position())
     run.until(lambda: len(run.seen.rows) == 1000)
     broker.service.kill()
     ticks = len(run.seen.batches)
@@ -32,14 +32,14 @@ def test_killed_broker_loses_nothing_and_patience_is_limited(own_broker: Broker)
     assert run.end().values == [b"%d" % i for i in range(2000)]
 
     impatient = KafkaSource({"bootstrap_servers": broker.address, "topics": ["t"], "patience_seconds": 2})
-    run = Running(impatient, Position(run.seen.position))
+    run = FollowingRun(impatient, Position(run.seen.position))
     run.until(lambda: bool(run.seen.batches))
     broker.service.kill()
     began = time.monotonic()
     run.get_failure(Retryable)
     assert time.monotonic() - began < 15
     with pytest.raises(Retryable):
-        impatient.run(Position(), Seen(), threading.Event(), once=True)
+        impatient.run(Position(), BatchCollector(), threading.Event(), once=True)
 
 
 def test_source_closes_while_the_broker_hangs(own_broker: Broker) -> None:
@@ -47,7 +47,7 @@ def test_source_closes_while_the_broker_hangs(own_broker: Broker) -> None:
     own_broker.create("t")
     own_broker.produce("t", [b"x"] * 9)
     source = KafkaSource({"bootstrap_servers": own_broker.address, "topics": ["t"], "patience_seconds": 60})
-    run, place = Running(source, Position()), TopicPartition("t", 0)
+    run, place = FollowingRun(source, Position()), TopicPartition("t", 0)
     run.until(lambda: len(run.seen.rows) == 9)
     source.committed(Position({place: 5}))
     source._group._serve(10)

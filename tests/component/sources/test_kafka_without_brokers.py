@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 from servers.kafka_proxy import KafkaProxy
-from support.kafka_fixtures import Broker, Running
+from support.kafka_fixtures import Broker, FollowingRun
 
 from adapters.kafka import clients
 from adapters.sinks.kafka import DeadLetterTopic
@@ -45,7 +45,7 @@ def test_source_resumes_after_answers_without_brokers(
     proxy: KafkaProxy,
     broker: Broker,
     topic: str,
-    follow_source: Callable[..., Running],
+    follow_source: Callable[..., FollowingRun],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker.create(topic)
@@ -96,7 +96,7 @@ def test_late_answer_is_awaited(
     proxy: KafkaProxy,
     broker: Broker,
     topic: str,
-    follow_source: Callable[..., Running],
+    follow_source: Callable[..., FollowingRun],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A large answer over a slow connection would never arrive if the client was opened again meanwhile."""

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from support.exported_records import Row, successive
+from support.exported_records import Row, make_random_snapshots
 
 from adapters.delta.folders import LaneLock
 from adapters.postgres import table_reader
@@ -299,7 +299,7 @@ def test_kill_at_any_step_duplicates_nothing(shop, tmp_path, monkeypatch, seed, 
     monkeypatch.setattr(SnapshotJournal, step, raise_killed)
     state: dict[tuple, tuple] = {}
     at, last = Position(), 0
-    for rows in successive(random.Random(seed), 5):
+    for rows in make_random_snapshots(random.Random(seed), 5):
         shop.put(rows)
         for _ in range(12):
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.queried_database import QueriedDatabase, read, source
+from support.queried_database import QueriedDatabase, make_query_source, read_once
 
 from replicator.domain.errors import ConfigProblem, Fatal
 
@@ -82,7 +82,7 @@ def create_sales(database: QueriedDatabase, columns: dict[str, Any]) -> None:
 def test_values_are_exact(queried_database, tmp_path):
     columns = OF_POSTGRES if queried_database.kind == "postgresql" else OF_MARIADB
     create_sales(queried_database, columns)
-    [row], _ = read(source(queried_database, tmp_path, cursor_column="id"))
+    [row], _ = read_once(make_query_source(queried_database, tmp_path, cursor_column="id"))
     assert {name: row[name] for name in columns} == {name: value for name, (*_, value) in columns.items()}
 
 
@@ -109,7 +109,7 @@ def test_unsupported_value_stops_the_source(queried_database, tmp_path, number):
         queried_database.run("SET GLOBAL sql_mode = ''")
     create_sales(queried_database, {"bad": (kind, value)})
     with pytest.raises(Fatal, match=sentence) as caught:
-        read(source(queried_database, tmp_path, cursor_column="id"))
+        read_once(make_query_source(queried_database, tmp_path, cursor_column="id"))
     assert "casts the column" in caught.value.next_step and value.strip("'") not in str(caught.value)
 
 
@@ -117,7 +117,7 @@ def test_text_in_a_numeric_column_of_sqlite_stops_the_source(tmp_path):
     database = QueriedDatabase(f"sqlite:///{tmp_path / 'd.sqlite'}")
     create_sales(database, {"bad": ("numeric(10,2)", "'abc'")})
     with pytest.raises(Fatal, match=r"a value cannot be read \(TypeError\)") as caught:
-        read(source(database, tmp_path, cursor_column="id"))
+        read_once(make_query_source(database, tmp_path, cursor_column="id"))
     assert "casts the column" in caught.value.next_step and "abc" not in str(caught.value)
 
 
@@ -127,9 +127,11 @@ def test_unsupported_type_is_a_config_problem(postgres_server, tmp_path, kind):
     database = postgres(postgres_server)
     create_sales(database, {"bad": (kind, "NULL")})
     with pytest.raises(ConfigProblem, match=r"Column 'bad' of sales is [A-Za-z]+, which has no type here"):
-        read(source(database, tmp_path, cursor_column="id"))
+        read_once(make_query_source(database, tmp_path, cursor_column="id"))
     text = "SELECT id, bad::text AS bad FROM sales"
-    assert read(source(database, tmp_path, cursor_column="id", query=text, schema={"id": "int32", "bad": "string"}))[0]
+    assert read_once(
+        make_query_source(database, tmp_path, cursor_column="id", query=text, schema={"id": "int32", "bad": "string"})
+    )[0]
 
 
 @pytest.mark.postgres
@@ -138,7 +140,9 @@ def test_start_after_is_an_instant_in_any_time_zone(postgres_server, tmp_path):
     database = postgres(postgres_server)
     database.run("CREATE TABLE sales (id int PRIMARY KEY, modified timestamptz NOT NULL)")
     database.run("INSERT INTO sales VALUES (1, '2024-01-01 00:00:00+00'), (2, '2024-01-01 01:00:00+00')")
-    rows, at = read(source(database, tmp_path, start_after="2024-01-01T01:00:00+01:00"))
+    rows, at = read_once(make_query_source(database, tmp_path, start_after="2024-01-01T01:00:00+01:00"))
     assert [row["id"] for row in rows] == [2]
     database.run("INSERT INTO sales VALUES (3, '2024-01-01 02:56:00+02'), (4, '2024-01-01 02:54:00+02')")
-    assert [row["id"] for row in read(source(database, tmp_path, start_after="2024-01-01T01:00:00+01:00"), at)[0]] == [3]
+    assert [
+        row["id"] for row in read_once(make_query_source(database, tmp_path, start_after="2024-01-01T01:00:00+01:00"), at)[0]
+    ] == [3]

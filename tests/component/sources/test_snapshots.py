@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from support.exported_records import SCHEMA, export, successive
+from support.exported_records import SCHEMA, make_random_snapshots, write_parquet_snapshot
 from support.full_disk import full_disk
 
 from adapters.delta.folders import LaneLock
@@ -50,31 +50,31 @@ def read(one: SnapshotsSource, start: Position | None = None) -> tuple[list[tupl
 
 
 def test_differences_become_changes(tmp_path):
-    export(tmp_path, 1, [A, B])
-    export(tmp_path, 2, [C, (1, "a", None, 1.5)])
-    export(tmp_path, 3, [C, (1, "a", None, 1.5)])
+    write_parquet_snapshot(tmp_path, 1, [A, B])
+    write_parquet_snapshot(tmp_path, 2, [C, (1, "a", None, 1.5)])
+    write_parquet_snapshot(tmp_path, 3, [C, (1, "a", None, 1.5)])
     found, _ = read(source(tmp_path))
     assert found[:2] == [("c", 1, *A), ("c", 1, *B)]
     assert found[2:] == [("c", 2, *C), ("d", 2, *B), ("u", 2, 1, "a", None, 1.5)]
 
 
 def test_equal_rows_are_no_changes(tmp_path):
-    export(tmp_path, 1, [NAN, B])
-    export(tmp_path, 2, [B, NAN])
+    write_parquet_snapshot(tmp_path, 1, [NAN, B])
+    write_parquet_snapshot(tmp_path, 2, [B, NAN])
     assert len(read(source(tmp_path))[0]) == 2
 
 
 def test_rows_of_nulls_are_created_and_deleted(tmp_path):
     nothing = (4, "a", None, None)
     for version, rows in enumerate(([A], [A, nothing], [A])):
-        export(tmp_path, version, rows)
+        write_parquet_snapshot(tmp_path, version, rows)
     assert read(source(tmp_path))[0][1:] == [("c", 1, *nothing), ("d", 2, *nothing)]
 
 
 def test_all_columns_may_be_the_key(tmp_path):
     keys = pa.schema(list(SCHEMA)[:2])
     for version, rows in enumerate(([(1, "a")], [(2, "a")], [(2, "a"), (1, "A")], [(2, "A")])):
-        export(tmp_path, version, rows, keys)
+        write_parquet_snapshot(tmp_path, version, rows, keys)
     found = [row[:4] for row in read(source(tmp_path))[0]]
     assert found == [
         ("c", 0, 1, "a"),
@@ -86,10 +86,10 @@ def test_all_columns_may_be_the_key(tmp_path):
 
 @pytest.mark.parametrize("batch_records", [1, 500])
 def test_source_resumes_without_the_previous_file(tmp_path, batch_records):
-    first = export(tmp_path, 1, [A, B])
+    first = write_parquet_snapshot(tmp_path, 1, [A, B])
     found, at = read(source(tmp_path, batch_records=batch_records))
     first.unlink()
-    export(tmp_path, 20, [A])
+    write_parquet_snapshot(tmp_path, 20, [A])
     more, at = read(source(tmp_path, batch_records=batch_records), at)
     assert (len(found), more) == (2, [("d", 20, *B)])
     assert read(source(tmp_path), at)[0] == []
@@ -98,13 +98,13 @@ def test_source_resumes_without_the_previous_file(tmp_path, batch_records):
 
 
 def test_running_source_reads_a_new_snapshot(tmp_path):
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     stop, rows = threading.Event(), []
 
     def take(batch: Any) -> None:
         rows.extend(batch.frame["value"].to_pylist())
         if len(rows) == 1 and not (tmp_path / "items" / "2.parquet").exists():
-            export(tmp_path, 2, [A, B])
+            write_parquet_snapshot(tmp_path, 2, [A, B])
         if len(rows) == 2:
             stop.set()
 
@@ -124,18 +124,18 @@ def test_running_source_reads_a_new_snapshot(tmp_path):
     ],
 )
 def test_version_is_the_end_of_the_file_name(tmp_path, name, version):
-    export(tmp_path, name, [A])
+    write_parquet_snapshot(tmp_path, name, [A])
     assert [s.version for s in list_snapshots(str(tmp_path / "items"))] == [version]
 
 
 def test_folder_is_read_once_it_has_its_success_file(tmp_path):
     folder = tmp_path / "items" / "2.parquet"
     for part in ("1", "2"):
-        file = export(tmp_path / "parts", part, [A] if part == "1" else [B])
+        file = write_parquet_snapshot(tmp_path / "parts", part, [A] if part == "1" else [B])
         folder.mkdir(exist_ok=True, parents=True)
         shutil.copyfile(file, folder / f"part-0000{part}.snappy.parquet")
-    export(tmp_path, 1, [A])
-    export(tmp_path, 3, [])
+    write_parquet_snapshot(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 3, [])
     found, at = read(source(tmp_path, allow_empty=True))
     assert found == [("c", 1, *A)], "snapshots after an incomplete one wait"
     time.sleep(0.05)  # Files with equal times have no order.
@@ -151,7 +151,7 @@ def test_folder_with_an_early_success_file_waits_for_its_files(tmp_path, monkeyp
     (folder / "_SUCCESS").touch()
     supply = SnapshotFolder(str(folder.parent), "")
     assert supply.read_next({}) is None, "no file exists yet"
-    export(tmp_path / "parts", 1, [A]).rename(folder / "part-1.parquet")
+    write_parquet_snapshot(tmp_path / "parts", 1, [A]).rename(folder / "part-1.parquet")
     os.utime(folder / "part-1.parquet", (0, 0))
     assert supply.read_next({}) is None and supply.seconds_until_stable({}) > 500
     monkeypatch.setattr("adapters.sources.snapshot_diff.file_snapshots.SETTLED_SECONDS", 0.0)
@@ -160,8 +160,8 @@ def test_folder_with_an_early_success_file_waits_for_its_files(tmp_path, monkeyp
 
 
 def test_incomplete_file_is_read_when_it_is_complete(tmp_path):
-    export(tmp_path, 1, [A])
-    file = export(tmp_path, 2, [A, B])
+    write_parquet_snapshot(tmp_path, 1, [A])
+    file = write_parquet_snapshot(tmp_path, 2, [A, B])
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
     found, at = read(source(tmp_path))
@@ -171,8 +171,8 @@ def test_incomplete_file_is_read_when_it_is_complete(tmp_path):
 
 
 def test_empty_snapshot_is_data_loss_unless_allowed(tmp_path):
-    export(tmp_path, 1, [A])
-    export(tmp_path, 2, [])
+    write_parquet_snapshot(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 2, [])
     with pytest.raises(DataLoss, match="has no rows, so it would delete every row") as caught:
         read(source(tmp_path))
     assert "allow_empty: true" in caught.value.next_step
@@ -180,44 +180,44 @@ def test_empty_snapshot_is_data_loss_unless_allowed(tmp_path):
 
 
 def test_first_snapshot_may_be_empty_if_allowed(tmp_path):
-    export(tmp_path, 1, [])
-    export(tmp_path, 2, [A])
+    write_parquet_snapshot(tmp_path, 1, [])
+    write_parquet_snapshot(tmp_path, 2, [A])
     assert read(source(tmp_path, allow_empty=True))[0] == [("c", 2, *A)]
 
 
 def test_late_snapshot_is_data_loss(tmp_path):
-    export(tmp_path, 5, [A])
+    write_parquet_snapshot(tmp_path, 5, [A])
     _, at = read(source(tmp_path))
-    export(tmp_path, 7, [A])
+    write_parquet_snapshot(tmp_path, 7, [A])
     read(source(tmp_path), at)
-    export(tmp_path, 6, [B])
+    write_parquet_snapshot(tmp_path, 6, [B])
     with pytest.raises(DataLoss, match=r"6.parquet appeared after version 7 had been read"):
         read(source(tmp_path), at)
 
 
 def test_rewritten_snapshot_is_data_loss(tmp_path):
-    export(tmp_path, 5, [A])
+    write_parquet_snapshot(tmp_path, 5, [A])
     one = source(tmp_path)
     _, at = read(one)
-    export(tmp_path, 5, [A, B, C])
+    write_parquet_snapshot(tmp_path, 5, [A, B, C])
     for opened in (source(tmp_path), source(tmp_path)):
         with pytest.raises(DataLoss, match=r"5.parquet differs from the version 5 that was read before"):
             read(opened, at)
-    export(tmp_path, 5, [A])
-    export(tmp_path, 6, [A, B, C])
+    write_parquet_snapshot(tmp_path, 5, [A])
+    write_parquet_snapshot(tmp_path, 6, [A, B, C])
     assert len(read(one, at)[0]) == 2
 
 
 def test_columns_may_only_be_added(tmp_path):
-    export(tmp_path, 1, [A, B])
+    write_parquet_snapshot(tmp_path, 1, [A, B])
     wider = SCHEMA.append(pa.field("more", pa.int64()))
-    export(tmp_path, 2, [(*A, None), (*B, 7)], wider)
+    write_parquet_snapshot(tmp_path, 2, [(*A, None), (*B, 7)], wider)
     found, at = read(source(tmp_path))
     assert found[2:] == [("u", 2, *B)]
-    export(tmp_path, 3, [A, B])
+    write_parquet_snapshot(tmp_path, 3, [A, B])
     with pytest.raises(DataLoss, match="lacks the column 'more'"):
         read(source(tmp_path), at)
-    export(tmp_path, 3, [(*A, "7")], SCHEMA.append(pa.field("more", pa.string())))
+    write_parquet_snapshot(tmp_path, 3, [(*A, "7")], SCHEMA.append(pa.field("more", pa.string())))
     with pytest.raises(DataLoss, match=r"Column 'more' is string in .*, and was int64 before"):
         read(source(tmp_path), at)
 
@@ -234,7 +234,7 @@ def test_columns_may_only_be_added(tmp_path):
     ],
 )
 def test_unusable_rows_keys_and_options_are_refused(tmp_path, rows, options, error, sentence):
-    export(tmp_path, 1, rows)
+    write_parquet_snapshot(tmp_path, 1, rows)
     with pytest.raises(error) as caught:
         read(source(tmp_path, **options))
     assert re.search(sentence.replace("(", r"\(").replace(")", r"\)"), caught.value.sentence)
@@ -243,7 +243,7 @@ def test_unusable_rows_keys_and_options_are_refused(tmp_path, rows, options, err
 @pytest.mark.parametrize("names", [["export"], ["123456789012345"], ["2024-01-05", "20240105"]])
 def test_names_without_a_usable_version_are_refused(tmp_path, names):
     for name in names:
-        export(tmp_path, name, [A])
+        write_parquet_snapshot(tmp_path, name, [A])
     with pytest.raises(ConfigProblem):
         read(source(tmp_path))
 
@@ -267,7 +267,7 @@ UNEVEN = [
 @pytest.mark.parametrize("names", UNEVEN)
 def test_names_without_a_clear_order_are_refused(tmp_path, names):
     for name in names:
-        export(tmp_path, name, [A])
+        write_parquet_snapshot(tmp_path, name, [A])
     with pytest.raises(ConfigProblem, match="parts of different lengths") as caught:
         read(source(tmp_path))
     listed = [name for name in names if f"/{name}.parquet " in caught.value.sentence]
@@ -276,7 +276,7 @@ def test_names_without_a_clear_order_are_refused(tmp_path, names):
 
 def test_numeric_versions_may_have_any_width(tmp_path):
     for name, row in (("v9", A), ("v10", B), ("x_100", A)):
-        export(tmp_path, name, [row])
+        write_parquet_snapshot(tmp_path, name, [row])
     assert [s.version for s in list_snapshots(str(tmp_path / "items"))] == [9, 10, 100]
 
 
@@ -290,16 +290,16 @@ def write_parquet(folder: Path, version: int, columns: list[tuple[str, Any]]) ->
 
 def test_duplicate_column_is_data_loss(tmp_path):
     """The file is not mistaken for an incomplete one, which would delay all later files."""
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
     write_parquet(tmp_path, 2, [("v", [1]), ("v", [2])])
-    export(tmp_path, 3, [A, B])
+    write_parquet_snapshot(tmp_path, 3, [A, B])
     with pytest.raises(DataLoss, match=r"2.parquet has two columns 'v'"):
         read(source(tmp_path), at)
 
 
 def test_complete_file_that_is_not_parquet_is_data_loss(tmp_path):
-    file = export(tmp_path, 1, [A])
+    file = write_parquet_snapshot(tmp_path, 1, [A])
     whole = file.read_bytes()
     file.write_bytes(whole[:100] + whole[-8:])
     with pytest.raises(DataLoss, match=r"1.parquet is a whole file and cannot be read as Parquet"):
@@ -378,10 +378,10 @@ def test_days_at_the_limits_of_delta_are_read(tmp_path, day):
 @pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x1c", "\x1d", "\x1e", "\x0b", "\x0c", "\r", "\n"])
 def test_line_separators_are_text(tmp_path, sign):
     """They stand unescaped in the statistics of the journal's commits."""
-    export(tmp_path, 1, [(1, f"a{sign}b", f"{sign}x", 1.5)])
+    write_parquet_snapshot(tmp_path, 1, [(1, f"a{sign}b", f"{sign}x", 1.5)])
     found, at = read(source(tmp_path))
     assert found == [("c", 1, 1, f"a{sign}b", f"{sign}x", 1.5)]
-    export(tmp_path, 2, [(1, f"a{sign}b", "y", 1.5)])
+    write_parquet_snapshot(tmp_path, 2, [(1, f"a{sign}b", "y", 1.5)])
     assert read(source(tmp_path), at)[0] == [("u", 2, 1, f"a{sign}b", "y", 1.5)]
 
 
@@ -393,10 +393,10 @@ class Killed(BaseException):
 @pytest.mark.parametrize("moment", ["_store_rows", "commit", "_write_versions"])
 @pytest.mark.parametrize("after", [False, True])
 def test_kill_at_any_step_duplicates_nothing(tmp_path, monkeypatch, seed, moment, after):
-    states = successive(random.Random(seed), 6)
+    states = make_random_snapshots(random.Random(seed), 6)
     for version, rows in enumerate(states):
-        export(tmp_path / "whole", version, rows)
-        export(tmp_path / "cut", version, rows)
+        write_parquet_snapshot(tmp_path / "whole", version, rows)
+        write_parquet_snapshot(tmp_path / "cut", version, rows)
     expected, _ = read(source(tmp_path / "whole", allow_empty=True))
     original = getattr(SnapshotJournal, moment)
     calls = iter(range(100))
@@ -424,7 +424,7 @@ def test_kill_at_any_step_duplicates_nothing(tmp_path, monkeypatch, seed, moment
 @pytest.mark.parametrize("room", [0, 20])
 def test_full_disk_is_reported_with_a_next_step(tmp_path, room):
     """The disk has no room for the lock, or room for the lock only."""
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     one = source(tmp_path)
     with full_disk(room), pytest.raises(EnvironmentProblem, match="state cannot be written: File too large") as caught:
         read(one)
@@ -434,7 +434,7 @@ def test_full_disk_is_reported_with_a_next_step(tmp_path, room):
 
 @pytest.mark.parametrize("text", ["", "[]", '{"taken": [1]}', '{"taken": {"x": 1}}'])
 def test_damaged_list_of_read_snapshots_is_data_loss(tmp_path, text):
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     read(source(tmp_path))
     (tmp_path / "state" / "taken.json").write_text(text)
     with pytest.raises(DataLoss, match=r"taken.json is damaged"):
@@ -443,7 +443,7 @@ def test_damaged_list_of_read_snapshots_is_data_loss(tmp_path, text):
 
 @pytest.mark.parametrize("text", ["", "[]", '{"keys": 1}'])
 def test_damaged_keys_are_data_loss(tmp_path, text):
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     read(source(tmp_path))
     (tmp_path / "state" / "keys.json").write_text(text)
     with pytest.raises(DataLoss, match=r"keys.json is damaged"):
@@ -454,7 +454,7 @@ def test_damaged_keys_are_data_loss(tmp_path, text):
 @pytest.mark.parametrize("keys", [("id",), ("id", "Part", "name")])
 def test_changed_keys_are_data_loss(tmp_path, keys, is_there):
     """The snapshot to compare may exist or not."""
-    file = export(tmp_path, 1, [A])
+    file = write_parquet_snapshot(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
     if not is_there:
         file.unlink()
@@ -470,7 +470,7 @@ def test_changed_keys_are_data_loss(tmp_path, keys, is_there):
 
 
 def test_keys_may_be_corrected_before_the_first_snapshot(tmp_path, monkeypatch):
-    export(tmp_path, 1, [A, B, C])
+    write_parquet_snapshot(tmp_path, 1, [A, B, C])
     with monkeypatch.context() as patched:
         patched.setattr(SnapshotJournal, "commit", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
@@ -481,7 +481,7 @@ def test_keys_may_be_corrected_before_the_first_snapshot(tmp_path, monkeypatch):
 
 
 def test_missing_stored_keys_are_taken_from_the_config(tmp_path):
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
     (tmp_path / "state" / "keys.json").unlink()
     assert read(source(tmp_path), at)[0] == []
@@ -491,9 +491,9 @@ def test_missing_stored_keys_are_taken_from_the_config(tmp_path):
 
 @pytest.mark.parametrize("lost", ["items", "taken.json", "1.parquet"])
 def test_lost_state_is_data_loss_or_is_restored(tmp_path, lost):
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
-    export(tmp_path, 2, [B])
+    write_parquet_snapshot(tmp_path, 2, [B])
     gone = tmp_path / "state" / lost
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
     if lost == "taken.json":
@@ -507,9 +507,9 @@ def test_lost_state_is_data_loss_or_is_restored(tmp_path, lost):
 
 
 def test_snapshots_wait_while_another_process_has_the_lock(tmp_path):
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
-    export(tmp_path, 2, [B])
+    write_parquet_snapshot(tmp_path, 2, [B])
     lock = LaneLock(tmp_path / "state" / "lock", "items")
     assert read(source(tmp_path), at)[0] == []
     lock.release()
@@ -517,7 +517,7 @@ def test_snapshots_wait_while_another_process_has_the_lock(tmp_path):
 
 
 def test_journal_does_not_clean_up_its_delta_log(tmp_path):
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     read(source(tmp_path))
     table = DeltaTable(str(tmp_path / "state" / "items"))
     assert table.metadata().configuration["delta.enableExpiredLogCleanup"] == "false"
@@ -531,7 +531,7 @@ def test_doctor_checks_snapshots_and_writes_no_state(tmp_path):
     assert diagnose()[0] == "error"
     (tmp_path / "items").mkdir()
     assert diagnose()[0] == "warning"
-    file = export(tmp_path, 3, [A, B])
+    file = write_parquet_snapshot(tmp_path, 3, [A, B])
     assert diagnose() == ("ok", "items has 1 snapshot; the newest is version 3, with 2 rows.")
     file.write_bytes(file.read_bytes()[:50])
     assert diagnose()[0] == "warning"

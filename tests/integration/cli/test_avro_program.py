@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from servers.schema_registry import API, ConnectionProxy, answering, open_proxy
+from servers.schema_registry import API, ConnectionProxy, open_proxy, serve_answer
 from support.avro_of_connect import Avro
-from support.cli_program import PROGRAM, answer_of, run_program
-from support.debezium_events import ID, event, key, raw
+from support.cli_program import PROGRAM, parse_answer, run_program
+from support.debezium_events import ID, make_change_event, make_event_key, make_raw_records
 from support.next_layer import LONG_ON_SPARK
 from support.small_spark import SMALL
 
@@ -66,8 +66,8 @@ def rows(folder: Path, name: str = "t") -> list[dict]:
 
 def events(avro: Avro, columns: list, first: int, count: int, at: int = 100) -> pa.Table:
     places = range(first, first + count)
-    values = [event(columns, at=at + i, after={"id": i, "name": f"n{i}", "more": i}) for i in places]
-    return avro.frame(raw(values, [key(id=i) for i in places]))
+    values = [make_change_event(columns, at=at + i, after={"id": i, "name": f"n{i}", "more": i}) for i in places]
+    return avro.frame(make_raw_records(values, [make_event_key(id=i) for i in places]))
 
 
 class Running:
@@ -126,7 +126,7 @@ def _rows_if_any(folder: Path) -> list[dict]:
 
 
 def test_registry_that_refuses_credentials_stops_the_run_without_secrets(tmp_path: Path, registry: str) -> None:
-    with answering(401) as (url, asked):
+    with serve_answer(401) as (url, asked):
         folder = project(tmp_path, f"{{url: '{url}', user: reader, password: '${{PASSWORD}}'}}")
         record(folder, "a", events(Avro(f"{registry}{API}"), [ID, NAME], 1, 1), 0)
         done = run_program(folder, "run", "--until-caught-up", "-v", PASSWORD=SECRET)
@@ -153,18 +153,18 @@ def test_records_with_unknown_schema_ids_are_dead_letters(tmp_path: Path, regist
 
 
 def test_retry_after_the_remedy_applies_records_of_another_registry(tmp_path: Path, registry: str) -> None:
-    with answering(404, b'{"error_code": 40403, "message": "Schema not found"}') as (url, _):
+    with serve_answer(404, b'{"error_code": 40403, "message": "Schema not found"}') as (url, _):
         folder = project(tmp_path, f"{{url: '{url}'}}")
         record(folder, "a", events(Avro(f"{registry}{API}"), [ID, NAME], 1, 2), 0)
         assert run_program(folder, "run", "--until-caught-up").returncode == 0, "the event log has all"
-    letters = answer_of(run_program(folder, "dlq", "list", "--json"))["result"]
+    letters = parse_answer(run_program(folder, "dlq", "list", "--json"))["result"]
     assert [letter["code"] for letter in letters] == ["UNKNOWN_SCHEMA"] * 2
-    [told, *_] = answer_of(run_program(folder, "dlq", "explain", letters[0]["event_id"], "--json"))["result"]
+    [told, *_] = parse_answer(run_program(folder, "dlq", "explain", letters[0]["event_id"], "--json"))["result"]
     assert told["what_to_do"].startswith(
         "If the connector registers its schemas elsewhere, correct `url` of the source's `registry`"
     )
     config = folder / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace(url, f"{registry}{API}"))
     replayed = run_program(folder, "dlq", "replay", "--json")
-    assert answer_of(replayed)["result"]["replayed"] == 2, replayed.stdout
+    assert parse_answer(replayed)["result"]["replayed"] == 2, replayed.stdout
     assert sorted(row["id"] for row in rows(folder)) == [1, 2]

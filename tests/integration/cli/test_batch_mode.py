@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
 from support.cli_program import start_program
-from support.next_layer import LONG_ON_SPARK, run
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 """The program starts several times in each."""
@@ -109,17 +109,17 @@ def test_batch_mode_writes_one_commit_per_table_and_the_same_rows(tmp_path: Path
     """In both sinks, in two batches, with `batch_bytes` too small for the stream."""
     stream = project(tmp_path / "stream", "stream", postgres_dsn)
     accumulate(stream, 0, 1)
-    run(stream, "local", "--set", "limits.batch_bytes=5000")
+    run_until_caught_up(stream, "local", "--set", "limits.batch_bytes=5000")
     made = commits(stream)
     assert len(made["order_items"]) > 2 and len(made["events"]) > 2
     batch = project(tmp_path / "batch", "batch", postgres_dsn)
     for part in (0, 1):
         accumulate(batch, part)
-        run(batch, "local", "--set", "limits.batch_bytes=5000")
+        run_until_caught_up(batch, "local", "--set", "limits.batch_bytes=5000")
         assert commits(batch) == compute_expected(part + 1)
     assert rows(batch) == rows(stream)
     assert read_mirror(postgres_dsn, "batch") == read_mirror(postgres_dsn, "stream")
-    run(batch, "local")
+    run_until_caught_up(batch, "local")
     assert commits(batch) == compute_expected(2)
 
 
@@ -128,7 +128,7 @@ def test_kill_at_a_commit_doubles_nothing(tmp_path: Path) -> None:
     own commit."""
     stream = project(tmp_path / "stream", "stream")
     accumulate(stream, 0, 1)
-    run(stream, "local")
+    run_until_caught_up(stream, "local")
     batch = project(tmp_path / "batch", "batch")
     for part in (0, 1):
         accumulate(batch, part)
@@ -140,7 +140,7 @@ def test_kill_at_a_commit_doubles_nothing(tmp_path: Path) -> None:
             time.sleep(0.001)
         killed.kill()
         killed.wait()
-        run(batch, "local")
+        run_until_caught_up(batch, "local")
         assert commits(batch) == compute_expected(part + 1)
     assert rows(batch) == rows(stream)
 
@@ -151,10 +151,10 @@ def positions(folder: Path) -> int:
 
 def test_batch_larger_than_memory_is_refused_before_any_write(tmp_path: Path) -> None:
     accumulate(project(tmp_path, "batch"), 0, 1)
-    said = run(tmp_path, "local", "--set", "limits.memory=50000", code=1)
+    said = run_until_caught_up(tmp_path, "local", "--set", "limits.memory=50000", code=1)
     assert "have more than the 12,500 bytes of keys and values" in said["summary"]
     assert commits(tmp_path) == {}
-    run(tmp_path, "local")
+    run_until_caught_up(tmp_path, "local")
     assert commits(tmp_path) == compute_expected(1)
 
 
@@ -163,11 +163,11 @@ def test_batch_mode_on_spark(tmp_path: Path, engine: str) -> None:
     """Local and Spark runs alternate."""
     stream, batch = project(tmp_path / "stream", "stream"), project(tmp_path / "batch", "batch")
     accumulate(stream, 0, 1)
-    run(stream, "local")
+    run_until_caught_up(stream, "local")
     accumulate(batch, 0)
-    run(batch, engine, "--set", "limits.memory=50000")
+    run_until_caught_up(batch, engine, "--set", "limits.memory=50000")
     assert commits(batch) == compute_expected(1, "MERGE")
     accumulate(batch, 1)
-    run(batch, "local")
+    run_until_caught_up(batch, "local")
     assert commits(batch) == compute_expected(2, "MERGE")
     assert rows(batch) == rows(stream)

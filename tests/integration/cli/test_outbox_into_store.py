@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
-from support.cli_program import answer_of, run_program
-from support.next_layer import run
+from support.cli_program import parse_answer, run_program
+from support.next_layer import run_until_caught_up
 
 from replicator.cli import main
 
@@ -113,7 +113,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def run_command(*arguments: str) -> Any:
     done = CliRunner().invoke(main, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
-    return answer_of(done)["result"]
+    return parse_answer(done)["result"]
 
 
 def list_stored_ids(kind: str) -> dict[str, list[str]]:
@@ -140,7 +140,7 @@ def check_all(*several: range) -> None:
 def goes_through(folder: Path, first: str, second: str) -> None:
     """Two engines in turns, and a program in between."""
     archive(folder, range(1, 30))
-    run(folder, first)
+    run_until_caught_up(folder, first)
     check_all(range(1, 30))
     event = run_command("events", "order", "1", "--limit", "1")[0]
     assert event["metadata"]["partition"] == "0" and event["event_data"]["n"].isdigit()
@@ -148,7 +148,7 @@ def goes_through(folder: Path, first: str, second: str) -> None:
     stored = run_command("emit", "order", "1", "Told", "--data", '{"by": "hand"}', "--expected-version", str(before))
     assert stored["event_version"] == before + 1
     archive(folder, range(30, 40))
-    run(folder, second)
+    run_until_caught_up(folder, second)
     check_all(range(1, 30), range(30, 40))
     assert list_stored_ids("order")["1"][before] == stored["event_id"] and len(list_stored_ids("order")["1"]) > before + 1
     letters = run_command("dlq", "list")
@@ -168,7 +168,7 @@ def test_rejected_event_is_stored_after_its_remedy(project):
         (folder / "archive" / f"{name}.jsonl").write_text("".join(f"{text}\n" for text in texts))
 
     sends("a", (0, of_table(1, ["no", "object"], 1)), (1, of_table(2, many, 2)))
-    run(folder, "local")
+    run_until_caught_up(folder, "local")
     letters = [one for one in run_command("dlq", "list") if one["lane"] == "event_store.order"]
     assert [one["code"] for one in letters] == ["NO_EVENT"] * 2
     for letter in letters:
@@ -178,7 +178,7 @@ def test_rejected_event_is_stored_after_its_remedy(project):
     config.write_text(config.read_text().replace("columns: 20", "columns: 200"))
     assert run_program(folder, "dlq", "replay").returncode == 1, "one of the two is rejected again"
     sends("b", (2, of_table(3, {"an": "object"}, 1)))
-    run(folder, "local")
+    run_until_caught_up(folder, "local")
     assert list_stored_ids("order") == {"1": ["t3"], "2": ["t2"]}
 
 
@@ -190,7 +190,7 @@ def test_events_into_a_lake(project):
     rows = DeltaTable(str(folder / "lake" / "totals")).to_pyarrow_table().to_pylist()
     assert {row["id"]: row["version"] for row in rows} == {of: len(ids) for of, ids in list_stored_ids("order").items()}
     shutil.rmtree(folder / "state")  # What is remembered on this machine: everything is read again, below the positions.
-    run(folder, "local")
+    run_until_caught_up(folder, "local")
     check_all(range(1, 30), range(30, 40))
 
 
@@ -198,13 +198,13 @@ def test_events_into_a_lake(project):
 def test_second_read_keeps_stored_events(project):
     folder = project("{path: ./events}")
     archive(folder, range(1, 8))
-    run(folder, "local")
+    run_until_caught_up(folder, "local")
     before = list_stored_ids("order")
     # The archive begins at a later offset than the topic did.
     done = run_program(folder, "lanes", "resync", "event_store.order", "--accept-missing", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [one["position"] for one in run_command("status")["lanes"] if one["id"] == "event_store.order"] == [{}]
-    run(folder, "local")
+    run_until_caught_up(folder, "local")
     assert [bool(one["position"]) for one in run_command("status")["lanes"]] == [True] * 4 and list_stored_ids(
         "order"
     ) == before
@@ -243,7 +243,7 @@ def test_event_log_rebuilds_the_other_targets(project):
     )
     config.write_text(text.replace("[{sink: lake}, ", "[{sink: lake}, {sink: log}, "))
     archive(folder, range(1, 12))
-    run(folder, "local")
+    run_until_caught_up(folder, "local")
     assert [one["lane"] for one in run_command("snapshot", "outbox.event.order")] == ["lake.order"]
     assert sorted(one.name for one in (folder / "log" / "_replicator" / "snapshots" / "shop").iterdir()) == [
         "lake.order",
@@ -251,7 +251,7 @@ def test_event_log_rebuilds_the_other_targets(project):
     ]
     before = list_stored_ids("order")
     done = run_program(folder, "replay", "outbox.event.order", "--json")
-    assert done.returncode == 0 and answer_of(done)["result"]["lane"] == "lake.order"
+    assert done.returncode == 0 and parse_answer(done)["result"]["lane"] == "lake.order"
     assert list_stored_ids("order") == before
 
 
@@ -271,5 +271,5 @@ def test_commands_for_mirrors_are_refused(project, command, why):
     """The error names the event store and a next step, and nothing changes."""
     project("{path: ./events}")
     done = CliRunner().invoke(main, [*command, "--json"])
-    answer = answer_of(done)
+    answer = parse_answer(done)
     assert done.exit_code == 2 and why in answer["error"]["sentence"] and answer["error"]["next_step"]

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from paths import PROJECT
 from support.cli_program import run_program
 from support.employees import FEED, NAMES, STAYS, VERSIONS
-from support.next_layer import LONG_ON_SPARK, run
-from support.rows_folder import as_file, put
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
+from support.rows_folder import encode_rows, write_closed_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 """The program starts several times in each."""
@@ -47,8 +47,8 @@ def add(project: Path, number: int, rows: list[tuple], kind: str = "csv") -> Non
     """CSV may have its columns in any order; what is text in it is a number in JSON."""
     columns = NAMES[::-1] if kind == "csv" else NAMES
     named = [dict(zip(NAMES, row, strict=True)) for row in rows]
-    content = as_file([{name: row[name] for name in columns} for row in named], kind)
-    put(project / "feed" / "employees" / f"{number:06}.{kind}", content)
+    content = encode_rows([{name: row[name] for name in columns} for row in named], kind)
+    write_closed_file(project / "feed" / "employees" / f"{number:06}.{kind}", content)
 
 
 def lake(project: Path, name: str) -> list[dict[str, Any]]:
@@ -76,10 +76,10 @@ def test_employees(tmp_path: Path, postgres_dsn: str, kind: str, step: int) -> N
     feed = FEED if step != 3 else FEED[::-1]
     for number, rows in enumerate(batched_rows(feed, step), 1):
         add(tmp_path, number, rows, kind)
-        run(tmp_path, "local")
+        run_until_caught_up(tmp_path, "local")
     check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
     check(mirror(postgres_dsn, "employees"), mirror(postgres_dsn, "employees_history"))
-    again = run(tmp_path, "local")
+    again = run_until_caught_up(tmp_path, "local")
     assert [lane["counts"]["applied"] for lane in again["result"]["lanes"]] == [0] * 4
 
 
@@ -94,9 +94,9 @@ def test_employees_on_spark(tmp_path: Path, engine: str, kind: str) -> None:
     staff(tmp_path, kind)
     late = [FEED[5], FEED[7]]
     add(tmp_path, 1, [row for row in FEED if row not in late], kind)
-    run(tmp_path, engine)
+    run_until_caught_up(tmp_path, engine)
     add(tmp_path, 2, late, kind)
-    run(tmp_path, "local")
+    run_until_caught_up(tmp_path, "local")
     check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
 
 
@@ -105,8 +105,8 @@ def test_bad_rows_are_dead_letters(tmp_path: Path) -> None:
     add(staff(tmp_path), 1, FEED)
     header = b"id,name,role,country,operation,sequenceNum\n"
     bad = header + b"7,x,y,NL,INSERT\n7,x,y,NL,MERGE,9\nseven,x,y,NL,INSERT,9\n7,x,y,NL,INSERT,\n"
-    put(tmp_path / "feed" / "employees" / "000002.csv", bad)
-    run(tmp_path, "local")
+    write_closed_file(tmp_path / "feed" / "employees" / "000002.csv", bad)
+    run_until_caught_up(tmp_path, "local")
     check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
     letters = json.loads(run_program(tmp_path, "dlq", "list", "--json").stdout)["result"]
     assert {letter["code"] for letter in letters} == {"MALFORMED", "UNKNOWN_OPERATION", "OUT_OF_RANGE", "SEQUENCE"}
@@ -118,8 +118,10 @@ def test_bad_rows_are_dead_letters(tmp_path: Path) -> None:
 def test_rows_of_a_file_without_operation_column_are_dead_letters(tmp_path: Path) -> None:
     """Each dead letter has the file and the position in it. The rows of other files are applied."""
     add(staff(tmp_path), 1, FEED)
-    put(tmp_path / "feed" / "employees" / "000002.csv", b"id,name,role,country,sequenceNum\n7,x,y,NL,9\n8,x,y,NL,10\n")
-    run(tmp_path, "local")
+    write_closed_file(
+        tmp_path / "feed" / "employees" / "000002.csv", b"id,name,role,country,sequenceNum\n7,x,y,NL,9\n8,x,y,NL,10\n"
+    )
+    run_until_caught_up(tmp_path, "local")
     check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
     letters = json.loads(run_program(tmp_path, "dlq", "list", "--json").stdout)["result"]
     assert [letter["code"] for letter in letters] == ["UNKNOWN_OPERATION"] * 2
@@ -141,7 +143,7 @@ def test_employees_as_records(tmp_path: Path, words: dict[str, Any]) -> None:
     config = tmp_path / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("transport: files", "transport: archive").replace(OTHERS % "jsonl", "\n"))
     said = [f"sources.staff.{name}={json.dumps(value)}" for name, value in {"path": "./archive", **words}.items()]
-    run(tmp_path, "local", *(part for one in said for part in ("--set", one)))
+    run_until_caught_up(tmp_path, "local", *(part for one in said for part in ("--set", one)))
     check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
 
 
@@ -151,6 +153,6 @@ def test_lag_of_a_waiting_file_is_unknown(tmp_path: Path) -> None:
     config = tmp_path / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("sequence_by: sequenceNum", "sequence_by: sequencenum"))
     add(tmp_path, 1, FEED, "parquet")
-    said = run(tmp_path, "local", code=2)["result"]
+    said = run_until_caught_up(tmp_path, "local", code=2)["result"]
     assert {(lane["status"], lane["lag_records"]) for lane in said["lanes"]} == {("suspended", None)}
     assert [source["lag_records"] for source in said["sources"]] == [None]

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
 from support.cli_program import run_program, start_program
-from support.next_layer import run
+from support.next_layer import run_until_caught_up
 from support.queried_database import QueriedDatabase
 
 EXAMPLE = PROJECT / "config" / "examples" / "sales-by-query.yaml"
@@ -78,10 +78,10 @@ def test_worked_example(queried_database, tmp_path, monkeypatch):
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
     queried_database.make_sales()
     quiet = ("--set", "http.address=127.0.0.1:0")
-    run(tmp_path, "local", *quiet)
+    run_until_caught_up(tmp_path, "local", *quiet)
     assert sales(of_lake(tmp_path)) == LOADED
     change(queried_database)
-    run(tmp_path, "local", *quiet)
+    run_until_caught_up(tmp_path, "local", *quiet)
     assert sales(of_lake(tmp_path)) == MERGED
     versions = Counter(row["id"] for row in of_lake(tmp_path, "sales_history"))
     assert versions == {1: 1, 2: 2, 3: 1, 4: 1, 5: 1}
@@ -97,7 +97,7 @@ def test_start_after_skips_older_rows(queried_database, tmp_path, monkeypatch):
     (tmp_path / "config" / "replicator.yaml").write_text(text)
     queried_database.make_sales()
     change(queried_database)
-    run(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
+    run_until_caught_up(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
     assert sales(of_lake(tmp_path)) == MERGED - LOADED
 
 
@@ -128,13 +128,13 @@ def test_local_and_spark_runs_alternate(postgres_server, tmp_path, monkeypatch):
     (tmp_path / "config").mkdir()
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
     asked.make_sales()
-    run(tmp_path, "spark", "--set", "http.address=127.0.0.1:0")
+    run_until_caught_up(tmp_path, "spark", "--set", "http.address=127.0.0.1:0")
     assert sales(of_lake(tmp_path)) == LOADED
     change(asked)
-    run(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
+    run_until_caught_up(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
     assert sales(of_lake(tmp_path)) == MERGED
     asked.run("UPDATE sales SET sales = 1, modified = '2019-11-20 10:01:00' WHERE id = 5")
-    run(tmp_path, "spark", "--set", "http.address=127.0.0.1:0")
+    run_until_caught_up(tmp_path, "spark", "--set", "http.address=127.0.0.1:0")
     assert (5, "2019-11-14", "Robert", "1.00") in sales(of_lake(tmp_path))
 
 
@@ -220,7 +220,7 @@ def test_kill_at_any_step_loses_and_doubles_nothing(postgres_server, tmp_path, m
             assert program.poll() is None
             program.kill()
             program.wait()
-    run(tmp_path, "local")
+    run_until_caught_up(tmp_path, "local")
     with asked.engine.connect() as connection:
         there = {tuple(row) for row in connection.exec_driver_sql("SELECT part, id, rev FROM items")}
     for current, every, history in (lake_of(tmp_path), mirror_of(mirror)):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from paths import GOLDEN
 from servers.object_store import BUCKET, ObjectStore
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 SAMPLE = GOLDEN / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
 CONFIG = """\
@@ -60,7 +60,7 @@ def run(project: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
     done = run_program(project, *arguments, "--json", "-v", **SECRETS)
     assert done.returncode == code, done.stdout + done.stderr
     assert not [secret for secret in SECRETS.values() if secret in done.stdout + done.stderr]
-    return dict(answer_of(done))
+    return dict(parse_answer(done))
 
 
 def test_commands(project: Path, s3: ObjectStore) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from paths import GOLDEN
 from psycopg.conninfo import conninfo_to_dict
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -38,7 +38,7 @@ def url(dsn: str) -> str:
 def ask(folder: Path, *words: str) -> Any:
     done = run_program(folder, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return answer_of(done)["result"]
+    return parse_answer(done)["result"]
 
 
 def rows(folder: Path, name: str, at: str) -> list[str]:

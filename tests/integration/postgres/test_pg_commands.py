@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 from paths import GOLDEN
-from support.cli_program import answer_of, run_program
-from support.pg_case import fetch
+from support.cli_program import parse_answer, run_program
+from support.pg_case import fetch_rows
 
 SAMPLE = GOLDEN / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
 CONFIG = """\
@@ -45,10 +45,10 @@ class Project:
     def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         done = run_program(self.folder, *arguments, "--json", MIRROR_DSN=self.url)
         assert done.returncode == code, done.stdout + done.stderr
-        return dict(answer_of(done))
+        return dict(parse_answer(done))
 
     def rows(self) -> list[tuple[Any, ...]]:
-        return fetch(self.dsn, "SELECT sku, _cdc_seq_1, _cdc_seq_2 FROM mirror.products ORDER BY sku")
+        return fetch_rows(self.dsn, "SELECT sku, _cdc_seq_1, _cdc_seq_2 FROM mirror.products ORDER BY sku")
 
 
 @pytest.fixture
@@ -64,16 +64,16 @@ def test_drop_removes_the_target(project: Project) -> None:
     assert "raw is an event log" in project.run("drop", "raw", "--yes", code=2)["error"]["sentence"]
     parts = {one["what"]: one for one in project.run("drop", "mirror.products", "--yes")["result"]["belongings"]}
     assert set(parts) >= {"table", "schemas", "positions", "register entry"} and parts["table"]["where"] == "mirror.products"
-    assert fetch(project.dsn, "SELECT to_regclass('mirror.products')") == [(None,)]
-    assert fetch(project.dsn, "SELECT lane FROM _replicator.positions") == [("raw.recorded",)]
+    assert fetch_rows(project.dsn, "SELECT to_regclass('mirror.products')") == [(None,)]
+    assert fetch_rows(project.dsn, "SELECT lane FROM _replicator.positions") == [("raw.recorded",)]
     project.run("drop", "mirror.products", "--yes", code=2)
     project.run("run", "--until-caught-up")
     assert project.rows() == before
 
 
 def test_drop_keeps_a_table_that_the_user_created(project: Project) -> None:
-    fetch(project.dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.products (sku text PRIMARY KEY, mine integer)")
-    fetch(project.dsn, "INSERT INTO mirror.products VALUES ('own', 1)")
+    fetch_rows(project.dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.products (sku text PRIMARY KEY, mine integer)")
+    fetch_rows(project.dsn, "INSERT INTO mirror.products VALUES ('own', 1)")
     project.run("run", "--until-caught-up")
     before = project.rows()
     (table,) = [one for one in project.run("drop", "products", "--yes")["result"]["belongings"] if one["stays"]]
@@ -103,7 +103,7 @@ def test_second_pipeline_for_the_same_table_is_refused(project: Project) -> None
     assert project.rows() == before
     remedy = re.search(r"DELETE FROM.*?;", lane["next_step"])
     assert remedy is not None
-    fetch(project.dsn, remedy[0])
+    fetch_rows(project.dsn, remedy[0])
     config.write_text(config.read_text().replace("pipeline: shop", "pipeline: other"))
     project.run("lanes", "resync", "mirror.products", "--yes")
     project.run("run", "--until-caught-up")

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from servers.kafka import PROJECT, Broker
 from support import dts_sales
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 from support.employees import FEED, NAMES, STAYS, VERSIONS
 
 pytestmark = pytest.mark.stack
@@ -25,7 +25,7 @@ def run(folder: Path, broker: Broker, *settings: str) -> dict[str, Any]:
     command = ["run", "--until-caught-up", "--json", "-q", *(part for one in said for part in ("--set", one))]
     done = run_program(folder, *command, seconds=200, KAFKA_BOOTSTRAP_SERVERS=broker.address)
     assert done.returncode == 0, done.stdout + done.stderr
-    return dict(answer_of(done)["result"])
+    return dict(parse_answer(done)["result"])
 
 
 def project(folder: Path, example: str) -> Path:
@@ -48,10 +48,10 @@ def test_sales_through_dts(broker: Broker, tmp_path: Path) -> None:
     broker.produce("sales_dts", dts_sales.make_loaded_messages())
     run(tmp_path, broker)
     assert sales(tmp_path) == [(*row[:3], row[3]) for row in dts_sales.LOADED]
-    broker.produce("sales_dts", dts_sales.changes())
+    broker.produce("sales_dts", dts_sales.make_changed_messages())
     run(tmp_path, broker)
     assert sales(tmp_path) == dts_sales.RESULT
-    broker.produce("sales_dts", [*dts_sales.make_loaded_messages(), *dts_sales.changes()[:2]])
+    broker.produce("sales_dts", [*dts_sales.make_loaded_messages(), *dts_sales.make_changed_messages()[:2]])
     (lane,) = run(tmp_path, broker)["lanes"]
     assert sales(tmp_path) == dts_sales.RESULT
     assert lane["counts"]["applied"] == lane["counts"]["rejected"] == 0

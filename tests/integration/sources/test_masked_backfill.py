@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 from servers.kafka import Broker
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 pytestmark = [pytest.mark.stack, pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -54,7 +54,7 @@ def digest(value: object) -> str:
 def backfill(project: Path) -> dict[str, Any]:
     done = run_program(project, "backfill", "public.people", "--json", "-q", seconds=200, MASK_KEY=KEY)
     assert done.returncode == 0, done.stdout + done.stderr
-    said: dict[str, Any] = answer_of(done)["result"]
+    said: dict[str, Any] = parse_answer(done)["result"]
     return said
 
 

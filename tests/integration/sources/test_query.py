@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.full_disk import full_disk
-from support.queried_database import SALES, STAMP, QueriedDatabase, payloads, read, source
+from support.queried_database import SALES, STAMP, QueriedDatabase, list_payloads, make_query_source, read_once
 
 from adapters.sources.query.source import QueryJournal
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
@@ -61,41 +61,41 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 @on_every_database
 def test_sales(queried_database, tmp_path):
     queried_database.make_sales()
-    rows, at = read(source(queried_database, tmp_path))
+    rows, at = read_once(make_query_source(queried_database, tmp_path))
     assert sales(rows) == SALES
     assert {place.topic for place in at} == {"sales"}
     queried_database.run("UPDATE sales SET sales = 175, modified = '2019-11-20 10:00:00' WHERE id = 2")
     queried_database.add_sales((5, "2019-11-14", "Robert", "233.00", "2019-11-21 09:00:00"))
-    rows, at = read(source(queried_database, tmp_path), at)
+    rows, at = read_once(make_query_source(queried_database, tmp_path), at)
     assert sales(rows) == [
         (2, "2019-11-11", "Lee", "175.00", "2019-11-20 10:00:00"),
         (5, "2019-11-14", "Robert", "233.00", "2019-11-21 09:00:00"),
     ]
-    assert read(source(queried_database, tmp_path), at) == ([], at)
+    assert read_once(make_query_source(queried_database, tmp_path), at) == ([], at)
 
 
 def test_rows_with_the_cursor_value_of_the_last_row_are_read(queried_database, tmp_path):
     """A row with the same time as the last row is read later. Rows that were read are not read again."""
     queried_database.make_sales()
-    one = source(queried_database, tmp_path, overlap="0 seconds")
-    _, at = read(one)
+    one = make_query_source(queried_database, tmp_path, overlap="0 seconds")
+    _, at = read_once(one)
     last = SALES[-1][-1]
     queried_database.add_sales((5, "2019-11-14", "Ann", "1.00", last), (6, "2019-11-14", "Bob", "2.00", last))
     queried_database.run(f"UPDATE sales SET sales = 7, modified = '{last}' WHERE id = 4")
-    rows, at = read(source(queried_database, tmp_path, overlap="0 seconds"), at)
+    rows, at = read_once(make_query_source(queried_database, tmp_path, overlap="0 seconds"), at)
     assert sorted(ids(rows)) == [4, 5, 6]
-    assert read(source(queried_database, tmp_path, overlap="0 seconds"), at) == ([], at)
+    assert read_once(make_query_source(queried_database, tmp_path, overlap="0 seconds"), at) == ([], at)
 
 
 def test_late_commits_within_the_overlap_are_read(queried_database, tmp_path):
     queried_database.make_sales()
-    _, at = read(source(queried_database, tmp_path))
+    _, at = read_once(make_query_source(queried_database, tmp_path))
     queried_database.add_sales(
         (5, "2019-11-14", "Ann", "1.00", "2019-11-13 11:28:27"), (6, "2019-11-14", "Ann", "1.00", "2019-11-13 11:28:26")
     )
-    rows, at = read(source(queried_database, tmp_path), at)
+    rows, at = read_once(make_query_source(queried_database, tmp_path), at)
     assert ids(rows) == [5], "the one is five minutes late, the other a second more"
-    assert read(source(queried_database, tmp_path), at)[0] == []
+    assert read_once(make_query_source(queried_database, tmp_path), at)[0] == []
 
 
 @pytest.mark.parametrize("server", EVERY[1:])
@@ -106,10 +106,10 @@ def test_rows_of_a_late_commit_are_read(server, request, tmp_path):
     with asked.engine.connect() as open_:
         open_.exec_driver_sql("INSERT INTO sales VALUES (5, '2019-11-14', 'Ann', 1, '2019-11-14 10:00:00')")
         asked.add_sales((6, "2019-11-14", "Bob", "2.00", "2019-11-14 10:01:00"))
-        rows, at = read(source(asked, tmp_path))
+        rows, at = read_once(make_query_source(asked, tmp_path))
         assert ids(rows) == [1, 2, 3, 4, 6]
         open_.commit()
-    rows, at = read(source(asked, tmp_path), at)
+    rows, at = read_once(make_query_source(asked, tmp_path), at)
     assert ids(rows) == [5]
 
 
@@ -124,21 +124,21 @@ def url_of(server: str, request: Any) -> str:
 def test_positions_increase_although_the_clock_goes_back(queried_database, tmp_path):
     """A restart keeps the order too."""
     queried_database.make_sales()
-    rows, at = read(source(queried_database, tmp_path))
+    rows, at = read_once(make_query_source(queried_database, tmp_path))
     queried_database.run("UPDATE sales SET sales = 1, modified = '2019-11-13 11:30:00' WHERE id = 4")
-    later, at = read(source(queried_database, tmp_path), at)
+    later, at = read_once(make_query_source(queried_database, tmp_path), at)
     assert [(r["id"], r["sales"]) for r in later] == [(4, "1.00")] and later[0]["_snapshot"] > rows[-1]["_snapshot"]
     queried_database.run(f"UPDATE sales SET sales = 211, modified = '{SALES[3][-1]}' WHERE id = 4")
-    back, at = read(source(queried_database, tmp_path), at)
+    back, at = read_once(make_query_source(queried_database, tmp_path), at)
     assert [(r["id"], r["sales"]) for r in back] == [(4, "211.00")], "as it was before, and yet a change"
-    assert read(source(queried_database, tmp_path), at)[0] == []
+    assert read_once(make_query_source(queried_database, tmp_path), at)[0] == []
 
 
 @on_every_database
 def test_row_with_a_future_time_does_not_hide_others(queried_database, tmp_path):
     queried_database.make_sales()
     queried_database.add_sales((9, "2019-11-14", "Eve", "1.00", "2999-01-01 00:00:00"))
-    rows, at = read(source(queried_database, tmp_path))
+    rows, at = read_once(make_query_source(queried_database, tmp_path))
     assert ids(rows) == [1, 2, 3, 4, 9]
     now = (
         "localtimestamp"
@@ -148,7 +148,7 @@ def test_row_with_a_future_time_does_not_hide_others(queried_database, tmp_path)
         else "current_timestamp"
     )
     queried_database.run(f"INSERT INTO sales SELECT 10, date, name, sales, {now} FROM sales WHERE id = 1")
-    rows, at = read(source(queried_database, tmp_path), at)
+    rows, at = read_once(make_query_source(queried_database, tmp_path), at)
     assert ids(rows) == [10]
 
 
@@ -158,12 +158,14 @@ def test_start_after_skips_older_rows(queried_database, tmp_path):
         (5, "2019-11-14", "Ann", "1.00", "2019-11-20 00:00:00"), (6, "2019-11-14", "Bob", "2.00", "2019-11-20 00:00:01")
     )
     one = {"start_after": "2019-11-20 00:00:00", "overlap": "30 days"}
-    rows, at = read(source(queried_database, tmp_path, **one))
+    rows, at = read_once(make_query_source(queried_database, tmp_path, **one))
     assert ids(rows) == [6]
     queried_database.add_sales(
         (7, "2019-11-14", "Cid", "3.00", "2019-11-20 00:00:00"), (8, "2019-11-14", "Dan", "4.00", "2019-11-20 00:00:01")
     )
-    assert ids(read(source(queried_database, tmp_path, **one), at)[0]) == [8], "nor does the overlap reach below it"
+    assert ids(read_once(make_query_source(queried_database, tmp_path, **one), at)[0]) == [8], (
+        "nor does the overlap reach below it"
+    )
 
 
 @on_every_database
@@ -171,15 +173,15 @@ def test_integer_cursor_and_composite_key(queried_database, tmp_path):
     queried_database.run("CREATE TABLE stock (place varchar(9), item int, seen bigint NOT NULL, PRIMARY KEY (place, item))")
     queried_database.run("INSERT INTO stock VALUES ('a', 1, 10), ('a', 2, 11), ('b', 1, 12)")
     one = {"table": "stock", "cursor_column": "seen", "keys": ("place", "item"), "overlap": 2}
-    rows, at = read(source(queried_database, tmp_path, **one))
+    rows, at = read_once(make_query_source(queried_database, tmp_path, **one))
     assert [(r["place"], r["item"], r["seen"]) for r in rows] == [("a", 1, 10), ("a", 2, 11), ("b", 1, 12)]
     queried_database.run(
         "INSERT INTO stock VALUES ('b', 2, 9), ('c', 1, 10), ('c', 2, 13)",
         "UPDATE stock SET seen = 11 WHERE item = 1 AND place = 'b'",
     )
-    rows, at = read(source(queried_database, tmp_path, **one), at)
+    rows, at = read_once(make_query_source(queried_database, tmp_path, **one), at)
     assert [(r["place"], r["item"], r["seen"]) for r in rows] == [("c", 1, 10), ("b", 1, 11), ("c", 2, 13)], "9 is too late"
-    assert read(source(queried_database, tmp_path, **one), at)[0] == []
+    assert read_once(make_query_source(queried_database, tmp_path, **one), at)[0] == []
 
 
 def test_run_polls_for_new_rows(queried_database, tmp_path):
@@ -187,14 +189,14 @@ def test_run_polls_for_new_rows(queried_database, tmp_path):
     stop, rows = threading.Event(), []
 
     def take(batch: Any) -> None:
-        rows.extend(payloads(batch))
-        if len(rows) == 4 and payloads(batch):
+        rows.extend(list_payloads(batch))
+        if len(rows) == 4 and list_payloads(batch):
             queried_database.add_sales((5, "2019-11-14", "Ann", "1.00", "2019-11-14 10:00:00"))
         if len(rows) == 5:
             stop.set()
 
     threading.Timer(60, stop.set).start()
-    source(queried_database, tmp_path).run(Position(), take, stop, once=False)
+    make_query_source(queried_database, tmp_path).run(Position(), take, stop, once=False)
     assert ids(rows) == [1, 2, 3, 4, 5]
 
 
@@ -203,18 +205,18 @@ def test_polls_keep_their_interval(lite, tmp_path):
     stop, rows = threading.Event(), []
 
     def take(batch: Any) -> None:
-        rows.extend(payloads(batch))
-        if len(rows) == 4 and payloads(batch):
+        rows.extend(list_payloads(batch))
+        if len(rows) == 4 and list_payloads(batch):
             lite.add_sales((5, "2019-11-14", "Ann", "1.00", "2019-11-14 10:00:00"))
 
     threading.Timer(1, stop.set).start()
-    source(lite, tmp_path, every="1 minute").run(Position(), take, stop, once=False)
+    make_query_source(lite, tmp_path, every="1 minute").run(Position(), take, stop, once=False)
     assert ids(rows) == [1, 2, 3, 4]
 
 
 def test_wait_for_the_database_is_reported_in_seconds(lite, tmp_path):
     lite.make_sales()
-    one = source(lite, tmp_path)
+    one = make_query_source(lite, tmp_path)
     assert one.features.waited_for() is None
     with lite.engine.connect() as holding:
         holding.exec_driver_sql("BEGIN EXCLUSIVE")
@@ -225,27 +227,27 @@ def test_wait_for_the_database_is_reported_in_seconds(lite, tmp_path):
     ends = time.monotonic() + 30
     while one.features.waited_for() and time.monotonic() < ends:
         time.sleep(0.05)
-    assert one.features.waited_for() is None and len(read(one)[0]) == len(SALES)
+    assert one.features.waited_for() is None and len(read_once(one)[0]) == len(SALES)
 
 
 def test_new_column_is_read(queried_database, tmp_path):
     queried_database.make_sales()
-    _, at = read(source(queried_database, tmp_path))
+    _, at = read_once(make_query_source(queried_database, tmp_path))
     queried_database.run(
         "ALTER TABLE sales ADD COLUMN note varchar(9)",
         "UPDATE sales SET note = 'x', modified = '2019-11-20 00:00:00' WHERE id = 1",
     )
-    rows, at = read(source(queried_database, tmp_path), at)
+    rows, at = read_once(make_query_source(queried_database, tmp_path), at)
     assert [(r["id"], r["note"]) for r in rows] == [(1, "x")]
-    assert read(source(queried_database, tmp_path), at)[0] == []
+    assert read_once(make_query_source(queried_database, tmp_path), at)[0] == []
 
 
 def test_dropped_column_is_data_loss(queried_database, tmp_path):
     queried_database.make_sales()
-    _, at = read(source(queried_database, tmp_path))
+    _, at = read_once(make_query_source(queried_database, tmp_path))
     queried_database.run("ALTER TABLE sales DROP COLUMN name")
     with pytest.raises(DataLoss, match="lacks the column 'name'"):
-        read(source(queried_database, tmp_path), at)
+        read_once(make_query_source(queried_database, tmp_path), at)
 
 
 CHUNKS = (1, 3, 1000)
@@ -263,7 +265,7 @@ def test_random_histories(lite, tmp_path, seed, chunk):
     there: dict[tuple[int, int], tuple[int, int]] = {}
     known: dict[tuple[int, int], tuple[int, int]] = {}
     at, now = Position(), 100
-    reader = source(lite, tmp_path, **OF_ITEMS, chunk_records=chunk)
+    reader = make_query_source(lite, tmp_path, **OF_ITEMS, chunk_records=chunk)
     for _ in range(8):
         writes = []
         for _ in range(one.randrange(8)):
@@ -273,10 +275,10 @@ def test_random_histories(lite, tmp_path, seed, chunk):
             writes.append(f"INSERT OR REPLACE INTO items VALUES {(*key, *row)}")
         lite.run(*writes)
         if one.random() < 0.5:
-            reader = source(lite, tmp_path, **OF_ITEMS, chunk_records=chunk)
+            reader = make_query_source(lite, tmp_path, **OF_ITEMS, chunk_records=chunk)
         else:
             reader._intake._once = reader._intake._was_read = False
-        rows, at = read(reader, at)
+        rows, at = read_once(reader, at)
         for row in rows:
             key, value = (row["a"], row["b"]), (row["at"], row["v"])
             assert known.get(key) != value
@@ -315,9 +317,9 @@ def test_kill_at_a_commit_loses_and_doubles_nothing(lite, tmp_path, monkeypatch,
     lite.add_sales((5, "2019-11-14", "Ann", "1.00", SALES[3][-1]), (6, "2019-11-14", "Ann", "1.00", SALES[3][-1]))
     killing(monkeypatch, commit, after)
     with pytest.raises(Killed):
-        read(source(lite, tmp_path, chunk_records=1))
+        read_once(make_query_source(lite, tmp_path, chunk_records=1))
     monkeypatch.undo()
-    assert sorted(ids(read(source(lite, tmp_path, chunk_records=1))[0])) == [1, 2, 3, 4, 5, 6]
+    assert sorted(ids(read_once(make_query_source(lite, tmp_path, chunk_records=1))[0])) == [1, 2, 3, 4, 5, 6]
 
 
 def make_many(lite: QueriedDatabase, count: int) -> None:
@@ -328,10 +330,12 @@ def make_many(lite: QueriedDatabase, count: int) -> None:
 @pytest.mark.parametrize("ranges", [pytest.param(2, marks=LONG), 7])
 def test_ranges_are_read_in_parallel(queried_database, tmp_path, ranges):
     make_many(queried_database, 200)
-    rows, at = read(source(queried_database, tmp_path, **OF_ITEMS, ranges=ranges, chunk_records=17))
+    rows, at = read_once(make_query_source(queried_database, tmp_path, **OF_ITEMS, ranges=ranges, chunk_records=17))
     assert sorted(row["v"] for row in rows) == list(range(200))
     queried_database.run("UPDATE items SET v = 1000, at = 60 WHERE a = 5")
-    assert [row["v"] for row in read(source(queried_database, tmp_path, **OF_ITEMS, ranges=ranges), at)[0]] == [1000]
+    assert [
+        row["v"] for row in read_once(make_query_source(queried_database, tmp_path, **OF_ITEMS, ranges=ranges), at)[0]
+    ] == [1000]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -340,20 +344,20 @@ def test_kill_at_a_commit_of_a_range_loses_and_doubles_nothing(lite, tmp_path, m
     make_many(lite, 60)
     killing(monkeypatch, commit, after)
     with pytest.raises(Killed):
-        read(source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
+        read_once(make_query_source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
     monkeypatch.undo()
-    rows, at = read(source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
+    rows, at = read_once(make_query_source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
     assert sorted(row["v"] for row in rows) == list(range(60))
-    assert read(source(lite, tmp_path, **OF_ITEMS, ranges=3), at)[0] == []
+    assert read_once(make_query_source(lite, tmp_path, **OF_ITEMS, ranges=3), at)[0] == []
 
 
 def test_failing_range_stops_all(lite, tmp_path):
     make_many(lite, 60)
     lite.run("UPDATE items SET v = 'text' WHERE a = 57")
     with pytest.raises(Fatal, match="column 'v' has a value that int64 does not hold"):
-        read(source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
+        read_once(make_query_source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
     lite.run("UPDATE items SET v = 57 WHERE a = 57")
-    rows, _ = read(source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
+    rows, _ = read_once(make_query_source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
     assert sorted(row["v"] for row in rows) == list(range(60))
 
 
@@ -361,19 +365,19 @@ def test_failing_range_stops_all(lite, tmp_path):
 def test_full_disk_of_the_state_folder_is_reported(lite, tmp_path, room):
     """While the lock is written, and while the journal is written."""
     lite.make_sales()
-    one = source(lite, tmp_path)
+    one = make_query_source(lite, tmp_path)
     with full_disk(room), pytest.raises(EnvironmentProblem, match="state cannot be written: File too large") as caught:
-        read(one)
+        read_once(one)
     assert "room on its disk" in caught.value.next_step
-    assert len(read(one)[0]) == 4
+    assert len(read_once(one)[0]) == 4
 
 
 def test_missing_journal_is_data_loss(lite, tmp_path):
     lite.make_sales()
-    _, at = read(source(lite, tmp_path))
+    _, at = read_once(make_query_source(lite, tmp_path))
     shutil.rmtree(tmp_path / "state" / "sales")
     with pytest.raises(DataLoss, match="does not exist any more, so the rows that were read are lost"):
-        read(source(lite, tmp_path), at)
+        read_once(make_query_source(lite, tmp_path), at)
 
 
 @pytest.mark.parametrize(
@@ -381,9 +385,9 @@ def test_missing_journal_is_data_loss(lite, tmp_path):
 )
 def test_changed_keys_or_cursor_are_data_loss(lite, tmp_path, said, word):
     lite.make_sales()
-    _, at = read(source(lite, tmp_path))
+    _, at = read_once(make_query_source(lite, tmp_path))
     with pytest.raises(DataLoss, match=f"was read with another {word}"):
-        read(source(lite, tmp_path, **said), at)
+        read_once(make_query_source(lite, tmp_path, **said), at)
 
 
 @on_every_database
@@ -392,17 +396,17 @@ def test_null_cursor_value_is_data_loss(queried_database, tmp_path):
     queried_database.run(f"CREATE TABLE sales (id int PRIMARY KEY, made {stamp} NOT NULL, modified {stamp} NULL)")
     queried_database.run("INSERT INTO sales VALUES (1, '2019-11-11 12:00:05', NULL)")
     with pytest.raises(DataLoss, match="'modified' is NULL") as caught:
-        read(source(queried_database, tmp_path))
+        read_once(make_query_source(queried_database, tmp_path))
     assert "coalesce(modified, ...)" in caught.value.next_step
     said = "SELECT id, coalesce(modified, made) AS modified FROM sales"
-    rows, _ = read(source(queried_database, tmp_path, query=said, schema=OF_QUERY))
+    rows, _ = read_once(make_query_source(queried_database, tmp_path, query=said, schema=OF_QUERY))
     assert [(r["id"], r["modified"]) for r in rows] == [(1, "2019-11-11 12:00:05.000000")]
 
 
 def test_duplicate_keys_are_data_loss(lite, tmp_path):
     lite.make_sales()
     with pytest.raises(DataLoss, match=r"2 rows more than keys \(name\)"):
-        read(source(lite, tmp_path, keys=("name",)))
+        read_once(make_query_source(lite, tmp_path, keys=("name",)))
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
@@ -432,7 +436,7 @@ def test_config_errors_are_explained(queried_database, tmp_path, said, sentence)
 
 def expect_mistake(asked: QueriedDatabase, folder: Path, said: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigProblem, match=sentence) as caught:
-        read(source(asked, folder, **said))
+        read_once(make_query_source(asked, folder, **said))
     assert caught.value.next_step
     assert not (folder / "state" / "sales").exists(), "nothing is kept of what was asked wrongly"
 
@@ -450,7 +454,7 @@ def test_unreachable_server_is_retryable(server, request, tmp_path):
     gone = QueriedDatabase(re.sub(r":\d+/", ":9/", url_of(server, request)))
     began = time.monotonic()
     with pytest.raises(Retryable):
-        read(source(gone, tmp_path))
+        read_once(make_query_source(gone, tmp_path))
     assert time.monotonic() - began < 30
 
 
@@ -460,12 +464,14 @@ def test_query_that_writes_is_refused(server, request, tmp_path):
     asked.make_sales()
     text = "WITH gone AS (DELETE FROM sales RETURNING *) SELECT id, modified FROM gone"
     with pytest.raises((ConfigProblem, Retryable)):
-        read(source(asked, tmp_path, query=text, schema=OF_QUERY))
-    assert len(read(source(asked, tmp_path))[0]) == 4
+        read_once(make_query_source(asked, tmp_path, query=text, schema=OF_QUERY))
+    assert len(read_once(make_query_source(asked, tmp_path))[0]) == 4
 
 
 def test_colon_in_a_query_is_no_parameter(queried_database, tmp_path):
     queried_database.make_sales()
     text = "SELECT id, modified, ':x' AS what FROM sales WHERE name <> '%' AND name <> ' :y'"
     schema = {"id": "int64", "modified": "timestamp", "what": "string"}
-    assert [row["what"] for row in read(source(queried_database, tmp_path, query=text, schema=schema))[0]] == [":x"] * 4
+    assert [
+        row["what"] for row in read_once(make_query_source(queried_database, tmp_path, query=text, schema=schema))[0]
+    ] == [":x"] * 4

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 from support.application_world import QUICK
-from support.tuple_ports import Gauges, Machine, MemoryRegister
+from support.tuple_ports import Machine, MemoryRegister, RecordedTelemetry
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines import decode_pool
@@ -107,7 +107,7 @@ class Program:
     options: ClassVar[dict[str, int]] = {}
 
     def __init__(self, folder: Path, pieces: Sequence[pa.Table], policy: str, faults=(), seen=None) -> None:
-        engine, stop, gauges = LocalEngine(self.options), threading.Event(), Gauges()
+        engine, stop, gauges = LocalEngine(self.options), threading.Event(), RecordedTelemetry()
         self.letters = FakeDeadLetters()
         self.sink = Sink(folder / "lake", faults)
         self.shared = RuntimeContext(

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
+from support.snapshotted_shop import ENTRIES, Snapshotted, equals_model, list_change_times
 
 from adapters.delta.commits import STANDING
 from replicator.application.operations import lanes
@@ -63,7 +63,7 @@ def test_versions_log_and_model_agree(tmp_path: Path, entry: str, seed: int) -> 
         assert rows(found) == rows(other) and other_by == "from", (entry, seed, end)
         told.add(by)
     for _ in range(3):
-        _, moment = chance.choice(times_of(history))
+        _, moment = chance.choice(list_change_times(history))
         told.add(agreeing(shop, entry, moment))
     if seed == 1:
         assert "version" in told
@@ -74,7 +74,7 @@ def agreeing(shop: Snapshotted, entry: str, moment: datetime) -> str:
     (found, by), (other, _) = query_as_of(shop, moment), query_as_of(shop, moment, from_log=True)
     assert rows(found) == rows(other), (entry, moment)
     if entry in POLICIES:
-        assert is_of_model(shop.history, POLICIES[entry], moment, other), (entry, moment)
+        assert equals_model(shop.history, POLICIES[entry], moment, other), (entry, moment)
     return by
 
 

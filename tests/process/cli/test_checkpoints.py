@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from support.cli_program import run_program, start_program
-from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
+from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, read_canonical_rows
 
 from adapters.sinks.delta.lane import DeltaLane
 from adapters.sinks.delta.sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
@@ -208,7 +208,7 @@ def test_log_is_truncated_up_to_its_checkpoints(tmp_path: Path) -> None:
     made = build_container(checkpoint.prepare_restored_rebuild(shop.parts, part, said.append).make_setup())
     run_until_caught_up(made)
     (only,) = made.status().report().lanes
-    assert only.status == "running" and rows(tmp_path / "shop" / "lake" / "part") == whole[0]
+    assert only.status == "running" and read_canonical_rows(tmp_path / "shop" / "lake" / "part") == whole[0]
     assert len(said) == 2 and "records below offset" in said[0] and "The result lacks the requested records" in said[0]
     shop.config("{sink: lake, into: plain, deletes: soft}", ", retention: 1 milliseconds")
     with pytest.raises(DataLoss, match="has today's rules"):
@@ -240,24 +240,24 @@ def test_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest
     run_until_caught_up(made)
     lake = tmp_path / "shop" / "lake"
     (lane,) = made.status().report().lanes
-    assert lane.counts["applied"] > 0 and rows(lake / "again") == rows(lake / entry)
+    assert lane.counts["applied"] > 0 and read_canonical_rows(lake / "again") == read_canonical_rows(lake / entry)
     assert DeltaTable(str(lake / "again")).metadata().partition_columns == ["k1"] * (entry == "partitioned")
     assert lane.position == next(run.position for run in ran(shop) if run.id == f"lake.{entry}")
-    before = rows(lake / entry)
+    before = read_canonical_rows(lake / entry)
     done = table_swap.swap_target(shop.parts, shop.lane, make, said.append)
-    assert done["rejected"] == 0 and len(said) == 3 and rows(lake / entry) == before
+    assert done["rejected"] == 0 and len(said) == 3 and read_canonical_rows(lake / entry) == before
     assert {run.counts["applied"] for run in ran(shop)} == {0}
 
 
 def test_lane_whose_target_belongs_to_another_table_is_not_swapped(tmp_path: Path) -> None:
     shop = simple(tmp_path)
     shop.reach(5)
-    register, before = shop.parts.register, rows(tmp_path / "shop" / "lake" / "plain")
+    register, before = shop.parts.register, read_canonical_rows(tmp_path / "shop" / "lake" / "plain")
     entry = register.load(shop.lane.source)
     register.save(shop.lane.source, replace(entry, beginnings={**entry.beginnings, make_refused_id(shop.lane): Position()}))
     with pytest.raises(ConfigProblem, match="both go to plain in sink lake"):
         table_swap.swap_target(shop.parts, shop.lane, make)
-    assert rows(tmp_path / "shop" / "lake" / "plain") == before
+    assert read_canonical_rows(tmp_path / "shop" / "lake" / "plain") == before
 
 
 def test_lane_whose_target_belongs_to_another_table_gets_no_checkpoint(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_checkpoint_removed_during_the_copy_is_replaced_by_another(tmp_path: Pat
     assert [sentence.split(" of ")[0] for sentence in said] == [
         f"lake.again: starting from snapshot {number}" for number in (2, 1)
     ]
-    assert rows(tmp_path / "shop" / "lake" / "again") == whole[0]
+    assert read_canonical_rows(tmp_path / "shop" / "lake" / "again") == whole[0]
 
 
 def make(rebuild: Components) -> dict[str, Any]:
@@ -375,7 +375,7 @@ def test_target_that_cannot_restore_a_checkpoint_reads_the_log(tmp_path: Path, m
     monkeypatch.setattr(MirrorSink, "restore_state", refuse_conversion)
     checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
     lake = tmp_path / "shop" / "lake"
-    assert rows(lake / "again") == whole
+    assert read_canonical_rows(lake / "again") == whole
     why = "none can be used, because number 1 has what nobody keeps"
     assert said[1:] == [f"lake.again: reading the whole event log instead of a snapshot: {why}"]
     checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
@@ -447,7 +447,7 @@ def test_daemon_stores_checkpoints_and_truncates_its_log(tmp_path: Path) -> None
     finally:
         program.send_signal(signal.SIGTERM)
         assert program.wait(120) == 0
-    assert shop.replay_lane(tmp_path / "begun", from_snapshot=True)[0] == rows(folder / "lake" / "plain")
+    assert shop.replay_lane(tmp_path / "begun", from_snapshot=True)[0] == read_canonical_rows(folder / "lake" / "plain")
 
 
 def positions(said: dict[str, Any]) -> set[int]:

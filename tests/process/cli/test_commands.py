@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from support.cli_program import PROGRAM, WITH_SIGNALS, answer_of, run_program
+from support.cli_program import PROGRAM, WITH_SIGNALS, parse_answer, run_program
 
 from replicator.cli import status as status_command
 
@@ -428,7 +428,7 @@ def test_second_table_with_the_same_target_is_suspended(project, answer):
     before = answer("query", "orders")["result"]
     for _ in range(2):
         done = run_program(project, "run", "--until-caught-up", "--json")
-        said = answer_of(done)
+        said = parse_answer(done)
         assert done.returncode == 2 and "aside.orders both go to orders in sink lake" in said["summary"]
         assert "config/replicator.yaml:11" in said["summary"] + str(said["result"])
         lanes = {lane["id"]: lane["status"] for lane in said["result"]["lanes"]}

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.debezium_events import ID, column
-from support.schema_changes import Project, flat, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record, make_canal_record
 
 from replicator.domain.errors import FIX_SOURCE
 
-NAME = column("name", "string")
+NAME = make_column("name", "string")
 COLUMNS = [ID, NAME]
 MATCH = "{match: public.t,"
 FORMAT = "format: debezium_json"
@@ -22,7 +22,7 @@ FORMAT = "format: debezium_json"
 def item(number: int, name: Any = "a", offset: int | None = None, **more: Any) -> dict[str, Any]:
     """A change of the row with this key."""
     row = {"id": number, "name": name}
-    return dict(record("t", number if offset is None else offset, COLUMNS, [ID], after=row, **more))
+    return dict(make_archive_record("t", number if offset is None else offset, COLUMNS, [ID], after=row, **more))
 
 
 def plain(number: int) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def replay_dead_letters(project: Project) -> list[int]:
     ("records", "before", "remedy", "change"),
     [
         (  # Another format.
-            [flat("t", 0, "INSERT", {"id": 0, "name": "a"})],
+            [make_canal_record("t", 0, "INSERT", {"id": 0, "name": "a"})],
             ("", ""),
             "set `format: canal_json` for the source",
             (FORMAT, "format: canal_json"),
@@ -92,7 +92,7 @@ def test_dead_letter_is_applied_after_its_remedy(
 def test_text_in_a_number_column_is_applied_after_the_column_becomes_text(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
     project.configure((FORMAT, "format: canal_json"), (MATCH, f"{MATCH} schema: {{name: int32}},"))
-    project.feed("a", [flat("t", 0, "INSERT", {"id": 0, "name": "12 kg"})])
+    project.feed("a", [make_canal_record("t", 0, "INSERT", {"id": 0, "name": "12 kg"})])
     project.run()
     assert [letter["code"] for letter in project.ask("dlq", "list")["result"]] == ["OUT_OF_RANGE"]
     assert "declare it as `string`" in explain_dead_letter(project)

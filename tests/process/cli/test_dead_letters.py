@@ -10,7 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from support.cli_program import run_program
-from support.dead_letter_project import POISON, ask, caught_up, configure, feed, row, rows
+from support.dead_letter_project import (
+    POISON,
+    append_records,
+    make_row_record,
+    query_rows,
+    run_command,
+    run_until_caught_up,
+    write_config,
+)
 
 from replicator.cli import main
 from replicator.domain.errors import ExitCode
@@ -41,18 +49,22 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "kafka":
         broker = request.getfixturevalue("broker")
         letters = f"{{topic: {folder.name}, bootstrap_servers: '{broker.address}'}}"
-    configure(folder, letters=letters)
-    bad = {**row(2, 3, 0), "value": {"base64": "//8="}, "headers": [["trace", "a"], ["bytes", {"base64": "/w=="}]]}
-    feed(folder, row(0, 1, 10), row(1, 2, POISON), bad, row(3, 4, 40))
+    write_config(folder, letters=letters)
+    bad = {
+        **make_row_record(2, 3, 0),
+        "value": {"base64": "//8="},
+        "headers": [["trace", "a"], ["bytes", {"base64": "/w=="}]],
+    }
+    append_records(folder, make_row_record(0, 1, 10), make_row_record(1, 2, POISON), bad, make_row_record(3, 4, 40))
     with (folder / "archive" / "items.jsonl").open("a") as more:
         more.write("no record at all\n")
-    caught_up(folder)
+    run_until_caught_up(folder)
     return folder
 
 
 @on_every_store
 def test_list_has_all_fields(shop: Path) -> None:
-    found = {each["event_id"]: each for each in ask(shop, "dlq", "list")["result"]}
+    found = {each["event_id"]: each for each in run_command(shop, "dlq", "list")["result"]}
     assert set(found) == {"items-0-1", "items-0-2", "archive:items.jsonl-0-5"}
     poison = found["items-0-1"]
     assert poison["first_seen"] == poison["last_seen"] and len(poison["key_hash"]) == 64
@@ -72,8 +84,8 @@ def test_list_has_all_fields(shop: Path) -> None:
 
 
 def test_list_reports_the_total_beyond_its_limit(shop: Path) -> None:
-    assert ask(shop, "dlq", "list", "--limit", "2")["summary"] == "2 of 3 rejected records (`--limit`)"
-    assert ask(shop, "dlq", "list", "--limit", "3")["summary"] == "3 rejected records"
+    assert run_command(shop, "dlq", "list", "--limit", "2")["summary"] == "2 of 3 rejected records (`--limit`)"
+    assert run_command(shop, "dlq", "list", "--limit", "3")["summary"] == "3 rejected records"
     unknown = run_program(shop, "dlq", "list", "--table", "public.nosuch")
     assert "No entry of `tables` matches public.nosuch" in unknown.stderr and unknown.stdout == "0 rejected records\n"
 
@@ -124,38 +136,38 @@ def test_explain_prints_reason_and_remedy(shop: Path, monkeypatch: pytest.Monkey
 
 def test_export_is_an_archive(shop: Path, tmp_path: Path) -> None:
     """It is complete: with a config that accepts the records, they arrive as the source sent them."""
-    configure(tmp_path, price="string")
+    write_config(tmp_path, price="string")
     path = tmp_path / "archive" / "rejected.jsonl"
-    said = ask(shop, "dlq", "export", str(path), *BOTH)["result"]
+    said = run_command(shop, "dlq", "export", str(path), *BOTH)["result"]
     assert said == {"path": str(path), "records": 2, "left_out": 0}
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines[0] == {**row(1, 2, POISON)}
+    assert lines[0] == {**make_row_record(1, 2, POISON)}
     assert (lines[1]["headers"], lines[1]["value"]) == ([["trace", "a"], ["bytes", {"base64": "/w=="}]], {"base64": "//8="})
     for to in ((), ("-",)):
         assert run_program(shop, "dlq", "export", *to, *BOTH, "-q").stdout == path.read_text()
-    caught_up(tmp_path)
-    assert rows(tmp_path) == [(2, POISON, 1)]
+    run_until_caught_up(tmp_path)
+    assert query_rows(tmp_path) == [(2, POISON, 1)]
 
 
 def test_file_extension_decides_the_format_of_an_export(shop: Path, tmp_path: Path) -> None:
     packed = [tmp_path / f"x{ending}" for ending in (".jsonl", ".jsonl.gz", ".parquet")]
     for path in packed:
-        ask(shop, "dlq", "export", str(path), *BOTH)
+        run_command(shop, "dlq", "export", str(path), *BOTH)
     table = pq.read_table(packed[2]).to_pylist()
     lines = [json.loads(line) for line in gzip.decompress(packed[1].read_bytes()).splitlines()]
     assert packed[0].read_bytes() == gzip.decompress(packed[1].read_bytes())
     assert [line["offset"] for line in lines] == [row["offset"] for row in table] == [1, 2]
-    wrong = ask(shop, "dlq", "export", str(tmp_path / "x.txt"), *BOTH, code=2)
+    wrong = run_command(shop, "dlq", "export", str(tmp_path / "x.txt"), *BOTH, code=2)
     assert "Use one of these suffixes: .jsonl, .jsonl.gz, .parquet" in wrong["error"]["next_step"]
     assert not (tmp_path / "x.txt").exists()
 
 
 @on_every_store
 def test_purge_confirms_and_deletes(shop: Path) -> None:
-    refused = ask(shop, "dlq", "purge", "--event", "items-0-2", code=2)
+    refused = run_command(shop, "dlq", "purge", "--event", "items-0-2", code=2)
     assert refused["error"]["sentence"] == "1 rejected record was not deleted: a confirmation needs a terminal"
-    assert ask(shop, "dlq", "purge", "--event", "items-0-2", "--yes")["result"] == {"purged": 1}
-    assert ask(shop, "dlq", "purge", "--older-than", "1 hour", "--yes")["result"] == {"purged": 0}
-    wrong = ask(shop, "dlq", "purge", "--older-than", "a while", code=2)
+    assert run_command(shop, "dlq", "purge", "--event", "items-0-2", "--yes")["result"] == {"purged": 1}
+    assert run_command(shop, "dlq", "purge", "--older-than", "1 hour", "--yes")["result"] == {"purged": 0}
+    wrong = run_command(shop, "dlq", "purge", "--older-than", "a while", code=2)
     assert "is not a duration" in wrong["error"]["sentence"]
-    assert len(ask(shop, "dlq", "list")["result"]) == 2
+    assert len(run_command(shop, "dlq", "list")["result"]) == 2

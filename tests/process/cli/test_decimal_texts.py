@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
-from support.debezium_events import ID, column, event, key
+from support.debezium_events import ID, make_change_event, make_column, make_event_key
 
 from adapters.apply.conform import cast_column
 from adapters.arrow import decimals, masks
@@ -86,14 +86,14 @@ def test_one_number_has_one_text_in_targets_and_commands(tmp_path: Path, monkeyp
 def record(number: int, value: Decimal) -> dict[str, Any]:
     raw = b64encode(int(value.scaleb(20)).to_bytes(16, "big", signed=True)).decode()
     columns = [ID, *(connect(name, digits) for name, digits in (("wide", 40), ("small", 38)))]
-    text = event(columns, after={"id": number, "wide": raw, "small": raw}, at=1_000 + number).decode()
+    text = make_change_event(columns, after={"id": number, "wide": raw, "small": raw}, at=1_000 + number).decode()
     place = {"topic": "cdc.public.t", "partition": 0, "offset": number, "timestamp": 1_700_000_000_000, "headers": []}
-    return {**place, "key": key(id=number).decode(), "value": text}
+    return {**place, "key": make_event_key(id=number).decode(), "value": text}
 
 
 def connect(name: str, digits: int) -> dict[str, Any]:
     parameters = {"scale": "20", "connect.decimal.precision": str(digits)}
-    return column(name, "bytes", "org.apache.kafka.connect.data.Decimal", parameters=parameters)
+    return make_column(name, "bytes", "org.apache.kafka.connect.data.Decimal", parameters=parameters)
 
 
 def ask(*words: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.cli_program import PROGRAM, answer_of, run_program
+from support.cli_program import PROGRAM, parse_answer, run_program
 
 pytestmark = pytest.mark.slow
 """The program starts several times."""
@@ -79,7 +79,7 @@ def test_differing_rows_are_reported(edited_shop: Path) -> None:
     assert "1 more row differs" in done.stdout and "replicator replay public.order_items" in done.stdout
     page = (edited_shop / "diff.html").read_text()
     assert "2 lanes compared, 2 rows differ in 1 lane" in page and "no row" in page
-    answer = answer_of(run_program(edited_shop, *DIFF, "--sink", "lake", "--json", "-q"))
+    answer = parse_answer(run_program(edited_shop, *DIFF, "--sink", "lake", "--json", "-q"))
     assert (answer["ok"], answer["error"], answer["summary"]) == (False, None, "2 lanes compared, 2 rows differ in 1 lane")
     found: dict[str, Any] = {one["lane"]: one for one in answer["result"]}
     assert found["lake.order_items"]["equal"] and not found["lake.again"]["equal"]
@@ -91,7 +91,7 @@ def test_differing_rows_are_reported(edited_shop: Path) -> None:
 def test_failure_keeps_the_result_of_earlier_tables(edited_shop: Path) -> None:
     """The second table has no event log."""
     done = run_program(edited_shop, *DIFF, "public.customers", "--json", "-q")
-    answer = answer_of(done)
+    answer = parse_answer(done)
     assert done.returncode == answer["error"]["code"] == 2, done.stderr
     assert "public.customers" in answer["error"]["sentence"]
     assert [one["equal"] for one in answer["result"]] == [True, False]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from paths import GOLDEN
-from support.cli_program import answer_of, run_program, start_program
+from support.cli_program import parse_answer, run_program, start_program
 
 pytestmark = pytest.mark.slow
 """The daemon runs for seconds."""
@@ -51,7 +51,7 @@ def test_daemon_compares_by_schedule(tmp_path: Path) -> None:
     run = json.loads(files[0].read_text())
     assert (run["error"], run["rows"], run["missing"], run["extra"], run["different"]) == (None, 3, 0, 0, 0)
     assert run_program(tmp_path, "diff", "order_items", "-q").returncode == 0
-    shown = answer_of(run_program(tmp_path, "status", "--json", "-q"))["result"]["comparisons"]
+    shown = parse_answer(run_program(tmp_path, "status", "--json", "-q"))["result"]["comparisons"]
     assert [(one["lane"], one["equal"], one["against"]) for one in shown] == [
         ("lake.order_items", True, "log"),
         ("lake.never", True, "log"),

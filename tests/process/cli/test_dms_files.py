@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from paths import PROJECT
 from support.cli_program import run_program
-from support.dms_folder import settle
-from support.next_layer import LONG_ON_SPARK, run
+from support.dms_folder import set_old_time
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
 
 from replicator.pipelines.program_run import run_pipeline as run_inside
 from replicator.wiring.configuration import read_config
@@ -80,7 +80,7 @@ def users(tmp_path: Path) -> Path:
 def put(file: Path, text: str | bytes) -> None:
     """A file that nobody writes to any more."""
     file.write_bytes(text.encode() if isinstance(text, str) else text)
-    settle(file)
+    set_old_time(file)
 
 
 def rows(project: Path) -> dict[int, tuple[str, str, date]]:
@@ -91,18 +91,18 @@ def rows(project: Path) -> dict[int, tuple[str, str, date]]:
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> None:
     """Local and Spark runs alternate."""
-    run(tmp_path, engine)
+    run_until_caught_up(tmp_path, engine)
     assert len(rows(tmp_path)) == 7
     put(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
     (users / "2021" / "10").mkdir(parents=True)
     put(users / "2021" / "10" / "20211017-194324349.csv", CHANGES)
-    run(tmp_path, "local")
+    run_until_caught_up(tmp_path, "local")
     put(users / "20211017-194400000.csv", LATER)
-    said = run(tmp_path, engine)
+    said = run_until_caught_up(tmp_path, engine)
     assert rows(tmp_path) == RESULT
     (lane,) = said["result"]["lanes"]
     assert lane["counts"]["applied"] == 2
-    again = run(tmp_path, engine)
+    again = run_until_caught_up(tmp_path, engine)
     assert again["result"]["lanes"][0]["counts"]["applied"] == 0
 
 
@@ -150,7 +150,7 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
     bad = b"U,6,Mindy\nX,1,a,b,2021-01-01\nU,2,a,b,yesterday\nU,3,\xff,b,2021-01-01\nU,4,a,b,2021-01-01,more\n"
     put(users / "20211017-194324349.csv", bad + CHANGES.encode())
-    said = run(tmp_path, "local")
+    said = run_until_caught_up(tmp_path, "local")
     (lane,) = said["result"]["lanes"]
     # Seven of the full load and two new ones; what became of number 6 is one row.
     assert lane["counts"]["applied"] == 9 and lane["counts"]["folded"] == 1 and rows(tmp_path)[6] == RESULT[6]
@@ -170,7 +170,7 @@ def test_files_with_headers_and_unconfigured_tables(users: Path, tmp_path: Path)
     put(users / "LOAD00000001.csv", "city,user_id,name,last_login\nNULL,1,NULL,2021-04-01\n'a,\nb',2,'NULL',NULL\n")
     put(users / "20211017-194324349.csv", "Op,user_id,name,city,last_login\nU,1,?,Rome,2021-04-02\n")
     csv = json.dumps({"header": True, "quote": "'", "null_value": "NULL", "unsent_value": "?"})
-    said = run(tmp_path, "local", "--set", f"sources.bucket.csv={csv}")
+    said = run_until_caught_up(tmp_path, "local", "--set", f"sources.bucket.csv={csv}")
     assert rows(tmp_path) == {1: (None, "Rome", date(2021, 4, 2)), 2: ("NULL", "a,\nb", None)}
     (lane,) = said["result"]["lanes"]
     assert lane["counts"]["rejected"] == 0
@@ -178,5 +178,5 @@ def test_files_with_headers_and_unconfigured_tables(users: Path, tmp_path: Path)
 
 def test_file_that_dms_did_not_write_ends_the_run(users: Path, tmp_path: Path) -> None:
     put(users / "export.csv", "1,a\n")
-    said = json.dumps(run(tmp_path, "local", code=2))
+    said = json.dumps(run_until_caught_up(tmp_path, "local", code=2))
     assert "export.csv is no file of AWS DMS" in said

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 from click.testing import CliRunner
-from support.cli_program import PROGRAM, WITH_SIGNALS, answer_of
+from support.cli_program import PROGRAM, WITH_SIGNALS, parse_answer
 
 from replicator import events
 from replicator.cli import main
@@ -39,7 +39,7 @@ def shop(tmp_path, monkeypatch):
 
 def run(*arguments):
     done = CliRunner().invoke(main, [*arguments, "--json"])
-    answer = answer_of(done)
+    answer = parse_answer(done)
     return done.exit_code, answer["result"] if answer["ok"] else answer["error"]["sentence"]
 
 

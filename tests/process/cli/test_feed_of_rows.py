@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from support.cli_program import run_program
-from support.employees import FEED, STAYS, VERSIONS, add
-from support.next_layer import LONG_ON_SPARK, run
+from support.employees import FEED, STAYS, VERSIONS, append_employees
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
 
 CONFIG = """\
 pipeline: staff
@@ -44,8 +44,8 @@ def mirror(folder: Path) -> list[tuple]:
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_employees_in_one_batch(tmp_path: Path, engine: str) -> None:
-    add(staff(tmp_path), FEED)
-    said = run(tmp_path, engine)
+    append_employees(staff(tmp_path), FEED)
+    said = run_until_caught_up(tmp_path, engine)
     assert mirror(tmp_path) == STAYS
     (lane,) = said["result"]["lanes"]
     assert sum(lane["counts"].values()) == len(FEED)
@@ -65,10 +65,10 @@ def history(folder: Path) -> list[tuple]:
 def test_employees_current_and_historical(tmp_path: Path, engine: str) -> None:
     """In one batch, and the late rows after it."""
     late = [FEED[5], FEED[7]]
-    add(staff(tmp_path, BOTH), [row for row in FEED if row not in late])
-    run(tmp_path, engine)
-    add(tmp_path, late)
-    run(tmp_path, "local")
+    append_employees(staff(tmp_path, BOTH), [row for row in FEED if row not in late])
+    run_until_caught_up(tmp_path, engine)
+    append_employees(tmp_path, late)
+    run_until_caught_up(tmp_path, "local")
     assert mirror(tmp_path) == STAYS
     assert history(tmp_path) == VERSIONS
 
@@ -78,8 +78,8 @@ def test_employees_current_and_historical(tmp_path: Path, engine: str) -> None:
 def test_employees_historical_one_by_one(tmp_path: Path, feed: list[tuple]) -> None:
     staff(tmp_path, BOTH)
     for row in feed:
-        add(tmp_path, [row])
-        run(tmp_path, "local")
+        append_employees(tmp_path, [row])
+        run_until_caught_up(tmp_path, "local")
     assert mirror(tmp_path) == STAYS
     assert history(tmp_path) == VERSIONS
 
@@ -88,13 +88,13 @@ def test_employees_historical_one_by_one(tmp_path: Path, feed: list[tuple]) -> N
 def test_employees_one_by_one(tmp_path: Path) -> None:
     staff(tmp_path)
     for row in FEED:
-        add(tmp_path, [row])
-        run(tmp_path, "local")
+        append_employees(tmp_path, [row])
+        run_until_caught_up(tmp_path, "local")
     assert mirror(tmp_path) == STAYS
 
 
 def test_plan_describes_the_policy_of_the_rows(tmp_path: Path) -> None:
-    add(staff(tmp_path), FEED)
+    append_employees(staff(tmp_path), FEED)
     said = run_program(tmp_path, "plan").stdout
     assert (
         "policy scd1, deletes by condition, in the order of (sequenceNum), without columns (operation, sequenceNum)" in said
@@ -102,8 +102,8 @@ def test_plan_describes_the_policy_of_the_rows(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_sequence_value_are_dead_letters(tmp_path: Path) -> None:
-    add(staff(tmp_path), [*FEED[:4], (7, "Noone", "ghost", "NL", "INSERT", None), *FEED[4:]])
-    said = run(tmp_path, "local")
+    append_employees(staff(tmp_path), [*FEED[:4], (7, "Noone", "ghost", "NL", "INSERT", None), *FEED[4:]])
+    said = run_until_caught_up(tmp_path, "local")
     assert mirror(tmp_path) == STAYS
     assert said["result"]["lanes"][0]["counts"]["rejected"] == 1
     listed = run_program(tmp_path, "dlq", "list", "--json").stdout
@@ -137,8 +137,8 @@ def test_rows_without_a_sequence_value_are_dead_letters(tmp_path: Path) -> None:
     ],
 )
 def test_rules_that_do_not_fit_the_table_suspend_the_lane(tmp_path: Path, old: str, new: str, said: str) -> None:
-    add(staff(tmp_path, CONFIG.replace(old, new)), FEED)
-    lane = run(tmp_path, "local", code=2)["result"]["lanes"][0]
+    append_employees(staff(tmp_path, CONFIG.replace(old, new)), FEED)
+    lane = run_until_caught_up(tmp_path, "local", code=2)["result"]["lanes"][0]
     assert (lane["id"], lane["status"]) == ("lake.employees", "suspended")
     assert said in lane["error"] and "replicator.yaml:" in lane["next_step"]
     assert lane["lag_records"] is None, "places of rows are no numbers of records"
@@ -146,11 +146,11 @@ def test_rules_that_do_not_fit_the_table_suspend_the_lane(tmp_path: Path, old: s
 
 def test_changed_order_is_another_rule(tmp_path: Path) -> None:
     """The rows of the target have other sequences, which cannot be compared with the new ones."""
-    add(staff(tmp_path, CONFIG.replace("    sequence_by: sequenceNum\n", "")), FEED)
-    run(tmp_path, "local")
+    append_employees(staff(tmp_path, CONFIG.replace("    sequence_by: sequenceNum\n", "")), FEED)
+    run_until_caught_up(tmp_path, "local")
     staff(tmp_path)
-    add(tmp_path, FEED[:1])
-    lane = run(tmp_path, "local", code=2)["result"]["lanes"][0]
+    append_employees(tmp_path, FEED[:1])
+    lane = run_until_caught_up(tmp_path, "local", code=2)["result"]["lanes"][0]
     assert (
         "'scd1 by id in the order of sequenceNum (number)'" in lane["error"] and "resync lake.employees" in lane["next_step"]
     )

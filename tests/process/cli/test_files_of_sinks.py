@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.debezium_events import ID, column, payload_of, schema_of, with_schema
-from support.next_layer import LONG_ON_SPARK, run
-from support.rows_folder import put
+from support.debezium_events import ID, encode_with_schema, make_column, make_envelope_schema, make_payload
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
+from support.rows_folder import write_closed_file
 
 CONFIG = """\
 pipeline: shop
@@ -28,26 +28,26 @@ tables:
 http: {address: "127.0.0.1:0"}
 """
 T, U = "cdc.public.t", "cdc.public.u"
-COLUMNS = [ID, column("name", "string")]
+COLUMNS = [ID, make_column("name", "string")]
 KEY = {"type": "struct", "fields": [ID], "optional": False, "name": "cdc.public.t.Key"}
 
 
 def to_connect_json(at: int, op: str, **images: Any) -> str:
     """As a connector writes what it has as text: the message with its schema is a JSON text."""
-    return json.dumps(with_schema(schema_of(COLUMNS), payload_of(op, at=at, **images)).decode())
+    return json.dumps(encode_with_schema(make_envelope_schema(COLUMNS), make_payload(op, at=at, **images)).decode())
 
 
 def bare(at: int, op: str, **images: Any) -> str:
     """As it writes a struct: without its schema."""
-    return json.dumps(payload_of(op, at=at, source={"table": "u"}, **images))
+    return json.dumps(make_payload(op, at=at, source={"table": "u"}, **images))
 
 
 def sink(folder: Path, name: str, lines: list[str], keys: list[dict[str, Any]]) -> None:
     """The file of that name with its values, and the one with their keys."""
     topic, (stem, dot, ending) = name.partition("+")[0], name.rpartition(".json")
-    whole = [json.dumps(with_schema(KEY, key).decode() if topic == T else key) for key in keys]
+    whole = [json.dumps(encode_with_schema(KEY, key).decode() if topic == T else key) for key in keys]
     for file, texts in ((f"{stem}.keys{dot}{ending}", whole), (name, lines)):
-        put(folder / "topics" / topic / "partition=0" / file, "".join(f"{text}\n" for text in texts).encode())
+        write_closed_file(folder / "topics" / topic / "partition=0" / file, "".join(f"{text}\n" for text in texts).encode())
 
 
 def rows(folder: Path, table: str, name: str) -> list[tuple[Any, ...]]:
@@ -64,7 +64,7 @@ def test_events_of_a_sink_become_rows(tmp_path: Path, engine: str) -> None:
         tmp_path, f"{T}+0+0000000000.json", [to_connect_json(n, "c", after={"id": n, "name": f"n{n}"}) for n in (1, 2)], ids
     )
     sink(tmp_path, f"{U}+0+0000000007.json.gz", [bare(n, "c", after={"id": n, "price": "AQA="}) for n in (1, 2)], ids)
-    assert run(tmp_path, engine)["result"]["lanes"]
+    assert run_until_caught_up(tmp_path, engine)["result"]["lanes"]
     assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "price")) == (
         [(1, "n1"), (2, "n2")],
         [(1, "2.56"), (2, "2.56")],
@@ -72,10 +72,10 @@ def test_events_of_a_sink_become_rows(tmp_path: Path, engine: str) -> None:
     changes = [to_connect_json(9, "u", after={"id": 2, "name": "new"}), to_connect_json(10, "d", before=ids[0])]
     sink(tmp_path, f"{T}+0+0000000002.json", changes, ids[::-1])
     sink(tmp_path, f"{U}+0+0000000009.json.gz", [bare(9, "d", before={"id": 2, "price": "AQA="})], ids[1:])
-    lanes = run(tmp_path, engine)["result"]["lanes"]
+    lanes = run_until_caught_up(tmp_path, engine)["result"]["lanes"]
     assert sorted(sum(lane["counts"].values()) for lane in lanes) == [1, 2]
     assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "price")) == ([(2, "new")], [(1, "2.56")])
-    assert not any(sum(lane["counts"].values()) for lane in run(tmp_path, engine)["result"]["lanes"])
+    assert not any(sum(lane["counts"].values()) for lane in run_until_caught_up(tmp_path, engine)["result"]["lanes"])
 
 
 LINES = """\
@@ -99,13 +99,13 @@ def test_lines_of_the_file_sink_become_rows(tmp_path: Path, engine: str) -> None
     file, whole = tmp_path / "events.txt", GOLDEN.read_bytes()
     first = b"".join(whole.splitlines(keepends=True)[:2])
     file.write_bytes(first + b'{"before"')
-    assert run(tmp_path, engine)["result"]["lanes"]
+    assert run_until_caught_up(tmp_path, engine)["result"]["lanes"]
     assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "name")) == ([(1, "é☃")], [(7, "u")])
     file.write_bytes(whole)
-    run(tmp_path, engine)
+    run_until_caught_up(tmp_path, engine)
     assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "name")) == ([(2, "two")], [(7, "u")])
     file.write_bytes(b"\n".join(reversed(whole.splitlines())) + b"\n" + whole)
-    assert "begins with another line" in json.dumps(run(tmp_path, engine, code=4))
+    assert "begins with another line" in json.dumps(run_until_caught_up(tmp_path, engine, code=4))
 
 
 @pytest.mark.parametrize(("ahead", "settle", "code"), [(86_400, "1 second", 0), (0, "1 hour", 3)])
@@ -118,5 +118,5 @@ def test_file_that_still_changes_is_not_read(tmp_path: Path, ahead: int, settle:
     sink(tmp_path, f"{T}+0+0000000000.json", [to_connect_json(1, "c", after={"id": 1, "name": "n1"})], [{"id": 1}])
     for file in (tmp_path / "topics").rglob("*.json"):
         os.utime(file, (time.time() + ahead,) * 2)
-    answer = run(tmp_path, "local", "--timeout", "2", code=code)
+    answer = run_until_caught_up(tmp_path, "local", "--timeout", "2", code=code)
     assert answer["ok"] is (code == 0) and (code == 0 or "2 s" in answer["error"]["sentence"]), answer

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
-from support.cli_program import answer_of, run_program
-from support.debezium_events import column, payload_of, schema_of, with_schema
+from support.cli_program import parse_answer, run_program
+from support.debezium_events import encode_with_schema, make_column, make_envelope_schema, make_payload
 
 from replicator.application.delivery.bulk_load import BulkLoader
 from replicator.application.operations.rebuild import SPILL_FOLDER
@@ -27,7 +27,7 @@ from replicator.domain.erasures import Erasure
 
 PLANTED, OTHERS = "Ada-Planted", ("Bob-Stays", "Cyd-Stays")
 TOPIC = "cdc.public.customers"
-COLUMNS = (column("email", "string", optional=False), column("name", "string"), column("age", "int32"))
+COLUMNS = (make_column("email", "string", optional=False), make_column("name", "string"), make_column("age", "int32"))
 ADA, OLD, BOB, CYD = "ada@planted.org", "old@planted.org", "bob@example.org", "cyd@example.org"
 SECRETS = (PLANTED, ADA)
 CONFIG = """\
@@ -72,8 +72,8 @@ def key(email: str) -> str:
 
 
 def event(at: int, op: str, after: Any, before: Any = None) -> str:
-    return with_schema(
-        schema_of(COLUMNS, "customers"), payload_of(op, after, before, at, source={"table": "customers"})
+    return encode_with_schema(
+        make_envelope_schema(COLUMNS, "customers"), make_payload(op, after, before, at, source={"table": "customers"})
     ).decode()
 
 
@@ -117,7 +117,7 @@ def program(folder: Path, *words: str, code: int = 0) -> dict[str, Any]:
     with chdir(folder):
         done = CliRunner().invoke(main, [*words, "--json", "-q"])
     assert done.exit_code == code, done.output + repr(done.exception)
-    found: dict[str, Any] = answer_of(done)
+    found: dict[str, Any] = parse_answer(done)
     return found
 
 
@@ -336,7 +336,7 @@ def sentence(shop: Path, code: int) -> str:
     """Of the program itself: this process would keep its lock."""
     done = run_program(shop, "run", "--until-caught-up", "--json", "-q")
     assert done.returncode == code, done.stdout + done.stderr
-    said: str = answer_of(done)["error"]["sentence"]
+    said: str = parse_answer(done)["error"]["sentence"]
     return said
 
 
@@ -360,7 +360,7 @@ def on_spark(folder: Path, *words: str) -> dict[str, Any]:
     """As `program`, on Spark."""
     done = run_program(folder, *words, "--json", "-q", "--set", "engine=spark")
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = answer_of(done)
+    found: dict[str, Any] = parse_answer(done)
     return found
 
 

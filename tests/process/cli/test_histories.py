@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from support.next_layer import LONG_ON_SPARK, pipeline, run
+from support.next_layer import LONG_ON_SPARK, add_pipeline, run_until_caught_up
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -42,13 +42,13 @@ def test_open_versions_equal_the_current_rows(project: Path, engine: str) -> Non
     shutil.rmtree(project / "lake")
     config = (project / "config" / "replicator.yaml").read_text()
     assert GLOB in config
-    history = pipeline(project, config.replace(GLOB, TABLES), "history")
+    history = add_pipeline(project, config.replace(GLOB, TABLES), "history")
     archive = project / "archive"
     whole = {file.name: file.read_text().splitlines(keepends=True) for file in archive.iterdir()}
     for count in (3, 8, 100):
         for name, text in whole.items():
             (archive / name).write_text("".join(text[:count]))
-        run(project, engine if count == 8 else "local", *history)
+        run_until_caught_up(project, engine if count == 8 else "local", *history)
         for table in ("products", "orders"):
             versions = rows(project, f"{table}_history")
             current = [row for row in versions if row["_cdc_end_seq_1"] is None]
@@ -65,6 +65,8 @@ def test_unknown_tracked_column_is_reported_with_its_line(project: Path) -> None
     shutil.rmtree(project / "lake")
     config = (project / "config" / "replicator.yaml").read_text()
     entry = "{sink: lake, policy: scd2, track_history_column_list: [colour]}"
-    said = run(project, "local", *pipeline(project, config.replace("{sink: lake}", entry), "history"), code=2)
+    said = run_until_caught_up(
+        project, "local", *add_pipeline(project, config.replace("{sink: lake}", entry), "history"), code=2
+    )
     assert "'track_history_column_list' names 'colour', which is no column of table" in str(said)
     assert "config/history.yaml:" in str(said)

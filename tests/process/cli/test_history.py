@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from paths import GOLDEN
-from support.cli_program import answer_of, run_program
-from support.debezium_events import column, event
+from support.cli_program import parse_answer, run_program
+from support.debezium_events import make_change_event, make_column
 
 SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
 CONFIG = """\
@@ -48,12 +48,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask(shop: Path, *words: str) -> list[dict[str, Any]]:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return answer_of(done)["result"]
+    return parse_answer(done)["result"]
 
 
 def refusal(shop: Path, *words: str) -> dict[str, Any]:
     done = run_program(shop, *words, "--json", "-q")
-    return answer_of(done)["error"]
+    return parse_answer(done)["error"]
 
 
 def test_history_of_a_row_ends_with_the_target_row(shop: Path) -> None:
@@ -131,9 +131,9 @@ def test_key_whose_type_changed_is_found_under_both_types(tmp_path: Path) -> Non
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.partition("  - {match")[0] + to_log)
     lines = []
     for at, (kind, value) in enumerate([("int32", 1), ("string", "1"), ("string", "2")]):
-        key = column("id", kind, optional=False)
+        key = make_column("id", kind, optional=False)
         schema = {"type": "struct", "fields": [key], "optional": False, "name": "cdc.public.t.Key"}
-        change = event([key, column("n", "int32")], op="u", after={"id": value, "n": at}, lsn=at + 1)
+        change = make_change_event([key, make_column("n", "int32")], op="u", after={"id": value, "n": at}, lsn=at + 1)
         place = {"topic": "cdc.public.t", "partition": 0, "offset": at, "timestamp": None, "headers": None}
         texts = {"key": json.dumps({"schema": schema, "payload": {"id": value}}), "value": change.decode()}
         lines.append(json.dumps(place | texts))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import dts_sales
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 CONFIG = """\
 pipeline: sales
@@ -44,14 +44,14 @@ def write(folder: Path, values: list[bytes | str]) -> Path:
 def project(tmp_path: Path) -> Path:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
-    write(tmp_path / "archive", [*dts_sales.make_loaded_messages(), *dts_sales.changes()])
+    write(tmp_path / "archive", [*dts_sales.make_loaded_messages(), *dts_sales.make_changed_messages()])
     return tmp_path
 
 
 def inspect_source(project: Path, *arguments: str, code: int = 0) -> dict:
     done = run_program(project, "inspect", *arguments, "--json")
     assert done.returncode == code, done.stdout + done.stderr
-    return answer_of(done)
+    return parse_answer(done)
 
 
 def test_full_load_of_sales(project: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from paths import TESTS
 from support.cli_program import RunningProgram, start_program
-from support.dead_letter_project import ask, configure, feed, row, rows
+from support.dead_letter_project import append_records, make_row_record, query_rows, run_command, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Path:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: killing\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[replicator.decoders]\nrows = killing_rows:KillingRows\n")
     (package.parent / "killing_rows.py").write_text((TESTS / "support" / "killing_rows.py").read_text())
-    configure(tmp_path, price="string")
+    write_config(tmp_path, price="string")
     return tmp_path
 
 
@@ -52,31 +52,31 @@ def run_until_it_ends(folder: Path, most: int = 25, dies: int = -signal.SIGSEGV,
 
 
 def list_dead_letters(folder: Path) -> list[dict[str, Any]]:
-    return ask(folder, "dlq", "list", **environment(folder))["result"]
+    return run_command(folder, "dlq", "list", **environment(folder))["result"]
 
 
 def test_poison_record_is_found_and_all_others_are_applied(project: Path) -> None:
     poison = {7: "deadly", 8: "deadly too"}
-    feed(project, *(row(i, i % 10, poison.get(i, str(i))) for i in range(40)))
+    append_records(project, *(make_row_record(i, i % 10, poison.get(i, str(i))) for i in range(40)))
     deaths = run_until_it_ends(project)
     found = list_dead_letters(project)
     assert {letter["event_id"]: letter["code"] for letter in found} == {"items-0-7": "CRASHED", "items-0-8": "CRASHED"}
     assert all("deadly" in letter["record"] and letter["stage"] == "route" for letter in found)
     assert 2 * 3 < deaths <= 12
-    assert rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
-    changes = ask(project, "query", "changes")["result"]
+    assert query_rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
+    changes = run_command(project, "query", "changes")["result"]
     assert sorted(each["_cdc_seq_1"] for each in changes) == [i for i in range(40) if i not in poison]
     # Known ever after: also to a lane that reads everything again.
-    ask(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
+    run_command(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
     assert run_until_it_ends(project) == 0
-    assert len(ask(project, "query", "changes")["result"]) == 38 and len(list_dead_letters(project)) == 2
+    assert len(run_command(project, "query", "changes")["result"]) == 38 and len(list_dead_letters(project)) == 2
     # A release that decodes it, and the record is tried again.
-    said = ask(project, "dlq", "replay", **environment(project, CALM="yes"))["result"]
+    said = run_command(project, "dlq", "replay", **environment(project, CALM="yes"))["result"]
     assert said == {"replayed": 2, "rejected": 0, "left": {}}
-    assert sorted(each["_cdc_seq_1"] for each in ask(project, "query", "changes")["result"]) == list(range(40))
-    ask(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
+    assert sorted(each["_cdc_seq_1"] for each in run_command(project, "query", "changes")["result"]) == list(range(40))
+    run_command(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
     assert start(project, CALM="yes").wait(100) == 0
-    assert len(ask(project, "query", "changes")["result"]) == 40
+    assert len(run_command(project, "query", "changes")["result"]) == 40
     assert {letter["state"] for letter in list_dead_letters(project)} == {"replayed"}
 
 
@@ -84,13 +84,13 @@ def test_poison_record_is_found_and_all_others_are_applied(project: Path) -> Non
 @pytest.mark.timeout(1800)
 def test_poison_record_that_kills_spark_workers_is_found(project: Path) -> None:
     """A worker process of Spark dies, and the program ends because of it."""
-    configure(project, price="string", more="engine: spark")
-    feed(project, *(row(i, i % 10, "deadly" if i == 7 else str(i)) for i in range(40)))
+    write_config(project, price="string", more="engine: spark")
+    append_records(project, *(make_row_record(i, i % 10, "deadly" if i == 7 else str(i)) for i in range(40)))
     deaths = run_until_it_ends(project, dies=1, seconds=400)
     assert {letter["event_id"]: letter["code"] for letter in list_dead_letters(project)} == {"items-0-7": "CRASHED"}
     assert 3 < deaths <= 12
-    assert rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
-    changes = ask(project, "query", "changes")["result"]
+    assert query_rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
+    changes = run_command(project, "query", "changes")["result"]
     assert sorted(each["_cdc_seq_1"] for each in changes) == [i for i in range(40) if i != 7]
 
 
@@ -101,7 +101,7 @@ def test_kills_at_random_times_reject_nothing(project: Path) -> None:
     notes = project / "state" / "shop" / "sources" / "feed.crashes"
     fed = noted = 0
     for _ in range(12):
-        feed(project, *(row(fed + i, i % 10, str(fed + i)) for i in range(20)))
+        append_records(project, *(make_row_record(fed + i, i % 10, str(fed + i)) for i in range(20)))
         fed += 20
         before = notes.stat().st_ino if notes.exists() else 0
         daemon = start(project, SLOW="0.05" if noted else "0.5")
@@ -116,5 +116,5 @@ def test_kills_at_random_times_reject_nothing(project: Path) -> None:
     assert noted >= 2, "some were killed amid a decoding"
     assert start(project).wait(100) == 0
     assert list_dead_letters(project) == []
-    assert rows(project) == [(key, str(fed - 10 + key), fed - 10 + key) for key in range(10)]
-    assert len(ask(project, "query", "changes", "--limit", "1000")["result"]) == fed
+    assert query_rows(project) == [(key, str(fed - 10 + key), fed - 10 + key) for key in range(10)]
+    assert len(run_command(project, "query", "changes", "--limit", "1000")["result"]) == fed

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from paths import GOLDEN
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
 CONFIG = """\
@@ -43,7 +43,7 @@ def run(folder: Path, *records: str) -> dict:
         more.writelines(records)
     done = run_program(folder, "run", "--until-caught-up", "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return next(lane for lane in answer_of(done)["result"]["lanes"] if lane["id"] == "lake.changes")
+    return next(lane for lane in parse_answer(done)["result"]["lanes"] if lane["id"] == "lake.changes")
 
 
 def ask(folder: Path, *command: str) -> list[dict]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
 pytestmark = pytest.mark.slow
 
 KEY = "only-for-these-tests-0123456789"
-NAME, PHONE = column("name", "string"), column("phone", "string")
+NAME, PHONE = make_column("name", "string"), make_column("phone", "string")
 CONFIG = """\
 pipeline: changing
 sources:
@@ -47,7 +47,7 @@ def configure(project: Project, **said: str) -> None:
 
 def feed_record(project: Project, offset: int, columns: list[Any], **row: Any) -> dict[str, Any]:
     """The lane once the program has read a record more."""
-    project.feed(f"part{offset}", [record("t", offset, columns, [ID], after=row)])
+    project.feed(f"part{offset}", [make_archive_record("t", offset, columns, [ID], after=row)])
     return project.run()["lake.t"]
 
 
@@ -90,7 +90,9 @@ def test_event_log_stops_at_a_misspelt_mask(project: Project, behind: bool) -> N
         project.configure(("{sink: lake}", "{sink: raw}, {sink: lake}"), ("mail", "phone"))
     else:
         project.configure(log)
-    project.feed("part1", [record("t", 1, [ID, NAME, MAIL], [ID], after={"id": 1, "name": "a", "mail": "sentinel"})])
+    project.feed(
+        "part1", [make_archive_record("t", 1, [ID, NAME, MAIL], [ID], after={"id": 1, "name": "a", "mail": "sentinel"})]
+    )
     planned = project.ask("plan")["result"]
     assert "names column 'phone'" in next(lane["problem"] for lane in planned if lane["lane"] == "raw.recorded")
     lane = project.run()["raw.recorded"]
@@ -98,13 +100,13 @@ def test_event_log_stops_at_a_misspelt_mask(project: Project, behind: bool) -> N
     stored = b"".join(file.read_bytes() for file in (project.folder / "lake").rglob("*") if file.is_file())
     assert b"sentinel" not in stored
     project.configure(("phone", "mail"))
-    project.feed("part2", [record("t", 2, [ID, NAME], [ID], after={"id": 2, "name": "b"})])
+    project.feed("part2", [make_archive_record("t", 2, [ID, NAME], [ID], after={"id": 2, "name": "b"})])
     assert project.run()["raw.recorded"]["status"] == "running"
     rows = project.rows("lake", "cdc_events")
     assert len(rows) == 2 + behind and "sentinel" not in repr(rows)
 
 
-MAIL = column("mail", "string")
+MAIL = make_column("mail", "string")
 RENAMED = ", renamed_columns: {phone: mail}"
 
 

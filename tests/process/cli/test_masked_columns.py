@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from support.cli_program import run_program
-from support.debezium_events import column, payload_of, schema_of, with_schema
-from support.next_layer import ON_SPARK, pipeline, run
+from support.debezium_events import encode_with_schema, make_column, make_envelope_schema, make_payload
+from support.next_layer import ON_SPARK, add_pipeline, run_until_caught_up
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 UNSENT = "__debezium_unavailable_value"
 KEY = "only-for-these-tests-0123456789"
 COLUMNS = (
-    column("id", "int32", optional=False),
-    *(column(name, "string") for name in ("email", "phone", "name", "country")),
+    make_column("id", "int32", optional=False),
+    *(make_column(name, "string") for name in ("email", "phone", "name", "country")),
 )
 PRIVATE = ("47110815", "47120816", "alice@example", "bob@example", "0176-55", "0177-66", "Alice", "Bobby")
 """What no store may hold, in any form."""
@@ -78,7 +78,9 @@ def key(number: Any) -> str:
 
 def event(at: int, op: str, after: Any, before: Any = None) -> str:
     source = {"table": "customers", "query": "UPDATE customers SET email = 'alice@example.org'"}
-    return with_schema(schema_of(COLUMNS, "customers"), payload_of(op, after, before, at, source=source)).decode()
+    return encode_with_schema(
+        make_envelope_schema(COLUMNS, "customers"), make_payload(op, after, before, at, source=source)
+    ).decode()
 
 
 RECORDS: list[tuple[str | None, str | None]] = [
@@ -131,7 +133,7 @@ def test_no_stored_file_holds_private_values(shop: Path, engine: str) -> None:
         config = shop / "config" / "replicator.yaml"
         config.write_text(re.sub(r"^ +- .*into: (germans|changes).*\n", "", config.read_text(), flags=re.MULTILINE))
         names = [name for name in names if name not in ("germans", "changes")]
-    assert_private(json.dumps(run(shop, engine)), "what the program says")
+    assert_private(json.dumps(run_until_caught_up(shop, engine)), "what the program says")
     for name in names:
         found = rows(shop / "lake" / name)
         assert found or name == "germans", name
@@ -156,7 +158,7 @@ def test_no_stored_file_holds_private_values(shop: Path, engine: str) -> None:
 
 
 def test_commands_do_not_show_the_key(shop: Path) -> None:
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     for command in (("plan", "--json"), ("status", "--json"), ("check", "--json"), ("dlq", "list", "--json"), ("plan",)):
         done = run_program(shop, *command)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -191,8 +193,8 @@ def test_no_command_and_no_log_line_shows_values(shop: Path) -> None:
 
 def test_event_log_is_read_again_under_the_same_masks(shop: Path) -> None:
     """Masked values are not masked twice, so a key stays the same."""
-    run(shop, "local")
-    run(shop, "local", *pipeline(shop, NEXT))
+    run_until_caught_up(shop, "local")
+    run_until_caught_up(shop, "local", *add_pipeline(shop, NEXT))
     first, second = ([timeless(row) for row in rows(shop / lake / "customers")] for lake in ("lake", "next"))
     assert second == first
 
@@ -205,5 +207,5 @@ def test_key_of_a_mask_from_a_file(shop: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("MASK_KEY")
     (shop / "secret").write_text(KEY + "\n")
     monkeypatch.setenv("MASK_KEY_FILE", str(shop / "secret"))
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     assert [row["id"] for row in rows(shop / "lake" / "customers")] == [digest("47110815")]

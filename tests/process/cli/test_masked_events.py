@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from support.cli_program import run_program
-from support.next_layer import run
+from support.next_layer import run_until_caught_up
 
 from adapters.arrow.masks import make_text_mask
 from replicator.domain.transform.columns import Mask
@@ -98,7 +98,7 @@ def events(folder: Path) -> dict[str, tuple[Any, ...]]:
 
 
 def test_no_stored_event_holds_private_values(shop: Path) -> None:
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     alice, bob = (mask_value(mail, 2) for mail in ("alice@example.com", "bob@example.com"))
     expected = {
         name: (mask_value(47110815), kind, {"email": mail, "phone": None, "total": 7})

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support.cli_program import answer_of, run_program
-from support.next_layer import LONG_ON_SPARK, run
+from support.cli_program import parse_answer, run_program
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
 
 pytestmark = pytest.mark.slow
 
@@ -136,7 +136,7 @@ def assert_private(shop: Path) -> None:
 def program(shop: Path, *words: str) -> dict[str, Any]:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = answer_of(done)
+    found: dict[str, Any] = parse_answer(done)
     return found
 
 
@@ -146,7 +146,7 @@ def index_rows(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_no_stored_file_holds_private_values(shop: Path, engine: str) -> None:
-    run(shop, engine)
+    run_until_caught_up(shop, engine)
     alice, carol = (f"{mail[:2]}-{digest(mail)[:16]}" for mail in ("alice@example.org", "carol@example.com"))
     expected = {digest(ALICE): (alice, "FR"), digest(CAROL): (carol, "DE")}
     assert {name: index_rows(rows_of(shop / "lake" / name)) for name in TABLES} == dict.fromkeys(TABLES, expected)
@@ -167,7 +167,7 @@ OTHERS = ("binlog", *(pytest.param(name, marks=pytest.mark.long) for name in ("r
 @pytest.mark.parametrize("source", OTHERS)
 def test_masked_key_is_replayed_and_erased(shop: Path, source: str) -> None:
     """The key is given in clear. The replayed rows equal the live rows, before and after the erasure."""
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     program(shop, "replay", TABLES[source], "--into", "again")
     assert rows_of(shop / "lake" / "again") == rows_of(shop / "lake" / source)
     assert_private(shop)

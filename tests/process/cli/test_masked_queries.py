@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from support.cli_program import answer_of, run_program
-from support.next_layer import run
+from support.cli_program import parse_answer, run_program
+from support.next_layer import run_until_caught_up
 from support.queried_database import QueriedDatabase
 
 from adapters.arrow.masks import make_text_mask
@@ -91,9 +91,9 @@ def read_stored_text(shop: Path) -> str:
 
 def test_no_stored_file_holds_private_values(shop: Path) -> None:
     configure(shop, MASKED)
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     put(shop, 2, (ALICE[0], "alice@example.org", ALICE[2]), BOB)
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     expected = {digest(ALICE[0]): digest("alice@example.org", 2), digest(BOB[0]): digest(BOB[1], 2)}
     assert {name: read_target(shop, name) for name in SOURCES} == dict.fromkeys(SOURCES, expected)
     assert [value for value in CLEAR if value in read_stored_text(shop)] == []
@@ -103,14 +103,14 @@ def test_no_stored_file_holds_private_values(shop: Path) -> None:
         assert read_target(shop, f"{name}_again") == expected
         done = run_program(shop, "forget", name, str(ALICE[0]), "--yes", "--json", "-q")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert answer_of(done)["result"]["removed"][f"lake.{name}"] > 0
+        assert parse_answer(done)["result"]["removed"][f"lake.{name}"] > 0
         assert list(read_target(shop, name)) == [digest(BOB[0])]
     assert [value for value in CLEAR if value in read_stored_text(shop)] == []
 
 
 def test_mask_added_later_stops_the_run_with_a_remedy(shop: Path) -> None:
     configure(shop, "")
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     configure(shop, MASKED)
     done = run_program(shop, "run", "--until-caught-up", "--json", "-q")
     assert done.returncode == 4, done.stdout + done.stderr
@@ -120,6 +120,6 @@ def test_mask_added_later_stops_the_run_with_a_remedy(shop: Path) -> None:
     for words in [("lanes", "resync", f"raw.{name}") for name in SOURCES] + [("drop", f"lake.{name}") for name in SOURCES]:
         done = run_program(shop, *words, "--yes", "--json", "-q")
         assert done.returncode == 0, done.stdout + done.stderr
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     for name in SOURCES:
         assert sorted(read_target(shop, name)) == sorted([digest(ALICE[0]), digest(BOB[0])])

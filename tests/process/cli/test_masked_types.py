@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from support.cli_program import run_program
-from support.debezium_events import column, payload_of, schema_of, with_schema
-from support.next_layer import LONG_ON_SPARK, pipeline, run
+from support.debezium_events import encode_with_schema, make_column, make_envelope_schema, make_payload
+from support.next_layer import LONG_ON_SPARK, add_pipeline, run_until_caught_up
 
 pytestmark = pytest.mark.slow
 
 KEY = "only-for-these-tests-0123456789"
 DECIMAL = {"scale": "2", "connect.decimal.precision": "12"}
 COLUMNS = (
-    column("born", "int32", "io.debezium.time.Date", optional=False),
-    column("seen", "string", "io.debezium.time.ZonedTimestamp"),
-    column("balance", "bytes", "org.apache.kafka.connect.data.Decimal", parameters=DECIMAL),
-    column("photo", "bytes"),
-    column("country", "string"),
+    make_column("born", "int32", "io.debezium.time.Date", optional=False),
+    make_column("seen", "string", "io.debezium.time.ZonedTimestamp"),
+    make_column("balance", "bytes", "org.apache.kafka.connect.data.Decimal", parameters=DECIMAL),
+    make_column("photo", "bytes"),
+    make_column("country", "string"),
 )
 HIDDEN = """\
     columns:
@@ -85,7 +85,9 @@ def key(born: int) -> str:
 
 def event(at: int, op: str, after: Any, before: Any = None) -> str:
     source = {"table": "people"}
-    return with_schema(schema_of(COLUMNS, "people"), payload_of(op, after, before, at, source=source)).decode()
+    return encode_with_schema(
+        make_envelope_schema(COLUMNS, "people"), make_payload(op, after, before, at, source=source)
+    ).decode()
 
 
 RECORDS = (
@@ -121,7 +123,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_masked_values_are_equal_after_a_second_read(shop: Path, engine: str) -> None:
-    told = json.dumps(run(shop, engine))
+    told = json.dumps(run_until_caught_up(shop, engine))
     stores = [repr(rows(shop / "lake" / name)) for name in ("people", "cdc_events", "_replicator/dead_letters")]
     logs = [file.read_text() for file in (shop / "lake").rglob("*.json")]
     for text in (told, *stores, *logs):
@@ -136,14 +138,14 @@ def test_masked_values_are_equal_after_a_second_read(shop: Path, engine: str) ->
     }
     letters = rows(shop / "lake" / "_replicator" / "dead_letters")
     assert [letter["event_id"] for letter in letters] == ["cdc.public.people-0-5"]
-    run(shop, engine, *pipeline(shop, NEXT))
+    run_until_caught_up(shop, engine, *add_pipeline(shop, NEXT))
     assert rows(shop / "next" / "people") == [ada]
     again = rows(shop / "next" / "_replicator" / "dead_letters")
     assert [letter["event_id"] for letter in again] == ["cdc.public.people-0-5"]
 
 
 def test_row_is_erased_by_the_clear_value_of_its_key(shop: Path) -> None:
-    run(shop, "local")
+    run_until_caught_up(shop, "local")
     done = run_program(shop, "forget", "public.people", "1815-12-10", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert rows(shop / "lake" / "people") == []

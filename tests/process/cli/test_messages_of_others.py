@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.next_layer import LONG_ON_SPARK, run
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
 
 pytestmark = pytest.mark.slow
 """The program starts in each."""
@@ -54,7 +54,7 @@ def rows(project: Path, name: str) -> list[dict]:
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_canal_message_with_several_rows(tmp_path: Path, engine: str) -> None:
     """The rows get other keys and are deleted under these. Only the earlier rows remain."""
-    said = run(folder(tmp_path, "canal-keys", "demo.demo", "keys: [v1]"), engine)
+    said = run_until_caught_up(folder(tmp_path, "canal-keys", "demo.demo", "keys: [v1]"), engine)
     assert [lane["counts"]["rejected"] for lane in said["result"]["lanes"]] == [0, 0]
     assert rows(tmp_path, "demo") == []
     versions = [(r["v1"], r["v2"], r["__END_AT"] is None) for r in rows(tmp_path, "versions")]
@@ -68,7 +68,7 @@ def test_canal_message_with_several_rows(tmp_path: Path, engine: str) -> None:
 def test_products(tmp_path: Path, engine: str, sample: str, first: int, more: str) -> None:
     """Statements between the changes are skipped."""
     match = {"canal": "canal_hvygfc.products", "maxwell": "maxwell_eal7e6.products"}[sample]
-    said = run(folder(tmp_path, f"{sample}-products", match, more), engine)
+    said = run_until_caught_up(folder(tmp_path, f"{sample}-products", match, more), engine)
     assert [lane["counts"]["rejected"] for lane in said["result"]["lanes"]] == [0, 0]
     assert {r["id"] - first: r["weight"] for r in rows(tmp_path, "products")} == STAYS
     assert len(rows(tmp_path, "versions")) == 11
@@ -78,5 +78,5 @@ def test_products(tmp_path: Path, engine: str, sample: str, first: int, more: st
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_people_of_maxwell(tmp_path: Path, engine: str) -> None:
     """Numbers are booleans if the table declares it."""
-    run(folder(tmp_path, "maxwell-t", "test.t", PEOPLE), engine)
+    run_until_caught_up(folder(tmp_path, "maxwell-t", "test.t", PEOPLE), engine)
     assert sorted((r["id"], r["name"], r["is_adult"]) for r in rows(tmp_path, "t")) == [(1, "tom", False), (2, "chi", True)]

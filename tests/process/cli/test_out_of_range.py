@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
-from support.debezium_events import ID, TOPIC, column, event, key, payload_of, raw
+from support.debezium_events import ID, TOPIC, make_change_event, make_column, make_event_key, make_payload, make_raw_records
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.cli import main
@@ -19,9 +19,9 @@ from replicator.domain.transform.columns import Mask
 
 TIME = "io.debezium.time."
 COLUMNS = [
-    ID, column("day", "int32", f"{TIME}Date"), column("at", "int64", f"{TIME}MicroTimestamp"),
-    column("fine", "int64", f"{TIME}NanoTimestamp"), column("zoned", "string", f"{TIME}ZonedTimestamp"),
-    column("time", "int64", f"{TIME}MicroTime"), column("price", "int32"),
+    ID, make_column("day", "int32", f"{TIME}Date"), make_column("at", "int64", f"{TIME}MicroTimestamp"),
+    make_column("fine", "int64", f"{TIME}NanoTimestamp"), make_column("zoned", "string", f"{TIME}ZonedTimestamp"),
+    make_column("time", "int64", f"{TIME}MicroTime"), make_column("price", "int32"),
 ]  # fmt: skip
 LATE = {
     "day": 2**31 - 1, "at": 9223372036825200000, "fine": 2**63 - 1, "zoned": "infinity", "time": 86_400_000_000,
@@ -54,8 +54,10 @@ def changes(values: list[dict[str, Any]], rules: OutOfRange, *, schema: bool = T
     options = {"out_of_range": {"public.t": rules}, **({} if schema else {"schema": {"public.t": DECLARED}}), **more}
     decoder = DebeziumJsonDecoder(options)
     rows = [{"id": 1, **value} for value in values]
-    texts = [event(COLUMNS, after=row) if schema else json.dumps(payload_of(after=row)).encode() for row in rows]
-    frame = raw(texts, None if schema else [b'{"id":1}'] * len(texts))
+    texts = [
+        make_change_event(COLUMNS, after=row) if schema else json.dumps(make_payload(after=row)).encode() for row in rows
+    ]
+    frame = make_raw_records(texts, None if schema else [b'{"id":1}'] * len(texts))
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     live = decoder.decode(frame, spec).to_pylist()
     stored = decoder.decode(decoder.mask_records(frame), spec).to_pylist()
@@ -86,8 +88,8 @@ def test_rule_for_one_column_does_not_apply_to_others() -> None:
 
 def test_value_that_was_not_sent_stays_unchanged() -> None:
     decoder = DebeziumJsonDecoder({"schema": {"public.t": DECLARED}, "out_of_range": {"public.t": OutOfRange("null")}})
-    texts = [json.dumps(payload_of(op="u", after={"id": 1, "day": LATE["day"]})).encode()]
-    frame = raw(texts, [b'{"id":1}'])
+    texts = [json.dumps(make_payload(op="u", after={"id": 1, "day": LATE["day"]})).encode()]
+    frame = make_raw_records(texts, [b'{"id":1}'])
     [found] = decoder.decode(frame, decoder.learn(frame, "public.t", "x")).to_pylist()
     assert found["_error"] is None and set(found["_unsent"]) == {"at", "zoned", "time"}
 
@@ -128,8 +130,10 @@ def test_column_that_no_target_has_rejects_no_row(
     (tmp_path / "config" / "replicator.yaml").write_text(text.replace("SAID", said))
     (tmp_path / "in").mkdir()
     record = {"topic": TOPIC, "partition": 0, "offset": 0, "timestamp": 1_700_000_000_000, "headers": []}
-    text = event(COLUMNS, after={"id": 1, "day": 1, "at": LATE["at"]}).decode()
-    (tmp_path / "in" / "1.jsonl").write_text(json.dumps({**record, "key": key(id=1).decode(), "value": text}) + "\n")
+    text = make_change_event(COLUMNS, after={"id": 1, "day": 1, "at": LATE["at"]}).decode()
+    (tmp_path / "in" / "1.jsonl").write_text(
+        json.dumps({**record, "key": make_event_key(id=1).decode(), "value": text}) + "\n"
+    )
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["run", "--until-caught-up", "--json", "-q"], catch_exceptions=False)
     assert done.exit_code == (ExitCode.OK if kept else ExitCode.REJECTS), done.output
@@ -153,10 +157,12 @@ def test_lane_with_a_text_column_does_not_depend_on_other_lanes(tmp_path: Path, 
         text = CONFIG.replace("    to: [{sink: lake}]\n", "").replace("SAID", said.replace("SCHEMA", schema))
         Path("config/replicator.yaml").write_text(text)
         after = {"id": offset, "day": 1, "at": at, **({"more": 1} if offset else {})}
-        columns = [*COLUMNS, column("more", "int32")] if offset else COLUMNS
+        columns = [*COLUMNS, make_column("more", "int32")] if offset else COLUMNS
         record = {"topic": TOPIC, "partition": 0, "offset": offset, "timestamp": 1_700_000_000_000, "headers": []}
-        value = event(columns, after=after, lsn=100 + offset).decode()
-        Path(f"in/{offset}.jsonl").write_text(json.dumps({**record, "key": key(id=offset).decode(), "value": value}) + "\n")
+        value = make_change_event(columns, after=after, lsn=100 + offset).decode()
+        Path(f"in/{offset}.jsonl").write_text(
+            json.dumps({**record, "key": make_event_key(id=offset).decode(), "value": value}) + "\n"
+        )
         done = CliRunner().invoke(main, ["run", "--until-caught-up", "--json", "-q"], catch_exceptions=False)
         assert done.exit_code == ExitCode.OK, done.output
     rows = DeltaTable("lake/t").to_pyarrow_table().sort_by("id")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from support.next_layer import run
+from support.next_layer import run_until_caught_up
 
 pytestmark = pytest.mark.slow
 """The program starts in each."""
@@ -82,7 +82,7 @@ def made_by(folder: Path, *engines: str) -> dict[str, list[str]]:
     (folder / "archive").mkdir()
     for part, engine in enumerate(engines):
         record(folder, range(20 * part, 20 * part + 20))
-        run(folder, engine)
+        run_until_caught_up(folder, engine)
     return {name: rows(folder, name) for name in (*KINDS, "_replicator/dead_letters")}
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 from support.cli_program import PROGRAM, WITH_SIGNALS, run_program
-from support.served_tables import of_config, problem, url
+from support.served_tables import make_url, open_client, parse_problem
 
 from adapters.http.server import HttpServer
 from replicator.wiring.components import build_read_side
@@ -24,7 +24,7 @@ T0 = "2026-11-20T17:47:00Z"
 def shop(caught_up: Path, tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     folder = tmp_path_factory.mktemp("served") / "project"
     shutil.copytree(caught_up, folder)
-    return of_config(folder / "config" / "replicator.yaml")
+    return open_client(folder / "config" / "replicator.yaml")
 
 
 def test_history_of_a_row(shop: TestClient) -> None:
@@ -41,10 +41,10 @@ def test_history_of_a_row(shop: TestClient) -> None:
 
 def test_rows_as_of_a_time(shop: TestClient) -> None:
     """No version is that old, so the rows come from the event log by source time, and the answer says so."""
-    answer = shop.get(url("tables", "lake.orders", "rows", as_of=T0, limit="1", **{"id[gt]": "0"})).json()
+    answer = shop.get(make_url("tables", "lake.orders", "rows", as_of=T0, limit="1", **{"id[gt]": "0"})).json()
     assert answer["rows"][0]["status"] == "new" and answer["rows"][0]["_cdc_op"] == "r"
     assert "from the event log" in answer["notes"][0] and answer["next"]
-    said = problem(shop.get(url("tables", "lake.orders", "rows", as_of="2020-01-01T00:00:00Z")), 422)
+    said = parse_problem(shop.get(make_url("tables", "lake.orders", "rows", as_of="2020-01-01T00:00:00Z")), 422)
     assert "no changes up to" in said["detail"] or "cannot be read at the time" in said["detail"]
 
 
@@ -63,7 +63,7 @@ def test_rows_as_of_a_time(shop: TestClient) -> None:
     ],
 )
 def test_invalid_request_is_refused(shop: TestClient, path: str, status: int, said: str) -> None:
-    assert said in problem(shop.get(f"/tables/{path}"), status)["detail"]
+    assert said in parse_problem(shop.get(f"/tables/{path}"), status)["detail"]
 
 
 def test_timeline_page(shop: TestClient) -> None:
@@ -87,9 +87,9 @@ def copied_config(caught_up: Path, tmp_path: Path) -> Path:
 
 def test_log_reads_end_at_the_query_timeout(copied_config: Path) -> None:
     copied_config.write_text(copied_config.read_text() + "serve: {query_timeout: 0 milliseconds}\n")
-    shop = of_config(copied_config)
+    shop = open_client(copied_config)
     for path in ("history/1", f"rows?as_of={T0}&from_log=true"):
-        assert "longer than 0 s" in problem(shop.get(f"/tables/lake.orders/{path}"), 504)["detail"]
+        assert "longer than 0 s" in parse_problem(shop.get(f"/tables/lake.orders/{path}"), 504)["detail"]
 
 
 def test_one_request_reads_a_log_at_a_time(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_one_request_reads_a_log_at_a_time(copied_config: Path, monkeypatch: pyt
     reads = build_read_side(read_config(copied_config, None, ()))
     with reads._limit_readers(of_the_past=True):
         answer = TestClient(HttpServer({}).app(None, reads)).get("/tables/lake.orders/history/1")
-    assert problem(answer, 503) and answer.headers["retry-after"] == "1"
+    assert parse_problem(answer, 503) and answer.headers["retry-after"] == "1"
 
 
 def test_four_requests_read_at_once(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_four_requests_read_at_once(copied_config: Path, monkeypatch: pytest.Mon
         assert shop.get(path).status_code == 200
         with reads._limit_readers():
             answer = shop.get(path)
-    assert problem(answer, 503) and answer.headers["retry-after"] == "1"
+    assert parse_problem(answer, 503) and answer.headers["retry-after"] == "1"
     assert shop.get(path).status_code == 200
 
 
@@ -116,7 +116,7 @@ def test_history_hides_columns_that_the_target_leaves_out(copied_config: Path) -
     """Columns that the target drops or masks. A renamed column has its new name."""
     lane = "{sink: lake, columns: {total: drop, status: {mask: nothing}, placed_at: {rename: placed}}}"
     copied_config.write_text(copied_config.read_text().replace("{sink: lake}]", f"{lane}]"))
-    changes = of_config(copied_config).get("/tables/lake.orders/history/1").json()["changes"]
+    changes = open_client(copied_config).get("/tables/lake.orders/history/1").json()["changes"]
     assert {"total", "status", "placed_at"}.isdisjoint(changes[0]["after"]) and "placed" in changes[0]["after"]
     assert all({"total", "status"}.isdisjoint(change["changed"]) for change in changes)
 

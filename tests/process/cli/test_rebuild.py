@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from paths import GOLDEN
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 from support.next_layer import LONG_ON_SPARK
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def record(shop: Path, below: int) -> None:
 def replay(shop: Path, *words: str, code: int = 0, key: str = "result") -> dict[str, Any]:
     done = run_program(shop, "replay", *words, "--json", "-q", seconds=300)
     assert done.returncode == code, done.stdout + done.stderr
-    return answer_of(done)[key]
+    return parse_answer(done)[key]
 
 
 def rows(shop: Path, table: str) -> list[str]:
@@ -159,7 +159,7 @@ def select_columns(row: dict[str, Any] | None, entry: dict[str, Any]) -> dict[st
 def ask(shop: Path, *words: str) -> Any:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return answer_of(done)["result"]
+    return parse_answer(done)["result"]
 
 
 REFUSED = {

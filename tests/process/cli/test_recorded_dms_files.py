@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.dms_folder import settle
-from support.next_layer import LONG_ON_SPARK, run
+from support.dms_folder import set_old_time
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
 
 RECORDED = GOLDEN / "decoders" / "dms"
 CONFIG = {
@@ -43,8 +43,8 @@ def test_recorded_files_give_the_expected_rows(tmp_path: Path, engine: str) -> N
     header = (folder / "20190118-184518184.csv").read_text().splitlines()[0]
     deletes.write_text(f"{header}\nD,100{OTHERS}\n")
     for file in folder.iterdir():
-        settle(file)
-    said = run(tmp_path, engine)
+        set_old_time(file)
+    said = run_until_caught_up(tmp_path, engine)
     (lane,) = said["result"]["lanes"]
     assert lane["counts"]["rejected"] == 0
     found = rows(tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
-from support.next_layer import run
+from support.next_layer import run_until_caught_up
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def test_tables_of_the_recorded_shop(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     for table in SHOP:
         shutil.copy(RECORDED / f"cdc.public.{table}.jsonl", tmp_path / "archive")
-    said = run(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
+    said = run_until_caught_up(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
     assert {lane["id"]: lane["status"] for lane in said["result"]["lanes"]}.keys() == {f"lake.{table}" for table in SHOP}
     assert rows(tmp_path, "orders", "id", "customer_id", "status", "total") == ORDERS
     assert rows(tmp_path, "order_items", "order_id", "line_no", "sku", "qty") == ITEMS

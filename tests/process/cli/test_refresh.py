@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 from support.small_spark import SMALL
 
 from replicator.application.operations.refresh import RefreshResult
@@ -81,7 +81,7 @@ def put(file: Path, text: str) -> None:
 def run_json(project: Path, *arguments: str, code: int = 0) -> Any:
     done = run_program(project, *arguments, "--json", "-q")
     assert done.returncode == code, done.stdout + done.stderr
-    return answer_of(done)
+    return parse_answer(done)
 
 
 def features(project: Path) -> dict[int, tuple[Any, ...]]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
-NAME, NOTE, N, BYTES = column("name", "string"), column("note", "string"), column("n", "int32"), column("n", "bytes")
+NAME, NOTE, N, BYTES = (
+    make_column("name", "string"),
+    make_column("note", "string"),
+    make_column("n", "int32"),
+    make_column("n", "bytes"),
+)
 OLD = [ID, NAME, N]
 
 
@@ -68,9 +73,9 @@ def without_older(project: Project, step: str) -> None:
 def test_lane_runs_after_its_remedy(tmp_path, mode, new, keys, follow):
     project = Project(tmp_path, {"t": f", schema_changes: {mode}"})
     values = {"id": 2, "name": "b", "n": "AAAA" if BYTES in new else 2, "note": "x"}
-    old = [record("t", i, OLD, [ID], after={"id": i, "name": "a", "n": 1}) for i in range(2)]
+    old = [make_archive_record("t", i, OLD, [ID], after={"id": i, "name": "a", "n": 1}) for i in range(2)]
     project.feed("old", old)
-    project.feed("young", [record("t", 2, new, keys, after={c["field"]: values[c["field"]] for c in new})])
+    project.feed("young", [make_archive_record("t", 2, new, keys, after={c["field"]: values[c["field"]] for c in new})])
     stopped = project.run()["lake.t"]
     assert stopped["status"] == "suspended"
     follow(project, stopped["next_step"])

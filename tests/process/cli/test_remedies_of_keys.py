@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
-NAME = column("name", "string")
-OTHER = column("ID", "int64", optional=False)
-RATE = column("rate", "double", optional=False)
+NAME = make_column("name", "string")
+OTHER = make_column("ID", "int64", optional=False)
+RATE = make_column("rate", "double", optional=False)
 ENTRY, TO = "{match: public.t,", "{sink: lake"
 RENAMED = (ENTRY, f"{ENTRY} columns: {{ID: {{rename: other}}}},")
 KEYED = (ENTRY, f"{ENTRY} keys: [id],")
@@ -22,7 +22,7 @@ def feed_keyed_records(folder, columns, keys, said=""):
     project = Project(folder, {"t": said})
     values = {"id": 1, "name": "a", "ID": 5, "rate": 1.5}
     rows = [{c["field"]: values[c["field"]] for c in columns} | {"id": number} for number in range(2)]
-    records = [record("t", number, columns, keys, after=row) for number, row in enumerate(rows)]
+    records = [make_archive_record("t", number, columns, keys, after=row) for number, row in enumerate(rows)]
     project.feed("a", records if keys else [{**one, "key": None} for one in records])
     return project
 

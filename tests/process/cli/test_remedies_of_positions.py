@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
-COLUMNS = [ID, column("name", "string")]
+COLUMNS = [ID, make_column("name", "string")]
 ARCHIVE = "recorded: {format: debezium_json, transport: archive, path: ./archive}"
 LAKE = "  lake: {kind: delta, path: ./lake}\n"
 LOG = "  raw: {kind: event_log, path: ./events}\n"
@@ -24,7 +24,7 @@ Follow = Callable[[Project, str], None]
 
 def item(number: int, offset: int | None = None) -> Mapping[str, Any]:
     """A new row; its place in the source's log is that of its number, wherever the record is."""
-    made = record("t", number, COLUMNS, [ID], after={"id": number, "name": f"v{number}"})
+    made = make_archive_record("t", number, COLUMNS, [ID], after={"id": number, "name": f"v{number}"})
     return {**made, "offset": number if offset is None else offset}
 
 
@@ -159,7 +159,7 @@ def test_remedy_for_a_missing_or_damaged_file_of_the_lake(tmp_path, file, damage
         broken.unlink()
     else:
         broken.write_text(damage)
-    project.feed("b", [record("t", 2, COLUMNS, [ID], op="u", after={"id": 1, "name": "new"}), item(3)])
+    project.feed("b", [make_archive_record("t", 2, COLUMNS, [ID], op="u", after={"id": 1, "name": "new"}), item(3)])
     sentence, step = run_until_stopped(project)
     assert re.search("is damaged|is missing|is gone", sentence) and step.startswith("Restore ")
     if follow is None:

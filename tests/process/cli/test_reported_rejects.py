@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
-from support.accounting import count_unaccounted, samples
+from support.accounting import count_unaccounted, parse_samples
 
 from adapters.http.status_page import render
 from replicator.application.operations.lanes import read_status
@@ -75,14 +75,14 @@ def test_rejected_records_are_in_every_count(project: Path) -> None:
     }  # fmt: skip
     assert found == {
         (labels["table"], labels["stage"], labels["code"]): value
-        for name, labels, value in samples(metrics)
+        for name, labels, value in parse_samples(metrics)
         if name == "replicator_rejects_total"
     }
     assert {(group["table"], group["lane"]): group["open"] for group in status["dead_letters"]} == {
         ("shop.t", ""): 3, ("", ""): 1,
     }  # fmt: skip
     assert [lane["dead_letters"] for lane in status["lanes"]] == [3]
-    assert ("replicator_dead_letters", {"source": "feed", "table": "shop.t", "lane": ""}, 3) in samples(metrics)
+    assert ("replicator_dead_letters", {"source": "feed", "table": "shop.t", "lane": ""}, 3) in parse_samples(metrics)
     # The first of each kind is logged, with what to do about it.
     warned = [entry for entry in logged if entry["log_level"] == "warning" and "rejected" in entry["event"]]
     assert sorted((entry["table"], entry["code"]) for entry in warned) == [

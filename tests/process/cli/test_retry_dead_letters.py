@@ -7,22 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dead_letter_project import ask, caught_up, configure, feed, row, rows
+from support.dead_letter_project import (
+    append_records,
+    make_row_record,
+    query_rows,
+    run_command,
+    run_until_caught_up,
+    write_config,
+)
 
 WIDE = "string"
 
 
 def replay(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
-    return ask(folder, "dlq", "replay", *options, code=code)["result"]
+    return run_command(folder, "dlq", "replay", *options, code=code)["result"]
 
 
 def list_dead_letters_of(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ask(folder, "dlq", "list", "--state", "all")["result"]
+    found: list[dict[str, Any]] = run_command(folder, "dlq", "list", "--state", "all")["result"]
     return found
 
 
 def states(folder: Path) -> dict[str, str]:
-    return {letter["event_id"]: letter["state"] for letter in ask(folder, "dlq", "list")["result"]}
+    return {letter["event_id"]: letter["state"] for letter in run_command(folder, "dlq", "list")["result"]}
 
 
 @pytest.fixture(params=["delta", "postgres"])
@@ -36,13 +43,13 @@ def list_dead_letters(request: pytest.FixtureRequest) -> str:
 
 
 def test_retry_of_an_old_record_changes_nothing(tmp_path: Path) -> None:
-    configure(tmp_path, price=WIDE)
-    wrong = {**row(1, 1, "b"), "value": "no json"}
-    feed(tmp_path, row(0, 1, "a"), wrong, row(2, 1, "c"))
-    caught_up(tmp_path)
-    assert rows(tmp_path) == [(1, "c", 2)]
+    write_config(tmp_path, price=WIDE)
+    wrong = {**make_row_record(1, 1, "b"), "value": "no json"}
+    append_records(tmp_path, make_row_record(0, 1, "a"), wrong, make_row_record(2, 1, "c"))
+    run_until_caught_up(tmp_path)
+    assert query_rows(tmp_path) == [(1, "c", 2)]
     assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
-    assert rows(tmp_path) == [(1, "c", 2)]
+    assert query_rows(tmp_path) == [(1, "c", 2)]
 
 
 NAMED = "operations: {create: [c], update: [u], delete: [d]}"
@@ -51,7 +58,7 @@ FIXED = "operations: {create: [c, new], update: [u, up], delete: [d, gone]}"
 
 def configure_operations(folder: Path, operations: str, letters: str = "{path: ./letters}", **more: Any) -> None:
     """A config whose source knows these operations; others are poison."""
-    configure(folder, letters=letters, **more)
+    write_config(folder, letters=letters, **more)
     path = folder / "config" / "replicator.yaml"
     path.write_text(path.read_text().replace("    operation_column: op\n", f"    operation_column: op\n    {operations}\n"))
 
@@ -60,23 +67,37 @@ def configure_operations(folder: Path, operations: str, letters: str = "{path: .
 def test_rejected_records_are_applied_after_a_config_change(tmp_path: Path, list_dead_letters: str, engine: str) -> None:
     """The targets are then as if nothing had been rejected. They stay so after further retries and changes."""
     configure_operations(tmp_path, NAMED, list_dead_letters)
-    poison = [row(1, 2, 20, "new"), row(3, 1, 15, "up"), row(5, 3, None, "gone"), row(6, 4, 40, "new")]
-    feed(tmp_path, row(0, 1, 10), poison[0], row(2, 3, 30), poison[1], row(4, 1, 16), *poison[2:], row(7, 5, 50))
-    caught_up(tmp_path, 0, "--engine", engine)
-    assert rows(tmp_path) == [(1, 16, 4), (3, 30, 2), (5, 50, 7)]
+    poison = [
+        make_row_record(1, 2, 20, "new"),
+        make_row_record(3, 1, 15, "up"),
+        make_row_record(5, 3, None, "gone"),
+        make_row_record(6, 4, 40, "new"),
+    ]
+    append_records(
+        tmp_path,
+        make_row_record(0, 1, 10),
+        poison[0],
+        make_row_record(2, 3, 30),
+        poison[1],
+        make_row_record(4, 1, 16),
+        *poison[2:],
+        make_row_record(7, 5, 50),
+    )
+    run_until_caught_up(tmp_path, 0, "--engine", engine)
+    assert query_rows(tmp_path) == [(1, 16, 4), (3, 30, 2), (5, 50, 7)]
     configure_operations(tmp_path, FIXED, list_dead_letters)
     on = ("--set", f"engine={engine}")
     assert replay(tmp_path, "--event", "items-0-5", *on) == {"replayed": 1, "rejected": 0, "left": {}}
-    assert rows(tmp_path) == [(1, 16, 4), (5, 50, 7)]
+    assert query_rows(tmp_path) == [(1, 16, 4), (5, 50, 7)]
     assert replay(tmp_path, *on) == {"replayed": 3, "rejected": 0, "left": {}}
-    assert rows(tmp_path) == [(1, 16, 4), (2, 20, 1), (4, 40, 6), (5, 50, 7)]
+    assert query_rows(tmp_path) == [(1, 16, 4), (2, 20, 1), (4, 40, 6), (5, 50, 7)]
     assert set(states(tmp_path).values()) == {"replayed"}
     assert replay(tmp_path, *on) == {"replayed": 0, "rejected": 0, "left": {}}
     assert replay(tmp_path, "--state", "all", *on) == {"replayed": 4, "rejected": 0, "left": {}}
-    feed(tmp_path, row(8, 2, 21))
-    caught_up(tmp_path, 0, "--engine", engine)
-    assert rows(tmp_path) == [(1, 16, 4), (2, 21, 8), (4, 40, 6), (5, 50, 7)]
-    log = ask(tmp_path, "query", "changes")["result"]
+    append_records(tmp_path, make_row_record(8, 2, 21))
+    run_until_caught_up(tmp_path, 0, "--engine", engine)
+    assert query_rows(tmp_path) == [(1, 16, 4), (2, 21, 8), (4, 40, 6), (5, 50, 7)]
+    log = run_command(tmp_path, "query", "changes")["result"]
     assert sorted(each["_cdc_seq_1"] for each in log) == list(range(9))
     assert {each["_event_id"] for each in log} == {f"items-0-{offset}" for offset in range(9)}
 
@@ -88,31 +109,31 @@ def test_record_is_applied_after_its_column_is_widened(
     """The remedy of `dlq explain`, without a run between the new config and the retry. The targets are widened, and the
     next run finds nothing new."""
     price = 3_000_000_000 if narrow == "int32" else 1e300
-    configure(tmp_path, letters=list_dead_letters, price=narrow)
-    feed(tmp_path, row(0, 1, 10), row(1, 2, price), row(2, 3, 30))
-    caught_up(tmp_path)
-    (letter,) = ask(tmp_path, "dlq", "explain", "items-0-1")["result"]
+    write_config(tmp_path, letters=list_dead_letters, price=narrow)
+    append_records(tmp_path, make_row_record(0, 1, 10), make_row_record(1, 2, price), make_row_record(2, 3, 30))
+    run_until_caught_up(tmp_path)
+    (letter,) = run_command(tmp_path, "dlq", "explain", "items-0-1")["result"]
     assert letter["code"] == "OUT_OF_RANGE" and "wider type" in letter["what_to_do"]
-    configure(tmp_path, letters=list_dead_letters, price=wide)
+    write_config(tmp_path, letters=list_dead_letters, price=wide)
     assert replay(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
-    assert rows(tmp_path) == [(1, 10, 0), (2, price, 1), (3, 30, 2)]
-    feed(tmp_path, row(3, 1, price))
-    caught_up(tmp_path)
-    assert rows(tmp_path) == [(1, price, 3), (2, price, 1), (3, 30, 2)]
-    assert len(ask(tmp_path, "query", "changes")["result"]) == 4
-    schemas = ask(tmp_path, "schema", "history", "items")["result"]
+    assert query_rows(tmp_path) == [(1, 10, 0), (2, price, 1), (3, 30, 2)]
+    append_records(tmp_path, make_row_record(3, 1, price))
+    run_until_caught_up(tmp_path)
+    assert query_rows(tmp_path) == [(1, price, 3), (2, price, 1), (3, 30, 2)]
+    assert len(run_command(tmp_path, "query", "changes")["result"]) == 4
+    schemas = run_command(tmp_path, "schema", "history", "items")["result"]
     assert {one["lane"]: len(one["schemas"]) for one in schemas} == {"lake.items": 2, "lake.changes": 2}
 
 
 def test_lane_without_widening_rejects_the_record_again(tmp_path: Path) -> None:
-    configure(tmp_path, price="int32")
-    feed(tmp_path, row(0, 1, 10), row(1, 2, 3_000_000_000))
-    caught_up(tmp_path)
-    configure(tmp_path, price="int64", more="defaults: {schema_changes: {widened: fail}}")
+    write_config(tmp_path, price="int32")
+    append_records(tmp_path, make_row_record(0, 1, 10), make_row_record(1, 2, 3_000_000_000))
+    run_until_caught_up(tmp_path)
+    write_config(tmp_path, price="int64", more="defaults: {schema_changes: {widened: fail}}")
     assert [(letter["lane"], letter["state"]) for letter in list_dead_letters_of(tmp_path)] == [("", "open")]
     for _ in range(2):
         assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
-        assert rows(tmp_path) == [(1, 10, 0)]
+        assert query_rows(tmp_path) == [(1, 10, 0)]
         # Each lane has its own reason now, and each once however often it is tried.
         assert sorted((letter["lane"], letter["state"]) for letter in list_dead_letters_of(tmp_path)) == [
             ("", "replayed"),
@@ -123,11 +144,11 @@ def test_lane_without_widening_rejects_the_record_again(tmp_path: Path) -> None:
 
 def test_dead_letters_that_cannot_be_retried_have_a_reason(tmp_path: Path) -> None:
     configure_operations(tmp_path, NAMED)
-    feed(tmp_path, row(0, 1, 10), row(1, 2, 20, "new"))
-    caught_up(tmp_path)
+    append_records(tmp_path, make_row_record(0, 1, 10), make_row_record(1, 2, 20, "new"))
+    run_until_caught_up(tmp_path)
     path = tmp_path / "config" / "replicator.yaml"
     path.write_text(path.read_text().replace("  feed:", "  food:").replace("source: feed", "source: food"))
-    unknown = ask(tmp_path, "dlq", "replay", "--event", "NOSUCH", "--event", "items-0-1", code=2)["error"]
+    unknown = run_command(tmp_path, "dlq", "replay", "--event", "NOSUCH", "--event", "items-0-1", code=2)["error"]
     assert unknown["sentence"] == "there is no dead letter 'NOSUCH'" and "dlq list" in unknown["next_step"]
-    said = ask(tmp_path, "dlq", "replay", code=2)["error"]
+    said = run_command(tmp_path, "dlq", "replay", code=2)["error"]
     assert said["sentence"] == "the source 'feed' of items-0-1 is not in the configuration"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 STOPPED_AT_THE_END = """
 import signal, sys
@@ -81,4 +81,4 @@ def test_signal_ends_the_run_before_projections_and_checkpoints(project):
     program = [sys.executable, "-c", STOPPED_AT_THE_END]
     done = subprocess.run(program, cwd=project, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert answer_of(done)["ok"]
+    assert parse_answer(done)["ok"]

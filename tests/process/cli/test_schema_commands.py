@@ -8,14 +8,14 @@ import time
 
 import pytest
 from support.cli_program import start_program
-from support.debezium_events import ID, column
-from support.schema_changes import Project, record
+from support.debezium_events import ID, make_column
+from support.schema_changes import Project, make_archive_record
 
-NAME, NOTE, MORE = (column(name, "string") for name in ("name", "note", "more"))
+NAME, NOTE, MORE = (make_column(name, "string") for name in ("name", "note", "more"))
 RECORDS = [
-    record("t", 0, [ID, NAME], [ID], after={"id": 1, "name": "a"}),
-    record("t", 1, [ID, NAME, NOTE], [ID], after={"id": 2, "name": "b", "note": "x"}),
-    record("t", 2, [ID, NOTE], [ID], after={"id": 3, "note": "y"}),
+    make_archive_record("t", 0, [ID, NAME], [ID], after={"id": 1, "name": "a"}),
+    make_archive_record("t", 1, [ID, NAME, NOTE], [ID], after={"id": 2, "name": "b", "note": "x"}),
+    make_archive_record("t", 2, [ID, NOTE], [ID], after={"id": 3, "note": "y"}),
 ]
 CHANGES = [[], ["column 'note' (string) was added"], ["column 'name' was dropped"]]
 FROM_A_DATABASE = (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
-from support.next_layer import LONG_ON_SPARK, run
-from support.rows_folder import as_file, put
+from support.next_layer import LONG_ON_SPARK, run_until_caught_up
+from support.rows_folder import encode_rows, write_closed_file
 
 pytestmark = pytest.mark.slow
 """The program starts in each."""
@@ -34,7 +34,7 @@ def order(number: int, **values: Any) -> dict[str, Any]:
 
 
 def feed(project: Path, table: str, *rows: dict[str, Any]) -> None:
-    put(project / "feed" / table / "000001.jsonl", as_file(list(rows), "jsonl"))
+    write_closed_file(project / "feed" / table / "000001.jsonl", encode_rows(list(rows), "jsonl"))
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
@@ -43,7 +43,7 @@ def test_each_shard_has_its_own_target(tmp_path: Path, engine: str) -> None:
     feed(project, "shop_12_orders", order(1), order(2, first=None, quantity=10), order(3, last="Test"))
     feed(project, "shop_13_orders", order(1, quantity=2**63 - 1), order(4))
     feed(project, "shop_x_orders", order(1))
-    said = run(project, engine)
+    said = run_until_caught_up(project, engine)
     assert {lane["id"] for lane in said["result"]["lanes"]} == {"lake.orders_12", "lake.orders_13"}
     columns = ("id", "first_name", "full_name", "total", "month", "size")
     found = {
@@ -69,7 +69,7 @@ def test_two_shards_with_one_target_are_refused(tmp_path: Path) -> None:
     project = shards(tmp_path, "into: '{2}'")
     feed(project, "shop_12_orders", order(1))
     feed(project, "shop_13_orders", order(2))
-    said = run(project, "local", code=2)
+    said = run_until_caught_up(project, "local", code=2)
     assert "Tables shop_12_orders and shop_13_orders both go to orders in sink lake" in said["summary"]
     assert {lane["id"]: lane["status"] for lane in said["result"]["lanes"]} == {
         "lake.orders": "running",
@@ -84,7 +84,7 @@ def test_target_without_a_name_is_refused(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("_(\\w+)$", "_(\\w*)$"))
     feed(project, "shop_12_", order(1))
     feed(project, "shop_13_orders", order(2))
-    said = run(project, "local", code=2)
+    said = run_until_caught_up(project, "local", code=2)
     assert (
         "The name of the target of table shop_12_ in sink lake, '', must be the name of a table: not empty"
         in said["summary"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from support.exported_records import Row, export, successive, versions_of
-from support.next_layer import run
+from support.exported_records import Row, compute_versions, make_random_snapshots, write_parquet_snapshot
+from support.next_layer import run_until_caught_up
 
 CONFIG = """\
 pipeline: exports
@@ -39,11 +39,11 @@ def test_local_and_spark_runs_alternate(tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
     there: list[tuple[int, list[Row]]] = []
-    for version, state in enumerate(successive(random.Random(5), 4)):
-        export(tmp_path, version, state)
+    for version, state in enumerate(make_random_snapshots(random.Random(5), 4)):
+        write_parquet_snapshot(tmp_path, version, state)
         there.append((version, state))
         if version != 1:
-            run(tmp_path, "local" if version == 0 else "spark" if version == 2 else "local")
+            run_until_caught_up(tmp_path, "local" if version == 0 else "spark" if version == 2 else "local")
             assert rows(tmp_path, "items") == sorted(state, key=repr)
             found = rows(tmp_path, "items_history", "_cdc_seq_1", "_cdc_end_seq_1")
-            assert found == sorted(versions_of(there), key=repr)
+            assert found == sorted(compute_versions(there), key=repr)

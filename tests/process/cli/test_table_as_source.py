@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.next_layer import LONG_ON_SPARK, pipeline, run
+from support.next_layer import LONG_ON_SPARK, add_pipeline, run_until_caught_up
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -43,21 +43,21 @@ def test_target_is_the_source_of_the_next_layer(project: Path, engine: str) -> N
     first."""
     shutil.rmtree(project / "lake")
     config = (project / "config" / "replicator.yaml").read_text()
-    first = pipeline(project, config.replace("{sink: lake}", "{sink: lake, change_data_feed: true}"), "first")
+    first = add_pipeline(project, config.replace("{sink: lake}", "{sink: lake, change_data_feed: true}"), "first")
     archive = project / "archive"
     whole = {file.name: file.read_text().splitlines(keepends=True) for file in archive.iterdir()}
-    second = pipeline(project, NEXT)
+    second = add_pipeline(project, NEXT)
     for lines in (3, 8, 100):
         for name, text in whole.items():
             (archive / name).write_text("".join(text[:lines]))
-        run(project, "local", *first)
-        said = run(project, engine if lines == 100 else "local", *second)
+        run_until_caught_up(project, "local", *first)
+        said = run_until_caught_up(project, engine if lines == 100 else "local", *second)
         assert {lane["status"] for lane in said["result"]["lanes"]} == {"running"}
         for table in TABLES:
             assert rows(project / "next" / table) == rows(project / "lake" / table), (lines, table)
     log = DeltaTable(str(project / "next" / "cdc_events")).to_pyarrow_table().to_pylist()
     assert {row["op"] for row in log} == {"r", "c", "u", "d"} and {row["table"] for row in log} == {"products"}
-    again = run(project, "local", *second)
+    again = run_until_caught_up(project, "local", *second)
     assert all(lane["counts"]["applied"] == 0 for lane in again["result"]["lanes"])
 
 
@@ -67,15 +67,15 @@ def test_table_that_cannot_be_read_further_stops_its_lane_with_code_4(project: P
     values = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
     write_deltalake(str(orders), values)
     lines = [line for line in config.splitlines(keepends=True) if "products" not in line]
-    second = pipeline(project, "".join(lines).replace("  raw: {kind: event_log, path: ./next/cdc_events}\n", ""))
-    run(project, "local", *second)
+    second = add_pipeline(project, "".join(lines).replace("  raw: {kind: event_log, path: ./next/cdc_events}\n", ""))
+    run_until_caught_up(project, "local", *second)
     assert [row["v"] for row in rows(project / "next" / "orders")] == ["a", "b"]
     DeltaTable(str(orders)).update(predicate="id = 1", updates={"v": "'x'"})
-    said = json.dumps(run(project, "local", *second, code=4))
+    said = json.dumps(run_until_caught_up(project, "local", *second, code=4))
     assert "Version 1 of the table orders changes or deletes rows (UPDATE)" in said and "changes: feed" in said
     shutil.rmtree(orders)
     write_deltalake(str(orders), values)
-    said = json.dumps(run(project, "local", *second, code=4))
+    said = json.dumps(run_until_caught_up(project, "local", *second, code=4))
     assert "was created again" in said and "replicator lanes resync lake.orders" in said
 
 
@@ -87,8 +87,8 @@ def test_added_lane_does_not_change_others(project: Path) -> None:
     config = NEXT.replace("./lake/orders, changes: feed", "./plain/orders")
     lines = [line for line in config.splitlines() if "products" not in line]
     config = "\n".join(line for line in lines if "raw:" not in line).replace("{sink: lake}", one)
-    run(project, "local", *pipeline(project, config))
+    run_until_caught_up(project, "local", *add_pipeline(project, config))
     write_deltalake(str(orders), pa.table({"id": pa.array([4], pa.int64()), "v": ["d"]}), mode="append")
-    run(project, "local", *pipeline(project, config.replace(one, f"{one}, {{sink: lake}}")))
+    run_until_caught_up(project, "local", *add_pipeline(project, config.replace(one, f"{one}, {{sink: lake}}")))
     assert [row["id"] for row in rows(project / "next" / "copied")] == [1, 2, 3, 4]
     assert [row["id"] for row in rows(project / "next" / "orders")] == [1, 2, 3, 4]

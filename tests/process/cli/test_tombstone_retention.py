@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from paths import GOLDEN
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 from adapters.delta.lake import Lake
 from adapters.delta.tables import open_table
@@ -47,7 +47,7 @@ def run(folder: Path, *records: str) -> tuple[dict[str, dict], str]:
         more.writelines(records)
     done = run_program(folder, "run", "--until-caught-up", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    return {lane["id"]: lane for lane in answer_of(done)["result"]["lanes"]}, done.stderr
+    return {lane["id"]: lane for lane in parse_answer(done)["result"]["lanes"]}, done.stderr
 
 
 def test_tombstones_are_purged_after_their_retention(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.cli_program import answer_of, run_program
+from support.cli_program import parse_answer, run_program
 
 RECORDED = GOLDEN / "debezium_losses" / "open_transaction" / "archive.jsonl"
 CONFIG = """\
@@ -52,7 +52,7 @@ def project(folder: Path, without_the_last_of: str | None = None) -> None:
 def test_run_with_incomplete_transactions_is_reported(tmp_path: Path, lost: str, code: int, sentence: str) -> None:
     project(tmp_path, without_the_last_of=lost)
     done = run_program(tmp_path, "run", "--until-caught-up", "--json")
-    told = answer_of(done)
+    told = parse_answer(done)
     assert (done.returncode, told["ok"]) == (code, False)
     assert sentence in told["summary"]
     assert told["result"]["sources"][0]["transactions"]["waits_for"] == told["summary"]
@@ -85,7 +85,7 @@ def test_lane_without_changes_has_no_lag(tmp_path: Path) -> None:
     for _ in range(2):
         done = run_program(tmp_path, "run", "--until-caught-up", "--json")
         assert done.returncode == 0, done.stdout
-        lanes = answer_of(done)["result"]["lanes"]
+        lanes = parse_answer(done)["result"]["lanes"]
         assert {lane["id"]: lane["lag_records"] for lane in lanes} == dict.fromkeys(LANES, 0)
         idle_orders(tmp_path)
 

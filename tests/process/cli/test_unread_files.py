@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.debezium_events import ID
-from support.schema_changes import Project, record
+from support.schema_changes import Project, make_archive_record
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def test_unread_files_are_reported(tmp_path: Path, put: Callable[[Path], str]) -
 
 def test_growing_and_finished_files_are_no_problem(tmp_path: Path) -> None:
     project = Project(tmp_path / "project", {"t": ""})
-    project.feed("a", [record("t", 0, [ID], [ID], after={"id": 1})])
+    project.feed("a", [make_archive_record("t", 0, [ID], [ID], after={"id": 1})])
     (project.folder / "archive" / "b.parquet").write_text("PAR1")
     for _ in range(2):
         assert project.ask("run", "--until-caught-up")["exit"] == 0

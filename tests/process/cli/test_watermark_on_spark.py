@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.next_layer import run
+from support.next_layer import run_until_caught_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 """The program starts several times, and a JVM with it."""
@@ -69,10 +69,10 @@ def make_watermark(transaction: str) -> dict[str, Any]:
 def test_watermark_names_the_last_complete_transaction(shop: Path) -> None:
     """The ends of all transactions are known from the start. One change of a transaction arrives last, after a restart."""
     record(shop, order_items=11)
-    run(shop, "spark")
+    run_until_caught_up(shop, "spark")
     assert read_watermark(shop) == make_watermark(BEFORE_IT)
     record(shop)
-    said = run(shop, "spark")
+    said = run_until_caught_up(shop, "spark")
     assert applied(said) == {"lake.order_items": 1}
     assert read_watermark(shop) == make_watermark(LAST)
 
@@ -85,7 +85,7 @@ def test_changes_sent_twice_do_not_advance_the_watermark(shop: Path) -> None:
     lines = items.read_text().splitlines(keepends=True)
     again = {**json.loads(lines[-1]), "offset": 11}
     items.write_text("".join([*lines, json.dumps(again) + "\n"]))
-    run(shop, "spark")
+    run_until_caught_up(shop, "spark")
     assert read_watermark(shop) == make_watermark(BEFORE_IT)
 
 
@@ -94,12 +94,12 @@ def test_engines_alternate(shop: Path) -> None:
     """Each engine resumes with the watermark of the other. The local engine publishes no transaction that lanes are
     ahead of, holds back the incomplete transaction and all later ones, and ends with the code of data loss."""
     record(shop, customers=10, order_items=11, transaction=12)
-    run(shop, "spark")
+    run_until_caught_up(shop, "spark")
     assert read_watermark(shop) == make_watermark("762:27207616")
     record(shop, order_items=11)
-    run(shop, "local", code=4)
+    run_until_caught_up(shop, "local", code=4)
     assert "762" <= read_watermark(shop)["transaction"].partition(":")[0] <= "769"
     record(shop)
-    said = applied(run(shop, "spark"))
+    said = applied(run_until_caught_up(shop, "spark"))
     assert set(said) == {"lake.customers", "lake.order_items"} and said["lake.order_items"] == 1, said
     assert read_watermark(shop) == make_watermark(LAST)

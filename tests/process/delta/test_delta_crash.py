@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.crash_runs import PROGRAM, Options, assert_equals_model, run_until, with_deletes
-from support.delta_crash import POINTS, batches, deliver, history
+from support.crash_runs import PROGRAM, Options, assert_equals_model, list_batches_with_deletes, run_until_killed
+from support.delta_crash import POINTS, apply_batch, list_batches, make_history
 
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Fenced
@@ -21,28 +21,30 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_instance_loses_and_doubles_nothing(point: str, tmp_path: Path) -> None:
-    for count in with_deletes()[:2]:
+    for count in list_batches_with_deletes()[:2]:
         lake = tmp_path / f"lake {count}"
-        assert run_until(point, on_disk(lake), count) == -signal.SIGKILL
+        assert run_until_killed(point, on_disk(lake), count) == -signal.SIGKILL
         again = DeltaRsSink(on_disk(lake))
         before = again.state(make_lane("scd1"))
         reached = (
-            batches()[count - 1][1] if point in ("after the commit", "before old positions go") else batches()[count - 1][0]
+            list_batches()[count - 1][1]
+            if point in ("after the commit", "before old positions go")
+            else list_batches()[count - 1][0]
         )
-        assert (before.position if before else None) == (history().position(reached) if reached else None)
-        for start, end in batches():
-            deliver(again, start, end)
+        assert (before.position if before else None) == (make_history().position(reached) if reached else None)
+        for start, end in list_batches():
+            apply_batch(again, start, end)
         again.close()
         assert_equals_model(on_disk(lake))
 
 
 def test_two_kills_at_one_batch_lose_and_double_nothing(tmp_path: Path) -> None:
-    count = with_deletes()[0]
+    count = list_batches_with_deletes()[0]
     for point in ("after the position file", "after the ledger", "after the commit"):
-        assert run_until(point, on_disk(tmp_path), count) == -signal.SIGKILL
+        assert run_until_killed(point, on_disk(tmp_path), count) == -signal.SIGKILL
     again = DeltaRsSink({"path": str(tmp_path)})
-    for start, end in batches():
-        deliver(again, start, end)
+    for start, end in list_batches():
+        apply_batch(again, start, end)
     again.close()
     assert_equals_model(on_disk(tmp_path))
 
@@ -66,13 +68,13 @@ def test_second_instance_is_refused_while_the_first_lives(tmp_path: Path) -> Non
         assert child.stdout.readline() == "held\n"
         second = DeltaRsSink({"path": str(tmp_path)})
         with pytest.raises(Fenced, match=f"process {child.pid}") as fenced:
-            second.prepare(make_lane("scd1"), plan_for("scd1", history().table()))
+            second.prepare(make_lane("scd1"), plan_for("scd1", make_history().table()))
         assert fenced.value.exit_code == 5
     finally:
         child.kill()
         child.communicate()
-    for start, end in batches():
-        deliver(second, start, end)
+    for start, end in list_batches():
+        apply_batch(second, start, end)
     second.close()
     assert_equals_model(on_disk(tmp_path))
 

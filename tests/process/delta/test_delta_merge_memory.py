@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.table import TableMerger
-from support.delta_writes import items, write_of
+from support.delta_writes import make_item_changes, make_write
 
 from adapters.delta import merge
 from adapters.sinks.delta.sink import DeltaRsSink
@@ -38,11 +38,11 @@ def test_merge_that_exceeds_its_memory_limit_runs_without_it(
 
     sink = DeltaRsSink({"path": str(tmp_path)})
     lane = make_lane(policy)
-    loaded = write_of(items(*range(ROWS)), policy=policy)
+    loaded = make_write(make_item_changes(*range(ROWS)), policy=policy)
     sink.prepare(lane, loaded.plan)
     sink.apply([loaded], refuse_rejects)
     before = DeltaTable(str(tmp_path / "items")).version()
-    changed = write_of(items(*range(ROWS // 2), op="u", v="new"), ROWS, policy=policy)
+    changed = make_write(make_item_changes(*range(ROWS // 2), op="u", v="new"), ROWS, policy=policy)
     monkeypatch.setattr(merge, "memory_bound", lambda _: 1_000)
     monkeypatch.setattr(TableMerger, "execute", record_merge)
     sink.apply([changed], refuse_rejects)

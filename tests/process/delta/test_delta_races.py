@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from paths import TESTS
-from support.delta_writes import ITEMS, PARTITION_0, items, write_of
+from support.delta_writes import ITEMS, PARTITION_0, make_item_changes, make_write
 
 from adapters.delta import commits, merge, table_writer
 from adapters.delta.commits import LaneLog
@@ -41,7 +41,7 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
 
 
 def put(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
-    return sink.apply([write_of(list(rows), start)], refuse_rejects)[LANE.id]
+    return sink.apply([make_write(list(rows), start)], refuse_rejects)[LANE.id]
 
 
 def values(sink: DeltaRsSink) -> dict[int, str]:
@@ -70,9 +70,9 @@ def test_write_is_repeated_after_an_optimize_by_another_program(
     sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for i in range(3):
-        put(sink, *items(i), start=i)
+        put(sink, *make_item_changes(i), start=i)
     meanwhile(monkeypatch, lambda: compact(tmp_path / "items"))
-    assert put(sink, *items(1, op="u", v="new"), start=3).counts.applied == 1
+    assert put(sink, *make_item_changes(1, op="u", v="new"), start=3).counts.applied == 1
     assert values(sink) == {0: "v0", 1: "new", 2: "v2"}
 
 
@@ -86,15 +86,15 @@ def test_write_is_repeated_after_a_vacuum_by_another_program(
 ) -> None:
     """The files of the last snapshot are deleted: before a write, during it, and at the compaction after it."""
     for i in range(3):
-        put(sink, *items(i), start=i)
+        put(sink, *make_item_changes(i), start=i)
     clean(tmp_path / "items")
-    assert put(sink, *items(1, op="u", v="new"), start=3).counts.applied == 1
-    put(sink, *items(3), start=4)
+    assert put(sink, *make_item_changes(1, op="u", v="new"), start=3).counts.applied == 1
+    put(sink, *make_item_changes(3), start=4)
     meanwhile(monkeypatch, lambda: clean(tmp_path / "items"))
-    assert put(sink, *items(2, op="u", v="new"), start=5).counts.applied == 1
+    assert put(sink, *make_item_changes(2, op="u", v="new"), start=5).counts.applied == 1
     assert values(sink) == {0: "v0", 1: "new", 2: "new", 3: "v3"}
 
-    put(sink, *items(4), start=6)
+    put(sink, *make_item_changes(4), start=6)
     stale = DeltaTable(str(tmp_path / "items"))
     clean(tmp_path / "items")
     monkeypatch.setattr(table_writer, "FEWEST_FILES", 2)
@@ -114,27 +114,27 @@ def test_maintenance_that_misses_a_file_fails_no_batch(
         raise misses[-1]
 
     monkeypatch.setattr(DeltaRsTableWriter, "vacuum", miss_file)
-    put(sink, *items(1))
+    put(sink, *make_item_changes(1))
     table = DeltaTable(str(tmp_path / "items"))
     compact(tmp_path / "items")
-    put(sink, *items(2), start=1)
+    put(sink, *make_item_changes(2), start=1)
     table_writer.TableMaintenance().vacuum(table)
     assert len(misses) == 1 and table.version() == DeltaTable(str(tmp_path / "items")).version()
     assert values(sink) == {1: "v1", 2: "v2"}
 
 
 def test_deleted_data_file_is_reported(sink: DeltaRsSink, tmp_path: Path) -> None:
-    put(sink, *items(1))
+    put(sink, *make_item_changes(1))
     [file] = (tmp_path / "items").glob("*.parquet")
     file.unlink()
     with pytest.raises(Fatal, match="a data file of table items is gone") as gone:
-        put(sink, *items(1, op="u", v="new"), start=1)
+        put(sink, *make_item_changes(1, op="u", v="new"), start=1)
     assert str(file) in gone.value.sentence and "lanes resync" in gone.value.next_step
 
 
 def test_row_of_another_program_completes_a_partial_image(sink: DeltaRsSink, tmp_path: Path) -> None:
     """The last snapshot that the sink read does not have this row."""
-    put(sink, *items(1))
+    put(sink, *make_item_changes(1))
     foreign = pa.table({"id": pa.array([5], pa.int64()), "v": ["theirs"]})
     write_deltalake(str(tmp_path / "items"), foreign, mode="append", schema_mode="merge")
     partial = ("u", {"id": 5, "v": None, "_unsent": ["v"]})
@@ -146,8 +146,8 @@ def test_conflict_at_every_attempt_is_retryable(sink: DeltaRsSink, tmp_path: Pat
     table = str(tmp_path / "items")
     meanwhile(monkeypatch, lambda: DeltaTable(table).alter.set_table_description("x"), times=lane.ATTEMPTS)
     with pytest.raises(Retryable):
-        put(sink, *items(1))
-    assert put(sink, *items(1)).counts.applied == 1
+        put(sink, *make_item_changes(1))
+    assert put(sink, *make_item_changes(1)).counts.applied == 1
 
 
 def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,13 +155,13 @@ def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, mo
     first, second = (DeltaRsSink({"path": str(tmp_path)}) for _ in range(2))
     for each in (first, second):
         each.prepare(LANE, plan_for("scd1", ITEMS))
-    put(first, *items(1))
-    put(second, *items(2), start=1)
+    put(first, *make_item_changes(1))
+    put(second, *make_item_changes(2), start=1)
     with pytest.raises(Fenced):
-        put(first, *items(3), start=1)
-    meanwhile(monkeypatch, lambda: put(first, *items(4), start=2))
+        put(first, *make_item_changes(3), start=1)
+    meanwhile(monkeypatch, lambda: put(first, *make_item_changes(4), start=2))
     with pytest.raises(Fenced):
-        put(second, *items(5, 6), start=2)
+        put(second, *make_item_changes(5, 6), start=2)
     assert values(second) == {1: "v1", 2: "v2", 4: "v4"}
     assert second.state(LANE) == LaneState(Position({PARTITION_0: 3}), (2,), rule="scd1 by id")
 
@@ -179,8 +179,8 @@ def test_commit_that_succeeded_despite_an_error_counts(
             raise error
 
     monkeypatch.setattr(merge.Merge, "__call__", lost_answer)
-    assert put(sink, *items(1)).counts.applied == 1
-    assert put(sink, *items(1, op="u", v="new"), start=1).position == Position({PARTITION_0: 2})
+    assert put(sink, *make_item_changes(1)).counts.applied == 1
+    assert put(sink, *make_item_changes(1, op="u", v="new"), start=1).position == Position({PARTITION_0: 2})
     assert values(sink) == {1: "new"}
 
 
@@ -191,15 +191,18 @@ def test_commit_that_failed_is_not_applied(sink: DeltaRsSink, monkeypatch: pytes
     with monkeypatch.context() as broken:
         broken.setattr(merge.Merge, "__call__", refuse)
         with pytest.raises(Retryable, match="ENOSPC"):
-            put(sink, *items(1))
+            put(sink, *make_item_changes(1))
     assert sink.state(LANE) is None
-    assert put(sink, *items(1)).counts.applied == 1
+    assert put(sink, *make_item_changes(1)).counts.applied == 1
 
 
 def test_failed_lane_leaves_the_others_applied(sink: DeltaRsSink) -> None:
     other = make_lane("scd1", "other")
     sink.prepare(other, plan_for("scd1", ITEMS))
-    writes = [write_of(items(1), lane=LANE), write_of(items(1), lane=make_lane("scd1", "unprepared"))]
+    writes = [
+        make_write(make_item_changes(1), lane=LANE),
+        make_write(make_item_changes(1), lane=make_lane("scd1", "unprepared")),
+    ]
     with pytest.raises(Exception, match="not prepared") as failed:
         sink.apply(writes, refuse_rejects)
     assert failed.value.__notes__ == [f"lanes applied before it: {LANE.id}"]
@@ -209,7 +212,7 @@ def test_failed_lane_leaves_the_others_applied(sink: DeltaRsSink) -> None:
 def test_many_commits_stay_compact(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_writer, "EVERY_COMMITS", 20)
     for i in range(60):
-        put(sink, *items(i), start=i)
+        put(sink, *make_item_changes(i), start=i)
     table = DeltaTable(str(tmp_path / "items"))
     assert len(table.file_uris()) <= 20 + table_writer.FEWEST_FILES
     assert table.history(100) and any(entry["operation"] == "OPTIMIZE" for entry in table.history())
@@ -224,7 +227,7 @@ from support.delta_writes import *
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.testing.sink_base import refuse_rejects
 sink = DeltaRsSink({"path": sys.argv[1]})
-write = write_of([("c", {"id": i, "v": "x" * 50 + str(i * 7919)}) for i in range(20000)], 1)
+write = make_write([("c", {"id": i, "v": "x" * 50 + str(i * 7919)}) for i in range(20000)], 1)
 sink.prepare(write.lane, write.plan)
 if sys.argv[3] == "limit":
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -242,7 +245,7 @@ def run_second_instance(lake: Path, how: str) -> str:
 
 
 def test_file_size_limit_is_reported_and_loses_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
-    put(sink, *items(1))
+    put(sink, *make_item_changes(1))
     sink.close()
     assert run_second_instance(tmp_path, "limit").startswith(
         f"{EnvironmentProblem.__name__} table items cannot be reached: EFBIG"
@@ -267,7 +270,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk_is_retryable_and_loses_nothing(small_disk: Path) -> None:
     sink = DeltaRsSink({"path": str(small_disk)})
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    put(sink, *items(1))
+    put(sink, *make_item_changes(1))
     sink.close()
     filler = small_disk / "filler"
     filler.write_bytes(b"\0" * (os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize - 40_000))
@@ -277,7 +280,7 @@ def test_full_disk_is_retryable_and_loses_nothing(small_disk: Path) -> None:
     assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
     filler.unlink()
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    put(sink, *items(1, op="u", v="after"), start=1)
+    put(sink, *make_item_changes(1, op="u", v="after"), start=1)
     assert values(sink) == {1: "after"}
     sink.close()
 
@@ -285,7 +288,7 @@ def test_full_disk_is_retryable_and_loses_nothing(small_disk: Path) -> None:
 def test_read_only_disk_is_an_environment_problem(small_disk: Path) -> None:
     sink = DeltaRsSink({"path": str(small_disk)})
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    put(sink, *items(1))
+    put(sink, *make_item_changes(1))
     sink.close()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(EnvironmentProblem, match="EROFS"):
@@ -295,7 +298,7 @@ def test_read_only_disk_is_an_environment_problem(small_disk: Path) -> None:
 
 def test_commit_has_one_dated_transaction(sink: DeltaRsSink, tmp_path: Path) -> None:
     """With the date, an engine can expire it; without one it would stay for ever."""
-    put(sink, *items(1))
+    put(sink, *make_item_changes(1))
     log = (tmp_path / "items" / "_delta_log" / f"{1:020}.json").read_text()
     assert '"appId":"replicator/testing/target.items","version":1,"lastUpdated":' in log
     assert commits.WRITER.compression == "SNAPPY"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from paths import PROJECT
-from support.event_writers import begin, versions, writer
+from support.event_writers import read_written_versions, start_event_writer, start_writing
 from support.races import run_before
 
 from adapters.engines.local import LocalEngine
@@ -187,14 +187,17 @@ def test_lane_killed_between_steps_loses_and_doubles_nothing(folder):
     outbox_ids = [f"sent-{n}" for n in range(SPREAD)]
     kills = int(os.environ.get("REPLICATOR_KILLS", "6"))
     for kill in range(kills):
-        victim, other = lane(folder, 5 * kill + 1 + kill % 6), writer("delta", {"path": str(folder)}, f"other{kill}", 3)
-        begin([victim, other])
-        assert len(versions(other)) == 3
+        victim, other = (
+            lane(folder, 5 * kill + 1 + kill % 6),
+            start_event_writer("delta", {"path": str(folder)}, f"other{kill}", 3),
+        )
+        start_writing([victim, other])
+        assert len(read_written_versions(other)) == 3
         victim.wait(60)
         assert victim.returncode == -signal.SIGKILL
         refuse_gaps(DeltaEventStore({"path": str(folder)}).read("Customer"))
     last = lane(folder, 0)
-    begin([last])
+    start_writing([last])
     assert last.communicate()[0] == "done\n"
     found = DeltaEventStore({"path": str(folder)}).read("Customer", "C101")
     refuse_gaps(found)

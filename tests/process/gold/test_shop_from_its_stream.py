@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
-from support.cli_program import answer_of, run_program
-from support.debezium_events import ID, column, key, payload_of, schema_of, with_schema
+from support.cli_program import parse_answer, run_program
+from support.debezium_events import ID, encode_with_schema, make_column, make_envelope_schema, make_event_key, make_payload
 
 pytestmark = pytest.mark.slow
 
@@ -24,19 +24,27 @@ MONEY = {"parameters": {"scale": "2", "connect.decimal.precision": "12"}}
 
 
 def money(name: str) -> dict[str, Any]:
-    return column(name, "bytes", "org.apache.kafka.connect.data.Decimal", **MONEY)
+    return make_column(name, "bytes", "org.apache.kafka.connect.data.Decimal", **MONEY)
 
 
 TABLES = {
-    "customers": (ID, column("first_name", "string")),
+    "customers": (ID, make_column("first_name", "string")),
     "products": (ID, money("price")),
     "orders": (
-        ID, column("customer_id", "int64"), column("status", "string"), money("total_amount"),
-        column("ordered_on", "int32", "io.debezium.time.Date"),
-        column("created_at", "string", "io.debezium.time.ZonedTimestamp"),
+        ID,
+        make_column("customer_id", "int64"),
+        make_column("status", "string"),
+        money("total_amount"),
+        make_column("ordered_on", "int32", "io.debezium.time.Date"),
+        make_column("created_at", "string", "io.debezium.time.ZonedTimestamp"),
     ),
-    "order_items": (ID, column("order_id", "int64"), column("product_id", "int64"), column("quantity", "int32")),
-}  # fmt: skip
+    "order_items": (
+        ID,
+        make_column("order_id", "int64"),
+        make_column("product_id", "int64"),
+        make_column("quantity", "int32"),
+    ),
+}
 
 
 def make_time(day: int) -> datetime:
@@ -63,12 +71,12 @@ class Stream:
 
     def send(self, table: str, op: str, row: dict[str, Any], day: int = 1) -> None:
         self.sent += 1
-        schema = schema_of(TABLES[table], table)
+        schema = make_envelope_schema(TABLES[table], table)
         micros = int(make_time(day).timestamp() * 1_000_000)
         source = {"table": table, "ts_us": micros, "ts_ms": micros // 1000}
-        value = with_schema(schema, payload_of(op, row, None, 1000 + self.sent, source=source))
+        value = encode_with_schema(schema, make_payload(op, row, None, 1000 + self.sent, source=source))
         place = {"topic": f"cdc.public.{table}", "partition": 0, "offset": self.sent, "timestamp": None, "headers": None}
-        line = place | {"key": key(id=row["id"]).decode(), "value": value.decode()}
+        line = place | {"key": make_event_key(id=row["id"]).decode(), "value": value.decode()}
         with (self.folder / f"{table}.jsonl").open("a") as out:
             out.write(json.dumps(line) + "\n")
 
@@ -96,7 +104,7 @@ def run(project: Path, engine: str) -> dict[str, tuple[str, int | None]]:
     more = ("--set", f"engine={engine}", "--set", "http.address=127.0.0.1:0")
     done = run_program(project, "run", "--until-caught-up", "--json", "-q", *more, seconds=1500)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = answer_of(done)["result"]
+    told = parse_answer(done)["result"]
     assert sum(lane["counts"]["rejected"] for lane in told["lanes"]) == 0
     return {one["name"]: one["kind"] for one in told["projections"]}
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from paths import PROJECT
-from support.employees import FEED, STAYS, VERSIONS, add
+from support.employees import FEED, STAYS, VERSIONS, append_employees
 from support.small_spark import SMALL
 from support.staff_in_code import FLOW, PARTS
 
@@ -45,7 +45,7 @@ def test_documented_program(tmp_path, engine):
     assert PROGRAM.count('"staff",') == 1
     (tmp_path / "staff.py").write_text(PROGRAM.replace('"staff",', more))
     for feed in (FEED[:5], FEED[5:]) if engine == "local" else (FEED,):
-        add(tmp_path, feed)
+        append_employees(tmp_path, feed)
         done = subprocess.run(
             [sys.executable, "staff.py"], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
         )
@@ -84,7 +84,7 @@ def test_documented_auto_cdc_program_writes_the_documented_rows(tmp_path, monkey
 def test_run_returns_its_report_and_the_next_run_resumes(staff, tmp_path):
     staff.create_auto_cdc_flow(**FLOW, sequence_by="sequenceNum", apply_as_deletes="operation = 'DELETE'")
     for feed in (FEED, [(7, "Kim", "cook", "DE", "INSERT", 9)]):
-        add(tmp_path, feed)
+        append_employees(tmp_path, feed)
         before = signal.getsignal(signal.SIGINT)
         (lane,) = staff.run(until_caught_up=True)["lanes"]
         assert signal.getsignal(signal.SIGINT) is before
@@ -94,7 +94,7 @@ def test_run_returns_its_report_and_the_next_run_resumes(staff, tmp_path):
 
 
 def test_suspended_lane_is_an_error_with_the_line_of_its_flow(staff, tmp_path):
-    add(tmp_path, FEED)
+    append_employees(tmp_path, FEED)
     line = sys._getframe().f_lineno + 1
     staff.create_auto_cdc_flow(**FLOW, sequence_by="no_such_column")
     with pytest.raises(dp.RunFailed, match="'sequence_by' names column 'no_such_column'") as caught:
@@ -105,7 +105,7 @@ def test_suspended_lane_is_an_error_with_the_line_of_its_flow(staff, tmp_path):
 
 
 def test_flow_without_matching_table_is_a_warning(staff, tmp_path):
-    add(tmp_path, FEED)
+    append_employees(tmp_path, FEED)
     staff.create_auto_cdc_flow(**FLOW)
     staff.create_auto_cdc_flow("lake.others", "staff.others", ["id"])
     with pytest.warns(UserWarning, match="no table matched others") as caught:
@@ -115,7 +115,7 @@ def test_flow_without_matching_table_is_a_warning(staff, tmp_path):
 
 def test_stop_ends_the_run_and_a_second_run_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    add(tmp_path, FEED)
+    append_employees(tmp_path, FEED)
     staff = dp.Pipeline("staff", **PARTS, http={"address": "127.0.0.1:18097"})
     staff.create_auto_cdc_flow(**FLOW, sequence_by="sequenceNum")
     stop, reports = threading.Event(), []
@@ -135,7 +135,7 @@ def test_stop_ends_the_run_and_a_second_run_is_refused(tmp_path, monkeypatch):
 
 
 def test_interrupt_stops_the_run_and_restores_the_handler(staff, tmp_path):
-    add(tmp_path, FEED)
+    append_employees(tmp_path, FEED)
     staff.create_auto_cdc_flow(**FLOW, sequence_by="sequenceNum")
 
     def interrupt() -> None:

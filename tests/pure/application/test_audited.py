@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import column, event
+from support.debezium_events import make_change_event, make_column
 
 from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -15,7 +15,7 @@ from adapters.engines.local import LocalEngine
 from replicator.domain.change import RAW
 from replicator.domain.timeline import build_audit
 
-COLUMNS = (column("id", "int32", optional=False), column("text", "string"), column("note", "string"))
+COLUMNS = (make_column("id", "int32", optional=False), make_column("text", "string"), make_column("note", "string"))
 OLD, NEW = {"id": 1, "text": "long", "note": "a"}, {"id": 1, "text": "long", "note": "b"}
 UNAVAILABLE = "__debezium_unavailable_value"
 KEY = json.dumps({"schema": {"type": "struct", "fields": [COLUMNS[0]], "name": "cdc.public.t.Key"}, "payload": {"id": 1}})
@@ -33,9 +33,9 @@ MAXWELL = {
 @pytest.mark.parametrize(
     ("decoder", "value", "changed"),
     [
-        (DebeziumJsonDecoder, event(COLUMNS, op="u", before=OLD, after=NEW), ["note"]),
-        (DebeziumJsonDecoder, event(COLUMNS, op="u", before=OLD, after=NEW | {"text": UNAVAILABLE}), ["note"]),
-        (DebeziumJsonDecoder, event(COLUMNS, op="u", before=None, after=NEW), None),
+        (DebeziumJsonDecoder, make_change_event(COLUMNS, op="u", before=OLD, after=NEW), ["note"]),
+        (DebeziumJsonDecoder, make_change_event(COLUMNS, op="u", before=OLD, after=NEW | {"text": UNAVAILABLE}), ["note"]),
+        (DebeziumJsonDecoder, make_change_event(COLUMNS, op="u", before=None, after=NEW), None),
         (CanalJsonDecoder, json.dumps(CANAL), ["note"]),
         (CanalJsonDecoder, json.dumps(CANAL | {"data": [NEW | {"id": "1"}] * 2, "old": [{"note": "a"}] * 2}), None),
         (MaxwellJsonDecoder, json.dumps(MAXWELL), ["note"]),

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from support.avro_of_connect import runs
+from support.avro_of_connect import decode_runs
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.sources.backfill.database import BackfillTable, DebeziumEvents, SnapshotPoint
@@ -166,7 +166,7 @@ def test_avro_decoder_reads_stored_rows():
         return pa.Table.from_pylist(rows, RAW)
 
     decoder = DebeziumAvroDecoder({"registry": {"url": "http://127.0.0.1:1"}})
-    ((_, table, changes),) = runs(decoder, make_journal_frame("_backfill.public.a"))
+    ((_, table, changes),) = decode_runs(decoder, make_journal_frame("_backfill.public.a"))
     assert (table.name, table.keys, [c.name for c in table.columns]) == ("public.a", ("id",), ["id", "note"])
     assert [(r["_op"], r["id"], r["_seq_1"], r["_error"]) for r in changes.to_pylist()] == [
         ("r", 1, 800, None),
@@ -176,7 +176,7 @@ def test_avro_decoder_reads_stored_rows():
     private = DebeziumAvroDecoder({"registry": {"url": "http://127.0.0.1:1"}, "private": {"public.a": {"note": MASK}}})
     stored = private.mask_records(make_journal_frame("_backfill.public.a"))
     assert b'"x"' not in stored["value"][0].as_py()
-    live, again = (next(runs(private, records))[2] for records in (make_journal_frame("_backfill.public.a"), stored))
+    live, again = (next(decode_runs(private, records))[2] for records in (make_journal_frame("_backfill.public.a"), stored))
     assert live["note"].to_pylist() == again["note"].to_pylist() and len(live["note"][0].as_py()) == 64
 
 

@@ -10,22 +10,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from support.application_world import QUICK, Running, World
-from support.histories_of_items import change
+from support.application_world import QUICK, ReplicatedTuples, RunningProgram
+from support.histories_of_items import make_change
 
 from replicator.application.delivery import delivery
 from replicator.application.operations import status
 from replicator.application.operations.status import StatusReporter
 from replicator.domain.errors import ExitCode, RowsWait
 
-CHILDREN = [change(n, "c", n, topic="t") for n in range(20)]
-PARENTS = [change(n, "c", n, topic="u", table="public.parents") for n in range(20)]
+CHILDREN = [make_change(n, "c", n, topic="t") for n in range(20)]
+PARENTS = [make_change(n, "c", n, topic="u", table="public.parents") for n in range(20)]
 LANES = {"public.items": [("a", "scd1")], "public.parents": [("a", "scd1"), ("b", "scd1")]}
 
 
 def with_foreign_key(
-    world: World, *, parents: str = "a.parents", rows: list[int] | None = None
-) -> tuple[Running, list[str]]:
+    world: ReplicatedTuples, *, parents: str = "a.parents", rows: list[int] | None = None
+) -> tuple[RunningProgram, list[str]]:
     """A start in which items need the row of their key in another target, and sink b is slow; and the lanes that were
     told to wait no more. `rows`: gets how many rows each write has that waits."""
     running, impatient = world.start(), list[str]()
@@ -52,7 +52,7 @@ def with_foreign_key(
 def test_children_before_their_parents_are_applied_later(cuts: tuple[int, ...], bytes_: int, parents: str) -> None:
     """However batches are split, and however small the queue is, no row is lost."""
     options = replace(QUICK, handover_bytes=bytes_, row_retry=0.01)
-    world = World([*CHILDREN, *PARENTS], cuts=cuts, lanes=LANES, logs=(), options=options)
+    world = ReplicatedTuples([*CHILDREN, *PARENTS], cuts=cuts, lanes=LANES, logs=(), options=options)
     rows: list[int] = []
     running, impatient = with_foreign_key(world, parents=parents, rows=rows)
     assert running.once() is ExitCode.OK
@@ -63,7 +63,7 @@ def test_children_before_their_parents_are_applied_later(cuts: tuple[int, ...], 
 
 def test_rows_wait_up_to_their_patience_and_the_lane_reports_it() -> None:
     options = replace(QUICK, row_patience=0.3, row_retry=0.02)
-    world = World([*CHILDREN[:2], *PARENTS[:1]], cuts=(1,), lanes=LANES, logs=(), options=options)
+    world = ReplicatedTuples([*CHILDREN[:2], *PARENTS[:1]], cuts=(1,), lanes=LANES, logs=(), options=options)
     running, impatient = with_foreign_key(world)
     running.in_background()
     until = time.monotonic() + 10
@@ -81,10 +81,10 @@ def test_rows_wait_while_new_tables_are_loaded(monkeypatch: pytest.MonkeyPatch) 
     """The row that they wait for may be in one of these tables."""
     monkeypatch.setattr(delivery, "NEW_LANE_SECONDS", 0.0)
     tables = [f"public.n{n}" for n in range(20)]
-    others = [change(0, "c", 1, topic=table, table=table) for table in tables]
+    others = [make_change(0, "c", 1, topic=table, table=table) for table in tables]
     lanes = {table: [("a", "scd1")] for table in ("public.items", *tables, "public.parents")}
     options = replace(QUICK, row_patience=0.05, row_retry=0.001)
-    world = World([CHILDREN[0], *others, PARENTS[0]], cuts=(1, 1000), lanes=lanes, logs=(), options=options)
+    world = ReplicatedTuples([CHILDREN[0], *others, PARENTS[0]], cuts=(1, 1000), lanes=lanes, logs=(), options=options)
     running, impatient = with_foreign_key(world)
     prepare, passed = running.sinks["a"].prepare, [0.0]
     running.pipeline.context.workers["a"]._delivery._clock = lambda: passed[0]
@@ -99,7 +99,7 @@ def test_rows_wait_while_new_tables_are_loaded(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_waiting_rows_are_read_again_after_a_stop() -> None:
-    world = World([*CHILDREN], cuts=(5,), lanes=LANES, logs=())
+    world = ReplicatedTuples([*CHILDREN], cuts=(5,), lanes=LANES, logs=())
     running, impatient = with_foreign_key(world)
     running.in_background()
     until = time.monotonic() + 10
@@ -117,7 +117,7 @@ def test_waiting_rows_are_read_again_after_a_stop() -> None:
 def test_long_call_of_a_sink_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its kind and its start."""
     monkeypatch.setattr(status, "LONG_CALL", timedelta(seconds=0.05))
-    running = World([*PARENTS], lanes={"public.parents": [("a", "scd1")]}, logs=()).start()
+    running = ReplicatedTuples([*PARENTS], lanes={"public.parents": [("a", "scd1")]}, logs=()).start()
     released = threading.Event()
     running.sinks["a"].before_apply = lambda writes: released.wait(10)
     running.in_background()

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from support.histories_of_items import change, move
+from support.histories_of_items import make_change, make_key_change
 from support.tuple_engine import TupleDecoder, TupleEngine
 
 from replicator.application.delivery.bounded_queue import BoundedQueue, WriteRequest, group_into_rounds, join_writes
@@ -36,9 +36,9 @@ def make_request(run, rows, start, end, *, size=10, plan=PLAN):
 def test_joined_writes_keep_the_counts_of_their_parts():
     run = run_of()
     parts = [
-        make_request(run, [change(0, "c", 1), change(1, "c", 2), change(2, "u", 2)], 0, 3),
-        make_request(run, [change(3, "t", None)], 3, 4),
-        make_request(run, [change(4, "c", 5), change(5, "d", 5)], 4, 7),
+        make_request(run, [make_change(0, "c", 1), make_change(1, "c", 2), make_change(2, "u", 2)], 0, 3),
+        make_request(run, [make_change(3, "t", None)], 3, 4),
+        make_request(run, [make_change(4, "c", 5), make_change(5, "d", 5)], 4, 7),
     ]
     one = join_writes(ENGINE, parts)
     assert one.write.span == Span(Position({T0: 0}), Position({T0: 7}))
@@ -54,7 +54,7 @@ def test_truncate_with_soft_deletes_starts_a_new_write():
     run, table = run_of(), TupleDecoder().learn((), "public.items", "0")
     soft = plan_for("scd1", table, None, RowTransforms(soft_deletes=True))
     ordered = replace(soft, table=replace(soft.table, ordered_by=soft.table.columns[:1]))
-    parts = [[change(0, "c", 1)], [change(1, "d", 1)], [change(2, "t", None)], [change(3, "c", 1)]]
+    parts = [[make_change(0, "c", 1)], [make_change(1, "d", 1)], [make_change(2, "t", None)], [make_change(3, "c", 1)]]
     for plan, expected in ((PLAN, [4]), (soft, [2, 2]), (ordered, [1, 1, 2])):
         items = [make_request(run, rows, at, at + 1, plan=plan) for at, rows in enumerate(parts)]
         assert [len(group) for (group,) in group_into_rounds(items)] == expected
@@ -62,7 +62,7 @@ def test_truncate_with_soft_deletes_starts_a_new_write():
 
 def test_ambiguous_delete_starts_a_new_write() -> None:
     """The target then has the earlier changes of its key, and decides or rejects the delete."""
-    items = [make_request(run_of(), [change(at, "c", 1)], at, at + 1) for at in range(4)]
+    items = [make_request(run_of(), [make_change(at, "c", 1)], at, at + 1) for at in range(4)]
     write = items[2].write
     doubted = replace(write, folded=replace(write.folded, facts=replace(write.folded.facts, has_doubtful_deletes=True)))
     items[2] = replace(items[2], write=doubted)
@@ -72,14 +72,14 @@ def test_ambiguous_delete_starts_a_new_write() -> None:
 def test_rounds_keep_the_order_within_a_lane():
     a, b = run_of(), run_of("a.other")
     other = plan_for("append", PLAN.table)
-    moved = [r for r in move(2, 1, 9) if r.kind == "change"]
+    moved = [r for r in make_key_change(2, 1, 9) if r.kind == "change"]
     items = [
-        make_request(a, [change(0, "c", 1)], 0, 1),
-        make_request(b, [change(0, "c", 1)], 0, 1),
-        make_request(a, [change(1, "c", 2)], 1, 2),
+        make_request(a, [make_change(0, "c", 1)], 0, 1),
+        make_request(b, [make_change(0, "c", 1)], 0, 1),
+        make_request(a, [make_change(1, "c", 2)], 1, 2),
         make_request(a, moved, 2, 5),
-        make_request(a, [change(5, "c", 2)], 5, 6, plan=other),
-        make_request(b, [change(3, "c", 2)], 3, 4),
+        make_request(a, [make_change(5, "c", 2)], 5, 6, plan=other),
+        make_request(b, [make_change(3, "c", 2)], 3, 4),
     ]
     found = [[[items.index(item) for item in group] for group in turn] for turn in group_into_rounds(items)]
     assert found == [[[0, 2], [1]], [[3], [5]], [[4]]]
@@ -113,7 +113,7 @@ def dequeue_in_thread(slot):
 def test_gathered_writes_are_released_at_the_size_limit(ripens):
     """Or when the source has no more records, or the sink is called anyway."""
     slot, run = BoundedQueue(lambda: 100, gather=60.0), run_of()
-    items = [make_request(run, [change(at, "c", at)], at, at + 1, size=50) for at in range(2)]
+    items = [make_request(run, [make_change(at, "c", at)], at, at + 1, size=50) for at in range(2)]
     slot.put(items[:1], threading.Event())
     thread, taken = dequeue_in_thread(slot)
     thread.join(0.3)
@@ -130,7 +130,7 @@ def test_gathered_writes_are_released_at_the_size_limit(ripens):
 
 def test_gathered_writes_are_released_in_time():
     slot = BoundedQueue(lambda: 100, gather=0.2)
-    slot.put([make_request(run_of(), [change(0, "c", 0)], 0, 1)], threading.Event())
+    slot.put([make_request(run_of(), [make_change(0, "c", 0)], 0, 1)], threading.Event())
     thread, taken = dequeue_in_thread(slot)
     thread.join(30)
     assert len(taken[0].items) == 1
@@ -148,10 +148,10 @@ def test_delays_grow_up_to_a_limit():
 def test_writes_around_a_neutral_write_are_not_joined():
     """A partial change must not meet, two writes later, the key change with which its row started."""
     a = run_of()
-    moved = [r for r in move(0, 1, 9) if r.kind == "change"]
+    moved = [r for r in make_key_change(0, 1, 9) if r.kind == "change"]
     items = [
         make_request(a, moved, 0, 3),
-        make_request(a, [change(3, "c", 5)], 3, 4),
-        make_request(a, [change(4, "u", 9, unsent=("name",))], 4, 5),
+        make_request(a, [make_change(3, "c", 5)], 3, 4),
+        make_request(a, [make_change(4, "u", 9, unsent=("name",))], 4, 5),
     ]
     assert [len(group) for turn in group_into_rounds(items) for group in turn] == [2, 1]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.application_world import World, model
-from support.histories_of_items import change
+from support.application_world import ReplicatedTuples, compute_rows
+from support.histories_of_items import make_change
 from support.tuple_ports import Crash, Machine
 from test_source_beginnings import latest
 
@@ -13,7 +13,7 @@ from replicator.domain.errors import ExitCode, Fatal
 from replicator.domain.position import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-MANY = [change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
+MANY = [make_change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
 
 
 def drop_after_stop(world, lane_id, machine=None):
@@ -27,19 +27,19 @@ def drop_after_stop(world, lane_id, machine=None):
 
 
 def test_dropped_lane_is_loaded_from_the_start():
-    world = World(list(MANY))
+    world = ReplicatedTuples(list(MANY))
     world.start().once()
     assert [one.what for one in drop_after_stop(world, "a.items")] == ["table", "register entry"]
     assert "a.items" not in world.targets and "a.items" not in world.register["s"].beginnings
     assert drop_after_stop(world, "a.items") == []
     others = world.register["s"].beginnings
     assert world.start().once() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(MANY)
+    assert world.targets["a.items"].rows == compute_rows(MANY)
     assert len(world.targets["b.items"].log) == 40 and others.items() <= world.register["s"].beginnings.items()
 
 
 def test_dropped_table_is_complete_when_configured_again():
-    world = World(list(MANY))
+    world = ReplicatedTuples(list(MANY))
     world.start().once()
     drop_after_stop(world, "a.items")
     both, world.lanes = world.lanes, {"public.items": [("b", "append")]}
@@ -47,17 +47,17 @@ def test_dropped_table_is_complete_when_configured_again():
     assert "a.items" not in world.targets
     world.lanes = both
     world.start().once()
-    assert world.targets["a.items"].rows == model(MANY)
+    assert world.targets["a.items"].rows == compute_rows(MANY)
 
 
 def half_applied():
     """A lane that has applied something of one partition and nothing of the other, which the others have passed; what the
     source's `start_from` says lies beyond that."""
-    world = World([change(0, "c", 1)], lanes={"public.items": [("b", "append")]})
+    world = ReplicatedTuples([make_change(0, "c", 1)], lanes={"public.items": [("b", "append")]})
     latest(world)
-    world.log += [change(1, "c", 2)]
+    world.log += [make_change(1, "c", 2)]
     latest(world)
-    world.log += [change(0, "c", 3, partition=1)]
+    world.log += [make_change(0, "c", 3, partition=1)]
     running = world.start()
 
     def refuse(writes):

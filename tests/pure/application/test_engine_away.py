@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.application_world import Running, World, model, until
-from support.budget import one_in
-from support.histories_of_items import change, move
+from support.application_world import ReplicatedTuples, RunningProgram, await_condition, compute_rows
+from support.budget import select_every_nth
+from support.histories_of_items import make_change, make_key_change
 from support.tuple_engine import TupleEngine, TupleFrames
 
 from replicator.application.lane_runs import LaneStatus
@@ -29,15 +29,15 @@ def records(start: int, end: int):
     out = []
     while (offset := start + len(out)) < end:
         if offset % 10 == 3:
-            out += move(offset, (offset // 10, "a"), (offset // 10, "b"))
+            out += make_key_change(offset, (offset // 10, "a"), (offset // 10, "b"))
         elif offset in REJECTED:
-            out.append(replace(change(offset, "c", offset), kind="bad_decode"))
+            out.append(replace(make_change(offset, "c", offset), kind="bad_decode"))
         elif offset % 10 == 2:
-            out.append(change(offset, "c", (offset // 10, "a")))
+            out.append(make_change(offset, "c", (offset // 10, "a")))
         elif offset % 10 == 9:
-            out.append(change(offset, "c", 0, table="private.notes"))
+            out.append(make_change(offset, "c", 0, table="private.notes"))
         else:
-            out.append(change(offset, "c", offset % KEYS, table=TABLES[offset % 2]))
+            out.append(make_change(offset, "c", offset % KEYS, table=TABLES[offset % 2]))
     return out
 
 
@@ -59,13 +59,13 @@ class FailsOnce:
         monkeypatch.setattr(owner, method, call)
 
 
-def made_world() -> World:
-    return World(records(0, 20), cuts=(4, 5), lanes={table: [("a", "scd1"), ("b", "append")] for table in TABLES})
+def made_world() -> ReplicatedTuples:
+    return ReplicatedTuples(records(0, 20), cuts=(4, 5), lanes={table: [("a", "scd1"), ("b", "append")] for table in TABLES})
 
 
-def assert_right(world: World, running: Running) -> None:
+def assert_right(world: ReplicatedTuples, running: RunningProgram) -> None:
     for table, name in zip(TABLES, ("items", "other"), strict=True):
-        assert world.targets[f"a.{name}"].rows == model(world.log, table)
+        assert world.targets[f"a.{name}"].rows == compute_rows(world.log, table)
         of_table = [r for r in world.log if r.table == table and r.kind == "change"]
         assert [r.offset for r in world.targets[f"b.{name}"].log] == [r.offset for r in of_table]
     assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in world.log]
@@ -73,7 +73,7 @@ def assert_right(world: World, running: Running) -> None:
     assert {run.status for run in running.lanes.list_runs()} == {LaneStatus.RUNNING}
 
 
-def assert_counted_once(world: World, flow: SourceProgress) -> None:
+def assert_counted_once(world: ReplicatedTuples, flow: SourceProgress) -> None:
     ignored = sum(r.kind == "tombstone" or r.table == "private.notes" for r in world.log)
     assert (flow.records, flow.ignored.total()) == (len(world.log), ignored)
 
@@ -97,7 +97,7 @@ def test_stream_continues_after_a_failing_call(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_lane_catches_up_after_a_failing_call(monkeypatch: pytest.MonkeyPatch, method: str):
-    for number in one_in(3, range(1, 30)):
+    for number in select_every_nth(3, range(1, 30)):
         world = made_world()
         running = world.start().in_background()
         control = Control(running.lanes, {"s": running.pipeline})
@@ -118,15 +118,15 @@ def test_lane_catches_up_after_a_failing_call(monkeypatch: pytest.MonkeyPatch, m
             return
 
 
-def await_running(running: Running) -> None:
-    until(lambda: {run.status for run in running.lanes.list_runs()} == {LaneStatus.RUNNING})
+def await_running(running: RunningProgram) -> None:
+    await_condition(lambda: {run.status for run in running.lanes.list_runs()} == {LaneStatus.RUNNING})
 
 
-def await_all(world: World, offset: int, *lanes: str) -> None:
+def await_all(world: ReplicatedTuples, offset: int, *lanes: str) -> None:
     at = TopicPartition("t", 0)
 
     def is_there(lane: str) -> bool:
         target = world.targets.get(lane)
         return target is not None and target.state is not None and target.state.position.get(at, 0) >= offset
 
-    until(lambda: all(map(is_there, lanes)))
+    await_condition(lambda: all(map(is_there, lanes)))

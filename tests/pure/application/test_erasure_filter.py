@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import ID, TOPIC, column, event, key, raw
+from support.debezium_events import ID, TOPIC, make_change_event, make_column, make_event_key, make_raw_records
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.dts_avro import DtsAvroDecoder
@@ -15,7 +15,7 @@ from replicator.application.quarantine.poison_records import filter_poison_recor
 from replicator.domain.change import RAW
 from replicator.domain.erasures import Erasure, ErasureHashes
 
-COLUMNS = [ID, column("name", "string")]
+COLUMNS = [ID, make_column("name", "string")]
 HASHES = ErasureHashes(b"secret")
 ERASED = Erasure(
     "shop", "public.t", ("id",), HASHES.hash_key("shop", "public.t", ("id",), ("1",)), datetime(2026, 1, 1, tzinfo=UTC),
@@ -29,13 +29,17 @@ ERASED = Erasure(
         ({"after": {"id": 1, "name": "a"}}, {}),
         ({"op": "d", "before": {"id": 1, "name": "a"}}, {}),
         ({"op": "u", "before": {"id": 1, "name": "a"}, "after": {"id": 2, "name": "a"}}, {}),
-        ({"after": {"id": 2, "name": "a"}}, {"__debezium.oldkey": key(id=1)}),
+        ({"after": {"id": 2, "name": "a"}}, {"__debezium.oldkey": make_event_key(id=1)}),
     ],
     ids=["row", "image of a delete", "image before an update", "old key of a key change"],
 )
 def test_record_of_an_erased_key_is_ignored(change, headers):
-    others = event(COLUMNS, after={"id": 3, "name": "b"})
-    records = raw([event(COLUMNS, **change), others], [key(id=2), key(id=3)], headers={0: headers} if headers else {})
+    others = make_change_event(COLUMNS, after={"id": 3, "name": "b"})
+    records = make_raw_records(
+        [make_change_event(COLUMNS, **change), others],
+        [make_event_key(id=2), make_event_key(id=3)],
+        headers={0: headers} if headers else {},
+    )
     routed = filter_erased(DebeziumJsonDecoder({}), HASHES, [ERASED]).route(records)
     assert routed["ignored"].to_pylist() == [ERASED_KIND, None]
     assert routed["table"].to_pylist() == [None, "public.t"]

@@ -5,35 +5,40 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.application_world import World, model
+from support.application_world import ReplicatedTuples, compute_rows
 from support.budget import LONG as ALL
-from support.histories_of_items import change, move, tombstone
-from support.tuple_engine import Rec
+from support.histories_of_items import make_change, make_key_change, make_tombstone
+from support.tuple_engine import TupleRecord
 from support.tuple_ports import Crash, Machine
 
 from replicator.domain.errors import ExitCode
 
 LONG = [
-    change(0, "c", 1),
-    change(1, "c", 2),
-    Rec("t", 0, 2, kind="bad_route"),
-    change(3, "u", 1, version=1),
-    *move(4, 2, 5),
-    change(7, "u", 5, version=1),
-    Rec("t", 0, 8, kind="bad_decode", version=1),
-    change(9, "d", 1),
-    tombstone(10, 1),
-    *move(11, 5, 1, unsent=("name", "mail"), version=1),
-    change(14, "c", 9, version=1),
+    make_change(0, "c", 1),
+    make_change(1, "c", 2),
+    TupleRecord("t", 0, 2, kind="bad_route"),
+    make_change(3, "u", 1, version=1),
+    *make_key_change(4, 2, 5),
+    make_change(7, "u", 5, version=1),
+    TupleRecord("t", 0, 8, kind="bad_decode", version=1),
+    make_change(9, "d", 1),
+    make_tombstone(10, 1),
+    *make_key_change(11, 5, 1, unsent=("name", "mail"), version=1),
+    make_change(14, "c", 9, version=1),
 ]
-SHORT = [change(0, "c", 1), *move(1, 1, 2), Rec("t", 0, 4, kind="bad_decode"), change(5, "u", 2)]
+SHORT = [
+    make_change(0, "c", 1),
+    *make_key_change(1, 1, 2),
+    TupleRecord("t", 0, 4, kind="bad_decode"),
+    make_change(5, "u", 2),
+]
 TWO_TOPICS = [
-    change(0, "c", 1),
-    change(0, "c", 1, topic="u", table="public.other"),
-    change(1, "u", 1),
-    *move(1, 1, 2, topic="u", table="public.other"),
-    change(2, "d", 1),
-    change(4, "u", 2, topic="u", table="public.other"),
+    make_change(0, "c", 1),
+    make_change(0, "c", 1, topic="u", table="public.other"),
+    make_change(1, "u", 1),
+    *make_key_change(1, 1, 2, topic="u", table="public.other"),
+    make_change(2, "d", 1),
+    make_change(4, "u", 2, topic="u", table="public.other"),
 ]
 CUTS = [
     pytest.param((1,), marks=pytest.mark.slow),
@@ -44,11 +49,11 @@ CUTS = [
 """How many records the batches hold; random cuts are tried in `test_random_histories`."""
 
 
-def assert_exact(world: World) -> None:
+def assert_exact(world: ReplicatedTuples) -> None:
     """Every target holds what the whole log means, each record once."""
     for table in world.lanes:
         name = table.rpartition(".")[2]
-        assert world.targets[f"a.{name}"].rows == model(world.log, table)
+        assert world.targets[f"a.{name}"].rows == compute_rows(world.log, table)
         changes = [(r.at, r.offset) for r in world.log if r.kind == "change" and r.table == table]
         assert Counter((r.at, r.offset) for r in world.targets[f"b.{name}"].log) == Counter(changes)
     assert Counter((r.at, r.offset) for r in world.targets["raw.s"].log) == Counter((r.at, r.offset) for r in world.log)
@@ -56,12 +61,12 @@ def assert_exact(world: World) -> None:
     assert {event_id for event_id, _ in world.letters} == bad
 
 
-def world_of(log, cuts) -> World:
+def world_of(log, cuts) -> ReplicatedTuples:
     tables = {r.table for r in log}
-    return World(list(log), cuts, lanes={t: [("a", "scd1"), ("b", "append")] for t in tables})
+    return ReplicatedTuples(list(log), cuts, lanes={t: [("a", "scd1"), ("b", "append")] for t in tables})
 
 
-def run_until_killed(world: World, at: int, after: bool) -> bool:
+def run_until_killed(world: ReplicatedTuples, at: int, after: bool) -> bool:
     """One start that is killed at its `at`-th call; False when it ended before."""
     machine = Machine(at, after=after)
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.application_world import QUICK, World
-from support.histories_of_items import change
+from support.application_world import QUICK, ReplicatedTuples
+from support.histories_of_items import make_change
 from support.tuple_engine import TupleEngine
 
 from replicator.domain.errors import ExitCode
@@ -14,11 +14,17 @@ from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.components import TableRules
 
 IGNORING = RowTransforms(without_deletes=True)
-LOG = [change(0, "c", 1), change(1, "c", 13), change(2, "c", 2), change(3, "d", 1), change(4, "u", 2)]
+LOG = [
+    make_change(0, "c", 1),
+    make_change(1, "c", 13),
+    make_change(2, "c", 2),
+    make_change(3, "d", 1),
+    make_change(4, "u", 2),
+]
 """The engine of these tests has no place for the key 13."""
 
 
-class Shaped(World):
+class Shaped(ReplicatedTuples):
     """Lanes that ignore deletes, but for the lane `a`."""
 
     def rules(self, table):
@@ -100,7 +106,7 @@ def test_rejects_of_transforms_count_for_max_rejects():
 
 
 def test_batch_without_remaining_rows_advances_the_position():
-    some = world([change(0, "d", 1), change(1, "c", 13)])
+    some = world([make_change(0, "d", 1), make_change(1, "c", 13)])
     running = some.start()
     assert running.once() is ExitCode.OK
     assert not some.targets["b.items"].rows

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from support.application_world import BOTH, World, model, until
-from support.histories_of_items import change, move, tombstone
+from support.application_world import BOTH, ReplicatedTuples, await_condition, compute_rows
+from support.histories_of_items import make_change, make_key_change, make_tombstone
 from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
 
@@ -29,7 +29,7 @@ from replicator.domain.errors import ConfigProblem, DataLoss, ExitCode, Fatal, R
 from replicator.domain.position import Position, TopicPartition
 
 T0 = TopicPartition("t", 0)
-MANY = [change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
+MANY = [make_change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
 
 
 def control(running) -> Control:
@@ -42,7 +42,7 @@ def has_applied(world, lane, offset):
 
 
 def test_slow_sink_does_not_delay_a_fast_one():
-    world = World(list(MANY), cuts=(1,))
+    world = ReplicatedTuples(list(MANY), cuts=(1,))
     running = world.start()
     entered, release = threading.Event(), threading.Event()
 
@@ -52,17 +52,17 @@ def test_slow_sink_does_not_delay_a_fast_one():
 
     running.sinks["a"].before_apply = slow
     running.in_background()
-    until(lambda: entered.is_set() and has_applied(world, "b.items", 40))
+    await_condition(lambda: entered.is_set() and has_applied(world, "b.items", 40))
     assert world.targets["a.items"].state is None
     release.set()
-    until(lambda: has_applied(world, "a.items", 40))
+    await_condition(lambda: has_applied(world, "a.items", 40))
     assert len(running.sinks["a"].applies) <= 4  # What gathered was applied as one.
     assert running.stop() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(MANY)
+    assert world.targets["a.items"].rows == compute_rows(MANY)
 
 
 def test_unreachable_sink_with_a_full_queue_does_not_delay_others():
-    world = World(list(MANY), cuts=(1,))
+    world = ReplicatedTuples(list(MANY), cuts=(1,))
     world.options = replace(world.options, handover_bytes=500)
     running = world.start()
     away = threading.Event()
@@ -74,21 +74,21 @@ def test_unreachable_sink_with_a_full_queue_does_not_delay_others():
 
     running.sinks["a"].before_apply = refuse
     running.in_background()
-    until(lambda: has_applied(world, "b.items", 40))
+    await_condition(lambda: has_applied(world, "b.items", 40))
     assert not running.workers["a"].queue.has_room() and running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
     away.clear()
-    until(lambda: has_applied(world, "a.items", 40))
+    await_condition(lambda: has_applied(world, "a.items", 40))
     assert running.stop() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(MANY)
+    assert world.targets["a.items"].rows == compute_rows(MANY)
     assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in MANY]
 
 
 def test_catch_up_into_an_unreachable_sink_does_not_block_others():
     """One batch makes several writes, and the queue holds one of them."""
-    log = [change(0, "c", 0)]
+    log = [make_change(0, "c", 0)]
     for i in range(8):  # The new key was touched just before it moves on: each of these moves is a segment.
-        log += move(len(log), i, i + 1)
-    world = World(list(log))
+        log += make_key_change(len(log), i, i + 1)
+    world = ReplicatedTuples(list(log))
     world.options = replace(world.options, handover_bytes=1)
     running = world.start()
     failure: list[Exception] = [Fatal("no")]
@@ -99,41 +99,41 @@ def test_catch_up_into_an_unreachable_sink_does_not_block_others():
 
     running.sinks["a"].before_apply = refuse
     running.in_background()
-    until(lambda: has_applied(world, "b.items", len(log)))
-    until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
+    await_condition(lambda: has_applied(world, "b.items", len(log)))
+    await_condition(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
     failure[0] = Retryable("the server is away")
     running.source.piece = len(log)
     control(running).resume("a.items").result(5)
-    until(lambda: running.lanes.find("a.items").shown_status is LaneStatus.RETRYING)
-    running.source.feed(change(len(log), "c", 100))
-    until(lambda: has_applied(world, "b.items", len(log) + 1), 5)
+    await_condition(lambda: running.lanes.find("a.items").shown_status is LaneStatus.RETRYING)
+    running.source.feed(make_change(len(log), "c", 100))
+    await_condition(lambda: has_applied(world, "b.items", len(log) + 1), 5)
     failure.clear()
-    until(lambda: has_applied(world, "a.items", len(log) + 1))
+    await_condition(lambda: has_applied(world, "a.items", len(log) + 1))
     assert running.stop() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(world.log)
+    assert world.targets["a.items"].rows == compute_rows(world.log)
 
 
 def test_full_queue_stops_the_source():
-    world = World(list(MANY), cuts=(1,))
+    world = ReplicatedTuples(list(MANY), cuts=(1,))
     world.options = replace(world.options, handover_bytes=500)
     running = world.start()
     release = threading.Event()
     running.sinks["a"].before_apply = lambda writes: release.wait(5)
     running.in_background()
-    until(lambda: not running.workers["a"].queue.has_room())
+    await_condition(lambda: not running.workers["a"].queue.has_room())
     seen = len(running.machine.calls)
-    until(lambda: has_applied(world, "b.items", 5))
+    await_condition(lambda: has_applied(world, "b.items", 5))
     threading.Event().wait(0.05)
     assert not has_applied(world, "b.items", 20), "the source went on although a slot is full"
     assert seen
     release.set()
-    until(lambda: has_applied(world, "a.items", 40) and has_applied(world, "b.items", 40))
+    await_condition(lambda: has_applied(world, "a.items", 40) and has_applied(world, "b.items", 40))
     assert running.stop() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(MANY)
+    assert world.targets["a.items"].rows == compute_rows(MANY)
 
 
 def test_pause_releases_a_source_that_waits_for_the_lane():
-    world = World(list(MANY), cuts=(1,))
+    world = ReplicatedTuples(list(MANY), cuts=(1,))
     world.options = replace(world.options, handover_bytes=300)
     running = world.start()
     away = [True]
@@ -144,20 +144,24 @@ def test_pause_releases_a_source_that_waits_for_the_lane():
 
     running.sinks["a"].before_apply = refuse
     running.in_background()
-    until(lambda: not running.workers["a"].queue.has_room())
+    await_condition(lambda: not running.workers["a"].queue.has_room())
     control(running).pause("a.items")
-    until(lambda: has_applied(world, "b.items", 40))
+    await_condition(lambda: has_applied(world, "b.items", 40))
     away[0] = False
     control(running).resume("a.items").result(5)
-    until(lambda: has_applied(world, "a.items", 40))
+    await_condition(lambda: has_applied(world, "a.items", 40))
     assert running.stop() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(MANY)
+    assert world.targets["a.items"].rows == compute_rows(MANY)
 
 
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_suspended_lane_catches_up_after_resume_without_a_gap(size):
-    log = [*MANY[:10], *[replace(r, offset=r.offset + 10, seq=r.seq + 10) for r in move(0, 3, 7)], change(13, "u", 7)]
-    world = World(list(log), cuts=(size,), options=replace(World([]).options, catch_up_offsets=3))
+    log = [
+        *MANY[:10],
+        *[replace(r, offset=r.offset + 10, seq=r.seq + 10) for r in make_key_change(0, 3, 7)],
+        make_change(13, "u", 7),
+    ]
+    world = ReplicatedTuples(list(log), cuts=(size,), options=replace(ReplicatedTuples([]).options, catch_up_offsets=3))
     running = world.start()
     broken = [True]
 
@@ -167,34 +171,34 @@ def test_suspended_lane_catches_up_after_resume_without_a_gap(size):
 
     running.sinks["a"].before_apply = refuse
     running.in_background()
-    until(lambda: has_applied(world, "b.items", 14))
-    until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
+    await_condition(lambda: has_applied(world, "b.items", 14))
+    await_condition(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
     broken[0] = False
     control(running).resume("a.items").result(5)
-    running.source.feed(change(14, "u", 1), change(15, "d", 2), tombstone(16, 2))
-    until(lambda: has_applied(world, "a.items", 17))
-    until(lambda: running.lanes.find("a.items").status is LaneStatus.RUNNING)
-    running.source.feed(change(17, "u", 1))
-    until(lambda: has_applied(world, "a.items", 18))
+    running.source.feed(make_change(14, "u", 1), make_change(15, "d", 2), make_tombstone(16, 2))
+    await_condition(lambda: has_applied(world, "a.items", 17))
+    await_condition(lambda: running.lanes.find("a.items").status is LaneStatus.RUNNING)
+    running.source.feed(make_change(17, "u", 1))
+    await_condition(lambda: has_applied(world, "a.items", 18))
     assert running.stop() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(world.log)
+    assert world.targets["a.items"].rows == compute_rows(world.log)
     assert [r.offset for r in world.targets["b.items"].log] == [r.offset for r in world.log if r.kind == "change"]
 
 
 def test_resync_loads_a_lane_from_the_start():
-    world = World(list(MANY))
+    world = ReplicatedTuples(list(MANY))
     world.start().once()
     world.targets["a.items"].rows.clear()
     running = world.start().in_background()
-    until(lambda: running.lanes.find("a.items") and running.lanes.find("a.items").status is LaneStatus.RUNNING)
+    await_condition(lambda: running.lanes.find("a.items") and running.lanes.find("a.items").status is LaneStatus.RUNNING)
     control(running).resync("a.items").result(5)
-    until(lambda: has_applied(world, "a.items", 40) and world.targets["a.items"].rows == model(MANY))
+    await_condition(lambda: has_applied(world, "a.items", 40) and world.targets["a.items"].rows == compute_rows(MANY))
     assert running.stop() is ExitCode.OK
     assert len(world.targets["b.items"].log) == 40
 
 
 def test_resync_while_the_program_does_not_run():
-    world = World(list(MANY))
+    world = ReplicatedTuples(list(MANY))
     first = world.start()
     first.once()
     world.targets["a.items"].rows.clear()
@@ -202,7 +206,7 @@ def test_resync_while_the_program_does_not_run():
     lane = world.rules("public.items").lanes[0]
     resync_stopped(second.sinks["a"], second.source, second.pipeline.context.register, lane)
     assert world.start().once() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(MANY)
+    assert world.targets["a.items"].rows == compute_rows(MANY)
 
 
 def trim_log(running):
@@ -225,11 +229,11 @@ def read_from_now_on(running):
 @pytest.mark.parametrize("change", [trim_log, recreate_topic, read_from_now_on])
 @pytest.mark.parametrize("lane", ["a.items", "raw.s"])
 def test_resync_is_refused_if_rows_would_be_missing(change, lane):
-    world = World(list(MANY), has_backfills=True)
+    world = ReplicatedTuples(list(MANY), has_backfills=True)
     world.start().once()
     before = {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()}
     running = world.start().in_background()
-    until(lambda: running.lanes.find(lane) and running.lanes.find(lane).status is LaneStatus.RUNNING)
+    await_condition(lambda: running.lanes.find(lane) and running.lanes.find(lane).status is LaneStatus.RUNNING)
     change(running)
     with pytest.raises(DataLoss, match=rf"resync {lane} --accept-missing") as refused:
         control(running).resync(lane).result(5)
@@ -241,7 +245,7 @@ def test_resync_is_refused_if_rows_would_be_missing(change, lane):
 
 
 def test_lane_with_deleted_records_is_suspended_until_a_skip():
-    world = World(list(MANY[:10]), has_backfills=True)
+    world = ReplicatedTuples(list(MANY[:10]), has_backfills=True)
     world.start().once()
     world.log = world.log[:0] + MANY[:30]
     behind = world.targets["a.items"]
@@ -263,22 +267,22 @@ def test_lane_with_deleted_records_is_suspended_until_a_skip():
     running = world.start()
     lose(running)
     running.in_background()
-    until(lambda: has_applied(world, "b.items", 30) and running.lanes.find("a.items") is not None)
-    until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
+    await_condition(lambda: has_applied(world, "b.items", 30) and running.lanes.find("a.items") is not None)
+    await_condition(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
     control(running).skip("a.items", None).result(5)
-    until(lambda: has_applied(world, "a.items", 30))
+    await_condition(lambda: has_applied(world, "a.items", 30))
     assert running.stop() is ExitCode.OK
 
 
 def test_unknown_lane_is_refused_with_the_list_of_lanes():
-    running = World(MANY).start()
+    running = ReplicatedTuples(MANY).start()
     running.once()
     with pytest.raises(ConfigProblem, match=r"a\.items, b\.items"):
         control(running).pause("nope")
 
 
 def test_new_lane_is_loaded_from_the_start():
-    world = World(list(MANY), cuts=(7,))
+    world = ReplicatedTuples(list(MANY), cuts=(7,))
     world.start().once()
     world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
     running = world.start()
@@ -288,8 +292,8 @@ def test_new_lane_is_loaded_from_the_start():
 
 
 def test_table_configured_later_is_loaded_from_the_start():
-    log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.late")]
-    world = World(log)
+    log = [make_change(0, "c", 1), make_change(0, "c", 1, topic="u", table="public.late")]
+    world = ReplicatedTuples(log)
     running = world.start()
     assert running.once() is ExitCode.OK
     assert running.telemetry.totals["ignored.unconfigured"] == 1
@@ -299,9 +303,9 @@ def test_table_configured_later_is_loaded_from_the_start():
 
 
 def test_lane_without_a_position_in_a_partition_starts_like_the_others():
-    world = World(list(MANY[:5]))
+    world = ReplicatedTuples(list(MANY[:5]))
     world.start().once()
-    world.log.extend(change(i, "c", 10 + i, partition=1, seq=100 + i) for i in range(3))
+    world.log.extend(make_change(i, "c", 10 + i, partition=1, seq=100 + i) for i in range(3))
     running = world.start()
 
     def refuse(writes):
@@ -310,23 +314,23 @@ def test_lane_without_a_position_in_a_partition_starts_like_the_others():
     running.sinks["a"].before_apply = refuse
     assert running.once() is ExitCode.RUNTIME
     assert world.start().once() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(world.log)
+    assert world.targets["a.items"].rows == compute_rows(world.log)
 
 
 def test_lost_register_loses_and_doubles_nothing():
-    world = World(list(MANY), cuts=(7,))
+    world = ReplicatedTuples(list(MANY), cuts=(7,))
     world.start().once()
     world.register.clear()
-    world.log.append(change(40, "u", 1))
+    world.log.append(make_change(40, "u", 1))
     assert world.start().once() is ExitCode.OK
     assert [r.offset for r in world.targets["b.items"].log] == list(range(41))
     assert [r.offset for r in world.targets["raw.s"].log] == list(range(41))
 
 
 def test_sink_unreachable_at_the_start_does_not_delay_others():
-    world = World(list(MANY), cuts=(7,))
+    world = ReplicatedTuples(list(MANY), cuts=(7,))
     world.start(Machine()).once()
-    world.log.extend(change(i, "u", 1) for i in range(40, 50))
+    world.log.extend(make_change(i, "u", 1) for i in range(40, 50))
     world.options = replace(world.options, state_patience=0.01)
     running = world.start()
     away, ask = [True], running.sinks["a"].state
@@ -338,17 +342,17 @@ def test_sink_unreachable_at_the_start_does_not_delay_others():
 
     running.sinks["a"].state = state
     running.in_background()
-    until(lambda: has_applied(world, "b.items", 50))
+    await_condition(lambda: has_applied(world, "b.items", 50))
     assert running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
     away[0] = False
-    until(lambda: has_applied(world, "a.items", 50))
+    await_condition(lambda: has_applied(world, "a.items", 50))
     assert running.stop() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(world.log)
+    assert world.targets["a.items"].rows == compute_rows(world.log)
 
 
 def test_event_log_skips_topics_of_tables_without_it():
-    log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.quiet"), change(1, "u", 1)]
-    world = World(log, lanes={"public.items": [("b", "append")], "public.quiet": [("b", "append")]})
+    log = [make_change(0, "c", 1), make_change(0, "c", 1, topic="u", table="public.quiet"), make_change(1, "u", 1)]
+    world = ReplicatedTuples(log, lanes={"public.items": [("b", "append")], "public.quiet": [("b", "append")]})
     world.event_logs = {"public.quiet": frozenset()}
     assert world.start().once() is ExitCode.OK
     assert [(r.topic, r.offset) for r in world.targets["raw.s"].log] == [("t", 0), ("t", 1)]
@@ -359,17 +363,19 @@ def test_event_log_skips_topics_of_tables_without_it():
 def test_event_log_added_to_a_topic_gets_all_of_it():
     quiet = {"topic": "u", "table": "public.quiet"}
     lanes = {"public.items": [("b", "append")], "public.quiet": [("b", "append")]}
-    world = World([change(i, "c", i, **quiet) for i in range(2)], lanes=lanes, event_logs={"public.quiet": frozenset()})
+    world = ReplicatedTuples(
+        [make_change(i, "c", i, **quiet) for i in range(2)], lanes=lanes, event_logs={"public.quiet": frozenset()}
+    )
     assert world.start().once() is ExitCode.OK
     assert "raw.s" not in world.targets
-    world.log.append(change(2, "c", 1, topic="u"))
+    world.log.append(make_change(2, "c", 1, topic="u"))
     assert world.start().once() is ExitCode.OK
     assert [(r.topic, r.offset) for r in world.targets["raw.s"].log] == [("u", 0), ("u", 1), ("u", 2)]
 
 
 def test_two_tables_with_one_target_keep_the_first():
-    log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="audit.items")]
-    world = World(log, lanes={"public.items": [("b", "append")], "audit.items": [("b", "append")]})
+    log = [make_change(0, "c", 1), make_change(0, "c", 1, topic="u", table="audit.items")]
+    world = ReplicatedTuples(log, lanes={"public.items": [("b", "append")], "audit.items": [("b", "append")]})
     running = world.start()
     assert running.once() is ExitCode.CONFIG
     assert len(world.targets["b.items"].log) == 1
@@ -380,10 +386,10 @@ def test_first_of_two_tables_keeps_its_target_after_a_restart():
     entries = [("b", "append")]
     first = {"table": "public.items"}
     other = {"topic": "u", "table": "audit.items"}
-    world = World([change(0, "c", 1, **first)], lanes={"public.items": entries, "audit.items": entries})
+    world = ReplicatedTuples([make_change(0, "c", 1, **first)], lanes={"public.items": entries, "audit.items": entries})
     world.start().once()
     for n in range(2):
-        world.log += [change(n, "c", 7, **other), change(n + 1, "c", n + 2, **first)]
+        world.log += [make_change(n, "c", 7, **other), make_change(n + 1, "c", n + 2, **first)]
         seen = world.register["s"]
         world.register["s"] = replace(seen, topics=dict(sorted(seen.topics.items())))
         running = world.start()
@@ -394,7 +400,7 @@ def test_first_of_two_tables_keeps_its_target_after_a_restart():
 
 
 def test_report_has_the_position_of_every_lane():
-    world = World(list(MANY))
+    world = ReplicatedTuples(list(MANY))
     running = world.start()
     running.once()
     report = StatusReporter([running.pipeline], running.shared).report().to_dict()
@@ -406,7 +412,7 @@ def test_report_has_the_position_of_every_lane():
 
 @pytest.mark.parametrize("at", range(1, 30))
 def test_kill_during_a_catch_up(at):
-    world = World(list(MANY[:9]), cuts=(4,), options=replace(World([]).options, catch_up_offsets=2))
+    world = ReplicatedTuples(list(MANY[:9]), cuts=(4,), options=replace(ReplicatedTuples([]).options, catch_up_offsets=2))
     world.start().once()
     world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
     for after in (False, True):
@@ -418,9 +424,9 @@ def test_kill_during_a_catch_up(at):
 
 def test_catch_up_over_sparse_offsets():
     """Reads become longer and longer, and have the usual length again when records are dense."""
-    far = [replace(change(i, "c", i), offset=i << 34) for i in range(6)]
-    near = [replace(change(6 + i, "u", i % 6), offset=(6 << 34) + i) for i in range(60)]
-    world = World([*far, *near], cuts=(5,), options=replace(World([]).options, catch_up_offsets=10))
+    far = [replace(make_change(i, "c", i), offset=i << 34) for i in range(6)]
+    near = [replace(make_change(6 + i, "u", i % 6), offset=(6 << 34) + i) for i in range(60)]
+    world = ReplicatedTuples([*far, *near], cuts=(5,), options=replace(ReplicatedTuples([]).options, catch_up_offsets=10))
     world.start().once()
     world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
     running = world.start()
@@ -434,16 +440,16 @@ def test_catch_up_over_sparse_offsets():
 
 def test_changed_type_is_learnt_again_when_lanes_are_reloaded():
     """Without a restart; all records of the topic have the new schema by then."""
-    old, new = change(0, "c", 1), [change(i, "c", i, version=1) for i in (1, 2)]
-    world = World([old], cuts=(1,), decoder=TupleDecoder(types={(1, "name"): pa.binary()}))
+    old, new = make_change(0, "c", 1), [make_change(i, "c", i, version=1) for i in (1, 2)]
+    world = ReplicatedTuples([old], cuts=(1,), decoder=TupleDecoder(types={(1, "name"): pa.binary()}))
     running = world.start().in_background()
-    until(lambda: has_applied(world, "a.items", 1))
+    await_condition(lambda: has_applied(world, "a.items", 1))
     running.source.feed(*new)
-    until(lambda: all(running.lanes.find(lane).status is LaneStatus.SUSPENDED for lane in ("a.items", "b.items")))
+    await_condition(lambda: all(running.lanes.find(lane).status is LaneStatus.SUSPENDED for lane in ("a.items", "b.items")))
     running.source.first = {T0: 1}  # What had the old schema is gone.
     for lane in ("a.items", "b.items"):
         control(running).resync(lane, accept_missing=True).result(5)
-    until(lambda: has_applied(world, "a.items", 3) and has_applied(world, "b.items", 3))
+    await_condition(lambda: has_applied(world, "a.items", 3) and has_applied(world, "b.items", 3))
     assert set(world.targets["a.items"].rows) == {1, 2}
     assert running.stop() is ExitCode.OK
 
@@ -465,9 +471,11 @@ OTHER = {"topic": "u", "table": "public.other"}
     ],
 )
 def test_invalid_skip_changes_nothing(to, words):
-    world = World([*MANY, change(0, "c", 1, **OTHER)], lanes={"public.items": [*BOTH], "public.other": [("b", "append")]})
+    world = ReplicatedTuples(
+        [*MANY, make_change(0, "c", 1, **OTHER)], lanes={"public.items": [*BOTH], "public.other": [("b", "append")]}
+    )
     running = world.start().in_background()
-    until(lambda: has_applied(world, "a.items", 40) and running.lanes.find("a.items").status is LaneStatus.RUNNING)
+    await_condition(lambda: has_applied(world, "a.items", 40) and running.lanes.find("a.items").status is LaneStatus.RUNNING)
     before, generation = world.targets["a.items"].state, running.lanes.find("a.items").generation
     with pytest.raises(ConfigProblem, match=words):
         control(running).skip("a.items", None if to is None else Position(to)).result(5)
@@ -478,7 +486,7 @@ def test_invalid_skip_changes_nothing(to, words):
 
 
 def test_skip_to_a_position_that_the_source_cannot_read_changes_nothing():
-    world = World(list(MANY))
+    world = ReplicatedTuples(list(MANY))
     world.start().once()
     running = world.start()
     running.source.lost = lambda position: {T0: "begins at 50."} if position.get(T0, 99) < 50 else {}
@@ -489,7 +497,7 @@ def test_skip_to_a_position_that_the_source_cannot_read_changes_nothing():
 
 
 def test_changes_applied_since_the_check_of_a_skip_stay():
-    world = World(list(MANY))
+    world = ReplicatedTuples(list(MANY))
     world.start().once()
     running, lane = world.start(), world.rules("public.items").lanes[0]
     assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 30}), frozenset())).position == Position({T0: 40})
@@ -497,7 +505,7 @@ def test_changes_applied_since_the_check_of_a_skip_stay():
 
 
 def test_skip_clears_event_times_of_a_deleted_log():
-    world, t1 = World(list(MANY)), TopicPartition("t", 1)
+    world, t1 = ReplicatedTuples(list(MANY)), TopicPartition("t", 1)
     world.start().once()
     running, lane = world.start(), world.rules("public.items").lanes[0]
     target = world.targets["a.items"]
@@ -507,9 +515,9 @@ def test_skip_clears_event_times_of_a_deleted_log():
 
 
 def test_command_fails_with_the_reason_if_the_lane_does_not_continue():
-    world = World(list(MANY))
+    world = ReplicatedTuples(list(MANY))
     running = world.start().in_background()
-    until(lambda: has_applied(world, "a.items", 40))
+    await_condition(lambda: has_applied(world, "a.items", 40))
 
     def refuse(_lane, _state=None):
         raise Fatal("it was removed")
@@ -525,9 +533,9 @@ def test_command_fails_with_the_reason_if_the_lane_does_not_continue():
 
 
 def test_changed_policy_suspends_the_lane_until_a_resync():
-    world = World(list(MANY), lanes={"public.items": [("a", "scd1"), ("b", "scd1")]})
+    world = ReplicatedTuples(list(MANY), lanes={"public.items": [("a", "scd1"), ("b", "scd1")]})
     world.start().once()
-    world.log += [change(40, "c", 99)]
+    world.log += [make_change(40, "c", 99)]
     world.lanes["public.items"] = [("a", "scd1"), ("b", "append")]
     running = world.start()
     assert running.once() is ExitCode.CONFIG
@@ -544,8 +552,8 @@ def test_changed_policy_suspends_the_lane_until_a_resync():
 
 def test_lane_with_the_target_of_another_table_takes_no_commands():
     """The second table was read before the config gave it the same target, and is first by name."""
-    log = [change(i, "c", i, topic="u", table="aside.items") for i in range(5)] + MANY
-    world = World(log, lanes={"public.items": [("a", "scd1")]})
+    log = [make_change(i, "c", i, topic="u", table="aside.items") for i in range(5)] + MANY
+    world = ReplicatedTuples(log, lanes={"public.items": [("a", "scd1")]})
     assert world.start().once() is ExitCode.OK
     world.lanes["aside.items"] = [("a", "scd1")]
     assert list(world.register["s"].topics) == ["aside.items", "public.items"]
@@ -553,7 +561,7 @@ def test_lane_with_the_target_of_another_table_takes_no_commands():
     assert running.once() is ExitCode.CONFIG
     refused = running.lanes.find("a.items (aside.items)")
     assert refused.status is LaneStatus.SUSPENDED and running.lanes.find("a.items").lane.table == "public.items"
-    assert world.targets["a.items"].rows == model(MANY)
+    assert world.targets["a.items"].rows == compute_rows(MANY)
     commanded = control(running)
     for command in (commanded.pause, commanded.resume, commanded.resync, lambda name: commanded.skip(name, None)):
         with pytest.raises(ConfigProblem, match=r"aside\.items both go to items in sink a"):

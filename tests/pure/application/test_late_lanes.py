@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.shop_stream import COLUMNS, MARKS, Rows, Shop, frame
+from support.shop_stream import COLUMNS, MARKS, Rows, Shop, make_frame
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
@@ -140,7 +140,7 @@ class RecordedShop:
             if not tables or place[0].rpartition(".")[2] in tables:
                 records += log[self.known.get(place, 0) :]
                 self.known[place] = len(log)
-        return frame(records)
+        return make_frame(records)
 
     def each(self, table: str) -> list[pa.Table]:
         records = self.new(table)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from support.application_world import QUICK
-from support.tuple_ports import Gauges, Machine, MemoryRegister
+from support.tuple_ports import Machine, MemoryRegister, RecordedTelemetry
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
@@ -70,7 +70,7 @@ class Takes:
 
 
 def start(store, pieces, register, letters, faults, *, lanes_of=lanes_of):
-    engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
+    engine, stop, gauges = LocalEngine(), threading.Event(), RecordedTelemetry()
     rejects = Rejects(letters, engine.frames, stop, QUICK, gauges)
     shared = RuntimeContext(engine, LaneRuns(gauges), rejects, gauges, QUICK, stop)
     sinks = {lane.sink: Faulty(FakeSink(store), {"apply": list(faults)}) for lane in lanes_of("public.items")}

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from support.application_world import QUICK, World, model
-from support.histories_of_items import change
+from support.application_world import QUICK, ReplicatedTuples, compute_rows
+from support.histories_of_items import make_change
 from support.tuple_ports import Crash, Machine
 
 from replicator.application.delivery import delivery, worker
@@ -20,23 +20,23 @@ LIVE = "public.live"
 
 
 def live(offset):
-    return change(offset, "c", offset, topic="live", table=LIVE)
+    return make_change(offset, "c", offset, topic="live", table=LIVE)
 
 
 def new_tables():
-    return [change(0, "c", 1, topic=table, table=table) for table in NEW]
+    return [make_change(0, "c", 1, topic=table, table=table) for table in NEW]
 
 
-def world(**options) -> World:
+def world(**options) -> ReplicatedTuples:
     """One sink; the live table is known before the others come, each with a record, in one batch with some of its own."""
     records = [live(0), *new_tables(), *(live(i) for i in range(1, 20))]
     lanes = {table: [("a", "scd1")] for table in (LIVE, *NEW)}
-    return World(records, cuts=(1, len(NEW), 1), lanes=lanes, logs=(), options=replace(QUICK, **options))
+    return ReplicatedTuples(records, cuts=(1, len(NEW), 1), lanes=lanes, logs=(), options=replace(QUICK, **options))
 
 
-def check(done: World) -> None:
+def check(done: ReplicatedTuples) -> None:
     for table in (LIVE, *NEW):
-        assert done.targets[f"a.{table.removeprefix('public.')}"].rows == model(done.log, table)
+        assert done.targets[f"a.{table.removeprefix('public.')}"].rows == compute_rows(done.log, table)
 
 
 def slowly(monkeypatch, sink, name):
@@ -119,7 +119,9 @@ def count_reads_by_turn(monkeypatch):
 def test_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
     records = [live(0), *new_tables()]
     lanes = {table: [("a", "scd1")] for table in (LIVE, *NEW)}
-    shop = World(records, cuts=(1,) * len(records), lanes=lanes, logs=(), options=replace(QUICK, new_patience=0.005))
+    shop = ReplicatedTuples(
+        records, cuts=(1,) * len(records), lanes=lanes, logs=(), options=replace(QUICK, new_patience=0.005)
+    )
     running = shop.start()
     slowly(monkeypatch, running.sinks["a"], "state")
     settle, waits, roster = running.pipeline.registry.place_answered, [], running.pipeline.registry

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import payload_of, raw
+from support.debezium_events import make_payload, make_raw_records
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.delta.tables import refuse_names
@@ -31,7 +31,9 @@ RULES: dict[str, Callable[[str], RowTransforms]] = {
 def learnt(name: str) -> TableSpec:
     """A table with a column of this name, as its records say it."""
     decoder = DebeziumJsonDecoder({"schema": {"public.t": {"id": "int64", "val": "string", name: "string"}}})
-    return decoder.learn(raw([json.dumps(payload_of(after={"id": 1})).encode()], [b'{"id":1}']), "public.t", "x")
+    return decoder.learn(
+        make_raw_records([json.dumps(make_payload(after={"id": 1})).encode()], [b'{"id":1}']), "public.t", "x"
+    )
 
 
 def refuse(table: TableSpec, shape: RowTransforms) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from support.application_world import World
-from support.histories_of_items import change
+from support.application_world import ReplicatedTuples
+from support.histories_of_items import make_change
 from support.tuple_engine import TupleEngine
 
 from replicator.application.quarantine.poison_records import POISON_REASON, filter_poison_records
@@ -141,5 +141,5 @@ def test_filtered_records_are_never_decoded(tmp_path: Path):
         is_noted = json.loads(notes.read_text())["decoding"] is not None
         asked.append((decoder.find_poison_records(PLACES).to_pylist(), is_noted))
 
-    World([change(i, "c", i) for i in range(4)], notes=notes, engine=Looking(look)).start().once()
+    ReplicatedTuples([make_change(i, "c", i) for i in range(4)], notes=notes, engine=Looking(look)).start().once()
     assert asked == [([False, True], True)], "spared; and noted, for another one that ends the program"

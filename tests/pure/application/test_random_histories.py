@@ -7,23 +7,23 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from support.application_world import QUICK, World
+from support.application_world import QUICK, ReplicatedTuples
 from support.budget import LONG, check_seeds
-from support.histories_of_items import change, move, tombstone
-from support.tuple_engine import Rec
+from support.histories_of_items import make_change, make_key_change, make_tombstone
+from support.tuple_engine import TupleRecord
 from support.tuple_ports import Crash, Machine
 from test_kills_at_port_calls import assert_exact
 
 from replicator.domain.errors import ExitCode, Retryable
 
 
-def history(rng: random.Random) -> list[Rec]:
+def history(rng: random.Random) -> list[TupleRecord]:
     """Statements on two tables, each in a topic of its own. With two partitions records lie where their key says; key
     changes then carry every value, since their halves may be read in either order."""
     partitions = rng.choice([1, 1, 2])
     live: dict[str, set[int]] = {"t": set(), "u": set()}
     ends: Counter[tuple[str, int]] = Counter()
-    order: list[Rec] = []
+    order: list[TupleRecord] = []
     version = 0
     for _ in range(rng.randint(1, 14)):
         topic = rng.choice("tu")
@@ -41,24 +41,26 @@ def _statement(rng, at, rows, where, partial):
     key = rng.randrange(4)
     free = [k for k in range(6) if k not in rows]
     if act < 0.1:
-        return [Rec(where["topic"], 0, at, where["table"], kind=rng.choice(["bad_route", "bad_decode", "heartbeat"]))]
+        return [
+            TupleRecord(where["topic"], 0, at, where["table"], kind=rng.choice(["bad_route", "bad_decode", "heartbeat"]))
+        ]
     if act < 0.15:
         rows.clear()
-        return [change(at, "t", None, **where)]
+        return [make_change(at, "t", None, **where)]
     if key in rows and act < 0.35:
         rows.remove(key)
-        return [change(at, "d", key, **where), tombstone(at + 1, key, topic=where["topic"])]
+        return [make_change(at, "d", key, **where), make_tombstone(at + 1, key, topic=where["topic"])]
     if key in rows and act < 0.6:
         new = rng.choice(free)
         rows.remove(key)
         rows.add(new)
-        return move(at, key, new, unsent=rng.choice([(), ("name",)]) if partial else (), **where)
+        return make_key_change(at, key, new, unsent=rng.choice([(), ("name",)]) if partial else (), **where)
     unsent = ("name",) if key in rows and rng.random() < 0.3 else ()
     rows.add(key)
-    return [change(at, "u" if unsent else "c", key, unsent=unsent, **where)]
+    return [make_change(at, "u" if unsent else "c", key, unsent=unsent, **where)]
 
 
-def start(world: World, rng: random.Random, at: int | None):
+def start(world: ReplicatedTuples, rng: random.Random, at: int | None):
     """One start with faults of every kind; killed at call `at`."""
     running = world.start(Machine(at, after=rng.random() < 0.5))
     for sink in running.sinks.values():
@@ -79,7 +81,7 @@ def faults(share: float, rng: random.Random):
     return fail
 
 
-def _whole(log: list[Rec], end: int) -> int:
+def _whole(log: list[TupleRecord], end: int) -> int:
     """A place that does not part a key change: what is caught up with is let go of as it is."""
     while end < len(log) and any(rec.moved_to for rec in log[max(0, end - 2) : end]) and log[end - 1].moved_from is None:
         end += 1
@@ -100,7 +102,7 @@ def check(seed):
     cuts = tuple(rng.randint(1, 4) for _ in range(6))
     lanes = {r.table: [("a", "scd1"), ("b", "append")] for r in log}
     options = replace(QUICK, catch_up_offsets=rng.randint(1, 5), handover_bytes=rng.choice([1, 1000, 1 << 20]))
-    world = World([], cuts, lanes=lanes, options=options)
+    world = ReplicatedTuples([], cuts, lanes=lanes, options=options)
     for _ in range(rng.randint(0, 4)):
         world.log = log[: _whole(log, rng.randint(len(world.log), len(log)))]
         if world.log:

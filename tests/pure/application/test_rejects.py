@@ -10,9 +10,9 @@ from queue import Queue
 
 import pytest
 from structlog.testing import capture_logs
-from support.application_world import QUICK, World, until
-from support.histories_of_items import change
-from support.tuple_engine import Rec
+from support.application_world import QUICK, ReplicatedTuples, await_condition
+from support.histories_of_items import make_change
+from support.tuple_engine import TupleRecord
 
 from replicator.application.operations import status
 from replicator.application.operations.status import StatusReporter
@@ -23,16 +23,16 @@ from replicator.domain.position import Position, Span, TopicPartition
 
 T0 = TopicPartition("t", 0)
 BAD = [
-    change(0, "c", 1),
-    Rec("t", 0, 1, kind="bad_route", key=7),
-    Rec("t", 0, 2, kind="bad_decode", key=8),
-    change(3, "u", 1),
+    make_change(0, "c", 1),
+    TupleRecord("t", 0, 1, kind="bad_route", key=7),
+    TupleRecord("t", 0, 2, kind="bad_decode", key=8),
+    make_change(3, "u", 1),
 ]
-INCOMPLETE = [change(0, "c", 1), change(1, "u", 9, unsent=("name",))]
+INCOMPLETE = [make_change(0, "c", 1), make_change(1, "u", 9, unsent=("name",))]
 
 
 def test_each_stage_stores_the_record_and_hashes_the_key():
-    world = World([*BAD, *[replace(r, offset=r.offset + 4, seq=9 + r.offset) for r in INCOMPLETE]])
+    world = ReplicatedTuples([*BAD, *[replace(r, offset=r.offset + 4, seq=9 + r.offset) for r in INCOMPLETE]])
     assert world.start().once() is ExitCode.OK
     letters = {(x.event_id, x.lane): x for x in world.letters.values()}
     assert {(k, x.stage, x.code) for k, x in letters.items()} == {
@@ -46,7 +46,7 @@ def test_each_stage_stores_the_record_and_hashes_the_key():
 
 
 def test_dead_letters_are_durable_before_any_position_passes_them():
-    world = World([*BAD, *[replace(r, offset=r.offset + 4, seq=9 + r.offset) for r in INCOMPLETE]], cuts=(2,))
+    world = ReplicatedTuples([*BAD, *[replace(r, offset=r.offset + 4, seq=9 + r.offset) for r in INCOMPLETE]], cuts=(2,))
     running = world.start()
     for name in ("a", "b", "raw"):
         sink = running.sinks[name]
@@ -66,7 +66,7 @@ def test_dead_letters_are_durable_before_any_position_passes_them():
 
 def test_failing_dead_letter_store_ends_the_program_before_any_commit():
     for log in (BAD[1:], INCOMPLETE[1:]):
-        world = World([replace(r, offset=i) for i, r in enumerate(log)])
+        world = ReplicatedTuples([replace(r, offset=i) for i, r in enumerate(log)])
         running = world.start()
         running.letters.fail = lambda: OSError("disk full")
         assert running.once() is ExitCode.RUNTIME
@@ -90,7 +90,7 @@ def test_offsets_are_counted_once_per_table():
 
 
 def test_sink_cannot_hide_a_failure_of_the_store():
-    world = World(INCOMPLETE)
+    world = ReplicatedTuples(INCOMPLETE)
     running = world.start()
     running.letters.fail = lambda: OSError("disk full")
     apply = running.sinks["a"].apply
@@ -108,8 +108,8 @@ def test_sink_cannot_hide_a_failure_of_the_store():
 
 def test_rejects_of_a_lane_added_after_an_event_log_are_counted():
     """The main stream has passed these records. A second lane reads them again, and they are not counted again."""
-    log = [change(0, "c", 1), *(Rec("t", 0, n, kind="bad_decode", key=n) for n in range(1, 6))]
-    world = World(log, lanes={"public.items": []})
+    log = [make_change(0, "c", 1), *(TupleRecord("t", 0, n, kind="bad_decode", key=n) for n in range(1, 6))]
+    world = ReplicatedTuples(log, lanes={"public.items": []})
     running = world.start()
     assert running.once() is ExitCode.OK and running.supervisor.rejected_count == 0
     world.lanes = {"public.items": [("a", "scd1"), ("b", "append")]}
@@ -125,7 +125,7 @@ def test_rejects_of_a_lane_added_after_an_event_log_are_counted():
 
 
 def test_record_rejected_in_two_attempts_is_counted_once():
-    running = World(INCOMPLETE).start()
+    running = ReplicatedTuples(INCOMPLETE).start()
     apply = running.sinks["a"].apply
     running.sinks["a"].apply = lambda writes, reject: apply(
         writes, lambda lane, rows: [reject(lane, rows) for _attempt in range(2)]
@@ -136,7 +136,7 @@ def test_record_rejected_in_two_attempts_is_counted_once():
 
 def test_failing_store_ends_the_program_with_its_next_step_and_code():
     error = EnvironmentProblem("A record is too large.", next_step="Raise max.message.bytes.")
-    running = World(BAD).start()
+    running = ReplicatedTuples(BAD).start()
     running.letters.fail = lambda: error
     assert running.once() is ExitCode.ENVIRONMENT
     problem = running.supervisor.problem
@@ -148,19 +148,19 @@ def test_failing_store_ends_the_program_with_its_next_step_and_code():
 
 
 def test_unreachable_store_is_retried_up_to_the_patience():
-    world = World(BAD)
+    world = ReplicatedTuples(BAD)
     running = world.start()
     failures = [Retryable("away")] * 2
     running.letters.fail = lambda: failures.pop() if failures else None
     assert running.once() is ExitCode.OK and len(world.letters) == 2
-    world = World(BAD)
+    world = ReplicatedTuples(BAD)
     running = world.start()
     running.letters.fail = lambda: Retryable("away")
     assert running.once() is ExitCode.RUNTIME
 
 
 def test_too_many_rejects_end_the_program():
-    world = World(BAD)
+    world = ReplicatedTuples(BAD)
     world.options = replace(world.options, max_rejects=1)
     running = world.start()
     assert running.once() is ExitCode.REJECTS
@@ -170,12 +170,12 @@ def test_too_many_rejects_end_the_program():
 
 
 def test_too_many_rejects_of_a_sink_end_the_program():
-    world = World(INCOMPLETE)
+    world = ReplicatedTuples(INCOMPLETE)
     world.options = replace(world.options, max_rejects=0)
     assert world.start().once() is ExitCode.REJECTS
 
 
-class Stopping(World):
+class Stopping(ReplicatedTuples):
     """Lanes that stop at the first record they reject."""
 
     def rules(self, table):
@@ -184,7 +184,9 @@ class Stopping(World):
 
 
 def test_lane_stops_at_its_reject_and_others_continue():
-    world = Stopping([*INCOMPLETE, change(2, "u", 1)], lanes={"public.items": (("a", "scd1"), ("b", "append"))}, cuts=(1, 2))
+    world = Stopping(
+        [*INCOMPLETE, make_change(2, "u", 1)], lanes={"public.items": (("a", "scd1"), ("b", "append"))}, cuts=(1, 2)
+    )
     running = world.start()
     assert running.once() is ExitCode.DATA_LOSS
     assert running.supervisor.problem.sentence == "Record t-0-1 was rejected as INCOMPLETE, and on_reject is stop_lane."
@@ -198,7 +200,7 @@ def test_wait_for_the_store_is_reported(monkeypatch):
     """The status does not wait for the store, and does not look healthy."""
     monkeypatch.setattr(status, "LONG_CALL", timedelta(seconds=0.05))
     options = replace(QUICK, reject_patience=10.0)
-    running = World(BAD, options=options).start()
+    running = ReplicatedTuples(BAD, options=options).start()
     answers, reports = Queue(), StatusReporter([running.pipeline], running.shared)
     running.letters.fail = lambda: answers.get(timeout=10)
     running.in_background()
@@ -228,7 +230,7 @@ def wait_for(reports, holds):
 @pytest.mark.parametrize("once", [True, False])
 def test_lanes_pass_records_without_changes_for_them(kind, once):
     """Also if the table has had no change since the start, so that its columns are unknown."""
-    world = World([change(i, "c", i) for i in range(6)])
+    world = ReplicatedTuples([make_change(i, "c", i) for i in range(6)])
     world.start().once()
     rows = dict(world.targets["a.items"].rows)
     running = world.start()
@@ -240,14 +242,14 @@ def test_lanes_pass_records_without_changes_for_them(kind, once):
         skip(lane, state)
 
     running.sinks["a"].skip = check
-    records = [Rec("t", 0, i, kind=kind, key=i) for i in range(6, 11)]
+    records = [TupleRecord("t", 0, i, kind=kind, key=i) for i in range(6, 11)]
     if once:
         running.source.feed(*records)
         assert running.once() is ExitCode.OK
     else:
         running.in_background()
         running.source.feed(*records)
-        until(lambda: all(world.targets[lane].state.position.get(T0) == 11 for lane in ("a.items", "b.items")))
+        await_condition(lambda: all(world.targets[lane].state.position.get(T0) == 11 for lane in ("a.items", "b.items")))
         written = running.machine.calls.count("a.skip")
         time.sleep(0.2)
         assert running.machine.calls.count("a.skip") == written <= 5, "an idle lane is left alone"
@@ -257,13 +259,13 @@ def test_lanes_pass_records_without_changes_for_them(kind, once):
     # Nothing is read again, and nothing is missed when the records are gone.
     again = world.start()
     again.source.lost = lambda position: {T0: "begins at 11"} if position.get(T0, 99) < 11 else {}
-    again.source.feed(change(11, "c", 11))
+    again.source.feed(make_change(11, "c", 11))
     assert again.once() is ExitCode.OK and again.supervisor.rejected_count == 0
     assert set(world.targets["a.items"].rows) == {*rows, 11}
 
 
 def test_store_that_cannot_count_has_an_unknown_count():
-    running = World(BAD).start()
+    running = ReplicatedTuples(BAD).start()
     running.once()
     counts, count_open = running.shared.rejects.open, running.letters.count_open
     known = counts.counts

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from support.application_world import QUICK
 from support.budget import LONG, check_seeds
-from support.tuple_ports import Gauges, Machine, MemoryRegister
+from support.tuple_ports import Machine, MemoryRegister, RecordedTelemetry
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
@@ -97,7 +97,7 @@ class Program:
     """One start of the program over what outlives it."""
 
     def __init__(self, decoder, pieces, sinks, register, letters, faults=(), *, known=True, why=""):  # noqa: PLR0917
-        engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
+        engine, stop, gauges = LocalEngine(), threading.Event(), RecordedTelemetry()
         self.letters = letters
         self.shared = RuntimeContext(
             engine, LaneRuns(gauges), Rejects(letters, engine.frames, stop, QUICK, gauges), gauges, QUICK, stop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from support.histories_of_items import change
+from support.histories_of_items import make_change
 from support.tuple_engine import TupleDecoder, TupleFrames
 
 from replicator.application.lane_runs import LaneRun
@@ -19,7 +19,7 @@ T0 = TopicPartition("t", 0)
 TABLE = TupleDecoder().learn((), "public.items", "0")
 WIDER = TupleDecoder().learn((), "public.items", "1")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-ROWS = tuple(change(offset, "c", offset) for offset in (4, 6, 7))
+ROWS = tuple(make_change(offset, "c", offset) for offset in (4, 6, 7))
 
 
 def make_position(offset):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.application_world import World, model
-from support.histories_of_items import change, move, tombstone
+from support.application_world import ReplicatedTuples, compute_rows
+from support.histories_of_items import make_change, make_key_change, make_tombstone
 from support.tuple_engine import TupleDecoder, TupleEngine
 
 from replicator.application.catalog import can_hold, unite_schemas
@@ -15,24 +15,29 @@ from replicator.domain.errors import ExitCode, Fatal
 from replicator.domain.policy.plan import Counts
 from replicator.domain.table import Column, TableSpec
 
-GROWING = [change(0, "c", 1), change(1, "u", 1, version=1), change(2, "u", 1), change(3, "c", 2, version=2)]
+GROWING = [
+    make_change(0, "c", 1),
+    make_change(1, "u", 1, version=1),
+    make_change(2, "u", 1),
+    make_change(3, "c", 2, version=2),
+]
 
 
 @pytest.mark.parametrize("cuts", [(1,), (2,), (4,)], ids=str)
 def test_columns_are_added_before_their_first_row(cuts):
-    world = World(GROWING, cuts=cuts)
+    world = ReplicatedTuples(GROWING, cuts=cuts)
     running = world.start()
     assert running.once() is ExitCode.OK  # The sink asserts that the plan's columns are the target's.
     assert set(world.targets["a.items"].columns) == {"id", "name", "mail", "age"}
     assert len(world.decoder.learnt) == 3
-    assert world.targets["a.items"].rows == model(GROWING)
+    assert world.targets["a.items"].rows == compute_rows(GROWING)
 
 
 def test_incompatible_type_suspends_the_lanes_of_its_table():
     decoder = TupleDecoder(types={(1, "name"): pa.binary()})
-    other = change(0, "c", 1, topic="u", table="public.other")
+    other = make_change(0, "c", 1, topic="u", table="public.other")
     lanes = {"public.items": [("a", "scd1")], "public.other": [("b", "append")]}
-    world = World([*GROWING, other], cuts=(1,), decoder=decoder, lanes=lanes)
+    world = ReplicatedTuples([*GROWING, other], cuts=(1,), decoder=decoder, lanes=lanes)
     running = world.start()
     assert running.once() is ExitCode.RUNTIME
     problem = running.lanes.find("a.items").problem
@@ -47,7 +52,7 @@ RESERVED = ["_cdc_op", "_CDC_OP", "_event_id", "_op", "_OP", "_from_1", "_i", "_
 @pytest.mark.parametrize("name", RESERVED)
 def test_reserved_name_suspends_the_lanes_of_its_table(monkeypatch, name):
     monkeypatch.setattr("support.tuple_engine.VERSIONS", [("id", name)])
-    running = World([change(0, "c", 1)]).start()
+    running = ReplicatedTuples([make_change(0, "c", 1)]).start()
     assert running.once() is ExitCode.RUNTIME
     assert running.lanes.find("a.items").status is LaneStatus.SUSPENDED
 
@@ -105,40 +110,40 @@ def test_records_without_a_key_keep_the_known_key():
             learnt = super().learn(sample, table, fingerprint)
             return learnt if any(r.key is not None for r in sample) else learnt.with_keys(())
 
-    log = [change(0, "c", 1), change(1, "t", None, version=1), change(2, "c", 2, version=1)]
-    world = World(log[:1], decoder=Forgetful())
+    log = [make_change(0, "c", 1), make_change(1, "t", None, version=1), make_change(2, "c", 2, version=1)]
+    world = ReplicatedTuples(log[:1], decoder=Forgetful())
     assert world.start().once() is ExitCode.OK
     for end in (2, 3):
         world.log = log[:end]
         running = world.start()
         assert running.once() is ExitCode.OK, running.lanes.find("a.items").problem
-    assert world.targets["a.items"].rows == model(log)
+    assert world.targets["a.items"].rows == compute_rows(log)
 
 
 MOVES = [
-    change(0, "c", 1),
-    *move(1, 1, 2),
-    change(4, "u", 2, unsent=("name",)),
-    *move(5, 2, 3),
-    tombstone(8, 1),
-    *move(9, 3, 1),
+    make_change(0, "c", 1),
+    *make_key_change(1, 1, 2),
+    make_change(4, "u", 2, unsent=("name",)),
+    *make_key_change(5, 2, 3),
+    make_tombstone(8, 1),
+    *make_key_change(9, 3, 1),
 ]
 
 
 @pytest.mark.parametrize("first", range(1, len(MOVES)))
 @pytest.mark.parametrize("rest", [1, 2, 100])
 def test_key_change_is_applied_however_batches_are_split(first, rest):
-    world = World(MOVES, cuts=(first, rest))
+    world = ReplicatedTuples(MOVES, cuts=(first, rest))
     assert world.start().once() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(MOVES) == {1: (12, {"id": 1, "name": "name0"})}
+    assert world.targets["a.items"].rows == compute_rows(MOVES) == {1: (12, {"id": 1, "name": "name0"})}
     assert not world.letters
 
 
 def test_half_of_a_key_change_is_applied_at_the_end():
-    world = World([change(0, "c", 1), *move(1, 1, 2)[:1]])
+    world = ReplicatedTuples([make_change(0, "c", 1), *make_key_change(1, 1, 2)[:1]])
     assert world.start().once() is ExitCode.OK
     assert world.targets["a.items"].rows == {}
-    world = World([change(0, "c", 1), *move(1, 1, 2)[:1]])
+    world = ReplicatedTuples([make_change(0, "c", 1), *make_key_change(1, 1, 2)[:1]])
     running = world.start().in_background()
     from test_lanes import has_applied, until
 
@@ -147,15 +152,19 @@ def test_half_of_a_key_change_is_applied_at_the_end():
 
 
 def test_halves_of_a_key_change_in_different_partitions():
-    log = [change(0, "c", 1), change(1, "d", 1, moved_to=True), change(0, "c", 2, partition=1, moved_from=1, seq=3)]
+    log = [
+        make_change(0, "c", 1),
+        make_change(1, "d", 1, moved_to=True),
+        make_change(0, "c", 2, partition=1, moved_from=1, seq=3),
+    ]
     for cuts in ((1,), (2,), (3,)):
-        world = World(log, cuts=cuts)
+        world = ReplicatedTuples(log, cuts=cuts)
         assert world.start().once() is ExitCode.OK
         assert list(world.targets["a.items"].rows) == [2]
 
 
 def test_lost_record_ends_the_program(monkeypatch):
-    world = World(GROWING)
+    world = ReplicatedTuples(GROWING)
     running = world.start()
     route = running.engine.route
     monkeypatch.setattr(running.engine, "route", lambda raw, decoder: route(raw[1:], decoder))
@@ -165,7 +174,7 @@ def test_lost_record_ends_the_program(monkeypatch):
 
 @pytest.mark.parametrize("stage", ["decode", "fold"])
 def test_lost_change_ends_the_program(monkeypatch, stage):
-    running = World(GROWING).start()
+    running = ReplicatedTuples(GROWING).start()
     whole = getattr(TupleEngine, stage)
     if stage == "decode":
         monkeypatch.setattr(running.engine, stage, lambda *args: (whole(running.engine, *args)[0][1:], ()))
@@ -177,7 +186,7 @@ def test_lost_change_ends_the_program(monkeypatch, stage):
 
 @pytest.mark.parametrize("applied", [0, 77])
 def test_sink_with_wrong_counts_is_stopped(monkeypatch, applied):
-    running = World(GROWING).start()
+    running = ReplicatedTuples(GROWING).start()
     sink = running.sinks["a"]
     monkeypatch.setattr(sink, "_upsert", lambda *args: "applied")
     one = sink._one
@@ -190,7 +199,7 @@ def test_sink_with_wrong_counts_is_stopped(monkeypatch, applied):
 
 
 def test_writes_with_a_gap_or_another_plan_are_not_joined():
-    world = World(MOVES, cuts=(2,))
+    world = ReplicatedTuples(MOVES, cuts=(2,))
     running = world.start()
     items = []
     put = running.workers["a"].queue.put

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.application_world import World
-from support.histories_of_items import change
-from support.tuple_engine import Rec
+from support.application_world import ReplicatedTuples
+from support.histories_of_items import make_change
+from support.tuple_engine import TupleRecord
 
 from replicator.application.operations.lanes import resync_stopped
 from replicator.domain.errors import ExitCode
@@ -28,13 +28,15 @@ def offsets(world, lane, topic):
 
 @pytest.mark.parametrize("logs", [(), ("raw",)], ids=["tables", "with_event_log"])
 def test_topic_without_records_at_first(logs):
-    world = World([change(0, "c", 1), change(0, "c", 0, topic="q", table="public.q")], lanes=LANES, logs=logs)
+    world = ReplicatedTuples(
+        [make_change(0, "c", 1), make_change(0, "c", 0, topic="q", table="public.q")], lanes=LANES, logs=logs
+    )
     latest(world)
-    world.log += [change(1, "c", 2)]
+    world.log += [make_change(1, "c", 2)]
     latest(world)
-    world.log += [change(1, "c", 1, topic="q", table="public.q")]
+    world.log += [make_change(1, "c", 1, topic="q", table="public.q")]
     latest(world)
-    world.log += [change(2, "c", 2, topic="q", table="public.q")]
+    world.log += [make_change(2, "c", 2, topic="q", table="public.q")]
     latest(world)
     assert offsets(world, "b.items", "t") == [1]
     assert offsets(world, "b.q", "q") == [1, 2]
@@ -42,11 +44,11 @@ def test_topic_without_records_at_first(logs):
 
 @pytest.mark.parametrize("logs", [(), ("raw",)], ids=["tables", "with_event_log"])
 def test_topic_created_while_the_program_is_stopped(logs):
-    world = World([change(0, "c", 1)], lanes=LANES, logs=logs)
+    world = ReplicatedTuples([make_change(0, "c", 1)], lanes=LANES, logs=logs)
     latest(world)
-    world.log += [change(1, "c", 2)]
+    world.log += [make_change(1, "c", 2)]
     latest(world)
-    world.log += [change(0, "c", 0, topic="q", table="public.q"), change(1, "c", 1, topic="q", table="public.q")]
+    world.log += [make_change(0, "c", 0, topic="q", table="public.q"), make_change(1, "c", 1, topic="q", table="public.q")]
     latest(world)
     latest(world)
     assert offsets(world, "b.q", "q") == [0, 1]
@@ -56,9 +58,9 @@ def test_topic_created_while_the_program_is_stopped(logs):
 
 
 def test_source_without_topics_at_first():
-    world = World([], lanes=LANES)
+    world = ReplicatedTuples([], lanes=LANES)
     latest(world)
-    world.log += [change(0, "c", 1), change(1, "c", 2)]
+    world.log += [make_change(0, "c", 1), make_change(1, "c", 2)]
     latest(world)
     assert offsets(world, "b.items", "t") == [0, 1]
     assert offsets(world, "raw.s", "t") == [0, 1]
@@ -67,10 +69,10 @@ def test_source_without_topics_at_first():
 @pytest.mark.parametrize("logs", [(), ("raw",)], ids=["tables", "with_event_log"])
 def test_partition_that_ends_below_its_start(logs):
     """At first it had only rejects, of no known table, and then other files."""
-    world = World([Rec("t", 0, i, kind="bad_route", key=i) for i in (18, 19)], lanes=LANES, logs=logs)
+    world = ReplicatedTuples([TupleRecord("t", 0, i, kind="bad_route", key=i) for i in (18, 19)], lanes=LANES, logs=logs)
     assert world.start().once() is ExitCode.OK
     assert dict(world.register["s"].began) == {T0: 18}
-    world.log[:] = [change(i, "c", i) for i in range(14)]
+    world.log[:] = [make_change(i, "c", i) for i in range(14)]
 
     def other_files():
         running = world.start()

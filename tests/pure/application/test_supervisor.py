@@ -10,8 +10,8 @@ from itertools import groupby
 
 import pytest
 from structlog.testing import capture_logs
-from support.application_world import QUICK, World, model
-from support.histories_of_items import change, move, tombstone
+from support.application_world import QUICK, ReplicatedTuples, compute_rows
+from support.histories_of_items import make_change, make_key_change, make_tombstone
 from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
 
@@ -22,14 +22,21 @@ from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch
 from replicator.ports.source import Pace, SourceFeatures
 
-HISTORY = [change(0, "c", 1), change(1, "c", 2), change(2, "u", 1), change(3, "d", 2), tombstone(4, 2), change(5, "c", 3)]
+HISTORY = [
+    make_change(0, "c", 1),
+    make_change(1, "c", 2),
+    make_change(2, "u", 1),
+    make_change(3, "d", 2),
+    make_tombstone(4, 2),
+    make_change(5, "c", 3),
+]
 
 
 def test_every_lane_equals_the_model():
-    world = World(HISTORY, cuts=(2,))
+    world = ReplicatedTuples(HISTORY, cuts=(2,))
     running = world.start()
     assert running.once() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(HISTORY)
+    assert world.targets["a.items"].rows == compute_rows(HISTORY)
     assert [r.seq for r in world.targets["b.items"].log] == [1, 2, 3, 4, 6]
     assert list(world.targets["raw.s"].log) == HISTORY
     assert all(t.state.position.to_json() == {"t": {"0": 6}} for t in world.targets.values())
@@ -40,7 +47,7 @@ def test_every_lane_equals_the_model():
 
 def test_worker_that_has_not_started_has_not_ended():
     """Its sink belongs to it: nothing else may open it."""
-    running = World(HISTORY).start()
+    running = ReplicatedTuples(HISTORY).start()
     worker = running.workers["a"]
     assert not worker.join(0)
     running.once()
@@ -48,7 +55,7 @@ def test_worker_that_has_not_started_has_not_ended():
 
 
 def test_second_start_applies_nothing_again():
-    world = World(HISTORY, cuts=(2,))
+    world = ReplicatedTuples(HISTORY, cuts=(2,))
     world.start().once()
     running = world.start()
     assert running.once() is ExitCode.OK
@@ -57,13 +64,13 @@ def test_second_start_applies_nothing_again():
 
 
 def test_trailing_tombstone_advances_the_positions():
-    world = World([change(0, "c", 1), tombstone(1, 1)], cuts=(1,))
+    world = ReplicatedTuples([make_change(0, "c", 1), make_tombstone(1, 1)], cuts=(1,))
     world.start().once()
     assert {t.state.position.to_json()["t"]["0"] for t in world.targets.values()} == {2}
 
 
 def test_unknown_exception_of_a_sink_suspends_its_lane():
-    world = World(HISTORY, cuts=(2,))
+    world = ReplicatedTuples(HISTORY, cuts=(2,))
     running = world.start()
 
     def bad(writes):
@@ -79,8 +86,8 @@ def test_unknown_exception_of_a_sink_suspends_its_lane():
 
 def test_failing_lane_among_several_is_found():
     lanes = {"public.items": [("a", "append")], "public.other": [("a", "append")]}
-    log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.other")]
-    world = World(log, lanes=lanes, logs=())
+    log = [make_change(0, "c", 1), make_change(0, "c", 1, topic="u", table="public.other")]
+    world = ReplicatedTuples(log, lanes=lanes, logs=())
     running = world.start()
 
     def bad(writes):
@@ -94,7 +101,7 @@ def test_failing_lane_among_several_is_found():
 
 
 def test_table_without_key_suspends_its_scd1_lane_only():
-    world = World(HISTORY, decoder=TupleDecoder(keyless=["public.items"]))
+    world = ReplicatedTuples(HISTORY, decoder=TupleDecoder(keyless=["public.items"]))
     running = world.start()
     assert running.once() is ExitCode.CONFIG
     problem = running.lanes.find("a.items").problem
@@ -103,7 +110,7 @@ def test_table_without_key_suspends_its_scd1_lane_only():
 
 
 def test_program_ends_without_running_lanes():
-    world = World(HISTORY, lanes={"public.items": [("a", "scd1")]}, logs=())
+    world = ReplicatedTuples(HISTORY, lanes={"public.items": [("a", "scd1")]}, logs=())
     running = world.start()
 
     def bad(writes):
@@ -114,7 +121,7 @@ def test_program_ends_without_running_lanes():
 
 
 def test_fenced_sink_ends_the_program():
-    running = World(HISTORY).start()
+    running = ReplicatedTuples(HISTORY).start()
 
     def bad(writes):
         raise Fenced("another")
@@ -124,7 +131,7 @@ def test_fenced_sink_ends_the_program():
 
 
 def test_stop_drains_queued_writes():
-    world = World(list(HISTORY), cuts=(1,))
+    world = ReplicatedTuples(list(HISTORY), cuts=(1,))
     running = world.start()
     entered, release = threading.Event(), threading.Event()
 
@@ -144,7 +151,7 @@ def test_stop_drains_queued_writes():
 
 def test_stop_interrupts_a_long_call_of_a_sink():
     """Long before the drain time ends. An interrupted call is repeated."""
-    world = World(list(HISTORY), options=replace(QUICK, drain=60))
+    world = ReplicatedTuples(list(HISTORY), options=replace(QUICK, drain=60))
     running = world.start()
     entered, hurried = threading.Event(), threading.Event()
 
@@ -164,7 +171,7 @@ def test_stop_interrupts_a_long_call_of_a_sink():
 def test_sink_that_never_returns_is_abandoned_after_the_drain_time():
     from dataclasses import replace
 
-    world = World(list(HISTORY))
+    world = ReplicatedTuples(list(HISTORY))
     world.options = replace(world.options, drain=0.2)
     running = world.start()
     tried = threading.Event()
@@ -182,7 +189,7 @@ def test_sink_that_never_returns_is_abandoned_after_the_drain_time():
 
 
 def test_retryable_error_of_a_sink_is_repeated_and_reported():
-    world = World(HISTORY)
+    world = ReplicatedTuples(HISTORY)
     running = world.start()
     failures = [Retryable("away"), Retryable("away")]
     shown = []
@@ -197,11 +204,11 @@ def test_retryable_error_of_a_sink_is_repeated_and_reported():
     assert shown[0] is LaneStatus.RUNNING and shown[1:] == [LaneStatus.RETRYING] * (len(shown) - 1)
     assert len(shown) >= 3
     assert running.lanes.find("a.items").shown_status is LaneStatus.RUNNING
-    assert world.targets["a.items"].rows == model(HISTORY)
+    assert world.targets["a.items"].rows == compute_rows(HISTORY)
 
 
 def test_lost_answer_doubles_nothing():
-    world = World(HISTORY, cuts=(1,))
+    world = ReplicatedTuples(HISTORY, cuts=(1,))
     running = world.start()
     lost = [Retryable("lost")] * 3
     done = []
@@ -219,7 +226,7 @@ def test_lost_answer_doubles_nothing():
 
 
 def test_retryable_error_of_the_source_resumes_at_the_current_position():
-    world = World(HISTORY, cuts=(1,))
+    world = ReplicatedTuples(HISTORY, cuts=(1,))
     running = world.start()
     failing = {2, 4}
 
@@ -230,12 +237,12 @@ def test_retryable_error_of_the_source_resumes_at_the_current_position():
 
     running.source.on_batch = away
     assert running.once() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(HISTORY)
+    assert world.targets["a.items"].rows == compute_rows(HISTORY)
     assert [r.seq for r in world.targets["b.items"].log] == [1, 2, 3, 4, 6]
 
 
 def test_outage_of_a_source_is_reported_with_its_start():
-    world = World(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0))
+    world = ReplicatedTuples(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0))
     running = world.start()
     status = StatusReporter(running.supervisor._pipelines, running.shared)
     seen, failures = [], [Retryable("broker away"), Retryable("still away")]
@@ -255,7 +262,7 @@ def test_outage_of_a_source_is_reported_with_its_start():
 
 
 def test_source_with_a_failing_partition_is_reported_while_others_are_read():
-    running = World(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0)).start()
+    running = ReplicatedTuples(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0)).start()
     status, seen = StatusReporter(running.supervisor._pipelines, running.shared), []
 
     def committed(position):
@@ -277,7 +284,7 @@ def test_source_with_a_failing_partition_is_reported_while_others_are_read():
 
 def test_source_that_fails_at_the_same_records_has_one_outage():
     """For example while the schema registry is unreachable: each run starts with an empty batch, like that of Kafka."""
-    running = World(HISTORY).start()
+    running = ReplicatedTuples(HISTORY).start()
     read, route = running.source.run, running.engine.route
     failures, now = [Retryable("registry away")] * 3, [running.shared.clock()]
     object.__setattr__(running.shared, "clock", lambda: now[0])
@@ -300,7 +307,7 @@ def test_source_that_fails_at_the_same_records_has_one_outage():
 
 
 def test_wait_for_a_source_is_reported_with_reason_and_start():
-    world = World(HISTORY, cuts=(1,))
+    world = ReplicatedTuples(HISTORY, cuts=(1,))
     running = world.start()
     after_a_minute = StatusReporter(running.supervisor._pipelines, running.shared, clock=lambda: running.shared.clock() + 60)
     [pipeline], seen, taken = running.supervisor._pipelines, [], []
@@ -316,7 +323,7 @@ def test_wait_for_a_source_is_reported_with_reason_and_start():
     source.on_batch, source.start = looking(seen, source.on_batch), looking(seen, source.start)
     source.end, pipeline.take_batch = looking(seen, source.end), looking(taken, pipeline.take_batch)
     assert running.once() is ExitCode.OK
-    assert world.targets["a.items"].rows == model(HISTORY) and set(taken) == {None}
+    assert world.targets["a.items"].rows == compute_rows(HISTORY) and set(taken) == {None}
     assert {call["doing"] for call in seen} == {"reading", "looking for its start", "looking for its end"}
     since = [datetime.fromisoformat(call["since"]) for call in seen]
     assert all(timedelta(seconds=59) < datetime.now(UTC) - one < timedelta(seconds=90) for one in since)
@@ -325,7 +332,7 @@ def test_wait_for_a_source_is_reported_with_reason_and_start():
 
 
 def test_program_with_an_unreachable_source_is_alive():
-    running = World(HISTORY, options=replace(QUICK, report_every=1000)).start()
+    running = ReplicatedTuples(HISTORY, options=replace(QUICK, report_every=1000)).start()
 
     def away(*_args, **_more):
         raise Retryable("broker away")
@@ -341,7 +348,7 @@ def test_program_with_an_unreachable_source_is_alive():
 
 
 def test_fatal_error_of_the_source_ends_the_program():
-    running = World(HISTORY).start()
+    running = ReplicatedTuples(HISTORY).start()
 
     def bad(number):
         raise Fatal("broken")
@@ -352,7 +359,7 @@ def test_fatal_error_of_the_source_ends_the_program():
 
 
 def test_kill_closes_nothing():
-    running = World(HISTORY).start(Machine(3))
+    running = ReplicatedTuples(HISTORY).start(Machine(3))
     try:
         running.once()
     except Crash:
@@ -362,7 +369,7 @@ def test_kill_closes_nothing():
 
 
 def test_source_gets_the_lowest_position():
-    world = World([*HISTORY, *move(6, 3, 4)])
+    world = ReplicatedTuples([*HISTORY, *make_key_change(6, 3, 4)])
     running = world.start()
     running.once()
     assert running.source.committed_positions[-1].to_json() == {"t": {"0": 9}}
@@ -370,7 +377,7 @@ def test_source_gets_the_lowest_position():
 
 
 def test_pace_of_an_engine_stream_is_reported():
-    running = World(HISTORY).start()
+    running = ReplicatedTuples(HISTORY).start()
     pace = Pace(2.5, 10.0, 20.0, 3)
     running.source.features = SourceFeatures(engine="spark", pace=lambda: pace)
     running.once()
@@ -389,7 +396,7 @@ def test_silent_source_ends_a_run_until_caught_up():
             apply_batch(Batch((), Span(Position(), Position()), 0, 0))
 
     for run in (refuse, say_nothing):
-        running = World(HISTORY).start()
+        running = ReplicatedTuples(HISTORY).start()
         running.source.run = run
         assert running.supervisor.run(once=True, timeout=0.1) is ExitCode.ENVIRONMENT
         assert "Source s has been silent" in running.supervisor.problem.sentence
@@ -398,7 +405,7 @@ def test_silent_source_ends_a_run_until_caught_up():
 
 @pytest.mark.parametrize("patterns", [{"^shop[.].*": ["shopx.items"]}, {}])
 def test_run_without_records_fails_if_a_topic_pattern_matches_nothing(patterns):
-    running = World([]).start()
+    running = ReplicatedTuples([]).start()
     running.source.features = SourceFeatures(unmatched=lambda: patterns)
     assert running.once() is ExitCode.OK
     found = running.supervisor.find_why_nothing_came()
@@ -415,7 +422,7 @@ def refuse_for_ever(*_: object) -> None:
 
 
 def test_catch_up_that_always_fails_ends_a_run_until_caught_up():
-    world = World(HISTORY)
+    world = ReplicatedTuples(HISTORY)
     world.start().once()
     world.targets.pop("a.items")
     running = world.start()
@@ -427,7 +434,7 @@ def test_catch_up_that_always_fails_ends_a_run_until_caught_up():
 
 @pytest.mark.parametrize("call", ["state", "apply"])
 def test_sink_that_always_fails_ends_a_run_until_caught_up(call):
-    running = World(HISTORY).start()
+    running = ReplicatedTuples(HISTORY).start()
     setattr(running.sinks["a"], call, refuse_for_ever)
     running.in_background(once=True, timeout=0.1)
     assert running.join() is ExitCode.ENVIRONMENT
@@ -436,7 +443,7 @@ def test_sink_that_always_fails_ends_a_run_until_caught_up(call):
 
 
 def test_long_write_counts_as_progress_although_another_sink_fails():
-    running = World(HISTORY).start()
+    running = ReplicatedTuples(HISTORY).start()
     slow, failing, is_written = running.sinks["a"], running.sinks["b"], threading.Event()
     write, write_too = slow.apply, failing.apply
 
@@ -453,7 +460,7 @@ def test_long_write_counts_as_progress_although_another_sink_fails():
 
 
 def test_program_with_an_unreachable_sink_is_alive():
-    world = World(HISTORY, cuts=(1,), lanes={"public.items": [("a", "scd1")]}, logs=())
+    world = ReplicatedTuples(HISTORY, cuts=(1,), lanes={"public.items": [("a", "scd1")]}, logs=())
     world.options = replace(QUICK, handover_bytes=1, report_every=1000, drain=0.1)
     running = world.start()
     running.sinks["a"].apply = refuse_for_ever
@@ -469,7 +476,7 @@ def test_program_with_an_unreachable_sink_is_alive():
 
 
 def test_slow_source_is_not_silent():
-    running = World(HISTORY, cuts=(1,)).start()
+    running = ReplicatedTuples(HISTORY, cuts=(1,)).start()
     read, tries = running.source.run, iter(range(1000))
 
     def stutter(start, apply_batch, stop, *, once):
@@ -490,8 +497,8 @@ def test_slow_source_is_not_silent():
 def test_lag_counts_the_topics_of_the_lane_only():
     """An event log does not wait for topics whose tables do not write to it."""
     lanes = {"public.items": [("a", "scd1")], "public.other": [("a", "scd1")]}
-    log = [*HISTORY, *(change(n, "c", n, topic="u", table="public.other") for n in range(26))]
-    running = World(log, lanes=lanes, event_logs={"public.other": frozenset()}).start()
+    log = [*HISTORY, *(make_change(n, "c", n, topic="u", table="public.other") for n in range(26))]
+    running = ReplicatedTuples(log, lanes=lanes, event_logs={"public.other": frozenset()}).start()
     assert running.once() is ExitCode.OK
     report = StatusReporter([running.pipeline], running.shared).report()
     assert {lane.id: lane.lag_records for lane in report.lanes} == {"a.items": 0, "a.other": 0, "raw.s": 0}
@@ -499,12 +506,12 @@ def test_lag_counts_the_topics_of_the_lane_only():
 
 
 def test_lag_is_unknown_for_sparse_offsets():
-    running = World(HISTORY).start()
+    running = ReplicatedTuples(HISTORY).start()
     running.pipeline.progress.is_sparse = True
     assert running.once() is ExitCode.OK
     status = StatusReporter([running.pipeline], running.shared)
     assert {lane.lag_records for lane in status.report().lanes} == {0}
-    running.source.feed(change(1 << 40, "c", 4))
+    running.source.feed(make_change(1 << 40, "c", 4))
     running.pipeline.report_positions()
     assert {lane.lag_records for lane in status.report().lanes} == {None}
     assert (status.report().sources[0].lag_records, running.telemetry.lags[-1]) == (None, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.application_world import QUICK
-from support.histories_of_items import change, move
+from support.histories_of_items import make_change, make_key_change
 from support.tuple_engine import TupleDecoder, TupleFrames
 
 from replicator.application.stream.table_buffer import SchemaMark, SchemaSlice, TableBuffer
@@ -13,7 +13,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 
 T0 = TopicPartition("t", 0)
 TABLE = TupleDecoder().learn((), "public.items", "0")
-MOVE = [r for r in move(2, 1, 9) if r.kind == "change"]
+MOVE = [r for r in make_key_change(2, 1, 9) if r.kind == "change"]
 
 
 def span(start, end):
@@ -38,7 +38,7 @@ def holds_changes(buffer: TableBuffer) -> bool:
 
 def test_half_of_a_key_change_is_held_and_the_position_stays_before_it():
     buffer = make_buffer()
-    (slice_,) = push(buffer, [change(0, "c", 1), MOVE[0], change(3, "c", 5)], 0, 4)
+    (slice_,) = push(buffer, [make_change(0, "c", 1), MOVE[0], make_change(3, "c", 5)], 0, 4)
     assert (
         offsets([slice_]) == [[0]]
         and slice_.end == Position({T0: 2}) == buffer.released
@@ -53,11 +53,11 @@ def test_held_changes_are_limited():
     buffer = make_buffer(hold_batches=3)
     push(buffer, [MOVE[0]], 0, 3)
     assert holds_changes(buffer)
-    seen = [offsets(push(buffer, [change(i, "c", i)], i, i + 1)) for i in range(3, 6)]
+    seen = [offsets(push(buffer, [make_change(i, "c", i)], i, i + 1)) for i in range(3, 6)]
     assert seen[-1] == [[2, 3, 4, 5]] and not holds_changes(buffer)
     buffer = make_buffer(hold_bytes=150)
     push(buffer, [MOVE[0]], 0, 3)
-    push(buffer, [change(3, "c", 3)], 3, 4)
+    push(buffer, [make_change(3, "c", 3)], 3, 4)
     assert not holds_changes(buffer)
 
 
@@ -86,14 +86,14 @@ def test_each_batch_with_records_restarts_the_wait():
     buffer = TableBuffer(TupleFrames(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
     push(buffer, [MOVE[0]], 0, 3)
     now[0] = 4.0
-    push(buffer, [change(3, "c", 3)], 3, 4)
+    push(buffer, [make_change(3, "c", 3)], 3, 4)
     now[0] = 8.9
     assert buffer.release_idle(TABLE) == () and holds_changes(buffer)
 
 
 def test_late_lane_brings_its_held_changes():
     main, own = make_buffer(at=3), make_buffer()
-    push(own, [change(0, "c", 1), MOVE[0]], 0, 3)
+    push(own, [make_change(0, "c", 1), MOVE[0]], 0, 3)
     main.absorb_buffer(own)
     assert main.released == Position({T0: 2}) and main.read == Position({T0: 3})
     assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
@@ -102,13 +102,13 @@ def test_late_lane_brings_its_held_changes():
 def test_change_held_by_both_buffers_is_held_once():
     main, own = make_buffer(), make_buffer()
     for buffer in (main, own):
-        push(buffer, [change(0, "c", 1), MOVE[0]], 0, 3)
+        push(buffer, [make_change(0, "c", 1), MOVE[0]], 0, 3)
     main.absorb_buffer(own)
     assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
 
 
 def test_segments_end_where_the_next_one_starts():
-    rows = [change(0, "u", 1), MOVE[0], replace(MOVE[1], offset=3), change(4, "u", 9)]
+    rows = [make_change(0, "u", 1), MOVE[0], replace(MOVE[1], offset=3), make_change(4, "u", 9)]
     slices = push(make_buffer(), rows, 0, 6)
     assert offsets(slices) == [[0], [2, 3, 4]]
     assert [(c.start[T0], c.end[T0]) for c in slices] == [(0, 1), (1, 6)]
@@ -136,12 +136,15 @@ def describe_boundaries(slices):
 def test_drop_is_released_with_the_changes_around_it():
     buffer = make_buffer()
     slices = buffer.add_batch(
-        [make_slice([change(0, "c", 1)], 0), make_slice([change(3, "c", 2)], 2)], TABLE, span(0, 4), drops=[make_position(1)]
+        [make_slice([make_change(0, "c", 1)], 0), make_slice([make_change(3, "c", 2)], 2)],
+        TABLE,
+        span(0, 4),
+        drops=[make_position(1)],
     )
     assert offsets(slices) == [[0, 3]] and describe_boundaries(slices) == [[(False, 0), (True, 1), (False, 2)]]
     slices = buffer.add_batch([], TABLE, span(4, 6), drops=[make_position(5)])
     assert offsets(slices) == [[]] and describe_boundaries(slices) == [[(True, 5)]]
-    assert describe_boundaries(buffer.add_batch([make_slice([change(6, "c", 3)], 6)], TABLE, span(6, 7))) == [
+    assert describe_boundaries(buffer.add_batch([make_slice([make_change(6, "c", 3)], 6)], TABLE, span(6, 7))) == [
         [(False, 2), (False, 6)]
     ], "it is told once"
 
@@ -149,7 +152,7 @@ def test_drop_is_released_with_the_changes_around_it():
 def test_drop_after_a_held_change_is_held():
     buffer = make_buffer()
     first = buffer.add_batch(
-        [make_slice([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[make_position(1), make_position(5)]
+        [make_slice([make_change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[make_position(1), make_position(5)]
     )
     assert describe_boundaries(first) == [[(False, 0), (True, 1)]] and buffer.released == make_position(2)
     assert describe_boundaries(buffer.release_all(TABLE)) == [[(False, 0), (True, 5)]]
@@ -158,15 +161,15 @@ def test_drop_after_a_held_change_is_held():
 def test_drop_in_another_topic_is_ignored():
     other = Position({TopicPartition("statements", 0): 1})
     assert describe_boundaries(
-        make_buffer().add_batch([make_slice([change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])
+        make_buffer().add_batch([make_slice([make_change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])
     ) == [[(False, 0)]]
 
 
 def test_late_lane_brings_its_held_drops():
     main, own = make_buffer(at=4), make_buffer()
     own.add_batch(
-        [make_slice([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[make_position(3), make_position(4)]
+        [make_slice([make_change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[make_position(3), make_position(4)]
     )
     main.absorb_buffer(own)
-    main.add_batch([make_slice([change(5, "c", 2)], 5)], TABLE, span(4, 6), drops=[make_position(4)])
+    main.add_batch([make_slice([make_change(5, "c", 2)], 5)], TABLE, span(4, 6), drops=[make_position(4)])
     assert describe_boundaries(main.release_all(TABLE)) == [[(False, 0), (True, 3), (True, 4), (False, 5)]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.tuple_engine import TupleEngine
-from support.tuple_ports import Gauges
+from support.tuple_ports import RecordedTelemetry
 
 from replicator.application.delivery.bounded_queue import PublishRequest
 from replicator.application.delivery.delivery import RETRY_SECONDS, WatermarkPublisher
@@ -50,7 +50,12 @@ class World:
     sink: Publisher = field(default_factory=Publisher)
 
     def __post_init__(self) -> None:
-        engine, stop, gauges, options = TupleEngine(), threading.Event(), Gauges(), RuntimeOptions(publish_every=1.0)
+        engine, stop, gauges, options = (
+            TupleEngine(),
+            threading.Event(),
+            RecordedTelemetry(),
+            RuntimeOptions(publish_every=1.0),
+        )
         self.lanes = LaneRuns(gauges)
         rejects: Rejects[Any] = Rejects(FakeDeadLetters(), engine.frames, stop, options, gauges)
         self.shared: RuntimeContext[Any] = RuntimeContext(

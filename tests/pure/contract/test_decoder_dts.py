@@ -1,7 +1,7 @@
 """The decoder of DTS keeps the promises of `ports.decoder`, over values of every branch."""
 
 import pytest
-from support.dts_mutations import altered_record
+from support.dts_mutations import alter_record
 from support.dts_records import (
     BIGINT,
     DATE,
@@ -15,13 +15,13 @@ from support.dts_records import (
     TIME,
     TIMESTAMP,
     VARCHAR,
-    clock,
-    floating,
-    frame,
-    record,
-    text,
-    value,
-    whole,
+    make_datetime,
+    make_dts_frame,
+    make_float,
+    make_integer,
+    make_record,
+    make_text,
+    make_value,
 )  # fmt: skip
 
 from adapters.decoders.dts_avro import DtsAvroDecoder
@@ -41,18 +41,24 @@ DECLARED = {
 
 def row(n, declared):
     said = [
-        whole(n), text("é☃" * n), text("è".encode("latin-1"), "latin1"), floating(n / 3),
-        value("Timestamp", timestamp=1_700_000_000, millis=123_456), clock(2024, 2, 29),
-        clock(2024, 2, 29, 23, 59, 59, 999_999), clock(hour=1, minute=2, second=n),
-        value("TextObject", type="JSON", value='{"a": 1}'), value("BinaryGeometry", type="POINT", value=b"\x01\x02"),
-    ]  # fmt: skip
+        make_integer(n),
+        make_text("é☃" * n),
+        make_text("è".encode("latin-1"), "latin1"),
+        make_float(n / 3),
+        make_value("Timestamp", timestamp=1_700_000_000, millis=123_456),
+        make_datetime(2024, 2, 29),
+        make_datetime(2024, 2, 29, 23, 59, 59, 999_999),
+        make_datetime(hour=1, minute=2, second=n),
+        make_value("TextObject", type="JSON", value='{"a": 1}'),
+        make_value("BinaryGeometry", type="POINT", value=b"\x01\x02"),
+    ]
     if declared:
         zoned = {"year": 2024, "month": 2, "day": 29, "hour": 1, "minute": 0, "second": 0}
         said += [
-            value("Decimal", value="12.50", precision=10, scale=2),
-            value("TimestampWithTimeZone", value=zoned, timezone="GMT+8:00"),
-            value("BinaryObject", type="BLOB", value=b"\x00\xff"),
-            value("TextGeometry", type="POINT", value="POINT(1 2)"),
+            make_value("Decimal", value="12.50", precision=10, scale=2),
+            make_value("TimestampWithTimeZone", value=zoned, timezone="GMT+8:00"),
+            make_value("BinaryObject", type="BLOB", value=b"\x00\xff"),
+            make_value("TextGeometry", type="POINT", value="POINT(1 2)"),
         ]
     return [said[0], *(None if (n + i) % 5 == 0 else one for i, one in enumerate(said[1:]))]
 
@@ -60,11 +66,11 @@ def row(n, declared):
 def sample(n, declared):
     kind = ("INSERT", "UPDATE", "DELETE", "INIT", "BEGIN", "DDL")[n % 6]
     if kind in ("BEGIN", "DDL"):
-        return record(kind, after="drop table x" if kind == "DDL" else None, objectName="mydb")
+        return make_record(kind, after="drop table x" if kind == "DDL" else None, objectName="mydb")
     fields = INFERRED | ({"price": DECIMAL, "zoned": 0, "raw": TEXT, "wkt": GEOMETRY} if declared else {})
     before, after = row(n + n % 2, declared), row(n, declared)
     after[2] = after[2] if n % 4 else "NONE"
-    return record(
+    return make_record(
         kind, fields, before if kind in ("UPDATE", "DELETE") else None, None if kind == "DELETE" else after, id=1_700_000 + n
     )
 
@@ -78,14 +84,14 @@ class TestDtsDecoder(DecoderContract):
         return DtsAvroDecoder({"schema": {"mydb.t1": DECLARED}} if self.declared else {})
 
     def samples(self):
-        return frame(*(sample(n, self.declared) for n in range(18)))
+        return make_dts_frame(*(sample(n, self.declared) for n in range(18)))
 
     def make_recorded(self):
         """Of the same table with other columns, so only where these are not declared."""
-        return frame(*([] if self.declared else [path.read_bytes() for path in sorted(SAMPLES.glob("*.bin"))]))
+        return make_dts_frame(*([] if self.declared else [path.read_bytes() for path in sorted(SAMPLES.glob("*.bin"))]))
 
     def mutate_record(self, value, rng):
-        return altered_record(value, rng)
+        return alter_record(value, rng)
 
     def test_samples_decode_without_rejects(self):
         for table, run in self.list_slices(self.new_decoder(), self.samples()):

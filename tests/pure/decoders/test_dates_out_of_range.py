@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import payload_of
-from support.dts_records import BIGINT, DATE, DATETIME, TIME, clock, encode_record, record, whole
+from support.debezium_events import make_payload
+from support.dts_records import BIGINT, DATE, DATETIME, TIME, encode_record, make_datetime, make_integer, make_record
 
 from adapters.arrow import temporal_values
 from adapters.arrow.temporal_values import make_lenient
@@ -64,15 +64,21 @@ def row(key: int, value: str | None, _: str) -> bytes:
 
 
 def debezium(key: int, value: str | None, _: str) -> bytes:
-    return json.dumps(payload_of(after={"id": key, "v": value})).encode()
+    return json.dumps(make_payload(after={"id": key, "v": value})).encode()
 
 
 def dts(key: int, value: str | None, kind: str) -> bytes:
     number = {"date32": DATE, "time64[us]": TIME, "timestamp[us]": DATETIME}[kind]
     parts = [int(part) for part in (value or "").replace("-", " ").replace(":", " ").split()]
-    said = None if value is None else clock(None, None, None, *parts, 0) if kind.startswith("time6") else clock(*parts)
+    said = (
+        None
+        if value is None
+        else make_datetime(None, None, None, *parts, 0)
+        if kind.startswith("time6")
+        else make_datetime(*parts)
+    )
     sent = ("com.alibaba.dts.formats.avro.EmptyObject", "NULL") if said is None else said
-    return encode_record(record("INSERT", {"id": BIGINT, "v": number}, None, [whole(key), sent]))
+    return encode_record(make_record("INSERT", {"id": BIGINT, "v": number}, None, [make_integer(key), sent]))
 
 
 FORMATS: Mapping[str, tuple[Callable[[Any], Decoder], Write]] = {

@@ -11,15 +11,15 @@ import pytest
 from support.debezium_events import (
     ID,
     TOPIC,
-    code,
-    column,
     decode_frame,
-    event,
-    key,
-    payload_of,
-    raw,
-    schema_of,
-    with_schema,
+    encode_with_schema,
+    get_error_code,
+    make_change_event,
+    make_column,
+    make_envelope_schema,
+    make_event_key,
+    make_payload,
+    make_raw_records,
 )
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -28,13 +28,16 @@ from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.out_of_range import FIRST_US, LAST_US
 
 PLACEHOLDER = "__debezium_unavailable_value"
-NAME = column("name", "string")
+NAME = make_column("name", "string")
 COLUMNS = [ID, NAME]
 
 
 def test_frame_has_the_schema_of_the_port() -> None:
     decoder = DebeziumJsonDecoder({})
-    frame = raw([event(COLUMNS, after={"id": 1, "name": "a"}), event(COLUMNS, op="t"), b"{"], [key(id=1), None, None])
+    frame = make_raw_records(
+        [make_change_event(COLUMNS, after={"id": 1, "name": "a"}), make_change_event(COLUMNS, op="t"), b"{"],
+        [make_event_key(id=1), None, None],
+    )
     route = decoder.route(frame)
     spec = decoder.learn(frame, "public.t", route["fingerprint"][0].as_py())
     changes = decoder.decode(frame, spec)
@@ -46,10 +49,13 @@ def test_frame_has_the_schema_of_the_port() -> None:
 
 @pytest.mark.parametrize("op", ["x", "", None, "m", "cc"])
 def test_unknown_operation_is_rejected(op: str | None) -> None:
-    good = event(COLUMNS, after={"id": 1, "name": "a"})
-    first, second = decode_frame(raw([good, event(COLUMNS, op=op, after={"id": 1, "name": "a"})]))[:2] if op != "m" else (
-        decode_frame(raw([good]))[0], {"_error": "UNKNOWN_OPERATION: "})  # fmt: skip
-    assert (code(first), code(second)) == (None, "UNKNOWN_OPERATION")
+    good = make_change_event(COLUMNS, after={"id": 1, "name": "a"})
+    first, second = (
+        decode_frame(make_raw_records([good, make_change_event(COLUMNS, op=op, after={"id": 1, "name": "a"})]))[:2]
+        if op != "m"
+        else (decode_frame(make_raw_records([good]))[0], {"_error": "UNKNOWN_OPERATION: "})
+    )
+    assert (get_error_code(first), get_error_code(second)) == (None, "UNKNOWN_OPERATION")
 
 
 def test_images_by_operation() -> None:
@@ -58,48 +64,67 @@ def test_images_by_operation() -> None:
         {"op": "c", "after": row}, {"op": "r", "after": row}, {"op": "u", "after": row, "before": old},
         {"op": "d", "before": old}, {"op": "t"}, {"op": "u"}, {"op": "c", "before": old},
     ]  # fmt: skip
-    changes = decode_frame(raw([event(COLUMNS, **p) for p in said]))
+    changes = decode_frame(make_raw_records([make_change_event(COLUMNS, **p) for p in said]))
     assert [c["name"] for c in changes[:5]] == ["new", "new", "new", "old", None]
-    assert [code(c) for c in changes] == [None] * 5 + ["MALFORMED"] * 2
+    assert [get_error_code(c) for c in changes] == [None] * 5 + ["MALFORMED"] * 2
 
 
 def test_delete_without_before_image_takes_the_message_key() -> None:
-    values = [event(COLUMNS, op="d"), event(COLUMNS, op="d", before={"id": None, "name": None}), event(COLUMNS, op="d")]
-    keys = [key(id=7), b'{"id": 8}', b"7"]
-    changes = decode_frame(raw(values, keys))
+    values = [
+        make_change_event(COLUMNS, op="d"),
+        make_change_event(COLUMNS, op="d", before={"id": None, "name": None}),
+        make_change_event(COLUMNS, op="d"),
+    ]
+    keys = [make_event_key(id=7), b'{"id": 8}', b"7"]
+    changes = decode_frame(make_raw_records(values, keys))
     assert [c["id"] for c in changes[:2]] == [7, 8]
     assert len(changes) == 2  # The third has a key that names no column, and is rejected where it is routed.
 
 
 def test_null_and_missing_keys_are_rejected() -> None:
     row = {"id": 1, "name": "a"}
-    values = [event(COLUMNS, after=row), event(COLUMNS, after=row), event(COLUMNS, after={"id": None, "name": "a"})]
-    values += [event(COLUMNS, op="t"), event(COLUMNS, after={"name": "a"})]
-    changes = decode_frame(raw(values, [key(id=1), None, key(id=None), None, key(id=1)]))
-    assert [code(c) for c in changes] == [None, "NULL_KEY", "NULL_KEY", None, "NULL_KEY"]
+    values = [
+        make_change_event(COLUMNS, after=row),
+        make_change_event(COLUMNS, after=row),
+        make_change_event(COLUMNS, after={"id": None, "name": "a"}),
+    ]
+    values += [make_change_event(COLUMNS, op="t"), make_change_event(COLUMNS, after={"name": "a"})]
+    changes = decode_frame(
+        make_raw_records(values, [make_event_key(id=1), None, make_event_key(id=None), None, make_event_key(id=1)])
+    )
+    assert [get_error_code(c) for c in changes] == [None, "NULL_KEY", "NULL_KEY", None, "NULL_KEY"]
 
 
 def test_table_without_key_accepts_records_without_key() -> None:
-    changes = decode_frame(raw([event(COLUMNS, after={"id": None, "name": "a"})], [None]))
+    changes = decode_frame(make_raw_records([make_change_event(COLUMNS, after={"id": None, "name": "a"})], [None]))
     assert (changes[0]["_error"], "_moved_from" in changes[0]) == (None, False)
 
 
 def test_configured_keys_replace_the_message_key() -> None:
-    frame = raw([event(COLUMNS, after={"id": 1, "name": "a"}), event(COLUMNS, after={"id": 2, "name": None})], [None, b"?"])
+    frame = make_raw_records(
+        [
+            make_change_event(COLUMNS, after={"id": 1, "name": "a"}),
+            make_change_event(COLUMNS, after={"id": 2, "name": None}),
+        ],
+        [None, b"?"],
+    )
     changes = decode_frame(frame, {"keys": {"public.*": ["name"]}})
-    assert [code(c) for c in changes] == [None, "NULL_KEY"]
+    assert [get_error_code(c) for c in changes] == [None, "NULL_KEY"]
 
 
 def test_keys_keep_the_order_of_the_message_key() -> None:
-    columns = [ID, column("line", "int32"), NAME]
-    both = key([column("line", "int32"), ID], line=1, id=1)
-    frame = raw([event(columns, after={"id": 1, "line": 1, "name": "a"})], [both])
+    columns = [ID, make_column("line", "int32"), NAME]
+    both = make_event_key([make_column("line", "int32"), ID], line=1, id=1)
+    frame = make_raw_records([make_change_event(columns, after={"id": 1, "line": 1, "name": "a"})], [both])
     decoder = DebeziumJsonDecoder({})
     assert decoder.learn(frame, "public.t", "x").keys == ("line", "id")
 
 
 def test_key_that_is_no_column_is_reported() -> None:
-    frame = raw([event(COLUMNS, after={"id": 1, "name": "a"})], [key([ID, column("shard", "string")], id=1, shard="s")])
+    frame = make_raw_records(
+        [make_change_event(COLUMNS, after={"id": 1, "name": "a"})],
+        [make_event_key([ID, make_column("shard", "string")], id=1, shard="s")],
+    )
     with pytest.raises(ConfigProblem, match="'shard', which is no column"):
         DebeziumJsonDecoder({}).learn(frame, "public.t", "x")
 
@@ -107,20 +132,24 @@ def test_key_that_is_no_column_is_reported() -> None:
 @pytest.mark.parametrize("bare", [True, False])
 def test_both_parts_of_a_key_change_have_the_other_key(bare: bool) -> None:
     def header(value: int) -> bytes:
-        return json.dumps({"id": value}).encode() if bare else key(id=value)
+        return json.dumps({"id": value}).encode() if bare else make_event_key(id=value)
 
     row = {"id": 2, "name": "a"}
-    values = [event(COLUMNS, op="d", before={"id": 1, "name": "a"}), event(COLUMNS, after=row), event(COLUMNS, after=row)]
+    values = [
+        make_change_event(COLUMNS, op="d", before={"id": 1, "name": "a"}),
+        make_change_event(COLUMNS, after=row),
+        make_change_event(COLUMNS, after=row),
+    ]
     headers = {0: {"other": b"x", "__debezium.newkey": header(2)}, 1: {"__debezium.oldkey": header(1)}}
-    old, new, plain = decode_frame(raw(values, headers=headers))
+    old, new, plain = decode_frame(make_raw_records(values, headers=headers))
     assert (old["_moved_to"], old["_moved_from"]) == (True, None)
     assert (new["_moved_to"], new["_moved_from"]) == (None, {"id": 1})
     assert (plain["_moved_to"], plain["_moved_from"]) == (None, None)
 
 
-NOT_NULL, STATUS = column("n", "int32", optional=False), column("status", "string", optional=False, default="new")
-KIND = column("kind", "string", "io.debezium.data.Enum", optional=False)
-PRICE, QUOTED = column("price", "string", optional=False), column('a "b"', "int32", optional=False)
+NOT_NULL, STATUS = make_column("n", "int32", optional=False), make_column("status", "string", optional=False, default="new")
+KIND = make_column("kind", "string", "io.debezium.data.Enum", optional=False)
+PRICE, QUOTED = make_column("price", "string", optional=False), make_column('a "b"', "int32", optional=False)
 ALL = {"name": None, "n": 0, "status": "new", "kind": "", "price": "0.00"}
 
 
@@ -134,17 +163,17 @@ def test_image_with_values_that_no_connector_fills_in_is_whole(changed: Any, con
     """If PostgreSQL's log has only the key, the connector fills in NULL, the default, or 0 and an empty text."""
     columns = [ID, NAME, NOT_NULL, STATUS, KIND, PRICE]
     source = {"connector": connector}
-    gone = event(columns, op="d", before={"id": 1, **ALL, **changed}, source=source)
-    other = event(columns, op="d", before={"id": 3, **ALL, **changed}, source=source)
-    moved, plain = decode_frame(raw([gone, other], headers={0: {"__debezium.newkey": key(id=2)}}))
+    gone = make_change_event(columns, op="d", before={"id": 1, **ALL, **changed}, source=source)
+    other = make_change_event(columns, op="d", before={"id": 3, **ALL, **changed}, source=source)
+    moved, plain = decode_frame(make_raw_records([gone, other], headers={0: {"__debezium.newkey": make_event_key(id=2)}}))
     assert moved["_moved_to"] and moved["_unsent"] == (None if counts else ["name", "n", "status", "kind", "price"])
     assert plain["_unsent"] is None
 
 
 @pytest.mark.parametrize(("value", "counts"), [(0, False), (1, True)])
 def test_image_is_whole_whatever_its_column_names(value: int, counts: bool) -> None:
-    gone = event([ID, QUOTED], op="d", before={"id": 1, 'a "b"': value})
-    (change,) = decode_frame(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
+    gone = make_change_event([ID, QUOTED], op="d", before={"id": 1, 'a "b"': value})
+    (change,) = decode_frame(make_raw_records([gone], headers={0: {"__debezium.newkey": make_event_key(id=2)}}))
     assert change["_unsent"] == (None if counts else ['a "b"'])
 
 
@@ -155,8 +184,8 @@ def test_image_is_whole_whatever_its_column_names(value: int, counts: bool) -> N
 def test_filled_in_image_has_the_key_only(changed: Any, shown: str | None) -> None:
     """What may be whole or not stays, as values of columns that were not sent: of columns with a default, or of types of
     their own, any value that the connector does not fill in."""
-    gone = event([ID, NAME, NOT_NULL, STATUS, KIND, PRICE], op="d", before={"id": 1, **ALL, **changed})
-    (moved,) = decode_frame(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
+    gone = make_change_event([ID, NAME, NOT_NULL, STATUS, KIND, PRICE], op="d", before={"id": 1, **ALL, **changed})
+    (moved,) = decode_frame(make_raw_records([gone], headers={0: {"__debezium.newkey": make_event_key(id=2)}}))
     assert (moved["id"], moved["status"]) == (1, shown)
 
 
@@ -177,24 +206,26 @@ def test_image_without_schema_is_whole_by_its_values_or_the_option(
     image: Any, connector: str, identity: Any, unsent: list[str] | None, shown: str | None
 ) -> None:
     options = {"schema": {"public.t": {"id": "int64", "name": "string", "n": "int64"}}, "keys": {"public.t": ["id"]}}
-    gone = payload_of("d", before={"id": 1, **image}, source={"connector": connector, "file": "f", "pos": 1})
+    gone = make_payload("d", before={"id": 1, **image}, source={"connector": connector, "file": "f", "pos": 1})
     headers = {0: {"__debezium.newkey": b'{"id":2}'}}
-    (change,) = decode_frame(raw([json.dumps(gone).encode()], headers=headers), options | {"replica_identity": identity})
+    (change,) = decode_frame(
+        make_raw_records([json.dumps(gone).encode()], headers=headers), options | {"replica_identity": identity}
+    )
     assert (change["id"], change["_unsent"], change["name"]) == (1, unsent, shown)
 
 
 @pytest.mark.parametrize("header", [b"", b"?", b"{}", b'{"id":null}', b'{"id":"x"}', b'{"id":99999999999999999999}'])
 def test_unreadable_old_key_rejects_the_create(header: bytes) -> None:
-    good = event(COLUMNS, after={"id": 1, "name": "a"})
-    bad, neighbour = decode_frame(raw([good, good], headers={0: {"__debezium.oldkey": header}}))
-    assert code(bad) in ("MALFORMED", "OUT_OF_RANGE")
+    good = make_change_event(COLUMNS, after={"id": 1, "name": "a"})
+    bad, neighbour = decode_frame(make_raw_records([good, good], headers={0: {"__debezium.oldkey": header}}))
+    assert get_error_code(bad) in ("MALFORMED", "OUT_OF_RANGE")
     assert neighbour["_error"] is None
 
 
 def test_old_key_with_a_row_without_key_columns_rejects_the_create() -> None:
-    values = [event(COLUMNS, after={"id": 1, "name": "a"}), event([NAME], after={"name": "b"})]
-    good, bad = decode_frame(raw(values, headers={1: {"__debezium.oldkey": b'{"id":1}'}}))
-    assert good["_error"] is None and code(bad) is not None and bad["_moved_from"] == {"id": None}
+    values = [make_change_event(COLUMNS, after={"id": 1, "name": "a"}), make_change_event([NAME], after={"name": "b"})]
+    good, bad = decode_frame(make_raw_records(values, headers={1: {"__debezium.oldkey": b'{"id":1}'}}))
+    assert good["_error"] is None and get_error_code(bad) is not None and bad["_moved_from"] == {"id": None}
 
 
 @pytest.mark.parametrize(
@@ -205,10 +236,12 @@ def test_old_key_with_a_row_without_key_columns_rejects_the_create() -> None:
 def test_old_key_with_decimals_as_numbers(header: bytes, old: str | None) -> None:
     """Messages have base64; headers have the form of Connect's default header converter."""
     parameters = {"scale": "2", "connect.decimal.precision": "22"}
-    decimal = column("id", "bytes", "org.apache.kafka.connect.data.Decimal", optional=False, parameters=parameters)
-    value = event([decimal, NAME], after={"id": "AZA=", "name": "a"})
+    decimal = make_column("id", "bytes", "org.apache.kafka.connect.data.Decimal", optional=False, parameters=parameters)
+    value = make_change_event([decimal, NAME], after={"id": "AZA=", "name": "a"})
     found, neighbour = decode_frame(
-        raw([value, value], [key([decimal], id="AZA=")] * 2, headers={0: {"__debezium.oldkey": header}})
+        make_raw_records(
+            [value, value], [make_event_key([decimal], id="AZA=")] * 2, headers={0: {"__debezium.oldkey": header}}
+        )
     )
     assert (found["_error"] is None) == (old is not None) and neighbour["_error"] is None
     assert old is None or str(found["_moved_from"]["id"]) == old
@@ -216,24 +249,24 @@ def test_old_key_with_decimals_as_numbers(header: bytes, old: str | None) -> Non
 
 UNSENT_FORMS = [
     (NAME, PLACEHOLDER),
-    (column("name", "string", "io.debezium.data.Json"), PLACEHOLDER),
-    (column("name", "string"), "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
-    (column("name", "string"), PLACEHOLDER.encode().hex()),
-    (column("name", "string"), json.dumps({PLACEHOLDER: PLACEHOLDER}, separators=(",", ":"))),
-    (column("name", "bytes"), "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
-    (column("name", "array", items={"type": "string"}), [PLACEHOLDER]),
-    (column("name", "array", items={"type": "string"}), ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
-    (column("name", "array", items={"type": "bytes"}), ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]),
-    (column("name", "array", items={"type": "int32"}), list(PLACEHOLDER.encode())),
-    (column("name", "array", items={"type": "int64"}), list(PLACEHOLDER.encode())),
-    (column("name", "map", keys={"type": "string"}, values={"type": "string"}), {PLACEHOLDER: PLACEHOLDER}),
-    (column("name", "string", "io.debezium.time.ZonedTimestamp"), PLACEHOLDER),
-    (column("name", "bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": "2"}),
+    (make_column("name", "string", "io.debezium.data.Json"), PLACEHOLDER),
+    (make_column("name", "string"), "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
+    (make_column("name", "string"), PLACEHOLDER.encode().hex()),
+    (make_column("name", "string"), json.dumps({PLACEHOLDER: PLACEHOLDER}, separators=(",", ":"))),
+    (make_column("name", "bytes"), "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
+    (make_column("name", "array", items={"type": "string"}), [PLACEHOLDER]),
+    (make_column("name", "array", items={"type": "string"}), ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
+    (make_column("name", "array", items={"type": "bytes"}), ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]),
+    (make_column("name", "array", items={"type": "int32"}), list(PLACEHOLDER.encode())),
+    (make_column("name", "array", items={"type": "int64"}), list(PLACEHOLDER.encode())),
+    (make_column("name", "map", keys={"type": "string"}, values={"type": "string"}), {PLACEHOLDER: PLACEHOLDER}),
+    (make_column("name", "string", "io.debezium.time.ZonedTimestamp"), PLACEHOLDER),
+    (make_column("name", "bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": "2"}),
      "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
-    (column("name", "bytes", "org.apache.kafka.connect.data.Decimal",
+    (make_column("name", "bytes", "org.apache.kafka.connect.data.Decimal",
             parameters={"scale": "2", "connect.decimal.precision": "76"}), "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
-    (column("name", "struct", "io.debezium.data.VariableScaleDecimal",
-            fields=[column("scale", "int32"), column("value", "bytes")]),
+    (make_column("name", "struct", "io.debezium.data.VariableScaleDecimal",
+            fields=[make_column("scale", "int32"), make_column("value", "bytes")]),
      {"scale": 0, "value": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}),
 ]  # fmt: skip
 
@@ -242,32 +275,35 @@ UNSENT_FORMS = [
 def test_unavailable_value_placeholder_in_every_form(said: dict[str, Any], sent: Any) -> None:
     columns = [ID, said]
     rows = [{"id": 1, "name": None}, {"id": 2, "name": sent}]
-    whole, partial = decode_frame(raw([event(columns, op="u", after=row) for row in rows]))
+    whole, partial = decode_frame(make_raw_records([make_change_event(columns, op="u", after=row) for row in rows]))
     assert (whole["_unsent"], whole["_error"]) == (None, None)
     assert (partial["_unsent"], partial["_error"], partial["name"]) == (["name"], None, None)
 
 
 @pytest.mark.parametrize("given", ["hex:ff00", ["n/a", "hex:ff00"]])
 def test_unavailable_value_placeholder_can_be_configured(given: Any) -> None:
-    columns = [ID, column("b", "bytes"), column("i", "array", items={"type": "int16"})]
+    columns = [ID, make_column("b", "bytes"), make_column("i", "array", items={"type": "int16"})]
     (change,) = decode_frame(
-        raw([event(columns, op="u", after={"id": 1, "b": "/wA=", "i": [-1, 0]})]), {"unavailable_value": given}
+        make_raw_records([make_change_event(columns, op="u", after={"id": 1, "b": "/wA=", "i": [-1, 0]})]),
+        {"unavailable_value": given},
     )
     assert change["_unsent"] == ["b", "i"]
 
 
 def test_column_missing_from_an_update_is_unchanged() -> None:
     rows = [{"id": 1}, {"id": 1, "name": "a"}]
-    updates = decode_frame(raw([event(COLUMNS, op="u", after=row) for row in rows]))
+    updates = decode_frame(make_raw_records([make_change_event(COLUMNS, op="u", after=row) for row in rows]))
     assert [c["_unsent"] for c in updates] == [["name"], None]
-    assert [c["_unsent"] for c in decode_frame(raw([event(COLUMNS, after=row) for row in rows]))] == [None, None]
+    assert [
+        c["_unsent"] for c in decode_frame(make_raw_records([make_change_event(COLUMNS, after=row) for row in rows]))
+    ] == [None, None]
 
 
 def sequences(*sources: dict[str, Any], options: Any = None, keyed: bool = True, **more: Any) -> list[Any]:
     """`_seq_1..3` of updates with these source blocks, or the reason code."""
-    values = [event(COLUMNS, op="u", after={"id": 1, "name": "a"}, source=s, **more) for s in sources]
-    changes = decode_frame(raw(values, None if keyed else [None] * len(values)), options)
-    return [code(c) or (c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in changes]
+    values = [make_change_event(COLUMNS, op="u", after={"id": 1, "name": "a"}, source=s, **more) for s in sources]
+    changes = decode_frame(make_raw_records(values, None if keyed else [None] * len(values)), options)
+    return [get_error_code(c) or (c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in changes]
 
 
 def test_postgres_is_ordered_by_commit_and_position() -> None:
@@ -303,12 +339,12 @@ def test_record_without_log_position_is_rejected(source: dict[str, Any]) -> None
 
 
 def test_record_without_source_block_is_rejected() -> None:
-    good, bad = event(COLUMNS, after={"id": 1, "name": "a"}), payload_of(after={"id": 1, "name": "a"})
+    good, bad = make_change_event(COLUMNS, after={"id": 1, "name": "a"}), make_payload(after={"id": 1, "name": "a"})
     del bad["source"]
     decoder = DebeziumJsonDecoder({})
-    frame = raw([good, with_schema(schema_of(COLUMNS), bad)])
+    frame = make_raw_records([good, encode_with_schema(make_envelope_schema(COLUMNS), bad)])
     spec = decoder.learn(frame, "public.t", "x")
-    assert code(decoder.decode(frame, spec).to_pylist()[1]) == "NO_SEQUENCE"
+    assert get_error_code(decoder.decode(frame, spec).to_pylist()[1]) == "NO_SEQUENCE"
     assert decoder.route(frame)["error"].to_pylist() == [None, "MALFORMED: its source block names no table"]
 
 
@@ -330,9 +366,11 @@ def test_mariadb_changes_of_a_transaction_are_ordered_by_count() -> None:
     place = {"connector": "mariadb", "db": "public", "schema": None, "file": "b.000001", "pos": 6260, "row": 0}
     counts = [{"id": "0-1-19", "total_order": total} for total in (2, 4, "5")]
     row = {"id": 1, "name": "a"}
-    values = [event(COLUMNS, after=row, op="r", source=place)]
-    values += [event(COLUMNS, after=row, source=place, transaction=told) for told in (*counts, None, {"id": "0-1-20"})]
-    found = [(c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in decode_frame(raw(values))]
+    values = [make_change_event(COLUMNS, after=row, op="r", source=place)]
+    values += [
+        make_change_event(COLUMNS, after=row, source=place, transaction=told) for told in (*counts, None, {"id": "0-1-20"})
+    ]
+    found = [(c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in decode_frame(make_raw_records(values))]
     assert found == [(1, 6260, third) for third in (0, 2, 4, 5, 4, 5)]
 
 
@@ -350,8 +388,10 @@ def test_epoch_is_in_the_top_bits() -> None:
     ],
 )  # fmt: skip
 def test_event_time_out_of_range_is_null(sent: dict[str, Any], kept: int | None) -> None:
-    columns = [ID, column("name", "string")]
-    frame = raw([event(columns, after={"id": 1, "name": "a"}, source=s) for s in (sent, {"ts_us": 5})])
+    columns = [ID, make_column("name", "string")]
+    frame = make_raw_records(
+        [make_change_event(columns, after={"id": 1, "name": "a"}, source=s) for s in (sent, {"ts_us": 5})]
+    )
     decoder = DebeziumJsonDecoder({})
     route = decoder.route(frame).to_pylist()[0]
     spec = decoder.learn(frame, route["table"], route["fingerprint"])
@@ -362,39 +402,39 @@ def test_event_time_out_of_range_is_null(sent: dict[str, Any], kept: int | None)
 
 def test_event_time_and_transaction() -> None:
     values = [
-        event(COLUMNS, after={"id": 1, "name": "a"}, source=s, transaction=t)
+        make_change_event(COLUMNS, after={"id": 1, "name": "a"}, source=s, transaction=t)
         for s, t in [
             ({"ts_us": 5}, None), ({"ts_us": None, "ts_ms": 5}, {"id": "x"}),
             ({"ts_us": None, "ts_ms": None, "ts_ns": 5_000, "txId": None}, {"id": "x"}), ({"ts_us": 2**63}, None),
         ]
     ]  # fmt: skip
-    changes = decode_frame(raw(values))
+    changes = decode_frame(make_raw_records(values))
     assert [c["_ts"] and round(c["_ts"].timestamp() * 1e6) for c in changes] == [5, 5_000, 5, None]
     assert [c["_tx"] for c in changes] == ["7", "7", "x", "7"]
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a;drop table t", "../x", "x" * 80, "_unsentimental", "é", "a\nb", "A"])
 def test_hostile_column_names(name: str) -> None:
-    columns = [ID, column(name, "int64", "io.debezium.time.MicroTimestamp"), column("a", "string")]
+    columns = [ID, make_column(name, "int64", "io.debezium.time.MicroTimestamp"), make_column("a", "string")]
     rows = [{"id": 1, name: 0, "a": PLACEHOLDER}, {"id": 2, name: 2**62, "a": "x"}, {"id": 3, name: "x", "a": None}]
     rows += [{"id": 4, name: None, "a": None}]
-    changes = decode_frame(raw([event(columns, op="u", after=row) for row in rows]))
-    assert [code(c) for c in changes] == [None, "OUT_OF_RANGE", "MALFORMED", None]
+    changes = decode_frame(make_raw_records([make_change_event(columns, op="u", after=row) for row in rows]))
+    assert [get_error_code(c) for c in changes] == [None, "OUT_OF_RANGE", "MALFORMED", None]
     assert (changes[0][name].year, changes[0]["_unsent"], changes[3][name]) == (1970, ["a"], None)
-    (gone,) = decode_frame(raw([event(columns, op="d")], [key(id=5)]))
+    (gone,) = decode_frame(make_raw_records([make_change_event(columns, op="d")], [make_event_key(id=5)]))
     assert gone["id"] == 5
 
 
 @pytest.mark.parametrize("name", ["_op", "_offset", "_seq_1", "_moved_from", "_error"])
 def test_reserved_column_names_are_refused(name: str) -> None:
-    frame = raw([event([ID, column(name, "string")], after={"id": 1, name: "a"})])
+    frame = make_raw_records([make_change_event([ID, make_column(name, "string")], after={"id": 1, name: "a"})])
     with pytest.raises(Fatal, match=name):
         DebeziumJsonDecoder({}).learn(frame, "public.t", "x")
 
 
 def test_decoder_is_pickled_by_its_options() -> None:
     decoder = DebeziumJsonDecoder({"epoch": 3, "schema": {"public.t": {"id": "int64"}}})
-    frame = raw([event(COLUMNS, after={"id": 1, "name": "a"})])
+    frame = make_raw_records([make_change_event(COLUMNS, after={"id": 1, "name": "a"})])
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     again = pickle.loads(pickle.dumps(decoder))
     assert again.route(frame).equals(decoder.route(frame))
@@ -412,12 +452,14 @@ def test_invalid_options_are_reported_without_their_values(options: dict[str, An
 
 
 def test_batch_of_many_arrays_and_schemas_keeps_its_order() -> None:
-    wide = [ID, NAME, column("more", "int32")]
+    wide = [ID, NAME, make_column("more", "int32")]
     frames = []
     for i in range(30):
         columns = wide if i % 3 == 0 else COLUMNS
-        text = event(columns, at=i + 1, after={"id": i, "name": "a", "more": 1} if i % 3 == 0 else {"id": i, "name": "a"})
-        frames.append(raw([text if i % 5 else text + b"\n"], [key(id=i)]))
+        text = make_change_event(
+            columns, at=i + 1, after={"id": i, "name": "a", "more": 1} if i % 3 == 0 else {"id": i, "name": "a"}
+        )
+        frames.append(make_raw_records([text if i % 5 else text + b"\n"], [make_event_key(id=i)]))
     frame = pa.concat_tables(frames)
     decoder = DebeziumJsonDecoder({})
     spec = decoder.learn(frame, "public.t", "x")

@@ -9,19 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import code, column, raw, with_schema
+from support.debezium_events import encode_with_schema, get_error_code, make_column, make_raw_records
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.errors import ConfigProblem
 
 OID = '{"$oid": "596e275826f08b2730779e1f"}'
-TEXT = column("x", "string", "io.debezium.data.Json")
+TEXT = make_column("x", "string", "io.debezium.data.Json")
 DECLARED = {"_id": "int64", "name": "string", "n": "int32"}
 
 
 def schema_of_documents() -> dict[str, Any]:
-    source = {"type": "struct", "fields": [column("collection", "string")], "optional": False, "field": "source"}
-    fields = [{**TEXT, "field": "before"}, {**TEXT, "field": "after"}, source, column("op", "string", optional=False)]
+    source = {"type": "struct", "fields": [make_column("collection", "string")], "optional": False, "field": "source"}
+    fields = [{**TEXT, "field": "before"}, {**TEXT, "field": "after"}, source, make_column("op", "string", optional=False)]
     return {"type": "struct", "fields": fields, "optional": False, "name": "cdc.shop.people.Envelope"}
 
 
@@ -33,16 +33,16 @@ def document(op: str, *, schema: bool = False, **payload: Any) -> bytes:
         "rs": "rs0", "collection": "people", "ord": 3,
     }  # fmt: skip
     event = {**payload, **images, "op": op, "source": source, "transaction": None}
-    return with_schema(schema_of_documents(), event) if schema else json.dumps(event).encode()
+    return encode_with_schema(schema_of_documents(), event) if schema else json.dumps(event).encode()
 
 
 def key(text: str = '{"$numberLong": "1"}', *, schema: bool = False) -> bytes:
-    said = {"type": "struct", "fields": [column("id", "string", optional=False)], "name": "cdc.shop.people.Key"}
-    return with_schema(said, {"id": text}) if schema else json.dumps({"id": text}).encode()
+    said = {"type": "struct", "fields": [make_column("id", "string", optional=False)], "name": "cdc.shop.people.Key"}
+    return encode_with_schema(said, {"id": text}) if schema else json.dumps({"id": text}).encode()
 
 
 def changes(values: list[bytes | None], keys: list[bytes | None] | None = None, declared: Any = None, **options: Any) -> Any:
-    frame = raw(values, keys or [key()] * len(values), topic="cdc.shop.people")
+    frame = make_raw_records(values, keys or [key()] * len(values), topic="cdc.shop.people")
     decoder = DebeziumJsonDecoder({"schema": {"shop.people": declared or DECLARED}, **options})
     route = decoder.route(frame).to_pylist()[0]
     assert route["table"] == "shop.people"
@@ -96,7 +96,7 @@ def test_update_description_is_a_partial_row() -> None:
 ])  # fmt: skip
 def test_update_of_a_part_of_a_column_is_rejected(bad: bytes) -> None:
     before, refused, after = changes([update({"n": 1}), bad, update({"n": 3})])
-    assert code(refused) == "INCOMPLETE"
+    assert get_error_code(refused) == "INCOMPLETE"
     assert "'name'" in refused["_error"] and "change_streams_update_full" in refused["_error"]
     assert (before["n"], after["n"], before["_error"], after["_error"]) == (1, 3, None, None)
 
@@ -138,9 +138,9 @@ def test_values_of_extended_json(sent: str, said: str, expected: Any) -> None:
     )
     assert first["_error"] is None
     if expected == "not none":
-        assert code(found) is not None
+        assert get_error_code(found) is not None
     elif expected in ("OUT_OF_RANGE", "MALFORMED"):
-        assert code(found) == expected
+        assert get_error_code(found) == expected
     else:
         assert (found["v"], found["_error"]) == (expected, None)
 
@@ -157,12 +157,12 @@ def test_delete_takes_the_key_of_its_message(sent: str, said: str, expected: Any
 
 @pytest.mark.parametrize("bad", [b"?", b'{"id":5}', b'{"id":"{"}', b"[]", None, b'{"id":"null"}'])
 def test_document_with_unreadable_key_is_rejected_alone(bad: bytes | None) -> None:
-    frame = raw([document("c", after={"_id": 1}), document("d")], [key(), bad], topic="cdc.shop.people")
+    frame = make_raw_records([document("c", after={"_id": 1}), document("d")], [key(), bad], topic="cdc.shop.people")
     decoder = DebeziumJsonDecoder({"schema": {"shop.people": DECLARED}})
     spec = decoder.learn(frame, "shop.people", decoder.route(frame)["fingerprint"][0].as_py())
     good, refused = decoder.decode(frame, spec).to_pylist()
     assert good["_error"] is None
-    assert code(refused) in ("MALFORMED", "NULL_KEY")
+    assert get_error_code(refused) in ("MALFORMED", "NULL_KEY")
 
 
 @pytest.mark.parametrize("bad", [
@@ -173,14 +173,14 @@ def test_document_with_unreadable_key_is_rejected_alone(bad: bytes | None) -> No
 def test_unreadable_document_is_rejected_alone(bad: bytes) -> None:
     found = changes([document("c", after={"_id": 1, "n": 1}), bad, document("c", after={"_id": 1, "n": 2})])
     assert [c["n"] for c in found][::2] == [1, 2]
-    assert code(found[1]) in ("MALFORMED", "UNKNOWN_OPERATION", "NULL_KEY")
+    assert get_error_code(found[1]) in ("MALFORMED", "UNKNOWN_OPERATION", "NULL_KEY")
     assert [c["_error"] for c in found][::2] == [None, None]
 
 
 def test_tombstones_delete_documents_if_configured() -> None:
     found = changes([document("c", after={"_id": 1}), None], tombstones="delete")
     assert [(c["_op"], c["_id"], c["_seq_1"]) for c in found] == [("c", 1, 0), ("d", 1, 1)]
-    frame = raw([document("c", after={"_id": 1}), None], [key()] * 2, topic="cdc.shop.people")
+    frame = make_raw_records([document("c", after={"_id": 1}), None], [key()] * 2, topic="cdc.shop.people")
     decoder = DebeziumJsonDecoder({"schema": {"shop.people": DECLARED}, "tombstones": "delete"})
     spec = decoder.learn(frame, "shop.people", "x")
     assert [(c["_op"], c["_id"]) for c in decoder.decode(frame.slice(1), spec).to_pylist()] == [("d", 1)]
@@ -188,7 +188,7 @@ def test_tombstones_delete_documents_if_configured() -> None:
 
 @pytest.mark.parametrize("declared", [{}, {"name": "string"}])
 def test_documents_need_declared_columns(declared: dict[str, str]) -> None:
-    frame = raw([document("c", after={"_id": 1}, schema=True)], [key()])
+    frame = make_raw_records([document("c", after={"_id": 1}, schema=True)], [key()])
     decoder = DebeziumJsonDecoder({"schema": {"shop.people": declared}} if declared else {})
     with pytest.raises(ConfigProblem, match=r"collection shop\.people .*schema: \{_id: string"):
         decoder.learn(frame, "shop.people", decoder.route(frame)["fingerprint"][0].as_py())
@@ -197,7 +197,11 @@ def test_documents_need_declared_columns(declared: dict[str, str]) -> None:
 @pytest.mark.parametrize("schema", [True, False])
 def test_event_log_stores_documents_unchanged(schema: bool) -> None:
     text = '{"_id" : {"$numberLong" : "1"}}'
-    row = DebeziumJsonDecoder({}).envelope(raw([document("c", after=text, schema=schema)], [key()])).to_pylist()[0]
+    row = (
+        DebeziumJsonDecoder({})
+        .envelope(make_raw_records([document("c", after=text, schema=schema)], [key()]))
+        .to_pylist()[0]
+    )
     assert (row["table"], row["after"], row["before"], row["op"], row["error"]) == ("shop.people", text, None, "c", None)
     assert (row["seq_1"], row["seq_2"], row["seq_3"]) == (5, 3, 0)
 
@@ -205,7 +209,7 @@ def test_event_log_stores_documents_unchanged(schema: bool) -> None:
 def test_table_with_a_key_named_id_is_no_collection() -> None:
     payload = {"before": None, "after": {"_id": 3, "id": 4}, "op": "c", "source": {
         "connector": "mysql", "db": "shop", "table": "people", "file": "b.1", "pos": 4, "row": 0}}  # fmt: skip
-    frame = raw([json.dumps(payload).encode()], [b'{"_id":3}'])
+    frame = make_raw_records([json.dumps(payload).encode()], [b'{"_id":3}'])
     decoder = DebeziumJsonDecoder({"schema": {"shop.people": {"_id": "int64", "id": "int64"}}})
     spec = decoder.learn(frame, "shop.people", "x")
     assert [(c["_id"], c["id"]) for c in decoder.decode(frame, spec).to_pylist()] == [(3, 4)]

@@ -8,15 +8,26 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import ID, code, column, event, key, raw, with_schema
+from support.debezium_events import (
+    ID,
+    encode_with_schema,
+    get_error_code,
+    make_change_event,
+    make_column,
+    make_event_key,
+    make_raw_records,
+)
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.policies import plan_for
 
-NAME = column("name", "string")
+NAME = make_column("name", "string")
 TEXTS = ("__deleted", "__op", "__table", "__transaction_id")
-ADDED = [*(column(name, "string") for name in TEXTS), *(column(f"__source_{name}", "int64") for name in ("lsn", "ts_ms"))]
+ADDED = [
+    *(make_column(name, "string") for name in TEXTS),
+    *(make_column(f"__source_{name}", "int64") for name in ("lsn", "ts_ms")),
+]
 DECLARED = {"public.t": {"id": "int64", "name": "string"}}
 
 
@@ -25,15 +36,15 @@ def flat(*, schema: bool, named: str = "cdc.public.t.Value", columns: Any = (), 
         return json.dumps(row).encode()
     known = [ID, NAME, *ADDED, *columns]
     fields = [f for f in known if f["field"] in row]
-    return with_schema({"type": "struct", "fields": fields, "optional": False, "name": named}, row)
+    return encode_with_schema({"type": "struct", "fields": fields, "optional": False, "name": named}, row)
 
 
 def keys(schema: bool, *ids: int) -> list[bytes | None]:
-    return [key(id=i) if schema else json.dumps({"id": i}).encode() for i in ids]
+    return [make_event_key(id=i) if schema else json.dumps({"id": i}).encode() for i in ids]
 
 
 def changes(values: list[bytes | None], schema: bool = True, ids: Any = None, headers: Any = None, **options: Any) -> Any:
-    frame = raw(values, keys(schema, *(ids or [1] * len(values))), headers)
+    frame = make_raw_records(values, keys(schema, *(ids or [1] * len(values))), headers)
     decoder = pickle.loads(pickle.dumps(DebeziumJsonDecoder({"flattened": True, "schema": DECLARED, **options})))
     routes = decoder.route(frame).to_pylist()
     assert {(r["table"], r["error"]) for r in routes} == {("public.t", None)}
@@ -96,7 +107,7 @@ def test_position_of_every_connector(fields: dict[str, Any], expected: tuple[int
 
 @pytest.mark.parametrize("schema", [True, False])
 def test_rows_without_position_need_sequence_columns(schema: bool) -> None:
-    frame = raw([flat(schema=schema, id=1, name="a", __op="u")], keys(schema, 1))
+    frame = make_raw_records([flat(schema=schema, id=1, name="a", __op="u")], keys(schema, 1))
     decoder = DebeziumJsonDecoder({"flattened": True, "schema": DECLARED})
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     assert spec.unordered
@@ -114,8 +125,8 @@ def test_tombstones_delete_in_the_order_of_offsets(schema: bool) -> None:
 
 @pytest.mark.parametrize("schema", [True, False])
 def test_key_changes_and_unchanged_values_are_recognised(schema: bool) -> None:
-    old = key(id=1) if schema else b'{"id":1}'
-    new = key(id=2) if schema else b'{"id":2}'
+    old = make_event_key(id=1) if schema else b'{"id":1}'
+    new = make_event_key(id=2) if schema else b'{"id":2}'
     values: list[bytes | None] = [
         flat(schema=schema, id=1, name=None, __op="d", __deleted="true", __source_lsn=4),
         flat(schema=schema, id=2, name="__debezium_unavailable_value", __op="c", __deleted="false", __source_lsn=4),
@@ -131,10 +142,12 @@ def test_key_changes_and_unchanged_values_are_recognised(schema: bool) -> None:
     ("cdc.public.t", "Row", {"__table": "other"}, "public.t"),
 ])  # fmt: skip
 def test_table_of_a_row(topic: str, named: str, more: dict[str, Any], table: str) -> None:
-    columns = [column(name, "string") for name in more if name != "__table"]
+    columns = [make_column(name, "string") for name in more if name != "__table"]
     for schema in (True, False):
         if schema or topic != "routed":
-            frame = raw([flat(schema=schema, named=named, columns=columns, id=1, __source_lsn=1, **more)], topic=topic)
+            frame = make_raw_records(
+                [flat(schema=schema, named=named, columns=columns, id=1, __source_lsn=1, **more)], topic=topic
+            )
             route = DebeziumJsonDecoder({"flattened": True}).route(frame).to_pylist()[0]
             assert route["table"] == table
 
@@ -146,25 +159,31 @@ OTHERS = [
     (b'{"source":{},"databaseName":"a","ddl":"x","tableChanges":[]}', "cdc", "schema_change"),
     (b'{"id":"1","aggregate_type":"a","type":"b","additional_data":{}}', "cdc.notifications", "notification"),
     (b'{"type":"execute-snapshot","data":{}}', "cdc-signal", "signal"),
-    (with_schema({"type": "struct", "fields": [column("ts_ms", "int64")], "name": "io.debezium.connector.common.Heartbeat"},
-                 {"ts_ms": 1}), "hb", "heartbeat"),
-]  # fmt: skip
+    (
+        encode_with_schema(
+            {"type": "struct", "fields": [make_column("ts_ms", "int64")], "name": "io.debezium.connector.common.Heartbeat"},
+            {"ts_ms": 1},
+        ),
+        "hb",
+        "heartbeat",
+    ),
+]
 
 
 @pytest.mark.parametrize(("value", "topic", "kind"), OTHERS)
 def test_other_kinds_of_records_are_ignored(value: bytes, topic: str, kind: str) -> None:
     for flattened in (True, False):
         decoder = DebeziumJsonDecoder({"flattened": flattened})
-        assert decoder.route(raw([value], [None], topic=topic))["ignored"].to_pylist() == [kind]
-        assert decoder.envelope(raw([value], [None], topic=topic))["error"].to_pylist() == [None]
+        assert decoder.route(make_raw_records([value], [None], topic=topic))["ignored"].to_pylist() == [kind]
+        assert decoder.envelope(make_raw_records([value], [None], topic=topic))["error"].to_pylist() == [None]
 
 
 def test_whole_change_events_among_flattened_rows() -> None:
-    whole = event(COLUMNS, after={"id": 1, "name": "a"}, at=7)
+    whole = make_change_event(COLUMNS, after={"id": 1, "name": "a"}, at=7)
     bare = json.dumps(json.loads(whole)["payload"]).encode()
     decoder = DebeziumJsonDecoder({"flattened": True, "schema": DECLARED})
     for value in (whole, bare):
-        frame = raw([value, b"?", b"[1]"])
+        frame = make_raw_records([value, b"?", b"[1]"])
         route, *broken = decoder.route(frame).to_pylist()
         assert (route["table"], [b["error"].split(":")[0] for b in broken]) == ("public.t", ["MALFORMED"] * 2)
         spec = decoder.learn(frame.slice(0, 1), "public.t", route["fingerprint"])
@@ -173,21 +192,21 @@ def test_whole_change_events_among_flattened_rows() -> None:
 
 def test_unconvertible_row_is_rejected_alone() -> None:
     good, bad = flat(schema=True, id=1, name="a", __source_lsn=1), flat(schema=True, id="x", name="b", __source_lsn=2)
-    assert [code(c) for c in changes([good, bad, good])] == [None, "MALFORMED", None]
+    assert [get_error_code(c) for c in changes([good, bad, good])] == [None, "MALFORMED", None]
     odd = flat(schema=True, id=1, name="a", __op="x", __source_lsn=1)
-    assert code(changes([odd])[0]) == "UNKNOWN_OPERATION"
+    assert get_error_code(changes([odd])[0]) == "UNKNOWN_OPERATION"
 
 
 def test_event_log_stores_the_row_unchanged() -> None:
     text = flat(schema=False, id=1, name="a", __op="c", __source_lsn=8, __source_db="shop")
-    row = DebeziumJsonDecoder({"flattened": True}).envelope(raw([text], [b'{"id":1}'])).to_pylist()[0]
+    row = DebeziumJsonDecoder({"flattened": True}).envelope(make_raw_records([text], [b'{"id":1}'])).to_pylist()[0]
     assert (row["after"], row["before"], row["op"], row["table"]) == (text.decode(), None, "c", "public.t")
     assert (row["connector"], row["seq_1"], row["error"]) == ("postgresql", 8, None)
 
 
 def test_unknown_fields_with_the_prefix_are_columns() -> None:
-    columns = [column("__mine", "string"), column("__source_x", "string")]
-    frame = raw([flat(schema=True, columns=columns, id=1, __mine="m", __source_x="y", __source_lsn=1)])
+    columns = [make_column("__mine", "string"), make_column("__source_x", "string")]
+    frame = make_raw_records([flat(schema=True, columns=columns, id=1, __mine="m", __source_x="y", __source_lsn=1)])
     decoder = DebeziumJsonDecoder({"flattened": True})
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     assert spec.column_names == ("id", "__mine")
@@ -195,7 +214,7 @@ def test_unknown_fields_with_the_prefix_are_columns() -> None:
 
 
 def test_frame_without_records_stays_empty() -> None:
-    frame = raw([flat(schema=True, id=1, name="a", __source_lsn=1)])
+    frame = make_raw_records([flat(schema=True, id=1, name="a", __source_lsn=1)])
     decoder = DebeziumJsonDecoder({"flattened": True})
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     none = frame.slice(0, 0)

@@ -6,23 +6,31 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import ID, code, column, decode_frame, event, key, raw
+from support.debezium_events import (
+    ID,
+    decode_frame,
+    get_error_code,
+    make_change_event,
+    make_column,
+    make_event_key,
+    make_raw_records,
+)
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.transform.rows import RowTransforms
 
-COLUMNS = [ID, column("name", "string")]
+COLUMNS = [ID, make_column("name", "string")]
 ROW = {"id": 1, "name": "a"}
 
 
 def sequences(*sources: dict[str, Any], op: str = "u", keyed: bool = True, options: Any = None) -> list[Any]:
     """`_seq_1..3` of changes with these source blocks, or the reason code. A block may say another `op`."""
     blocks = [{"sequence": None, "lsn": None, "ts_us": 1, **s} for s in sources]
-    values = [event(COLUMNS, op=s.pop("op", op), after=ROW, source=s) for s in blocks]
-    changes = decode_frame(raw(values, None if keyed else [None] * len(values)), options)
-    return [code(c) or (c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in changes]
+    values = [make_change_event(COLUMNS, op=s.pop("op", op), after=ROW, source=s) for s in blocks]
+    changes = decode_frame(make_raw_records(values, None if keyed else [None] * len(values)), options)
+    return [get_error_code(c) or (c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in changes]
 
 
 def oracle(**more: Any) -> dict[str, Any]:
@@ -44,7 +52,7 @@ def test_oracle_snapshot_rows_are_before_later_commits() -> None:
 
 
 def test_oracle_transaction_id_as_text_is_kept() -> None:
-    (change,) = decode_frame(raw([event(COLUMNS, after=ROW, source=oracle(sequence=None))]))
+    (change,) = decode_frame(make_raw_records([make_change_event(COLUMNS, after=ROW, source=oracle(sequence=None))]))
     assert (change["_tx"], change["_error"]) == ("5.6.641", None)
 
 
@@ -141,7 +149,13 @@ UNPLACED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("source", UNPLACED)
 def test_table_without_log_positions_needs_sequence_columns(source: dict[str, Any]) -> None:
     block = {"sequence": None, "lsn": None, **source}
-    frame = raw([event(COLUMNS, after=ROW, source=block), event(COLUMNS, op="u", after=ROW, source=block), b"{"])
+    frame = make_raw_records(
+        [
+            make_change_event(COLUMNS, after=ROW, source=block),
+            make_change_event(COLUMNS, op="u", after=ROW, source=block),
+            b"{",
+        ]
+    )
     decoder = DebeziumJsonDecoder({})
     route = decoder.route(frame).to_pylist()[0]
     spec = decoder.learn(frame, route["table"], route["fingerprint"])
@@ -156,15 +170,17 @@ def test_table_without_log_positions_needs_sequence_columns(source: dict[str, An
 
 def test_records_without_position_are_rejected_if_one_has_a_position() -> None:
     nowhere = {"sequence": None, "lsn": None}
-    frame = raw([event(COLUMNS, after=ROW, source=nowhere), event(COLUMNS, after=ROW)])
+    frame = make_raw_records([make_change_event(COLUMNS, after=ROW, source=nowhere), make_change_event(COLUMNS, after=ROW)])
     decoder = DebeziumJsonDecoder({})
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     assert not spec.unordered
-    assert [code(c) for c in decoder.decode(frame, spec).to_pylist()] == ["NO_SEQUENCE", None]
+    assert [get_error_code(c) for c in decoder.decode(frame, spec).to_pylist()] == ["NO_SEQUENCE", None]
 
 
 def test_deleting_tombstones_order_a_table_without_log_positions() -> None:
-    frame = raw([event(COLUMNS, after=ROW, source={"connector": "db2"}), None], [key(id=1)] * 2)
+    frame = make_raw_records(
+        [make_change_event(COLUMNS, after=ROW, source={"connector": "db2"}), None], [make_event_key(id=1)] * 2
+    )
     decoder = DebeziumJsonDecoder({"tombstones": "delete"})
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     assert (spec.unordered, spec.sequence) == (False, 1)

@@ -7,13 +7,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import ID, code, column, event, key, payload_of, raw, schema_of, with_schema
+from support.debezium_events import (
+    ID,
+    encode_with_schema,
+    get_error_code,
+    make_change_event,
+    make_column,
+    make_envelope_schema,
+    make_event_key,
+    make_payload,
+    make_raw_records,
+)
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
-COLUMNS = [ID, column("name", "string")]
+COLUMNS = [ID, make_column("name", "string")]
 ROW = {"id": 1, "name": "a"}
 DECLARED = {"schema": {"public.t": {"id": "int64", "name": "string"}}}
 
@@ -30,8 +40,8 @@ def route_rows(frame: pa.Table, options: dict[str, Any] | None = None) -> list[d
 
 def layouts() -> list[bytes]:
     """One change in every layout that JSON allows."""
-    schema, payload = schema_of(COLUMNS), payload_of(after=ROW)
-    compact = with_schema(schema, payload)
+    schema, payload = make_envelope_schema(COLUMNS), make_payload(after=ROW)
+    compact = encode_with_schema(schema, payload)
     return [
         compact,
         compact + b"\n",
@@ -46,7 +56,7 @@ def layouts() -> list[bytes]:
 @pytest.mark.parametrize("text", layouts())
 def test_every_layout_is_the_same_change(text: bytes) -> None:
     decoder = DebeziumJsonDecoder({})
-    frame = raw([layouts()[0], text, layouts()[0]])
+    frame = make_raw_records([layouts()[0], text, layouts()[0]])
     first, route, _ = decoder.route(frame).to_pylist()
     assert route == first
     spec = decoder.learn(frame.slice(1, 1), route["table"], route["fingerprint"])
@@ -56,7 +66,7 @@ def test_every_layout_is_the_same_change(text: bytes) -> None:
 
 
 def test_events_without_schema_need_a_declaration() -> None:
-    frame = raw([json.dumps(payload_of(after=ROW)).encode()], [b'{"id":1}'])
+    frame = make_raw_records([json.dumps(make_payload(after=ROW)).encode()], [b'{"id":1}'])
     (route,) = route_rows(frame)
     assert route["table"] == "public.t"
     with pytest.raises(ConfigProblem, match=r"schema: \{id: int64"):
@@ -68,8 +78,8 @@ def test_events_without_schema_need_a_declaration() -> None:
 
 
 def test_null_schema_is_no_schema() -> None:
-    frame = raw(
-        [json.dumps({"schema": None, "payload": payload_of(after=ROW)}).encode()], [b'{"schema":null,"payload":{"id":1}}']
+    frame = make_raw_records(
+        [json.dumps({"schema": None, "payload": make_payload(after=ROW)}).encode()], [b'{"schema":null,"payload":{"id":1}}']
     )
     decoder = DebeziumJsonDecoder(DECLARED)
     spec = decoder.learn(frame, "public.t", route_rows(frame)[0]["fingerprint"])
@@ -87,25 +97,25 @@ def test_null_schema_is_no_schema() -> None:
     ("binary", "AQE=", "b'\\x01\\x01'"), ("list<decimal(5, 2)>", ["1.5", None], "[Decimal('1.50'), None]"),
 ])  # fmt: skip
 def test_declared_types(name: str, sent: Any, expected: str) -> None:
-    frame = raw([json.dumps(payload_of(after={"id": 1, "v": sent})).encode()], [b'{"id":1}'])
+    frame = make_raw_records([json.dumps(make_payload(after={"id": 1, "v": sent})).encode()], [b'{"id":1}'])
     decoder = DebeziumJsonDecoder({"schema": {"public.*": {"id": "int64", "v": name}}})
     spec = decoder.learn(frame, "public.t", "x")
     (change,) = decoder.decode(frame, spec).to_pylist()
-    assert (code(change) or str(change["v"])) == expected
+    assert (get_error_code(change) or str(change["v"])) == expected
 
 
 @pytest.mark.parametrize("name", ["integer!", "decimal(99,2)", "list<>", "", "decimal(a)"])
 def test_unknown_declared_type_is_reported(name: str) -> None:
-    frame = raw([json.dumps(payload_of(after=ROW)).encode()], [b'{"id":1}'])
+    frame = make_raw_records([json.dumps(make_payload(after=ROW)).encode()], [b'{"id":1}'])
     with pytest.raises(ConfigProblem, match=r"'v' of table public\.t"):
         DebeziumJsonDecoder({"schema": {"public.t": {"v": name}}}).learn(frame, "public.t", "x")
 
 
 def test_several_tables_in_one_topic() -> None:
     def make_event(table: str, schema: str = "public") -> bytes:
-        return event(COLUMNS, after=ROW, source={"table": table, "schema": schema})
+        return make_change_event(COLUMNS, after=ROW, source={"table": table, "schema": schema})
 
-    frame = raw(
+    frame = make_raw_records(
         [
             make_event("t"),
             make_event("u"),
@@ -124,24 +134,26 @@ def test_several_tables_in_one_topic() -> None:
     "name", ["häuser", "订单", "orders→2024", "😀", "ɠ$", "a.*b", "x{2}", "back\\slash", "(open", "\x7f\x1f"]
 )
 def test_table_may_have_any_name(name: str) -> None:
-    sent = [event(COLUMNS, after=ROW, source={"table": t}) for t in (name, name, name + "2")]
+    sent = [make_change_event(COLUMNS, after=ROW, source={"table": t}) for t in (name, name, name + "2")]
     plain = [json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode() for text in sent]
     for texts in (sent, plain, sent[:2], plain[:2]):
-        assert [r["table"] for r in route_rows(raw(texts))] == [f"public.{name}", f"public.{name}", f"public.{name}2"][
-            : len(texts)
-        ]
+        assert [r["table"] for r in route_rows(make_raw_records(texts))] == [
+            f"public.{name}",
+            f"public.{name}",
+            f"public.{name}2",
+        ][: len(texts)]
 
 
 def test_row_that_looks_like_a_source_block_does_not_change_the_table() -> None:
-    columns = [ID, column("schema", "string"), column("table", "string")]
+    columns = [ID, make_column("schema", "string"), make_column("table", "string")]
     rows = [{"id": 1, "schema": "public", "table": "t"}] * 2
-    texts = [event(columns, after=row, source={"table": t}) for row, t in zip(rows, ("t", "other"), strict=True)]
-    assert [r["table"] for r in route_rows(raw(texts))] == ["public.t", "public.other"]
+    texts = [make_change_event(columns, after=row, source={"table": t}) for row, t in zip(rows, ("t", "other"), strict=True)]
+    assert [r["table"] for r in route_rows(make_raw_records(texts))] == ["public.t", "public.other"]
 
 
 def test_mysql_tables_are_named_by_database() -> None:
-    text = event(COLUMNS, after=ROW, source={"connector": "mysql", "schema": None, "db": "shop", "table": "t"})
-    assert route_rows(raw([text]))[0]["table"] == "shop.t"
+    text = make_change_event(COLUMNS, after=ROW, source={"connector": "mysql", "schema": None, "db": "shop", "table": "t"})
+    assert route_rows(make_raw_records([text]))[0]["table"] == "shop.t"
 
 
 CONTROL = [
@@ -155,9 +167,9 @@ CONTROL = [
 
 @pytest.mark.parametrize(("topic", "value", "kind"), CONTROL)
 def test_control_records_without_schema(topic: str, value: dict[str, Any], kind: str) -> None:
-    (route,) = route_rows(raw([json.dumps(value).encode()], topic=topic))
+    (route,) = route_rows(make_raw_records([json.dumps(value).encode()], topic=topic))
     assert route["ignored"] == kind
-    (row,) = DebeziumJsonDecoder({}).envelope(raw([json.dumps(value).encode()], topic=topic)).to_pylist()
+    (row,) = DebeziumJsonDecoder({}).envelope(make_raw_records([json.dumps(value).encode()], topic=topic)).to_pylist()
     assert row["error"] is None
 
 
@@ -168,8 +180,8 @@ def test_control_records_without_schema(topic: str, value: dict[str, Any], kind:
     ("io.debezium.connector.postgresql.MessageValue", "message"),
 ])  # fmt: skip
 def test_control_records_by_schema_name(name: str, kind: str) -> None:
-    schema = {"type": "struct", "fields": [column("ts_ms", "int64")], "optional": False, "name": name}
-    assert route_rows(raw([with_schema(schema, {"ts_ms": 1})], [None]))[0]["ignored"] == kind
+    schema = {"type": "struct", "fields": [make_column("ts_ms", "int64")], "optional": False, "name": name}
+    assert route_rows(make_raw_records([encode_with_schema(schema, {"ts_ms": 1})], [None]))[0]["ignored"] == kind
 
 
 FLAT = {"type": "struct", "fields": COLUMNS, "name": "cdc.public.t.Value"}
@@ -183,72 +195,76 @@ STRANGERS: list[tuple[bytes, str]] = [
     (b"{}", "no Debezium change event"),
     (b'{"a":"\xff"}', "MALFORMED"),
     (b'{"id":1,"__deleted":"false"}', "ExtractNewRecordState"),
-    (with_schema(FLAT, ROW), "ExtractNewRecordState"),
+    (encode_with_schema(FLAT, ROW), "ExtractNewRecordState"),
     (b'{"database":"d","table":"t","type":"insert","data":{}}', "maxwell_json"),
-    (with_schema({"type": "int32"}, 1), "no op, source and after"),
-    (with_schema({"no": "schema"}, {}), "not a Kafka Connect schema"),
-    (with_schema({"type": "struct", "fields": 5}, {}), "not a Kafka Connect schema"),
-    (with_schema(schema_of([ID, ID]), {}), "twice"),
-    (with_schema(schema_of([]), {}), "without columns"),
-    (with_schema(schema_of(COLUMNS), None), "names no table|not JSON|another type"),
-    (json.dumps({**payload_of(after=ROW), "source": {"table": 5}}).encode(), "another type"),
+    (encode_with_schema({"type": "int32"}, 1), "no op, source and after"),
+    (encode_with_schema({"no": "schema"}, {}), "not a Kafka Connect schema"),
+    (encode_with_schema({"type": "struct", "fields": 5}, {}), "not a Kafka Connect schema"),
+    (encode_with_schema(make_envelope_schema([ID, ID]), {}), "twice"),
+    (encode_with_schema(make_envelope_schema([]), {}), "without columns"),
+    (encode_with_schema(make_envelope_schema(COLUMNS), None), "names no table|not JSON|another type"),
+    (json.dumps({**make_payload(after=ROW), "source": {"table": 5}}).encode(), "another type"),
 ]
 
 
 @pytest.mark.parametrize(("text", "said"), STRANGERS)
 def test_record_of_another_format_is_rejected_with_a_hint(text: bytes, said: str) -> None:
-    good = event(COLUMNS, after=ROW)
-    before, route, after = route_rows(raw([good, text, good]))
+    good = make_change_event(COLUMNS, after=ROW)
+    before, route, after = route_rows(make_raw_records([good, text, good]))
     assert route["error"].startswith("MALFORMED: ")
     assert any(part in route["error"] for part in said.split("|"))
     assert before == after
     assert before["table"] == "public.t"
-    assert DebeziumJsonDecoder({}).envelope(raw([text]))["error"][0].as_py()[:9] in ("MALFORMED", None)
+    assert DebeziumJsonDecoder({}).envelope(make_raw_records([text]))["error"][0].as_py()[:9] in ("MALFORMED", None)
 
 
 def test_limits() -> None:
-    good = event(COLUMNS, after=ROW)
+    good = make_change_event(COLUMNS, after=ROW)
     deep = b'{"op":"c","source":' + b'{"a":' * 70 + b"1" + b"}" * 70 + b"}"
     nested: dict[str, Any] = {"type": "string"}
     for _ in range(70):
         nested = {"type": "array", "items": nested}
-    frame = raw([good, event(COLUMNS, after={"id": 1, "name": "x" * 5_000}), deep])
+    frame = make_raw_records([good, make_change_event(COLUMNS, after={"id": 1, "name": "x" * 5_000}), deep])
     codes = [(r["error"] or "ok").split(":")[0] for r in route_rows(frame, {"limits": {"message_bytes": 4_000}})]
     assert codes == ["ok", "TOO_LARGE", "TOO_LARGE"]
-    many = [ID, *(column(f"c{i}", "int32") for i in range(20))]
-    frame = raw([event(many, after={}), event([ID, {**nested, "field": "v"}], after={})])
+    many = [ID, *(make_column(f"c{i}", "int32") for i in range(20))]
+    frame = make_raw_records(
+        [make_change_event(many, after={}), make_change_event([ID, {**nested, "field": "v"}], after={})]
+    )
     assert [r["error"].split(":")[0] for r in route_rows(frame, {"limits": {"columns": 20}})] == ["TOO_LARGE"] * 2
 
 
-@pytest.mark.parametrize("bad", [b"", b"x", b"5", b"[]", b"{}", b'"a"', with_schema({"type": "int32"}, 1)])
+@pytest.mark.parametrize("bad", [b"", b"x", b"5", b"[]", b"{}", b'"a"', encode_with_schema({"type": "int32"}, 1)])
 def test_key_without_columns_is_rejected(bad: bytes) -> None:
-    good = event(COLUMNS, after=ROW)
-    routes = route_rows(raw([good, good], [key(id=1), bad]))
+    good = make_change_event(COLUMNS, after=ROW)
+    routes = route_rows(make_raw_records([good, good], [make_event_key(id=1), bad]))
     assert [bool(r["table"]) for r in routes] == [True, False]
     assert "key" in routes[1]["error"]
 
 
 def test_key_with_a_malformed_payload_is_routed_by_its_schema() -> None:
     """Only its schema is read if the value has the row: keys of one schema are not read one by one."""
-    good, broken = event(COLUMNS, after=ROW), key(id=1).replace(b'{"id":1}', b"}")
-    strangers = [json.dumps({"payload": {"id": i}, "schema": json.loads(key(id=1))["schema"]}).encode() for i in range(20)]
-    (alone,) = route_rows(raw([good], [broken]))
-    crowded = route_rows(raw([good] * 21, [*strangers, broken]))
+    good, broken = make_change_event(COLUMNS, after=ROW), make_event_key(id=1).replace(b'{"id":1}', b"}")
+    strangers = [
+        json.dumps({"payload": {"id": i}, "schema": json.loads(make_event_key(id=1))["schema"]}).encode() for i in range(20)
+    ]
+    (alone,) = route_rows(make_raw_records([good], [broken]))
+    crowded = route_rows(make_raw_records([good] * 21, [*strangers, broken]))
     assert alone["table"] == "public.t" and alone == crowded[-1] == crowded[0]
 
 
 def test_truncate_has_the_schema_of_its_table() -> None:
-    good, truncate = event(COLUMNS, after=ROW), event(COLUMNS, op="t")
+    good, truncate = make_change_event(COLUMNS, after=ROW), make_change_event(COLUMNS, op="t")
     decoder = DebeziumJsonDecoder({})
-    mixed = decoder.route(raw([truncate, good], [None, key(id=1)]))["fingerprint"].to_pylist()
-    later = decoder.route(raw([truncate], [None]))["fingerprint"].to_pylist()
+    mixed = decoder.route(make_raw_records([truncate, good], [None, make_event_key(id=1)]))["fingerprint"].to_pylist()
+    later = decoder.route(make_raw_records([truncate], [None]))["fingerprint"].to_pylist()
     assert len({*mixed, *later}) == 1
-    assert later[0].endswith(route_rows(raw([good]))[0]["fingerprint"].split(".")[1])
+    assert later[0].endswith(route_rows(make_raw_records([good]))[0]["fingerprint"].split(".")[1])
 
 
 def test_tombstones_are_ignored_unless_they_delete() -> None:
-    good = event(COLUMNS, after=ROW)
-    frame = raw([good, None], [key(id=1), key(id=1)])
+    good = make_change_event(COLUMNS, after=ROW)
+    frame = make_raw_records([good, None], [make_event_key(id=1), make_event_key(id=1)])
     assert [r["ignored"] for r in route_rows(frame)] == [None, "tombstone"]
     decoder = DebeziumJsonDecoder({"tombstones": "delete", "epoch": 1})
     routes = decoder.route(frame).to_pylist()
@@ -264,7 +280,7 @@ def test_tombstones_are_ignored_unless_they_delete() -> None:
 
 @pytest.mark.parametrize("bare", [True, False])
 def test_compacted_topic_with_tombstones_only(bare: bool) -> None:
-    frame = raw([None, None, None], [b'{"id":5}' if bare else key(id=5), None, b"?"])
+    frame = make_raw_records([None, None, None], [b'{"id":5}' if bare else make_event_key(id=5), None, b"?"])
     options = {**DECLARED, "tombstones": {"public.t": "delete"}}
     decoder = DebeziumJsonDecoder(options)
     routes = decoder.route(frame).to_pylist()
@@ -272,14 +288,14 @@ def test_compacted_topic_with_tombstones_only(bare: bool) -> None:
     assert [r["ignored"] for r in routes] == [None, "tombstone", "tombstone"]
     spec = decoder.learn(frame.slice(0, 1), "public.t", routes[0]["fingerprint"])
     changes = decoder.decode(frame, spec).to_pylist()
-    assert [code(c) for c in changes] == [None, "MALFORMED", "MALFORMED"]
+    assert [get_error_code(c) for c in changes] == [None, "MALFORMED", "MALFORMED"]
     assert (spec.keys, changes[0]["_op"], changes[0]["id"]) == (("id",), "d", 5)
 
 
 def test_envelope_stores_images_unchanged() -> None:
-    text = event(COLUMNS, op="u", after="@", before=None, transaction={"id": "x", "total_order": 3})
+    text = make_change_event(COLUMNS, op="u", after="@", before=None, transaction={"id": "x", "total_order": 3})
     text = text.replace(b'"@"', b'{"id": 1.50 , "name":"\\u00e9"}')
-    envelope = DebeziumJsonDecoder({"epoch": 1}).envelope(raw([text, None, b"{"], [None] * 3))
+    envelope = DebeziumJsonDecoder({"epoch": 1}).envelope(make_raw_records([text, None, b"{"], [None] * 3))
     assert envelope.schema.equals(ENVELOPE)
     row, tombstone, broken = envelope.to_pylist()
     assert (row["after"], row["before"]) == ('{"id": 1.50 , "name":"\\u00e9"}', None)
@@ -297,7 +313,7 @@ def test_envelope_stores_images_unchanged() -> None:
 
 @pytest.mark.parametrize("value", [layouts()[0], b"not json", None])
 def test_record_rejected_by_the_source_keeps_its_reason(value: bytes | None) -> None:
-    frame = raw([layouts()[0], value, layouts()[0]])
+    frame = make_raw_records([layouts()[0], value, layouts()[0]])
     told = [None, [{"name": "a", "value": b"b"}, {"name": "replicator.error", "value": b"TOO_LARGE: line 7"}], None]
     headers = pa.array(told, frame.schema.field("headers").type)
     frame = frame.set_column(frame.schema.get_field_index("headers"), frame.schema.field("headers"), headers)

@@ -10,7 +10,19 @@ import pyarrow as pa
 import pytest
 from fastavro import schemaless_writer
 from hypothesis import strategies as st
-from support.dts_records import BIGINT, SAMPLES, TEXT, TIMESTAMP, VARCHAR, encode_record, frame, record, text, value, whole
+from support.dts_records import (
+    BIGINT,
+    SAMPLES,
+    TEXT,
+    TIMESTAMP,
+    VARCHAR,
+    encode_record,
+    make_dts_frame,
+    make_integer,
+    make_record,
+    make_text,
+    make_value,
+)
 
 from adapters.decoders import avro as guarded
 from adapters.decoders.dts_avro import DtsAvroDecoder
@@ -27,11 +39,11 @@ def long(number: int) -> bytes:
 
 
 KINDS = {"id": BIGINT, "name": VARCHAR, "at": TIMESTAMP, "note": TEXT}
-ROW = [whole(1), text("é"), value("Timestamp", timestamp=1, millis=2), None]
+ROW = [make_integer(1), make_text("é"), make_value("Timestamp", timestamp=1, millis=2), None]
 BORN = long(1_696_984_408)
 """Of the records that are made here, and of the recorded one."""
 GOOD = [
-    encode_record(record("UPDATE", KINDS, ROW, ROW), born=True),
+    encode_record(make_record("UPDATE", KINDS, ROW, ROW), born=True),
     *(p.read_bytes() for p in sorted(SAMPLES.glob("*_insert*.bin"))),
 ]
 MEGABYTE = 1024 * 1024
@@ -41,14 +53,14 @@ MOST = 128 * MEGABYTE
 
 NONE = long(0)
 """Null, an empty map, and the end of an array."""
-HEAD = encode_record(record("INSERT", tags={}, processTimestamps=None)).removesuffix(NONE * 5)
+HEAD = encode_record(make_record("INSERT", tags={}, processTimestamps=None)).removesuffix(NONE * 5)
 """A record before its last five fields: times, tags, fields and both images."""
 TIMES, ARRAY = long(1), long(2)
 """Which branch of their unions arrays are."""
 
 
 def route(*values: bytes) -> list[dict[str, Any]]:
-    return DtsAvroDecoder({}).route(frame(*values)).to_pylist()
+    return DtsAvroDecoder({}).route(make_dts_frame(*values)).to_pylist()
 
 
 def code(row: dict[str, Any]) -> str:
@@ -72,7 +84,7 @@ def test_truncated_records_are_rejected():
 def test_altered_records_raise_nothing():
     """Bytes of a record are exchanged, removed and inserted; it is routed, decoded and stored without an exception."""
     decoder = DtsAvroDecoder({})
-    first = frame(GOOD[0])
+    first = make_dts_frame(GOOD[0])
     [known] = decoder.route(first).to_pylist()
     table = decoder.learn(first, known["table"], known["fingerprint"])
 
@@ -85,7 +97,7 @@ def test_altered_records_raise_nothing():
         for where, gone, put in edits:
             at = int(where * len(bad))
             bad = bad[:at] + put + bad[at + gone :]
-        raw = frame(GOOD[0], bad, GOOD[0])
+        raw = make_dts_frame(GOOD[0], bad, GOOD[0])
         assert decoder.route(raw).num_rows == decoder.envelope(raw).num_rows == 3
         rows = decoder.decode(raw, table).to_pylist()
         assert not any("not JSON" in (row["_error"] or "") for row in rows)
@@ -159,13 +171,13 @@ def test_overlong_numbers_are_rejected():
 def test_record_of_the_maximum_width_is_decoded():
     """With as many columns as allowed, each of the slowest kind; one more is too large."""
     most = 4096
-    at = value("DateTime", year=2024, month=2, day=29, hour=1, minute=2, second=3, millis=4)
+    at = make_value("DateTime", year=2024, month=2, day=29, hour=1, minute=2, second=3, millis=4)
     padding = {"padding": "x" * guarded.FREE_BYTES}
 
     def wide(count: int) -> bytes:
         kinds = {"id": BIGINT, **{f"column_{n}": 12 for n in range(count - 1)}}
-        row = [whole(1), *[at] * (count - 1)]
-        return encode_record(record("UPDATE", kinds, row, row, tags=padding))
+        row = [make_integer(1), *[at] * (count - 1)]
+        return encode_record(make_record("UPDATE", kinds, row, row, tags=padding))
 
     good, bad = route(wide(most), wide(most + 1))
     assert good["error"] is None and code(bad) == "TOO_LARGE"

@@ -12,13 +12,13 @@ from support.dts_records import (
     TEXT,
     TIMESTAMP,
     VARCHAR,
-    clock,
     encode_record,
-    frame,
-    record,
-    text,
-    value,
-    whole,
+    make_datetime,
+    make_dts_frame,
+    make_integer,
+    make_record,
+    make_text,
+    make_value,
 )
 
 from adapters.decoders.dts_avro import DtsAvroDecoder
@@ -27,7 +27,7 @@ from adapters.decoders.dts_avro.record_printer import sort_like_scala
 
 def print_records(*said):
     decoder = DtsAvroDecoder({})
-    return decoder.features.print_records(frame(*said)).to_pylist()
+    return decoder.features.print_records(make_dts_frame(*said)).to_pylist()
 
 
 def test_full_load_of_sales():
@@ -58,11 +58,15 @@ def test_column_order_loses_no_name():
 def test_printed_values_of_an_image():
     fields = {"id": BIGINT, "seen": TIMESTAMP, "at": DATETIME, "none": VARCHAR, "bytes": TEXT, "odd": VARCHAR}
     image = [
-        whole(7), value("Timestamp", timestamp=1_618_239_451, millis=5), clock(2024, 2, 29, 1, 2, 3, 4), None,
-        value("BinaryObject", type="BLOB", value=b"\x00\xff"), text(b"\xff"),
-    ]  # fmt: skip
-    absent = [whole(7), "NULL", "NONE", None, "NONE", "NONE"]
-    [row] = print_records(record("UPDATE", fields, absent, image))
+        make_integer(7),
+        make_value("Timestamp", timestamp=1_618_239_451, millis=5),
+        make_datetime(2024, 2, 29, 1, 2, 3, 4),
+        None,
+        make_value("BinaryObject", type="BLOB", value=b"\x00\xff"),
+        make_text(b"\xff"),
+    ]
+    absent = [make_integer(7), "NULL", "NONE", None, "NONE", "NONE"]
+    [row] = print_records(make_record("UPDATE", fields, absent, image))
     assert row["beforeImages"] == '{"id":"7"}'
     shown = {"id": "7", "seen": "1618239451.000005", "at": "2024-02-29 01:02:03.000004", "bytes": "AP8=", "odd": "/w=="}
     assert row["afterImages"] == "{" + ",".join(f'"{name}":"{shown[name]}"' for name in sort_like_scala(shown)) + "}"
@@ -75,14 +79,14 @@ def test_printed_values_of_an_image():
     [(None, "null.null"), ("mydb", "mydb."), ("mydb.t1", "mydb.t1"), ("a.b.c\\u002Ed", "a.c.d")],
 )
 def test_table_names(name, shown):
-    [row] = print_records(record("DDL", after="drop table x", objectName=name))
+    [row] = print_records(make_record("DDL", after="drop table x", objectName=name))
     assert (row["dbTable"], row["fields"], row["afterImages"]) == (shown, "[]", "drop table x")
 
 
 def test_invalid_record_has_its_reason():
-    wrong = record("INSERT", {"id": BIGINT}, None, [whole(1), whole(2)])
-    far = record("INIT", {"id": BIGINT}, None, [whole(1)], sourceTimestamp=1 << 60)
-    rows = print_records(b"junk", wrong, None, far, encode_record(record("BEGIN")))
+    wrong = make_record("INSERT", {"id": BIGINT}, None, [make_integer(1), make_integer(2)])
+    far = make_record("INIT", {"id": BIGINT}, None, [make_integer(1)], sourceTimestamp=1 << 60)
+    rows = print_records(b"junk", wrong, None, far, encode_record(make_record("BEGIN")))
     assert [(row["recordType"], bool(row["error"])) for row in rows] == [
         (None, True), (None, True), (None, False), ("INIT", False), ("BEGIN", False),
     ]  # fmt: skip

@@ -10,7 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.dts_records import BIGINT, DATE, DOUBLE, SAMPLES, VARCHAR, clock, floating, frame, record, text, whole
+from support.dts_records import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    SAMPLES,
+    VARCHAR,
+    make_datetime,
+    make_dts_frame,
+    make_float,
+    make_integer,
+    make_record,
+    make_text,
+)
 
 from adapters.decoders.dts_avro import DtsAvroDecoder
 from adapters.engines.local import LocalEngine
@@ -78,7 +90,7 @@ def mirror(target: Any, raw: pa.Table, size: int, options: dict[str, Any]) -> Co
 
 
 def sale(number: int, day: int, name: str, sales: float) -> list[Any]:
-    return [whole(number), clock(2019, 11, day), text(name), floating(sales)]
+    return [make_integer(number), make_datetime(2019, 11, day), make_text(name), make_float(sales)]
 
 
 def sales() -> list[dict[str, Any]]:
@@ -92,7 +104,7 @@ def sales() -> list[dict[str, Any]]:
         ("INSERT", None, sale(5, 14, "Robert", 233.0)),
     ]
     more = {"objectName": "delta_cdc.sales", "sourceTimestamp": 0, "tags": {}}
-    return [record(kind, SALES, old, new, id=n, **more) for n, (kind, old, new) in enumerate(changes, 1)]
+    return [make_record(kind, SALES, old, new, id=n, **more) for n, (kind, old, new) in enumerate(changes, 1)]
 
 
 def read_rows(target: Any) -> set[tuple[Any, ...]]:
@@ -103,14 +115,14 @@ def read_rows(target: Any) -> set[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_sales(target, size):
-    mirror(target, frame(*sales()), size, OPTIONS)
+    mirror(target, make_dts_frame(*sales()), size, OPTIONS)
     assert read_rows(target) == LEFT
 
 
 def test_repeated_records_are_applied_once(target):
     """After a failover, under other offsets; the full load runs again beside the stream."""
     said = sales()
-    mirror(target, frame(*said, *said[3:], *said[:4], said[4], said[5]), 3, OPTIONS)
+    mirror(target, make_dts_frame(*said, *said[3:], *said[:4], said[4], said[5]), 3, OPTIONS)
     assert read_rows(target) == LEFT
 
 
@@ -122,7 +134,7 @@ def test_records_in_any_order(tmp_path, seed):
         late["id"] += 1000
     Random(seed).shuffle(said)
     target = FakeTarget()
-    mirror(target, frame(*said), 1 + seed, OPTIONS)
+    mirror(target, make_dts_frame(*said), 1 + seed, OPTIONS)
     assert read_rows(target) == LEFT
 
 
@@ -130,36 +142,36 @@ def test_records_in_any_order(tmp_path, seed):
 def test_recorded_records(target, suffix):
     """A statement, an insert, an update, a delete: no row remains."""
     values = [(SAMPLES / f"{name}{suffix}").read_bytes() for name in ("01_ddl", "02_insert", "03_update", "04_delete")]
-    mirror(target, frame(*values[:3]), 2, {})
+    mirror(target, make_dts_frame(*values[:3]), 2, {})
     assert [(row["a"], row["b"]) for row in target.rows(LANE)] == [(123456789, "test update statement.")]
-    mirror(target, frame(values[3], first=103), 2, {})
+    mirror(target, make_dts_frame(values[3], first=103), 2, {})
     assert target.rows(LANE) == []
 
 
 def test_table_without_key_uses_its_hidden_column(target):
     hidden = "__#alibaba_rds_row_id#__"
     kinds, tags = {"name": VARCHAR, hidden: BIGINT}, {"pk_uk_info": "{}"}
-    one, two = ([text("same"), whole(n)] for n in (1, 2))
+    one, two = ([make_text("same"), make_integer(n)] for n in (1, 2))
     said = [
-        record("INIT", kinds, None, one, id=1, tags=tags),
-        record("INSERT", kinds, None, two, id=2, tags=tags),
-        record("DELETE", kinds, one, None, id=3, tags=tags),
+        make_record("INIT", kinds, None, one, id=1, tags=tags),
+        make_record("INSERT", kinds, None, two, id=2, tags=tags),
+        make_record("DELETE", kinds, one, None, id=3, tags=tags),
     ]
-    mirror(target, frame(*said), 2, {})
+    mirror(target, make_dts_frame(*said), 2, {})
     assert [row[hidden] for row in target.rows(LANE)] == [2]
 
 
 def test_rows_that_exchange_their_keys(target):
     """Matched by the before image."""
     kinds = {"id": BIGINT, "name": VARCHAR}
-    a, b = ([whole(n), text(name)] for n, name in ((1, "a"), (2, "b")))
+    a, b = ([make_integer(n), make_text(name)] for n, name in ((1, "a"), (2, "b")))
     said = [
-        record("INSERT", kinds, None, a, id=1),
-        record("INSERT", kinds, None, b, id=2),
-        record("UPDATE", kinds, a, [whole(3), text("a")], id=3),
-        record("UPDATE", kinds, b, [whole(1), text("b")], id=4),
-        record("UPDATE", kinds, [whole(3), text("a")], [whole(2), text("a")], id=5),
+        make_record("INSERT", kinds, None, a, id=1),
+        make_record("INSERT", kinds, None, b, id=2),
+        make_record("UPDATE", kinds, a, [make_integer(3), make_text("a")], id=3),
+        make_record("UPDATE", kinds, b, [make_integer(1), make_text("b")], id=4),
+        make_record("UPDATE", kinds, [make_integer(3), make_text("a")], [make_integer(2), make_text("a")], id=5),
     ]
     for size in (1, 5):
-        mirror(target, frame(*said), size, {})
+        mirror(target, make_dts_frame(*said), size, {})
         assert sorted((row["id"], row["name"]) for row in target.rows(LANE)) == [(1, "b"), (2, "a")]

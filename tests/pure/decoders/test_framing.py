@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import ID, column, payload_of, raw, schema_of, with_schema
+from support.debezium_events import ID, encode_with_schema, make_column, make_envelope_schema, make_payload, make_raw_records
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.json import schema_frames
 from adapters.decoders.json.schema_frames import CachedFrames
 
-SCHEMA = schema_of([ID, column("name", "string")])
+SCHEMA = make_envelope_schema([ID, make_column("name", "string")])
 DEPTH = 64
 
 
 def values(*names: str) -> pa.Array:
-    return pa.array([with_schema(SCHEMA, payload_of(after={"id": 1, "name": name})) for name in names], pa.binary())
+    return pa.array([encode_with_schema(SCHEMA, make_payload(after={"id": 1, "name": name})) for name in names], pa.binary())
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_result_of_several_schemas_is_not_kept(count_values_searched: list[int])
 
 
 def test_changes_do_not_depend_on_earlier_routing() -> None:
-    frame = raw(values("a", "b", "c").to_pylist())
+    frame = make_raw_records(values("a", "b", "c").to_pylist())
     decoder = DebeziumJsonDecoder()
     fingerprint = decoder.route(frame)["fingerprint"][0].as_py()
     table = decoder.learn(frame, "public.t", fingerprint)

@@ -10,7 +10,7 @@ import pickle
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from support.debezium_events import column, event, payload_of
+from support.debezium_events import make_change_event, make_column, make_payload
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
@@ -24,7 +24,11 @@ from replicator.testing.source import VALUE_TYPES
 
 KEY = b"k" * 16
 HMAC, CUT, FIXED, NOTHING = Mask("hmac", KEY), Mask("truncate", KEY, 2), Mask("fixed", text="*"), Mask("nothing")
-COLUMNS = (column("id", "int32", optional=False), column("email", "string"), column("day", "int32", "io.debezium.time.Date"))
+COLUMNS = (
+    make_column("id", "int32", optional=False),
+    make_column("email", "string"),
+    make_column("day", "int32", "io.debezium.time.Date"),
+)
 KEY_OF_1 = json.dumps(
     {"schema": {"type": "struct", "fields": [COLUMNS[0]], "name": "cdc.public.t.Key"}, "payload": {"id": 1}}
 )
@@ -73,7 +77,9 @@ def test_masked_record_decodes_like_the_original(history):
 
 
 def test_every_copy_of_a_value_is_masked():
-    value = event(COLUMNS, op="u", before=ROW, after=ROW | {"email": "b@example.com"}, source={"query": "... a@example.com"})
+    value = make_change_event(
+        COLUMNS, op="u", before=ROW, after=ROW | {"email": "b@example.com"}, source={"query": "... a@example.com"}
+    )
     old = {"name": "__debezium.oldkey", "value": b'{"id":1}'}
     found = get_stored_row(decoder(id=HMAC, email=HMAC).mask_records(raw(value, headers=[old])))
     told = json.loads(found["value"])["payload"]
@@ -84,7 +90,7 @@ def test_every_copy_of_a_value_is_masked():
 
 
 def test_each_mask_without_a_schema():
-    value = json.dumps(payload_of("c", ROW)).encode()
+    value = json.dumps(make_payload("c", ROW)).encode()
     found = get_stored_row(decoder(id=HMAC, email=CUT, day=NOTHING).mask_records(raw(value, key='{"id":1}')))
     after = json.loads(found["value"])["after"]
     assert after == {"id": digest("1"), "email": f"a@-{digest('a@example.com')[:16]}", "day": None}
@@ -97,8 +103,8 @@ def test_each_mask_without_a_schema():
         "a@example.com",
         '{"email": "a@example.com"}',
         '{"after": "{\\"email\\": \\"a@example.com\\"}", "op": "c", "source": {"schema": "public", "table": "t"}}',
-        event(COLUMNS, after=["a@example.com"]),
-        event(COLUMNS, after=ROW)[:-3],
+        make_change_event(COLUMNS, after=["a@example.com"]),
+        make_change_event(COLUMNS, after=ROW)[:-3],
     ],
 )
 def test_unreadable_records_are_redacted(value):
@@ -111,7 +117,7 @@ def test_value_of_another_type_is_rejected_after_masking_too():
     """A masked value is text. Otherwise the record would be accepted when it is read again."""
     by = decoder(id=HMAC)
     for wrong in ("one", 2**40, 1.5, True):
-        records = raw(event(COLUMNS, after=ROW | {"id": wrong}))
+        records = raw(make_change_event(COLUMNS, after=ROW | {"id": wrong}))
         assert [set(row) for row in decode_changes(by.mask_records(records), by)] == [{"_topic", "_partition", "_offset"}], (
             wrong
         )
@@ -139,7 +145,7 @@ def test_key_of_a_tombstone_is_masked():
 )
 def test_unsuitable_mask_suspends_the_lane(masks, told):
     engine, by = LocalEngine(), decoder(**masks)
-    (run,) = engine.route(raw(event(COLUMNS, after=ROW)), by).slices
+    (run,) = engine.route(raw(make_change_event(COLUMNS, after=ROW)), by).slices
     with pytest.raises(ConfigProblem, match=told):
         by.learn(run.frame, run.table, run.fingerprint)
 
@@ -150,7 +156,7 @@ def test_unsuitable_mask_suspends_the_lane(masks, told):
 def test_message_key_that_is_a_plain_value_is_removed(key):
     """Its table has another key, or the record was rejected."""
     by = DebeziumJsonDecoder({"private": {"public.t": {"email": HMAC, "id": HMAC}}, "keys": {"public.t": ["id"]}})
-    records = raw(event(COLUMNS, after=ROW), key=key)
+    records = raw(make_change_event(COLUMNS, after=ROW), key=key)
     found = get_stored_row(by.mask_records(records))
     assert (found["key"], b"example" in found["value"]) == (None, False)
     assert decode_changes(by.mask_records(records), by) == decode_changes(records, by)
@@ -158,16 +164,16 @@ def test_message_key_that_is_a_plain_value_is_removed(key):
 
 def test_fixed_text_replaces_a_value_of_any_type():
     by = decoder(day=FIXED)
-    (row,) = decode_changes(raw(event(COLUMNS, after=ROW)), by)
+    (row,) = decode_changes(raw(make_change_event(COLUMNS, after=ROW)), by)
     assert (row["id"], row["day"]) == (1, "*")
-    assert decode_changes(by.mask_records(raw(event(COLUMNS, after=ROW))), by) == [row]
+    assert decode_changes(by.mask_records(raw(make_change_event(COLUMNS, after=ROW))), by) == [row]
 
 
 def test_key_change_without_schema_keeps_the_old_key():
     declared = {"id": "int32", "email": "string", "day": "int32"}
     by = DebeziumJsonDecoder({"private": {"public.t": {"id": HMAC}}, "schema": {"public.t": declared}})
     told = [{"name": "__debezium.oldkey", "value": b'{"id":1}'}, {"name": "__debezium.context.x", "value": b"y"}]
-    records = raw(json.dumps(payload_of("c", ROW | {"id": 2})).encode(), key='{"id":2}', headers=told)
+    records = raw(json.dumps(make_payload("c", ROW | {"id": 2})).encode(), key='{"id":2}', headers=told)
     veiled = by.mask_records(records)
     old, context, _ = (one["value"] for one in get_stored_row(veiled)["headers"])
     assert (json.loads(old), context) == ({"id": digest("1")}, b"y")
@@ -178,6 +184,6 @@ def test_key_change_without_schema_keeps_the_old_key():
 
 def test_key_without_schema_is_masked_like_its_value():
     by = decoder(id=HMAC)
-    veiled = by.mask_records(raw(event(COLUMNS, after=ROW), key='{"id":1}'))
+    veiled = by.mask_records(raw(make_change_event(COLUMNS, after=ROW), key='{"id":1}'))
     assert json.loads(get_stored_row(veiled)["key"]) == {"id": digest("1")}
     assert by.mask_records(veiled).equals(veiled)

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dts_records import BIGINT, DATE, VARCHAR, clock, encode_record, record, text, whole
+from support.dts_records import BIGINT, DATE, VARCHAR, encode_record, make_datetime, make_integer, make_record, make_text
 from support.masked_records import (
     CUT,
     HMAC,
     NOTHING,
+    compute_hmac,
     decode_changes,
-    digest,
     get_stored_record,
     list_visible_values,
     read_all_text,
@@ -42,10 +42,10 @@ def frame(*values: bytes | None, key: bytes | None = b"sentinel") -> pa.Table:
 NUMBERS = st.integers(7_123_456_789, 7_199_999_999)
 PLAIN = NUMBERS.map(lambda n: f"Zzé{n}")
 IMAGES = st.tuples(
-    (NUMBERS.map(lambda n: (str(n), whole(n))) | PLAIN.map(lambda t: (t, text(t)))),
-    st.sampled_from([("", None), ("", "NULL"), ("", "NONE")]) | PLAIN.map(lambda t: (t, text(t))),
-    st.dates().map(lambda day: ("", clock(day.year, day.month, day.day))) | PLAIN.map(lambda t: (t, text(t))),
-    st.just(("", text("note"))),
+    (NUMBERS.map(lambda n: (str(n), make_integer(n))) | PLAIN.map(lambda t: (t, make_text(t)))),
+    st.sampled_from([("", None), ("", "NULL"), ("", "NONE")]) | PLAIN.map(lambda t: (t, make_text(t))),
+    st.dates().map(lambda day: ("", make_datetime(day.year, day.month, day.day))) | PLAIN.map(lambda t: (t, make_text(t))),
+    st.just(("", make_text("note"))),
 )
 KINDS = st.sampled_from(["INSERT", "UPDATE", "DELETE", "INIT"])
 
@@ -60,7 +60,7 @@ def test_masked_record_decodes_like_the_original(changes: Any, born: bool) -> No
     for number, (kind, before, after) in enumerate(changes):
         images = [[value for _, value in image] for image in (before, after)]
         images = [images[0] if kind in ("UPDATE", "DELETE") else None, images[1] if kind != "DELETE" else None]
-        values.append(encode_record(record(kind, FIELDS, *images, id=number, tags=tags), born=born))
+        values.append(encode_record(make_record(kind, FIELDS, *images, id=number, tags=tags), born=born))
         private |= {said for image in (before, after) for said, _ in image if said}
     records = frame(*values)
     veiled, again = by.mask_records(records), pickle.loads(pickle.dumps(by))
@@ -71,11 +71,15 @@ def test_masked_record_decodes_like_the_original(changes: Any, born: bool) -> No
 
 def test_each_image_is_masked() -> None:
     by = decoder({"id": HMAC, "email": NOTHING})
-    images = [[whole(n), text(f"{n}@example.com"), None, text("n")] for n in (7, 8)]
+    images = [[make_integer(n), make_text(f"{n}@example.com"), None, make_text("n")] for n in (7, 8)]
     found = decode_changes(
-        by.mask_records(frame(encode_record(record("UPDATE", FIELDS, *images)))), DtsAvroDecoder({"schema": {"*": SAID}})
+        by.mask_records(frame(encode_record(make_record("UPDATE", FIELDS, *images)))),
+        DtsAvroDecoder({"schema": {"*": SAID}}),
     )
-    assert [(row["_op"], row["id"], row["email"]) for row in found] == [("d", digest("7"), None), ("c", digest("8"), None)]
+    assert [(row["_op"], row["id"], row["email"]) for row in found] == [
+        ("d", compute_hmac("7"), None),
+        ("c", compute_hmac("8"), None),
+    ]
 
 
 SAID = {"id": "string", "email": "string", "note": "string"}
@@ -85,8 +89,8 @@ SAID = {"id": "string", "email": "string", "note": "string"}
     "value",
     [
         b"sentinel",
-        encode_record(record("INSERT", FIELDS, None, [text("sentinel")])),
-        encode_record(record("FILL", after="sentinel")),
+        encode_record(make_record("INSERT", FIELDS, None, [make_text("sentinel")])),
+        encode_record(make_record("FILL", after="sentinel")),
     ],
 )
 def test_unreadable_records_are_redacted(value: bytes) -> None:
@@ -98,9 +102,9 @@ def test_unreadable_records_are_redacted(value: bytes) -> None:
 
 def test_statements_are_redacted() -> None:
     by = decoder()
-    records = frame(encode_record(record("DDL", after="ALTER ... 'sentinel'", tags={"sql": "sentinel"})), key=None)
+    records = frame(encode_record(make_record("DDL", after="ALTER ... 'sentinel'", tags={"sql": "sentinel"})), key=None)
     assert b"sentinel" not in read_all_text(by.mask_records(records))
     assert by.route(by.mask_records(records)).equals(by.route(records))
-    others = frame(encode_record(record("INSERT", FIELDS, None, [whole(1)] * 4, objectName="mydb.open")))
+    others = frame(encode_record(make_record("INSERT", FIELDS, None, [make_integer(1)] * 4, objectName="mydb.open")))
     assert by.mask_records(others).equals(others)
     assert get_stored_record(frame(None), by)["value"] is None

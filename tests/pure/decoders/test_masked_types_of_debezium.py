@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.debezium_events import ID, column, event, key, payload_of, raw
-from support.masked_records import CUT, FIXED, HMAC, NOTHING, decode_changes, digest
+from support.debezium_events import ID, make_change_event, make_column, make_event_key, make_payload, make_raw_records
+from support.masked_records import CUT, FIXED, HMAC, NOTHING, compute_hmac, decode_changes
 
 from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -36,7 +36,7 @@ def encode_unscaled(number: int) -> str:
 
 
 def decimal(precision: int, scale: int) -> dict[str, Any]:
-    return column(
+    return make_column(
         "v", "bytes", f"{CONNECT}Decimal", parameters={"scale": str(scale), "connect.decimal.precision": str(precision)}
     )
 
@@ -47,9 +47,9 @@ def whole(low: int, high: int, *beyond: int) -> st.SearchStrategy[Any]:
 
 
 INFINITY = (-9223372036832400000, 9223372036825200000, 2**64)
-VARIABLE = column(
+VARIABLE = make_column(
     "v", "struct", f"{DATA}VariableScaleDecimal",
-    fields=[column("scale", "int32", optional=False), column("value", "bytes", optional=False)],
+    fields=[make_column("scale", "int32", optional=False), make_column("value", "bytes", optional=False)],
 )  # fmt: skip
 FLOATS = st.one_of(
     st.floats(width=32, allow_nan=False, allow_infinity=False), st.sampled_from(["NaN", "Infinity", "-Infinity"])
@@ -59,27 +59,27 @@ MOMENTS = st.one_of(
     st.sampled_from(["2024-02-29T12:00:00+02:00", "0001-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "infinity"]),
 )
 KINDS: dict[str, tuple[dict[str, Any], st.SearchStrategy[Any], str]] = {
-    "date": (column("v", "int32", f"{TIME}Date"), whole(-719162, 2932896, 2**31 - 1, -(2**31)), "date32"),
-    "connect date": (column("v", "int32", f"{CONNECT}Date"), whole(-719162, 2932896), "date32"),
-    "time in ms": (column("v", "int32", f"{TIME}Time"), whole(0, 86_399_999, 86_400_000, -1), "time32[ms]"),
-    "time in us": (column("v", "int64", f"{TIME}MicroTime"), whole(0, DAY_US - 1, DAY_US), "time64[us]"),
-    "time in ns": (column("v", "int64", f"{TIME}NanoTime"), whole(0, DAY_US * 1000 - 1, -1), "time64[ns]"),
+    "date": (make_column("v", "int32", f"{TIME}Date"), whole(-719162, 2932896, 2**31 - 1, -(2**31)), "date32"),
+    "connect date": (make_column("v", "int32", f"{CONNECT}Date"), whole(-719162, 2932896), "date32"),
+    "time in ms": (make_column("v", "int32", f"{TIME}Time"), whole(0, 86_399_999, 86_400_000, -1), "time32[ms]"),
+    "time in us": (make_column("v", "int64", f"{TIME}MicroTime"), whole(0, DAY_US - 1, DAY_US), "time64[us]"),
+    "time in ns": (make_column("v", "int64", f"{TIME}NanoTime"), whole(0, DAY_US * 1000 - 1, -1), "time64[ns]"),
     "stamp in ms": (
-        column("v", "int64", f"{TIME}Timestamp"),
+        make_column("v", "int64", f"{TIME}Timestamp"),
         whole(FIRST // 1000, LAST // 1000, *INFINITY),
         "timestamp[ms]",
     ),
-    "stamp in us": (column("v", "int64", f"{TIME}MicroTimestamp"), whole(FIRST, LAST, *INFINITY), "timestamp[us]"),
-    "stamp in ns": (column("v", "int64", f"{TIME}NanoTimestamp"), whole(-(2**63), 2**63 - 1, 2**63), "timestamp[ns]"),
-    "zoned": (column("v", "string", f"{TIME}ZonedTimestamp"), MOMENTS, "timestamp[us, UTC]"),
-    "iso stamp": (column("v", "string", f"{TIME}IsoTimestamp"), MOMENTS, ""),
+    "stamp in us": (make_column("v", "int64", f"{TIME}MicroTimestamp"), whole(FIRST, LAST, *INFINITY), "timestamp[us]"),
+    "stamp in ns": (make_column("v", "int64", f"{TIME}NanoTimestamp"), whole(-(2**63), 2**63 - 1, 2**63), "timestamp[ns]"),
+    "zoned": (make_column("v", "string", f"{TIME}ZonedTimestamp"), MOMENTS, "timestamp[us, UTC]"),
+    "iso stamp": (make_column("v", "string", f"{TIME}IsoTimestamp"), MOMENTS, ""),
     "iso date": (
-        column("v", "string", f"{TIME}IsoDate"),
+        make_column("v", "string", f"{TIME}IsoDate"),
         st.one_of(st.dates().map(date.isoformat), st.sampled_from(["2017-09-15Z", "infinity"])),
         "",
     ),
     "iso time": (
-        column("v", "string", f"{TIME}IsoTime"),
+        make_column("v", "string", f"{TIME}IsoTime"),
         st.one_of(st.times().map(time.isoformat), st.sampled_from(["24:00:00", "01:02:03.5Z"])),
         "",
     ),
@@ -98,16 +98,16 @@ KINDS: dict[str, tuple[dict[str, Any], st.SearchStrategy[Any], str]] = {
         "",
     ),
     "bytes": (
-        column("v", "bytes"),
+        make_column("v", "bytes"),
         st.one_of(st.binary(max_size=40).map(lambda v: b64encode(v).decode()), st.just(HOLDER)),
         "binary",
     ),
-    "float": (column("v", "float"), FLOATS, "float32"),
-    "double": (column("v", "double"), st.one_of(FLOATS, st.sampled_from([1e300, 5e-324, -0.0, 0.1])), "float64"),
-    "boolean": (column("v", "boolean"), st.booleans(), "bool"),
-    "byte": (column("v", "int8"), whole(-128, 127, 128), "int8"),
-    "year": (column("v", "int32", f"{TIME}Year"), whole(-(2**31), 2**31 - 1, 2**31), "int32"),
-    "text": (column("v", "string"), st.text(max_size=30), "string"),
+    "float": (make_column("v", "float"), FLOATS, "float32"),
+    "double": (make_column("v", "double"), st.one_of(FLOATS, st.sampled_from([1e300, 5e-324, -0.0, 0.1])), "float64"),
+    "boolean": (make_column("v", "boolean"), st.booleans(), "bool"),
+    "byte": (make_column("v", "int8"), whole(-128, 127, 128), "int8"),
+    "year": (make_column("v", "int32", f"{TIME}Year"), whole(-(2**31), 2**31 - 1, 2**31), "int32"),
+    "text": (make_column("v", "string"), st.text(max_size=30), "string"),
 }
 STRAY = st.sampled_from([None, PLACEHOLDER, "x", 1.5, 7, True, {}, [], {"a": 1}, 10**30])
 """What may come in place of a value of any type."""
@@ -187,8 +187,8 @@ def test_masked_events_with_a_schema(name: str, mask: Any) -> None:
     @settings(max_examples=EXAMPLES)
     @given(values(name))
     def check(rows: list[tuple[str, Any]]) -> None:
-        texts = [event(columns, **change(op, value, i)) for i, (op, value) in enumerate(rows)]
-        check_stored(raw(texts, [key(id=i) for i in range(len(rows))]), decoder(mask), mask)
+        texts = [make_change_event(columns, **change(op, value, i)) for i, (op, value) in enumerate(rows)]
+        check_stored(make_raw_records(texts, [make_event_key(id=i) for i in range(len(rows))]), decoder(mask), mask)
 
     check()
 
@@ -205,8 +205,8 @@ def test_masked_events_without_a_schema(name: str, mask: Any) -> None:
     @settings(max_examples=EXAMPLES)
     @given(values(name))
     def check(rows: list[tuple[str, Any]]) -> None:
-        texts = [json.dumps(payload_of(**change(op, value, i))).encode() for i, (op, value) in enumerate(rows)]
-        check_stored(raw(texts, [b'{"id":%d}' % i for i in range(len(rows))]), by, mask)
+        texts = [json.dumps(make_payload(**change(op, value, i))).encode() for i, (op, value) in enumerate(rows)]
+        check_stored(make_raw_records(texts, [b'{"id":%d}' % i for i in range(len(rows))]), by, mask)
 
     check()
 
@@ -220,14 +220,17 @@ def test_hash_is_that_of_the_text_of_the_value(name: str) -> None:
     @settings(max_examples=EXAMPLES)
     @given(values(name))
     def check(rows: list[tuple[str, Any]]) -> None:
-        records = raw(
-            [event(columns, op="c", after={"id": 1, "v": value}, at=1000 + i) for i, (_, value) in enumerate(rows)]
+        records = make_raw_records(
+            [
+                make_change_event(columns, op="c", after={"id": 1, "v": value}, at=1000 + i)
+                for i, (_, value) in enumerate(rows)
+            ]
         )
         clear, masked = (decode_changes(records, by) for by in (DebeziumJsonDecoder(), decoder(HMAC)))
         for before, after in zip(clear, masked, strict=True):
             assert before["_error"] == after["_error"]
             if before["_error"] is None and "ns" not in name:
-                assert after["v"] == (before["v"] if before["v"] is None else digest(canonical(before["v"], name)))
+                assert after["v"] == (before["v"] if before["v"] is None else compute_hmac(canonical(before["v"], name)))
 
     check()
 
@@ -240,7 +243,7 @@ def test_key_has_one_mask_in_message_key_row_and_header(name: str, schemas: str)
     if schemas == "none" and not declared:
         pytest.skip("no declared type reads these")
     column_of_key = {**said, "optional": False}
-    columns = [column_of_key, column("note", "string")]
+    columns = [column_of_key, make_column("note", "string")]
     by = decoder(HMAC, **({"schema": {TABLE: {"v": declared, "note": "string"}}} if schemas == "none" else {}))
 
     sent = own.filter(lambda value: HOLDER not in str(value))  # Keys always are.
@@ -256,10 +259,13 @@ def test_key_has_one_mask_in_message_key_row_and_header(name: str, schemas: str)
             {"op": op, "after": row if after else None, "before": row if before else None, "at": 1000 + i}
             for i, (op, after, before) in enumerate(rows)
         ]
-        texts = [json.dumps(payload_of(**p)).encode() if schemas == "none" else event(columns, **p) for p in payloads]
-        of_key = key([column_of_key], v=value) if schemas == "both" else json.dumps({"v": value}).encode()
+        texts = [
+            json.dumps(make_payload(**p)).encode() if schemas == "none" else make_change_event(columns, **p)
+            for p in payloads
+        ]
+        of_key = make_event_key([column_of_key], v=value) if schemas == "both" else json.dumps({"v": value}).encode()
         header = {"__debezium.oldkey": json.dumps({"v": old}).encode()}
-        records = raw(texts, [of_key] * len(texts), {len(texts) - 1: header})
+        records = make_raw_records(texts, [of_key] * len(texts), {len(texts) - 1: header})
         veiled, live = by.mask_records(records), decode_changes(records, by)
         assert without_reasons(decode_changes(veiled, by), HMAC) == without_reasons(live, HMAC)
         assert len({row["v"] for row in live if not row["_error"]}) < 2, "equal keys are one"
@@ -273,28 +279,30 @@ def test_key_has_one_mask_in_message_key_row_and_header(name: str, schemas: str)
 
 def test_equal_numbers_of_different_types_have_one_mask() -> None:
     texts = [
-        event([ID, said], op="c", after={"id": 1, "v": value})
+        make_change_event([ID, said], op="c", after={"id": 1, "v": value})
         for said, value in (
-            (column("v", "int64"), 150),
+            (make_column("v", "int64"), 150),
             (decimal(10, 2), encode_unscaled(15000)),
-            (column("v", "double"), 150.0),
+            (make_column("v", "double"), 150.0),
             (VARIABLE, {"scale": 0, "value": encode_unscaled(150)}),
         )
     ]
-    assert {row["v"] for text in texts for row in decode_changes(raw([text]), decoder(HMAC))} == {digest("150")}
+    assert {row["v"] for text in texts for row in decode_changes(make_raw_records([text]), decoder(HMAC))} == {
+        compute_hmac("150")
+    }
 
 
 @pytest.mark.parametrize(
     ("said", "value"),
     [
-        (column("v", "array", items={"type": "int32"}), [4711, 4712]),
-        (column("v", "map", keys={"type": "string"}, values={"type": "int32"}), {"a": 4711}),
-        (column("v", "struct", fields=[column("x", "int32")]), {"x": 4711}),
+        (make_column("v", "array", items={"type": "int32"}), [4711, 4712]),
+        (make_column("v", "map", keys={"type": "string"}, values={"type": "int32"}), {"a": 4711}),
+        (make_column("v", "struct", fields=[make_column("x", "int32")]), {"x": 4711}),
     ],
 )
 def test_composite_value_cannot_be_hashed(said: dict[str, Any], value: Any) -> None:
     """The lanes stop; the stored record is masked all the same. Masks that replace the whole value are accepted."""
-    records = raw([event([ID, said], op="c", after={"id": 1, "v": value})])
+    records = make_raw_records([make_change_event([ID, said], op="c", after={"id": 1, "v": value})])
     with pytest.raises(ConfigProblem, match="which can be written in several ways"):
         decode_changes(records, decoder(HMAC))
     for mask in (HMAC, CUT, FIXED, NOTHING):
@@ -306,7 +314,7 @@ def test_composite_value_cannot_be_hashed(said: dict[str, Any], value: Any) -> N
 
 def test_delete_with_an_infinite_date_is_decoded_after_masking() -> None:
     """PostgreSQL's infinity: a delete is decoded without such a value."""
-    records = raw([event([ID, KINDS["date"][0]], op="d", before={"id": 1, "v": 2**31 - 1})])
+    records = make_raw_records([make_change_event([ID, KINDS["date"][0]], op="d", before={"id": 1, "v": 2**31 - 1})])
     for mask in (HMAC, CUT, FIXED, NOTHING):
         by = decoder(mask)
         for some in (records, by.mask_records(records)):
@@ -316,26 +324,29 @@ def test_delete_with_an_infinite_date_is_decoded_after_masking() -> None:
 
 def test_key_of_a_tombstone_equals_that_of_its_rows() -> None:
     columns = [{**KINDS["date"][0], "optional": False}]
-    value, tombstone = event(columns, op="c", after={"v": 19782}), None
-    for of_key in (key(columns, v=19782), b'{"v":19782}'):
-        veiled = decoder(HMAC).mask_records(raw([value, tombstone], [of_key, of_key]))
+    value, tombstone = make_change_event(columns, op="c", after={"v": 19782}), None
+    for of_key in (make_event_key(columns, v=19782), b'{"v":19782}'):
+        veiled = decoder(HMAC).mask_records(make_raw_records([value, tombstone], [of_key, of_key]))
         first, second = (json.loads(text) for text in veiled["key"].to_pylist())
         assert first == second
-        assert first.get("payload", first) == {"v": digest("2024-02-29")}
+        assert first.get("payload", first) == {"v": compute_hmac("2024-02-29")}
 
 
 def test_values_are_not_rounded_before_hashing() -> None:
     """Two decimals of 38 digits that differ in the last digit, and two times that differ by a nanosecond."""
     for said, pair in (
         (decimal(38, 0), (encode_unscaled(10**37 + 1), encode_unscaled(10**37 + 2))),
-        (column("v", "int64", f"{TIME}NanoTimestamp"), (1, 2)),
-        (column("v", "int64", f"{TIME}NanoTime"), (1, 2)),
+        (make_column("v", "int64", f"{TIME}NanoTimestamp"), (1, 2)),
+        (make_column("v", "int64", f"{TIME}NanoTime"), (1, 2)),
         (
-            column("v", "double"),
+            make_column("v", "double"),
             (0.1, struct.unpack("<d", struct.pack("<q", struct.unpack("<q", struct.pack("<d", 0.1))[0] + 1))[0]),
         ),
     ):
-        rows = decode_changes(raw([event([ID, said], op="c", after={"id": 1, "v": value}) for value in pair]), decoder(HMAC))
+        rows = decode_changes(
+            make_raw_records([make_change_event([ID, said], op="c", after={"id": 1, "v": value}) for value in pair]),
+            decoder(HMAC),
+        )
         assert len({row["v"] for row in rows}) == 2, said
 
 
@@ -345,11 +356,11 @@ def test_value_has_one_hash_in_every_format() -> None:
     masks = {"private": {"shop.t": dict.fromkeys(types, HMAC)}}
     columns = [
         ID,
-        column("day", "int32", f"{TIME}Date"),
-        column("at", "int64", f"{TIME}MicroTimestamp"),
+        make_column("day", "int32", f"{TIME}Date"),
+        make_column("at", "int64", f"{TIME}MicroTimestamp"),
         {**decimal(10, 2), "field": "price"},
-        column("photo", "bytes"),
-        column("share", "double"),
+        make_column("photo", "bytes"),
+        make_column("share", "double"),
     ]
     at, written = 1_709_208_000_500_000, "2024-02-29 12:00:00.500000"
     photo = b64encode(b"me").decode()
@@ -376,9 +387,11 @@ def test_value_has_one_hash_in_every_format() -> None:
     keyed = {"keys": {"shop.t": ["id"]}}
     source = {"schema": "shop"}
     found = {
-        "debezium": decode_changes(raw([event(columns, op="c", after=sent, source=source)]), DebeziumJsonDecoder(masks)),
+        "debezium": decode_changes(
+            make_raw_records([make_change_event(columns, op="c", after=sent, source=source)]), DebeziumJsonDecoder(masks)
+        ),
         "rows": decode_changes(
-            raw([json.dumps(said).encode()], topic="shop.t"),
+            make_raw_records([json.dumps(said).encode()], topic="shop.t"),
             RowsDecoder(
                 {
                     **masks,
@@ -389,8 +402,11 @@ def test_value_has_one_hash_in_every_format() -> None:
                 }
             ),
         ),
-        "canal": decode_changes(raw([json.dumps(canal).encode()]), CanalJsonDecoder(masks)),
+        "canal": decode_changes(make_raw_records([json.dumps(canal).encode()]), CanalJsonDecoder(masks)),
     }
     texts = {"day": "2024-02-29", "at": written, "price": "12.5", "photo": b"me".hex(), "share": "2.5"}
     for form, (row,) in found.items():
-        assert {name: row.get(name) for name in types} == {name: digest(text) for name, text in texts.items()}, (form, row)
+        assert {name: row.get(name) for name in types} == {name: compute_hmac(text) for name, text in texts.items()}, (
+            form,
+            row,
+        )

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.budget import LONG, some
-from support.history_in_memory import Memory
+from support.budget import LONG, select_evenly
+from support.history_in_memory import InMemoryTarget
 
 from adapters.apply.reconcile_in_process import reconcile_rows
 from adapters.apply.rows_frame import to_rows
@@ -136,7 +136,7 @@ def current(plan: ApplyPlan, batches: list[Log], rejects: list[Any] | None = Non
 
 def open_versions(batches: list[Log], table: TableSpec = TABLE) -> dict[Key, Any]:
     """The versions that are open after these batches."""
-    memory = Memory(scd2(table))
+    memory = InMemoryTarget(scd2(table))
     for segment in segments(batches, table):
         memory.apply(segment)
     return {(row["a"], row["b"]): row["v"] for row in memory.rows.values() if row["_cdc_end_seq_1"] is None}
@@ -152,7 +152,7 @@ def test_no_row_is_lost_if_keys_change_together(name: str) -> None:
     for images in (True, False) if name in OF_ANY_IMAGE else (True,):
         log = stream(name, images=images)
         several = list(list_interleavings(log))
-        for number, order in enumerate([log, *some(several[:: 1 + len(several) // 4], 2)]):
+        for number, order in enumerate([log, *select_evenly(several[:: 1 + len(several) // 4], 2)]):
             cuts = list_cuts(order)
             # Every cut of the log's own order, another one of each interleaving; by default one in three under all policies.
             for place, batches in enumerate(cuts if not number else [cuts[number % len(cuts)]]):
@@ -173,7 +173,7 @@ def test_ambiguous_delete_is_rejected_however_batches_are_split(name: str) -> No
             log = [(e, replace(c, image={**c.image, "v": "default"}) if c.moved_to else c) for e, c in log]
         found = set()
         several = list(list_interleavings(log))
-        for number, order in enumerate([log, *some(several[:: 1 + len(several) // 3], 2)]):
+        for number, order in enumerate([log, *select_evenly(several[:: 1 + len(several) // 3], 2)]):
             cuts = list_cuts(order)
             for batches in cuts[::2] if not number else [cuts[number % len(cuts)]]:
                 rejects, of_marked = list[Any](), list[Any]()

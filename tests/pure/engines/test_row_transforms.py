@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.budget import one_in
+from support.budget import select_every_nth
 
 from adapters.arrow.sequence_elements import to_elements, to_values
 from adapters.engines.local import LocalEngine
@@ -306,7 +306,7 @@ def test_model_in_every_order():
         sequence_by=("sequenceNum",),
         columns=frozenset({"id", "role"}),
     )
-    for order in one_in(17, permutations(FEED)):
+    for order in select_every_nth(17, permutations(FEED)):
         changes = [Change("c", (place, 0), row) for place, row in enumerate(order)]
         rows, _ = fold_changes("scd1", EMPLOYEES.column_names[1:], ("id",), changes, wanted=wanted)
         assert {row["id"]: row["role"] for row in rows} == REMAINING_ROLES
@@ -316,7 +316,7 @@ def every_order_folded(feed, table, shape):
     """Orders of the feed at once, each with keys of its own: the folded rows that stay, the ids that are gone, and how many
     orders those are."""
     engine, plan = LocalEngine(), plan_for("scd1", table, None, shape)
-    orders = [*one_in(17, permutations(feed))]
+    orders = [*select_every_nth(17, permutations(feed))]
     rows = [{"run": run, **row} for run, order in enumerate(orders) for row in order]
     count = len(rows)
     columns = {name: pa.array([row.get(name) for row in rows], table.column(name).type) for name in table.column_names}
@@ -343,7 +343,7 @@ def test_fold_in_every_order():
 def test_model_of_sales_in_every_order():
     columns = SALES.column_names[1:]
     changes = [Change(row["op"], (row["log"],), {name: row.get(name) for name in columns}) for row in SOLD]
-    for order in one_in(17, permutations(changes)):
+    for order in select_every_nth(17, permutations(changes)):
         rows, _ = fold_changes("scd1", columns, ("id",), order)
         assert {row["id"]: row["sales"] for row in rows} == REMAINING
 

@@ -16,9 +16,9 @@ from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from support.budget import some
-from support.hostile_strings import hostile_strings
-from support.served_tables import pages, problem, serve_tables, url
+from support.budget import select_evenly
+from support.hostile_strings import make_hostile_strings
+from support.served_tables import make_url, parse_problem, read_pages, serve_tables
 
 from adapters.delta.lake import encode_name
 from adapters.http.server import HttpServer
@@ -72,7 +72,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     folder = tmp_path_factory.mktemp("shop")
     others = [{**dict.fromkeys(KINDS.names), "id": n, "part": str(n)} for n in (2, 3)]
     write_deltalake(str(folder / "lake/t"), pa.Table.from_pylist([ROW, *others], KINDS))
-    texts = [text for text in hostile_strings() if "\0" not in text]
+    texts = [text for text in make_hostile_strings() if "\0" not in text]
     write_deltalake(str(folder / "lake/texts"), pa.table({"id": texts, "n": range(len(texts))}))
     write_deltalake(str(folder / "lake/other"), pa.table({"id": [1]}))
     return serve_tables(
@@ -88,38 +88,38 @@ def test_table_name_with_a_slash(tmp_path: Path, name: str) -> None:
     (columns, rows) = re.findall(r'href="(/tables/[^"]*)"', client.get("/docs").text)[:2]
     assert client.get(columns).json()["columns"] == [{"name": "id", "type": "int64"}]
     assert client.get(rows).json()["rows"] == [{"id": 1}, {"id": 2}]
-    assert client.get(url("tables", f"s.{name}", "rows", "2")).json()["rows"] == [{"id": 2}]
-    following = client.get(url("tables", f"s.{name}", "rows", limit="1")).json()["next"]
+    assert client.get(make_url("tables", f"s.{name}", "rows", "2")).json()["rows"] == [{"id": 2}]
+    following = client.get(make_url("tables", f"s.{name}", "rows", limit="1")).json()["next"]
     assert client.get(following).json()["rows"] == [{"id": 2}]
 
 
 def test_list_of_tables(shop: TestClient) -> None:
     """Targets of the config, and no other tables of the lake."""
     assert [table["name"] for table in shop.get("/tables").json()["tables"]] == ["s.t", "s.texts"]
-    problem(shop.get("/tables/s.other/rows"), 404)
+    parse_problem(shop.get("/tables/s.other/rows"), 404)
     about = shop.get("/tables/s.t").json()
     assert (about["key"], about["columns"][2]) == (["id", "part"], {"name": "price", "type": "decimal128(20, 2)"})
 
 
 def test_row_by_its_key(shop: TestClient) -> None:
     """A key with a slash; values without a JSON form are text."""
-    answer = shop.get(url("tables", "s.t", "rows", "1", "a/b"))
+    answer = shop.get(make_url("tables", "s.t", "rows", "1", "a/b"))
     assert answer.json() == {"table": "s.t", "rows": [TOLD], "next": None, "notes": []}
     assert answer.headers["cache-control"] == "no-store" and answer.headers["x-content-type-options"] == "nosniff"
-    problem(shop.get(url("tables", "s.t", "rows", "1", "a")), 404)
-    assert "2 columns (id, part), not 1" in problem(shop.get(url("tables", "s.t", "rows", "1")), 400)["detail"]
-    assert "does not fit type int64" in problem(shop.get(url("tables", "s.t", "rows", "x", "a")), 400)["detail"]
+    parse_problem(shop.get(make_url("tables", "s.t", "rows", "1", "a")), 404)
+    assert "2 columns (id, part), not 1" in parse_problem(shop.get(make_url("tables", "s.t", "rows", "1")), 400)["detail"]
+    assert "does not fit type int64" in parse_problem(shop.get(make_url("tables", "s.t", "rows", "x", "a")), 400)["detail"]
 
 
 def test_rows_as_arrow(shop: TestClient) -> None:
     """With their types, and the next page in a header."""
-    answer = shop.get(url("tables", "s.t", "rows", limit="1"), headers={"accept": f"{ARROW}, application/json;q=0.1"})
+    answer = shop.get(make_url("tables", "s.t", "rows", limit="1"), headers={"accept": f"{ARROW}, application/json;q=0.1"})
     found = pa.ipc.open_stream(io.BytesIO(answer.content)).read_all()
     assert answer.headers["content-type"] == ARROW
     assert found.schema == KINDS and found.drop(["rate"]).to_pylist() == [{n: v for n, v in ROW.items() if n != "rate"}]
     following = answer.headers["link"].removeprefix("<").removesuffix('>; rel="next"')
-    assert [row["id"] for page in pages(shop, following) for row in page] == [2, 3]
-    problem(shop.get("/tables/s.t/rows", headers={"accept": "text/csv"}), 406)
+    assert [row["id"] for page in read_pages(shop, following) for row in page] == [2, 3]
+    parse_problem(shop.get("/tables/s.t/rows", headers={"accept": "text/csv"}), 406)
 
 
 FILTERS = {
@@ -139,7 +139,7 @@ FILTERS = {
 @pytest.mark.parametrize("case", FILTERS)
 def test_filters(shop: TestClient, case: str) -> None:
     query, ids = FILTERS[case]
-    assert [row["id"] for row in shop.get(url("tables", "s.t", "rows", **query)).json()["rows"]] == ids
+    assert [row["id"] for row in shop.get(make_url("tables", "s.t", "rows", **query)).json()["rows"]] == ids
 
 
 REFUSED = {
@@ -164,33 +164,35 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_invalid_query_is_refused(shop: TestClient, case: str) -> None:
     query, said = REFUSED[case]
-    assert said in problem(shop.get(url("tables", "s.t", "rows", **query)), 400)["detail"]
+    assert said in parse_problem(shop.get(make_url("tables", "s.t", "rows", **query)), 400)["detail"]
 
 
 @pytest.mark.parametrize("raw", ["/tables/s.t/rows/%ff/a", "/tables/s.t/rows?id=%ff", "/tables/s.t/rows?limit=1&limit=2"])
 def test_invalid_url_is_refused(shop: TestClient, raw: str) -> None:
-    problem(shop.get(raw), 400)
+    parse_problem(shop.get(raw), 400)
 
 
 @pytest.mark.slow
 def test_hostile_texts_are_texts(shop: TestClient) -> None:
     """As keys and values they find only their row; as columns and tables they are unknown."""
-    texts = [text for text in hostile_strings() if "\0" not in text]
-    for at, text in some(list(enumerate(texts))[::7], 20):
+    texts = [text for text in make_hostile_strings() if "\0" not in text]
+    for at, text in select_evenly(list(enumerate(texts))[::7], 20):
         if text not in (".", ".."):  # A client takes these for places.
-            assert [row["n"] for row in shop.get(url("tables", "s.texts", "rows", text)).json()["rows"]] == [at]
-        assert [row["n"] for row in shop.get(url("tables", "s.texts", "rows", **{"id[eq]": text})).json()["rows"]] == [at]
-        problem(shop.get(url("tables", "s.texts", "rows", **{f"{text}[eq]": "1"})), 400)
+            assert [row["n"] for row in shop.get(make_url("tables", "s.texts", "rows", text)).json()["rows"]] == [at]
+        assert [row["n"] for row in shop.get(make_url("tables", "s.texts", "rows", **{"id[eq]": text})).json()["rows"]] == [
+            at
+        ]
+        parse_problem(shop.get(make_url("tables", "s.texts", "rows", **{f"{text}[eq]": "1"})), 400)
         if text not in (".", ".."):  # A client takes these for places.
-            assert shop.get(url("tables", text, "rows")).status_code == 404
-    found = [row["n"] for page in pages(shop, url("tables", "s.texts", "rows", limit="100")) for row in page]
+            assert shop.get(make_url("tables", text, "rows")).status_code == 404
+    found = [row["n"] for page in read_pages(shop, make_url("tables", "s.texts", "rows", limit="100")) for row in page]
     assert found == sorted(range(len(texts)), key=lambda at: texts[at].encode())
 
 
 def test_writing_methods_are_refused(shop: TestClient) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE"):
-        problem(shop.request(method, "/tables/s.t/rows"), 405)
-    problem(shop.post("/events", json={}), 404)
+        parse_problem(shop.request(method, "/tables/s.t/rows"), 405)
+    parse_problem(shop.post("/events", json={}), 404)
 
 
 ROWS = st.lists(
@@ -210,7 +212,7 @@ def test_pages_have_all_rows_once(tmp_path: Path, rows: list[Any], limit: int, b
     write_deltalake(str(tmp_path / "lake/t"), table, mode="overwrite")
     client = _any(tmp_path)
     for query, wanted in (({}, rows), ({"n[gte]": str(bound)}, [r for r in rows if r[0] is not None and r[0] >= bound])):
-        got = list(pages(client, url("tables", "s.t", "rows", limit=str(limit), **query)))
+        got = list(read_pages(client, make_url("tables", "s.t", "rows", limit=str(limit), **query)))
         found = [tuple(row[name] for name in names) for page in got for row in page]
         assert all(len(page) == limit for page in got[:-1])
         assert found == sorted(wanted, key=lambda row: [(v is None, v) for v in row])
@@ -233,9 +235,9 @@ def test_version_as_of_a_time(tmp_path: Path) -> None:
     between = datetime.now(UTC)
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [2]}), mode="append")
     client = serve_tables(tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]})
-    assert client.get(url("tables", "s.t", "rows", as_of=between.isoformat())).json()["rows"] == [{"id": 1}]
-    assert client.get(url("tables", "s.t", "rows", as_of="2100-01-01")).json()["rows"] == [{"id": 1}, {"id": 2}]
-    said = problem(client.get(url("tables", "s.t", "rows", as_of="2000-01-01")), 422)
+    assert client.get(make_url("tables", "s.t", "rows", as_of=between.isoformat())).json()["rows"] == [{"id": 1}]
+    assert client.get(make_url("tables", "s.t", "rows", as_of="2100-01-01")).json()["rows"] == [{"id": 1}, {"id": 2}]
+    said = parse_problem(client.get(make_url("tables", "s.t", "rows", as_of="2000-01-01")), 422)
     assert "cannot be read at the time" in said["detail"]
 
 
@@ -244,7 +246,7 @@ def test_query_ends_at_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     client = serve_tables(
         tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]}, query_timeout="0 milliseconds"
     )
-    assert "longer than 0 s" in problem(client.get("/tables/s.t/rows"), 504)["detail"]
+    assert "longer than 0 s" in parse_problem(client.get("/tables/s.t/rows"), 504)["detail"]
 
 
 def test_access_with_and_without_a_token(tmp_path: Path) -> None:

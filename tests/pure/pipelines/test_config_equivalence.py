@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.employees import FEED, add
-from support.staff_in_code import FLOW, PARTS, config_file
+from support.employees import FEED, append_employees
+from support.staff_in_code import FLOW, PARTS, write_config_file
 
 from replicator import pipelines as dp
 from replicator.application.operations.plan import list_plans
@@ -68,7 +68,7 @@ def entry(**said: Any) -> dict[str, Any]:
 
 
 def in_yaml(folder: Path, said: dict[str, Any]) -> Loaded:
-    return read_config(config_file(folder, tables=[entry(**said)]), None, ())
+    return read_config(write_config_file(folder, tables=[entry(**said)]), None, ())
 
 
 def same(code: Loaded, file: Loaded) -> None:
@@ -81,7 +81,7 @@ def same(code: Loaded, file: Loaded) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("flow", "written"), FLOWS)
 def test_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, written):
-    add(tmp_path, FEED)
+    append_employees(tmp_path, FEED)
     staff.create_auto_cdc_flow(**FLOW, **flow)
     file = in_yaml(tmp_path, written)
     same(staff.check(), file)
@@ -96,7 +96,7 @@ def test_flow_from_snapshots_has_the_settings_of_its_config(tmp_path):
     code = dp.Pipeline("staff", **{**PARTS, "sources": source}, root=tmp_path)
     tracked = {"track_history_except_column_list": ["role"]}
     code.create_auto_cdc_from_snapshot_flow("lake.employees", "staff.employees", ["id"], 2, **tracked)
-    file = config_file(tmp_path, sources=source, tables=[entry(policy="scd2", **tracked)])
+    file = write_config_file(tmp_path, sources=source, tables=[entry(policy="scd2", **tracked)])
     same(code.check(), read_config(file, None, ()))
 
 
@@ -111,7 +111,7 @@ def test_table_has_the_options_of_its_config(tmp_path, monkeypatch, table, writt
     staff = dp.Pipeline("staff", engine="spark", **PARTS)
     staff.create_streaming_table("lake.employees", **table)
     staff.create_auto_cdc_flow(**FLOW)
-    file = read_config(config_file(tmp_path, engine="spark", tables=[entry(**written)]), None, ())
+    file = read_config(write_config_file(tmp_path, engine="spark", tables=[entry(**written)]), None, ())
     same(staff.check(), file)
 
 
@@ -132,18 +132,18 @@ def test_pipeline_from_a_config_file(tmp_path, monkeypatch):
     code = dp.Pipeline("staff", **{**PARTS, **given}, root=tmp_path)
     code.create_auto_cdc_flow("lake", "staff.employees")
     more["tables"][0]["to"].append({"sink": "lake"})
-    file = read_config(config_file(tmp_path, **more), None, ())
+    file = read_config(write_config_file(tmp_path, **more), None, ())
     assert code.check().settings == file.settings
     assert code.config() == {"pipeline": "staff", **PARTS, **more, "state": "mine"}
 
 
 def test_flows_are_added_to_the_tables_of_a_file(tmp_path):
-    code = dp.Pipeline.from_config(config_file(tmp_path), overrides=["sinks.lake.path=./other"])
+    code = dp.Pipeline.from_config(write_config_file(tmp_path), overrides=["sinks.lake.path=./other"])
     code.create_auto_cdc_flow(**FLOW)
     code.create_auto_cdc_flow("lake.history", "staff.employees", ["id"], stored_as_scd_type=2, name="versions")
     tables = [entry()]
     tables[0]["to"].append({"sink": "lake", "into": "history", "keys": ["id"], "policy": "scd2"})
-    file = read_config(config_file(tmp_path, tables=tables), None, ["sinks.lake.path=./other"])
+    file = read_config(write_config_file(tmp_path, tables=tables), None, ["sinks.lake.path=./other"])
     same(code.check(), file)
     assert len(code.check().settings.tables) == 1
 

@@ -80,10 +80,10 @@ def test_interrupted_read_delivers_nothing(archive):
 
 
 def test_row_files_are_one_batch(tmp_path):
-    from support.rows_folder import put
+    from support.rows_folder import write_closed_file
 
     for number in range(3):
-        put(tmp_path / "items" / f"{number}.jsonl", b'{"a":1}\n{"a":2}\n')
+        write_closed_file(tmp_path / "items" / f"{number}.jsonl", b'{"a":1}\n{"a":2}\n')
     found = []
     said = {"path": str(tmp_path), "format": "rows", "files": "jsonl", "batch_records": 1, "mode": "batch"}
     files_source(said).run(Position(), found.append, threading.Event(), once=True)

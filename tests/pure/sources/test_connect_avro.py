@@ -21,9 +21,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 from paths import GOLDEN
-from support.debezium_events import column
-from support.rows_folder import put
-from support.sink_folder import BYTES, avro
+from support.debezium_events import make_column
+from support.rows_folder import write_closed_file
+from support.sink_folder import BYTES, encode_avro
 
 from adapters.decoders import avro as arrow_avro
 from adapters.decoders.avro import FREE_BYTES
@@ -59,7 +59,7 @@ def topics(tmp_path: Path) -> Path:
 
 
 def sink(topics: Path, content: bytes, first: int = 0, ending: str = ".avro") -> Path:
-    return put(topics / (NAME % (first, ending)), content)
+    return write_closed_file(topics / (NAME % (first, ending)), content)
 
 
 def read_golden(name: str) -> bytes:
@@ -134,24 +134,24 @@ def test_keys_and_headers_are_avro(topics, content, ending):
 def test_text_and_bytes_are_unchanged(topics):
     sink(topics, read_golden("extra.bytes.avro"), 5)
     assert [row["value"] for row in read(topics)] == [b"\0\n\0\xff", None, b"\0\n\2\xff"]
-    sink(topics, avro({"type": "string"}, ['{"a": "é"}', "  ", ""]), 8)
+    sink(topics, encode_avro({"type": "string"}, ['{"a": "é"}', "  ", ""]), 8)
     assert [row["value"] for row in read(topics)][3:] == ['{"a": "é"}'.encode(), b"  ", b""]
 
 
 def test_missing_keys_are_refused(topics):
-    sink(topics, avro(BYTES, [b"1", b"2"]))
-    sink(topics, avro(BYTES, [b"1"]), 0, ".keys.avro")
+    sink(topics, encode_avro(BYTES, [b"1", b"2"]))
+    sink(topics, encode_avro(BYTES, [b"1"]), 0, ".keys.avro")
     with pytest.raises(EnvironmentProblem, match=r"keys.avro has 1 line, and .* has more"):
         read(topics)
 
 
 def test_offsets_continue_over_blocks(topics):
     messages = [b"%d" % n for n in range(1000)]
-    content = avro(BYTES, messages, "deflate", block=50)
+    content = encode_avro(BYTES, messages, "deflate", block=50)
     sink(topics, content)
     assert content.count(content[-16:]) > 50
     assert [(row["offset"], row["value"]) for row in read(topics, batch_records=7)] == list(enumerate(messages))
-    sink(topics, avro(BYTES, [b""]), 999)
+    sink(topics, encode_avro(BYTES, [b""]), 999)
     with pytest.raises(ConfigProblem, match="continues at record 999"):
         read(topics)
 
@@ -164,7 +164,7 @@ def file_of(folder: Path, content: bytes) -> ArchiveFile:
 
 
 def test_values_equal_those_of_another_library(tmp_path):
-    for content in (read_golden("extra.keys.avro"), avro({"type": "string"}, ["a", "", "é"], "xz")):
+    for content in (read_golden("extra.keys.avro"), encode_avro({"type": "string"}, ["a", "", "é"], "xz")):
         expected = [text.encode() for text in fastavro.reader(io.BytesIO(content))]
         assert list(read_messages(file_of(tmp_path, content), LONGEST)) == expected
 
@@ -198,13 +198,13 @@ def test_record_with_too_many_values_is_refused(topics, monkeypatch):
     connect = {
         "type": "struct",
         "name": "t.V",
-        "fields": [column("a", "array", items={"type": "struct", "fields": [column("x", "int32")]})],
+        "fields": [make_column("a", "array", items={"type": "struct", "fields": [make_column("x", "int32")]})],
     }
-    sink(topics, avro(connect, [{"a": [{"x": 0}] * 60_000}], "deflate"))
+    sink(topics, encode_avro(connect, [{"a": [{"x": 0}] * 60_000}], "deflate"))
     with pytest.raises(ConfigProblem, match="more values than a record may have"):
         read(topics)
     few = [{"a": [{"x": 0}] * 20_000}] * 4
-    sink(topics, avro(connect, few, block=16 * FREE_BYTES))
+    sink(topics, encode_avro(connect, few, block=16 * FREE_BYTES))
     assert len(read(topics)) == len(few)
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import ID, SOURCE, column, payload_of, schema_of
-from support.rows_folder import WRITTEN, put
-from support.sink_folder import parquet
+from support.debezium_events import ID, SOURCE, make_column, make_envelope_schema, make_payload
+from support.rows_folder import WRITTEN, write_closed_file
+from support.sink_folder import encode_parquet
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.sources.files import archive_check, archive_source, file_reader
@@ -37,7 +37,7 @@ def topics(tmp_path: Path) -> Path:
 
 
 def sink(folder: Path, first: int, text: str, ending: str = ".json", *, inside: str = "partition=0", age: int = 0) -> Path:
-    return put(folder / "shop.items" / inside / (NAME % (first, ending)), text.encode(), age=age)
+    return write_closed_file(folder / "shop.items" / inside / (NAME % (first, ending)), text.encode(), age=age)
 
 
 def source(folder: Path, **more: Any) -> ConnectFilesSource:
@@ -108,7 +108,7 @@ def test_file_names(name, expected):
     ],
 )
 def test_other_names_are_refused(topics, name, sentence):
-    put(topics / name, b"{}\n")
+    write_closed_file(topics / name, b"{}\n")
     with pytest.raises(ConfigProblem, match=sentence):
         read(topics)
     [found] = archive_check("sink", {"path": str(topics), "files": "connect"}).diagnose()
@@ -117,10 +117,10 @@ def test_other_names_are_refused(topics, name, sentence):
 
 def test_other_files_are_skipped(topics):
     sink(topics, 0, '{"a": 1}\n')
-    put(topics / "_SUCCESS.json", b"x")
-    put(topics / ".tmp.json", b"x")
-    put(topics / "README.md", b"x")
-    put(topics / "notes-42.txt", b"x")
+    write_closed_file(topics / "_SUCCESS.json", b"x")
+    write_closed_file(topics / ".tmp.json", b"x")
+    write_closed_file(topics / "README.md", b"x")
+    write_closed_file(topics / "notes-42.txt", b"x")
     assert values(topics) == [(0, b'{"a": 1}')]
     assert isinstance(archive_check("sink", {"path": str(topics), "files": "connect"}), ConnectFilesCheck)
 
@@ -313,27 +313,32 @@ def test_pickled_source_has_no_open_files(topics):
 
 DECIMAL = {"name": "org.apache.kafka.connect.data.Decimal", "version": 1, "parameters": {"scale": "2"}}
 VALUES = [
-    (column("i", "int32", "io.debezium.time.Date"), pa.int32(), 19723, 19723),
-    (column("s", "int16"), pa.int32(), -7, -7),
-    (column("micros", "int64", "io.debezium.time.MicroTimestamp"), pa.int64(), 1_704_067_200_000_001, 1_704_067_200_000_001),
-    (column("t", "string"), pa.string(), "é", "é"),
-    (column("b", "bytes"), pa.binary(), b"\x00\xff", "AP8="),
-    (column("bool", "boolean"), pa.bool_(), True, True),
-    (column("d", "double"), pa.float64(), float("nan"), "NaN"),
-    (column("n", "bytes") | DECIMAL, pa.decimal256(64, 2), Decimal("-1.28"), "gA=="),
-    (column("n", "bytes") | DECIMAL, pa.decimal256(64, 2), Decimal("9" * 50 + ".99"), None),
-    (column("day", "int32", "org.apache.kafka.connect.data.Date"), pa.date32(), date(1, 1, 1), -719162),
-    (column("at", "int64", "org.apache.kafka.connect.data.Timestamp"), pa.timestamp("ms", "UTC"), 2**53, 2**53),
-    (column("time", "int32", "org.apache.kafka.connect.data.Time"), pa.time32("ms"), 86_399_999, 86_399_999),
-    (column("l", "array", items={"type": "string", "optional": True}), pa.list_(pa.string()), ["a", None], ["a", None]),
+    (make_column("i", "int32", "io.debezium.time.Date"), pa.int32(), 19723, 19723),
+    (make_column("s", "int16"), pa.int32(), -7, -7),
     (
-        column("days", "array", items=column("x", "int32", "org.apache.kafka.connect.data.Date")),
+        make_column("micros", "int64", "io.debezium.time.MicroTimestamp"),
+        pa.int64(),
+        1_704_067_200_000_001,
+        1_704_067_200_000_001,
+    ),
+    (make_column("t", "string"), pa.string(), "é", "é"),
+    (make_column("b", "bytes"), pa.binary(), b"\x00\xff", "AP8="),
+    (make_column("bool", "boolean"), pa.bool_(), True, True),
+    (make_column("d", "double"), pa.float64(), float("nan"), "NaN"),
+    (make_column("n", "bytes") | DECIMAL, pa.decimal256(64, 2), Decimal("-1.28"), "gA=="),
+    (make_column("n", "bytes") | DECIMAL, pa.decimal256(64, 2), Decimal("9" * 50 + ".99"), None),
+    (make_column("day", "int32", "org.apache.kafka.connect.data.Date"), pa.date32(), date(1, 1, 1), -719162),
+    (make_column("at", "int64", "org.apache.kafka.connect.data.Timestamp"), pa.timestamp("ms", "UTC"), 2**53, 2**53),
+    (make_column("time", "int32", "org.apache.kafka.connect.data.Time"), pa.time32("ms"), 86_399_999, 86_399_999),
+    (make_column("l", "array", items={"type": "string", "optional": True}), pa.list_(pa.string()), ["a", None], ["a", None]),
+    (
+        make_column("days", "array", items=make_column("x", "int32", "org.apache.kafka.connect.data.Date")),
         pa.list_(pa.date32()),
         [date(1970, 1, 2)],
         [1],
     ),
     (
-        column("m", "map", keys={"type": "string"}, values={"type": "bytes", "optional": True} | DECIMAL),
+        make_column("m", "map", keys={"type": "string"}, values={"type": "bytes", "optional": True} | DECIMAL),
         pa.map_(pa.string(), pa.decimal128(9, 2)),
         [("k", Decimal("2.56")), ("none", None)],
         {"k": "AQA=", "none": None},
@@ -346,11 +351,11 @@ VALUES = [
 )
 def test_parquet_values_equal_those_of_the_json_converter(topics, field, kind, value, expected):
     row = {"type": "struct", "name": "shop.items.Value", "optional": True, "fields": [field], "field": "after"}
-    connect = {"type": "struct", "name": "shop.items.Envelope", "fields": [row, column("op", "string")]}
+    connect = {"type": "struct", "name": "shop.items.Envelope", "fields": [row, make_column("op", "string")]}
     after = pa.array([{field["field"]: value}, {field["field"]: None}, None], pa.struct([(field["field"], kind)]))
     table = pa.table({"after": after, "op": ["c", "u", "d"]})
-    put(topics / (NAME % (7, ".snappy.parquet")), parquet(connect, table))
-    put(topics / (NAME % (7, ".keys.json")), b'"a"\n"b"\n"c"\n')
+    write_closed_file(topics / (NAME % (7, ".snappy.parquet")), encode_parquet(connect, table))
+    write_closed_file(topics / (NAME % (7, ".keys.json")), b'"a"\n"b"\n"c"\n')
     rows = read(topics)
     assert [(r["topic"], r["offset"], r["key"]) for r in rows] == [
         ("shop.items", 7 + n, b"abc"[n : n + 1]) for n in range(3)
@@ -366,31 +371,31 @@ def test_parquet_values_equal_those_of_the_json_converter(topics, field, kind, v
     assert [one["payload"] for one in said[1:]] == [{"after": {name: None}, "op": "u"}, {"after": None, "op": "d"}]
 
 
-ROW = {"type": "struct", "name": "shop.items.Value", "fields": [column("id", "int64")]}
+ROW = {"type": "struct", "name": "shop.items.Value", "fields": [make_column("id", "int64")]}
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (parquet(ROW, pa.table({"id": [1]}), name="other"), "does not name the schema"),
-        (parquet(ROW, pa.table({"ids": [1]})), "has other columns than the schema"),
-        (parquet(ROW, pa.table({"id": pa.array([1], pa.timestamp("us"))})), "is of type"),
+        (encode_parquet(ROW, pa.table({"id": [1]}), name="other"), "does not name the schema"),
+        (encode_parquet(ROW, pa.table({"ids": [1]})), "has other columns than the schema"),
+        (encode_parquet(ROW, pa.table({"id": pa.array([1], pa.timestamp("us"))})), "is of type"),
     ],
 )
 def test_other_parquet_files_are_refused(topics, content, sentence):
-    put(topics / (NAME % (0, ".parquet")), content)
+    write_closed_file(topics / (NAME % (0, ".parquet")), content)
     with pytest.raises(ConfigProblem, match=sentence):
         read(topics)
 
 
 def test_partial_parquet_file_is_reported(topics):
-    put(topics / (NAME % (0, ".parquet")), parquet(ROW, pa.table({"id": [1]}))[:-9])
+    write_closed_file(topics / (NAME % (0, ".parquet")), encode_parquet(ROW, pa.table({"id": [1]}))[:-9])
     with pytest.raises(EnvironmentProblem, match="is no whole Parquet file"):
         read(topics)
 
 
 def test_overlapping_parquet_files_are_refused(topics, monkeypatch):
-    put(topics / (NAME % (0, ".parquet")), parquet(ROW, pa.table({"id": [1, 2, 3]})))
+    write_closed_file(topics / (NAME % (0, ".parquet")), encode_parquet(ROW, pa.table({"id": [1, 2, 3]})))
     monkeypatch.setattr(file_reader, "PARQUET_ROWS", 2)
     assert [row["offset"] for row in read(topics)] == [0, 1, 2]
     sink(topics, 2, "{}\n")
@@ -399,16 +404,16 @@ def test_overlapping_parquet_files_are_refused(topics, monkeypatch):
 
 
 def test_events_in_parquet_have_the_types_of_their_schema(topics):
-    fields = [ID, column("price", "bytes") | DECIMAL, column("at", "int64", "io.debezium.time.MicroTimestamp")]
+    fields = [ID, make_column("price", "bytes") | DECIMAL, make_column("at", "int64", "io.debezium.time.MicroTimestamp")]
     row = pa.struct([("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("at", pa.int64())])
     said = pa.struct([(one["field"], pa.string() if one["type"] == "string" else pa.int64()) for one in SOURCE])
     columns = {"before": row, "after": row, "source": said, "op": pa.string()}
     events = [
-        payload_of("c", after={"id": 1, "price": Decimal("1.50"), "at": 1_000_001}, at=1),
-        payload_of("d", before={"id": 2, "price": None, "at": None}, at=2),
+        make_payload("c", after={"id": 1, "price": Decimal("1.50"), "at": 1_000_001}, at=1),
+        make_payload("d", before={"id": 2, "price": None, "at": None}, at=2),
     ]
     table = pa.table({name: pa.array([event[name] for event in events], kind) for name, kind in columns.items()})
-    put(topics / "cdc.public.t+0+3.snappy.parquet", parquet(schema_of(fields), table))
+    write_closed_file(topics / "cdc.public.t+0+3.snappy.parquet", encode_parquet(make_envelope_schema(fields), table))
     raw = pa.Table.from_pylist(read(topics), RAW)
     decoder = DebeziumJsonDecoder({"keys": {"public.t": ["id"]}})
     [route, _] = decoder.route(raw).to_pylist()

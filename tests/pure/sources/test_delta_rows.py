@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.rows_of_tables import apply_changes, decode_changes, read, table_rows
+from support.rows_of_tables import apply_changes, decode_changes, read_records, read_table_rows
 from support.table_of_rows import FEED, VERSION, WHOLE
 
 from adapters.decoders.rows import RowsDecoder
@@ -72,7 +72,7 @@ def test_everything_is_one_batch_or_none(path: str) -> None:
 
 def act(rng: random.Random, path: str, by: list[str]) -> None:
     """One commit of a random kind; keys stay unique."""
-    table, ids = DeltaTable(path), sorted(table_rows(path))
+    table, ids = DeltaTable(path), sorted(read_table_rows(path))
     new = [(max([*ids, 0]) + n, rng.choice("abc")) for n in range(1, rng.randint(2, 5))]
     some = [i for i in ids if rng.random() < 0.5] or ids[:1] or [0]
     among = f"id in ({', '.join(map(str, some))})"
@@ -106,14 +106,14 @@ def test_changes_of_the_feed_give_the_table(path, seed, by):
         act(rng, path, by)
     cut = rng.choice([1, 2, 5, 1000])
     one = source(path, batch_records=cut)
-    whole = read(one, one.beginning())
-    assert apply_changes(decode_changes(whole)) == table_rows(path)
+    whole = read_records(one, one.beginning())
+    assert apply_changes(decode_changes(whole)) == read_table_rows(path)
     assert len(set(whole["offset"].to_pylist())) == whole.num_rows
     version = rng.randrange(DeltaTable(path).version())
-    later = read(one, {PLACE: version * VERSION + WHOLE})
-    assert apply_changes(decode_changes(later)) == table_rows(path)
+    later = read_records(one, {PLACE: version * VERSION + WHOLE})
+    assert apply_changes(decode_changes(later)) == read_table_rows(path)
     middle = rng.choice(whole["offset"].to_pylist())
-    assert read(source(path), {PLACE: middle}).equals(
+    assert read_records(source(path), {PLACE: middle}).equals(
         whole.filter(pa.array([o >= middle for o in whole["offset"].to_pylist()]))
     )
 
@@ -122,9 +122,9 @@ def test_rows_that_exchange_their_keys(path):
     """In one commit, in any order and any pairs of the feed."""
     create(path, (1, "one"), (2, "two"), (3, "three"))
     DeltaTable(path).update(updates={"id": "case when id = 1 then 2 when id = 2 then 1 else 30 end", "v": "concat(v, '!')"})
-    assert table_rows(path)[2]["v"] == "one!"
-    changes = decode_changes(read(source(path), source(path).beginning()))
-    assert apply_changes(changes) == table_rows(path)
+    assert read_table_rows(path)[2]["v"] == "one!"
+    changes = decode_changes(read_records(source(path), source(path).beginning()))
+    assert apply_changes(changes) == read_table_rows(path)
     assert [c["id"] for c in changes if c["_op"] == "d"] and all(c["_seq_2"] == 0 for c in changes if c["_op"] == "d")
 
 
@@ -133,8 +133,8 @@ def test_rows_that_change_their_partition(path):
     create(path, (1, "a"), (2, "b"), (3, "c"), partition_by=["v"])
     DeltaTable(path).update(predicate="id <> 2", updates={"v": "case when id = 1 then 'z' else 'A' end"})
     one = source(path)
-    changes = decode_changes(read(one, one.beginning()))
-    assert apply_changes(changes) == table_rows(path) and [c["_op"] for c in changes].count("d") == 2
+    changes = decode_changes(read_records(one, one.beginning()))
+    assert apply_changes(changes) == read_table_rows(path) and [c["_op"] for c in changes].count("d") == 2
     order = [(c["_op"], c["id"]) for c in changes if c["_seq_1"] == 1]
     assert order.index(("u", 3)) < order.index(("d", 3)) and order.index(("d", 1)) < order.index(("u", 1))
 
@@ -144,7 +144,7 @@ def test_update_has_the_changed_columns(path):
     one = source(path)
     start = one.end()
     DeltaTable(path).update(predicate="id = 1", updates={"v": "'new'"})
-    [only] = payloads(read(one, start))
+    [only] = payloads(read_records(one, start))
     assert (only["_op"], only["_version"], only["_before"]) == ("u", 1, {"v": "a"})
     assert (only["id"], only["v"]) == (1, "new")
 
@@ -155,10 +155,10 @@ def test_added_columns(path):
     write_deltalake(path, items((2, "b"), more=pa.array([7], pa.int32())), mode="append", schema_mode="merge")
     DeltaTable(path).update(predicate="id = 1", updates={"v": "'x'"})
     one = source(path)
-    found = [json.loads(value) for value in read(one, one.beginning())["value"].to_pylist()]
+    found = [json.loads(value) for value in read_records(one, one.beginning())["value"].to_pylist()]
     assert [sorted(one["schema"]) for one in found] == [["id", "v"], ["id", "more", "v"], ["id", "more", "v"]]
     assert [one["payload"].get("more", "-") for one in found] == ["-", 7, None]
-    assert {row["more"] for row in payloads(read(one))} == {None, 7}
+    assert {row["more"] for row in payloads(read_records(one))} == {None, 7}
 
 
 def test_append_mode_stops_at_a_commit_with_other_changes(path):
@@ -168,7 +168,7 @@ def test_append_mode_stops_at_a_commit_with_other_changes(path):
     DeltaTable(path).optimize.compact()
     write_deltalake(path, items((3, "c")), mode="append")
     one = source(path, "appended")
-    assert [(p["_op"], p["id"]) for p in payloads(read(one, one.beginning()))] == [("c", 1), ("c", 2), ("c", 3)]
+    assert [(p["_op"], p["id"]) for p in payloads(read_records(one, one.beginning()))] == [("c", 1), ("c", 2), ("c", 3)]
     DeltaTable(path).update(predicate="id = 1", updates={"v": "'x'"})
     seen: list[pa.Table] = []
     with pytest.raises(DataLoss, match=r"Version 4 of the table items changes or deletes rows \(UPDATE\)") as stopped:
@@ -182,7 +182,7 @@ def test_files_are_read_in_commit_order(path):
     create(path, (1, "0"))
     for number in range(1, 9):
         write_deltalake(path, items((1, str(number))), mode="append")
-    assert [p["v"] for p in payloads(read(source(path, "appended")))] == [str(number) for number in range(9)]
+    assert [p["v"] for p in payloads(read_records(source(path, "appended")))] == [str(number) for number in range(9)]
 
 
 @pytest.mark.parametrize("rows_first", [1, 3])
@@ -203,7 +203,7 @@ def test_reload_starts_at_the_position_of_the_stream(path, rows_first):
     one.run(Position({PLACE: asked[-1][1]}), late, threading.Event(), once=True)
     again = one.start()
     assert again[PLACE] <= asked[-1][1] and parse_offset(again[PLACE]).whole
-    assert {p["id"] for p in payloads(read(one, again))} == set(table_rows(path))
+    assert {p["id"] for p in payloads(read_records(one, again))} == set(read_table_rows(path))
 
 
 def test_lane_that_follows_changes_skips_the_rows_of_a_version(path):
@@ -227,7 +227,7 @@ def test_files_without_statistics(path, said):
             line["add"]["stats"] = said
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     one = source(path)
-    assert [p["id"] for p in payloads(read(one, one.beginning()))] == [1]
+    assert [p["id"] for p in payloads(read_records(one, one.beginning()))] == [1]
 
 
 def test_append_targets_are_refused(path):
@@ -237,16 +237,16 @@ def test_append_targets_are_refused(path):
     told = {"operation_column": "_cdc_op", "sequence_columns": ["_cdc_seq_1"]}
     one = source(path, "appended", **told)
     with pytest.raises(ConfigProblem, match="they lack values that were not sent"):
-        read(one)
+        read_records(one)
 
 
 def test_start_from_latest(path):
     create(path, (1, "a"))
     one = source(path, start_from="latest")
-    assert one.start() == one.end() and not read(one).num_rows
+    assert one.start() == one.end() and not read_records(one).num_rows
     start = one.start()
     write_deltalake(path, items((2, "b")), mode="append")
-    assert [p["id"] for p in payloads(read(one, start))] == [2]
+    assert [p["id"] for p in payloads(read_records(one, start))] == [2]
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_values_of_every_type_are_unchanged(path):
     write_deltalake(path, table)
     one = source(path, "appended")
     for start in (one.start(), one.beginning()):
-        frame = read(one, start)
+        frame = read_records(one, start)
         decoder = RowsDecoder({"keys": {"items": ["id"]}})
         spec = decoder.learn(frame, "items", decoder.route(frame)["fingerprint"][0].as_py())
         changes = decoder.decode(frame, spec)
@@ -315,16 +315,16 @@ def test_partition_columns(path):
     )
     DeltaTable(path).delete("id = 2")
     one = source(path)
-    changes = decode_changes(read(one, one.beginning()))
-    assert apply_changes(changes) == table_rows(path)
+    changes = decode_changes(read_records(one, one.beginning()))
+    assert apply_changes(changes) == read_table_rows(path)
     assert next(c for c in changes if c["_op"] == "d")["s"] == "c/é%"
-    assert apply_changes(decode_changes(read(one))) == table_rows(path)
+    assert apply_changes(decode_changes(read_records(one))) == read_table_rows(path)
 
 
 def test_dates_out_of_range_are_rejected(path):
     late = pa.array([2_932_897, 0], pa.int32()).view(pa.date32())
     write_deltalake(path, items((1, "a"), (2, "b"), day=late))
-    frame, decoder = read(source(path, "appended")), RowsDecoder({"keys": {"items": ["id"]}})
+    frame, decoder = read_records(source(path, "appended")), RowsDecoder({"keys": {"items": ["id"]}})
     spec = decoder.learn(frame, "items", decoder.route(frame)["fingerprint"][0].as_py())
     errors = decoder.decode(frame, spec)["_error"].to_pylist()
     assert sorted(e.split(":")[0] if e else "" for e in errors) == ["", "OUT_OF_RANGE"]
@@ -334,9 +334,9 @@ def test_cdc_columns_of_a_target_are_left_out(path):
     """Unless the decoder is configured to read them."""
     own = {"_cdc_op": ["d"], "_event_id": ["e"], "_cdc_seq_1": pa.array([9], pa.int64()), "a_x0020_b": ["space"]}
     write_deltalake(path, items((1, "a"), **own))
-    assert list(payloads(read(source(path, "appended")))[0])[4:] == ["id", "v", "a b"]
+    assert list(payloads(read_records(source(path, "appended")))[0])[4:] == ["id", "v", "a b"]
     told = {"operation_column": "_cdc_op", "sequence_columns": ["_cdc_seq_1"]}
-    frame = read(source(path, "appended", **told))
+    frame = read_records(source(path, "appended", **told))
     decoder = RowsDecoder({**told, "keys": {"items": ["id"]}})
     spec = decoder.learn(frame, "items", decoder.route(frame)["fingerprint"][0].as_py())
     [change] = decoder.decode(frame, spec).to_pylist()
@@ -361,9 +361,9 @@ def test_expired_version_is_data_loss(path):
     assert one.beginning() == Position({PLACE: 2 * VERSION})
     assert "Version 1 of the table items is no longer in its log" in one.losses(Position(kept), {})[PLACE]
     with pytest.raises(DataLoss, match="Version 1 of the table") as lost:
-        read(one, kept)
+        read_records(one, kept)
     assert "replicator lanes resync" in lost.value.next_step
-    assert not one.losses(one.end(), {}) and len(payloads(read(one))) == 4
+    assert not one.losses(one.end(), {}) and len(payloads(read_records(one))) == 4
 
 
 def test_vacuumed_file_is_data_loss(path):
@@ -373,7 +373,7 @@ def test_vacuumed_file_is_data_loss(path):
     DeltaTable(path).delete()
     DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(DataLoss, match=r"Version 0 .* cannot be read any more: its file .* was removed \(VACUUM\)"):
-        read(one, start)
+        read_records(one, start)
 
 
 @pytest.mark.slow
@@ -415,7 +415,7 @@ def test_unsupported_feature_added_later_is_reported(path):
     start = one.end()
     with_protocol(path, readerFeatures=["deletionVectors"], writerFeatures=["deletionVectors"])
     with pytest.raises(ConfigProblem, match="deletionVectors"):
-        read(one, start)
+        read_records(one, start)
 
 
 def test_table_without_change_data_feed_is_refused(path):
@@ -428,9 +428,9 @@ def test_table_without_change_data_feed_is_refused(path):
     DeltaTable(path).alter.set_table_properties(FEED)
     DeltaTable(path).delete("id = 2")
     one = source(path)
-    assert [p["_op"] for p in payloads(read(one, {PLACE: 3 * VERSION}))] == ["d"]
+    assert [p["_op"] for p in payloads(read_records(one, {PLACE: 3 * VERSION}))] == ["d"]
     with pytest.raises(DataLoss, match=r"Version 2 .* was written without a change data feed"):
-        read(one, one.beginning())
+        read_records(one, one.beginning())
 
 
 def test_reserved_column_names_are_refused(path):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.dms_folder import settle
+from support.dms_folder import set_old_time
 
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.sources.files.dms import DmsFilesCheck, DmsFilesSource, find_table, parse_name
@@ -28,7 +28,7 @@ def put(folder: Path, name: str, text: str | bytes, *, settled: bool = True) -> 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
     if settled:
-        settle(folder / name)
+        set_old_time(folder / name)
     return folder / name
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.dms_folder import settle
+from support.dms_folder import set_old_time
 
 from adapters.decoders.rows.dms_parquet import DmsParquetDecoder
 from adapters.sources.files import file_reader
@@ -44,7 +44,7 @@ def put(folder: Path, name: str, columns: dict[str, Any] | pa.Table, **options: 
     folder.mkdir(parents=True, exist_ok=True)
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
     pq.write_table(table, folder / name, **options)
-    settle(folder / name)
+    set_old_time(folder / name)
     return folder / name
 
 
@@ -174,7 +174,7 @@ def test_unreadable_columns_are_reported(users, columns, said):
 def test_partial_file_stops_the_source(users):
     file = put(users, CDC, {"Op": ["I"], "id": [1]})
     file.write_bytes(file.read_bytes()[:-5])
-    settle(file)
+    set_old_time(file)
     with pytest.raises(EnvironmentProblem, match=rf"{CDC} is no whole Parquet file"):
         raw_of(users)
 
@@ -183,7 +183,7 @@ def test_partial_file_stops_the_source(users):
 def test_file_of_the_other_format_stops_the_source(users, form, name):
     users.mkdir(parents=True)
     (users / name).write_bytes(b"1\n")
-    settle(users / name)
+    set_old_time(users / name)
     with pytest.raises(ConfigProblem, match=f"{name} is not in the source's format") as refused:
         raw_of(users, format=form)
     assert "dms_csv or dms_parquet" in refused.value.next_step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.dms_folder import settle
+from support.dms_folder import set_old_time
 from test_dms_folders import follow, put, read
 
 from adapters.decoders.common.row_files import CsvDialect
@@ -102,10 +102,10 @@ def test_incomplete_file_delays_all_later_files(bucket):
 
     def act(found):
         if found == [b"6,w"]:
-            settle(bucket / TXN)
+            set_old_time(bucket / TXN)
             seen.append(1)
         if found == [b"6,w"] and len(seen) > 2:
-            settle(bucket / "public" / "users" / "LOAD00000001.csv")
+            set_old_time(bucket / "public" / "users" / "LOAD00000001.csv")
         return len(found) == 5
 
     assert follow(bucket, act) == [b"6,w", b"1,a", b"U,6,x", b"U,6,y", b"U,6,z"]

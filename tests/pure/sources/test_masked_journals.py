@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.exported_records import export
-from support.masked_records import CUT, FIXED, HMAC, KEY, NOTHING, decode_changes, digest
+from support.exported_records import write_parquet_snapshot
+from support.masked_records import CUT, FIXED, HMAC, KEY, NOTHING, compute_hmac, decode_changes
 from support.queried_database import QueriedDatabase
-from support.queried_database import source as of_query
+from support.queried_database import make_query_source as of_query
 
 from adapters.decoders.rows import RowsDecoder
 from adapters.sources.snapshot_diff.source import SnapshotsSource
@@ -37,7 +37,13 @@ ALICE = (47110815, "alice@example.com", date(1970, 2, 28), Decimal("4711.50"), "
 BOB = (47120816, "bob@example.com", date(1971, 3, 27), None, "0176-55")
 CLEAR = ("47110815", "47120816", "alice@", "bob@", "1970, 2", "1970-02", "1971, 3", "4711.50", "0176-55", KEY.decode())
 MASKS = {"id": HMAC, "email": CUT, "born": HMAC, "owes": HMAC, "phone": NOTHING}
-HIDDEN = (digest("47110815"), f"al-{digest('alice@example.com')[:16]}", digest("1970-02-28"), digest("4711.5"), None)
+HIDDEN = (
+    compute_hmac("47110815"),
+    f"al-{compute_hmac('alice@example.com')[:16]}",
+    compute_hmac("1970-02-28"),
+    compute_hmac("4711.5"),
+    None,
+)
 OTHER = Mask("hmac", b"o" * 16)
 
 
@@ -74,7 +80,7 @@ def read_state_text(folder: Path) -> str:
 
 def assert_private(folder: Path, *clear: str) -> None:
     text = read_state_text(folder)
-    assert digest("47110815") in text
+    assert compute_hmac("47110815") in text
     assert [value for value in (*CLEAR, *clear) if value in text] == []
 
 
@@ -84,21 +90,21 @@ def make_decoder(masks: Any = MASKS) -> RowsDecoder:
 
 
 def test_snapshot_rows_are_stored_masked(tmp_path: Path) -> None:
-    export(tmp_path, 1, [ALICE, BOB], SCHEMA)
+    write_parquet_snapshot(tmp_path, 1, [ALICE, BOB], SCHEMA)
     records, at = read(snapshots(tmp_path))
     assert ("c", *HIDDEN) in rows(records)
     assert_private(tmp_path)
-    export(tmp_path, 2, [(*ALICE[:1], "alice@example.org", *ALICE[2:])], SCHEMA)
+    write_parquet_snapshot(tmp_path, 2, [(*ALICE[:1], "alice@example.org", *ALICE[2:])], SCHEMA)
     later, _ = read(snapshots(tmp_path), at)
-    changed = (HIDDEN[0], f"al-{digest('alice@example.org')[:16]}", *HIDDEN[2:])
-    assert sorted(row[:2] for row in rows(later)) == [("d", digest("47120816")), ("u", digest("47110815"))]
+    changed = (HIDDEN[0], f"al-{compute_hmac('alice@example.org')[:16]}", *HIDDEN[2:])
+    assert sorted(row[:2] for row in rows(later)) == [("d", compute_hmac("47120816")), ("u", compute_hmac("47110815"))]
     assert ("u", *changed) in rows(later)
     assert_private(tmp_path)
 
 
 def test_records_are_marked_as_masked_and_masked_once(tmp_path: Path) -> None:
     """Like records of an event log: a pipeline that reads them may configure the same masks."""
-    export(tmp_path, 1, [ALICE, BOB], SCHEMA)
+    write_parquet_snapshot(tmp_path, 1, [ALICE, BOB], SCHEMA)
     records, _ = read(snapshots(tmp_path))
     assert make_decoder().mask_records(records).equals(records)
     alice = next(row for row in decode_changes(records, make_decoder()) if row["id"] == HIDDEN[0])
@@ -109,7 +115,7 @@ def test_records_are_marked_as_masked_and_masked_once(tmp_path: Path) -> None:
 
 def test_rows_that_differ_in_removed_values_are_equal(tmp_path: Path) -> None:
     for version, phone in enumerate(("1", "2"), 1):
-        export(tmp_path, version, [(*ALICE[:4], phone)], SCHEMA)
+        write_parquet_snapshot(tmp_path, version, [(*ALICE[:4], phone)], SCHEMA)
     assert len(rows(read(snapshots(tmp_path))[0])) == 1
 
 
@@ -125,7 +131,7 @@ def test_changed_mask_is_refused_with_a_remedy(tmp_path: Path, before: Any, now:
     if asks:
         QueriedDatabase(f"sqlite:///{tmp_path / 'asked.db'}").make_sales()
     else:
-        export(tmp_path, 1, [(1, "Robert")], pa.schema([("id", pa.int64()), ("name", pa.string())]))
+        write_parquet_snapshot(tmp_path, 1, [(1, "Robert")], pa.schema([("id", pa.int64()), ("name", pa.string())]))
     read(source(before))
     assert ("Robert" in read_state_text(tmp_path)) == (not before)
     for _ in range(2):
@@ -141,7 +147,7 @@ def test_changed_mask_is_refused_with_a_remedy(tmp_path: Path, before: Any, now:
 
 def test_journal_without_recorded_masks_is_not_masked(tmp_path: Path) -> None:
     """An older version did not record them."""
-    export(tmp_path, 1, [ALICE], SCHEMA)
+    write_parquet_snapshot(tmp_path, 1, [ALICE], SCHEMA)
     read(snapshots(tmp_path, {}))
     (tmp_path / "state" / "keys.json").unlink()
     with pytest.raises(DataLoss, match="another mask of 'born', 'email', 'id', 'owes', 'phone'"):
@@ -150,13 +156,13 @@ def test_journal_without_recorded_masks_is_not_masked(tmp_path: Path) -> None:
 
 def test_mask_of_a_future_column_name_changes_nothing(tmp_path: Path) -> None:
     """The new name of a column that the source may rename."""
-    export(tmp_path, 1, [ALICE], SCHEMA)
+    write_parquet_snapshot(tmp_path, 1, [ALICE], SCHEMA)
     _, at = read(snapshots(tmp_path))
     more = {**MASKS, "email": CUT.with_aliases(["mail"]), "mail": CUT.with_aliases(["email"])}
     assert read(snapshots(tmp_path, more), at)[0].num_rows == 0
-    export(tmp_path, 2, [(*ALICE, "alice@example.org")], pa.schema([*SCHEMA, ("mail", pa.string())]))
+    write_parquet_snapshot(tmp_path, 2, [(*ALICE, "alice@example.org")], pa.schema([*SCHEMA, ("mail", pa.string())]))
     records, _ = read(snapshots(tmp_path, more), at)
-    assert rows(records, ["mail"]) == [("u", f"al-{digest('alice@example.org')[:16]}")]
+    assert rows(records, ["mail"]) == [("u", f"al-{compute_hmac('alice@example.org')[:16]}")]
     assert_private(tmp_path)
 
 
@@ -169,7 +175,7 @@ def test_mask_of_a_future_column_name_changes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_unsuitable_mask_is_refused_before_any_write(tmp_path: Path, masks: Any, told: str) -> None:
-    export(tmp_path, 1, [(*ALICE, [1.5])], pa.schema([*SCHEMA, ("at", pa.list_(pa.float64()))]))
+    write_parquet_snapshot(tmp_path, 1, [(*ALICE, [1.5])], pa.schema([*SCHEMA, ("at", pa.list_(pa.float64()))]))
     with pytest.raises(ConfigProblem, match=told):
         read(snapshots(tmp_path, masks))
     assert "alice" not in read_state_text(tmp_path)
@@ -187,12 +193,12 @@ def test_query_rows_are_stored_masked(tmp_path: Path, ranges: int) -> None:
     records, at = read(open_query_source(tmp_path, masks, ranges=ranges))
     names = ["id", "date", "name", "sales", "modified"]
     # Ranges are read side by side: any may come first.
-    first = ("r", digest("1"), digest("2019-11-11"), "*", digest("323"), "2019-11-11 12:00:05.000000")
+    first = ("r", compute_hmac("1"), compute_hmac("2019-11-11"), "*", compute_hmac("323"), "2019-11-11 12:00:05.000000")
     assert first in rows(records, names)
     database.add_sales((47110815, "2019-11-14", "alice@", "4711.00", "2019-11-13 11:34:00"))
     database.run("UPDATE sales SET name = 'Bob', modified = '2019-11-13 11:33:28' WHERE id = 4")
     records, at = read(open_query_source(tmp_path, masks), at)
-    assert sorted(row[1] for row in rows(records, names)) == sorted([digest("47110815"), digest("4")])
+    assert sorted(row[1] for row in rows(records, names)) == sorted([compute_hmac("47110815"), compute_hmac("4")])
     assert read(open_query_source(tmp_path, masks), at)[0].num_rows == 0
     assert_private(tmp_path, "Robert", "Lee", "Bob", "323.00", "2019-11-14")
     assert decode_changes(records, make_decoder(masks))[0]["name"] == "*"

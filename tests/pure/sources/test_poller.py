@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dms_folder import settle
+from support.dms_folder import set_old_time
 
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.source import ArchiveSource, FilePoller
@@ -28,7 +28,7 @@ def put(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text(text)
-    settle(partial)
+    set_old_time(partial)
     partial.replace(file)
 
 

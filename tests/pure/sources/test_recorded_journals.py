@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support.exported_records import export
+from support.exported_records import write_parquet_snapshot
 from support.queried_database import QueriedDatabase
 from support.recorded_journals import ADDED, OPEN, RECORDS, copy_journal, open_query, open_snapshots, read_records
 
@@ -36,7 +36,7 @@ def test_records_of_a_journal_are_read(tmp_path: Path, name: str) -> None:
 
 def test_next_snapshot_is_compared_with_the_last_one(tmp_path: Path) -> None:
     copy_journal("snapshots", tmp_path)
-    export(tmp_path, 3, [(1, "a", "x", 2.5), (3, "a", "z", 9.0), (4, "a", "new", None)])
+    write_parquet_snapshot(tmp_path, 3, [(1, "a", "x", 2.5), (3, "a", "z", 9.0), (4, "a", "new", None)])
     news = read_news(open_snapshots(tmp_path))
     found = sorted((row["id"], row["_change"], row["_snapshot"], row["name"], row["price"]) for row in news)
     assert found == [(3, "u", 3, "*", 9.0), (4, "c", 3, "*", None)]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.rows_folder import WRITTEN, put
+from support.rows_folder import WRITTEN, write_closed_file
 
 from adapters.decoders.common.row_files import CsvDialect
 from adapters.sources.files import files_check, files_source
@@ -70,7 +70,7 @@ def test_file_names(name, number):
 
 @pytest.mark.parametrize("name", ["8589934592.csv", "12345678901.csv", "20241305103000.csv", "1704450600123.csv"])
 def test_file_name_with_invalid_digits_is_refused(items, name):
-    put(items / name, b"a\n1\n")
+    write_closed_file(items / name, b"a\n1\n")
     with pytest.raises(ConfigProblem, match=rf"{name} ends in digits that are no number"):
         read(items)
 
@@ -87,26 +87,26 @@ def test_file_name_with_invalid_digits_is_refused(items, name):
     ],
 )
 def test_file_names_without_an_order_are_refused(items, one, two):
-    put(items / one, b"a\n1\n")
-    put(items.parent / "others" / two, b"a\n1\n")
+    write_closed_file(items / one, b"a\n1\n")
+    write_closed_file(items.parent / "others" / two, b"a\n1\n")
     assert len(read(items)) == 1
-    put(items / two, b"a\n1\n")
+    write_closed_file(items / two, b"a\n1\n")
     with pytest.raises(ConfigProblem, match="do not say which of them comes first"):
         read(items)
 
 
 def test_files_are_read_by_number_and_others_skipped(items):
-    put(items / "10.csv", b"a\n3\n")
-    put(items / "deep" / ".." / "9.csv", b"a\n2\n")
-    put(items / "first.csv", b"a\n1\n")
+    write_closed_file(items / "10.csv", b"a\n3\n")
+    write_closed_file(items / "deep" / ".." / "9.csv", b"a\n2\n")
+    write_closed_file(items / "first.csv", b"a\n1\n")
     for name in ("_11.csv", ".12.csv", "13.txt", "14.jsonl"):
-        put(items / name, b"a\n9\n")
+        write_closed_file(items / name, b"a\n9\n")
     assert read(items) == [(2, {"a": "1"}), (2, {"a": "2"}), (2, {"a": "3"})]
 
 
 def test_rows_of_csv(items):
     text = b'\xef\xbb\xbfid;"a;b"\r\n1;"x ""y"";\n"\r\n\r\n2;\r\n3;""\r\n4;NULL\n5;"NULL"\n6;?'
-    put(items / "1.csv", text)
+    write_closed_file(items / "1.csv", text)
     assert read(items, delimiter=";") == [
         (2, {"id": "1", "a;b": 'x "y";\n'}),
         (4, {"id": "2", "a;b": None}),
@@ -120,7 +120,7 @@ def test_rows_of_csv(items):
 
 
 def test_unreadable_rows_are_rejected_alone(items):
-    put(items / "1.csv", b'a,b\n1\n1,"x"y\n1,\xff\n1,2\n1,2,3\n1,"open\n')
+    write_closed_file(items / "1.csv", b'a,b\n1\n1,"x"y\n1,\xff\n1,2\n1,2,3\n1,"open\n')
     assert read(items) == [
         (2, "the row has 1 column, expected: 2"),
         (3, "the row has quotes that do not stand around whole values"),
@@ -135,7 +135,7 @@ def test_unreadable_rows_are_rejected_alone(items):
 @pytest.mark.parametrize("text", ["op,id,a\rI,1,x\rI,2,y\r", '"op","id"\r"I","1"\r'])
 def test_lines_ending_in_cr_stop_the_source(tmp_path, source, text):
     """Otherwise the whole file would be its header row."""
-    put(tmp_path / "public" / "t" / "LOAD00000001.csv", text.encode())
+    write_closed_file(tmp_path / "public" / "t" / "LOAD00000001.csv", text.encode())
     one = source({"path": str(tmp_path), "csv": {"header": True}, **({"files": "csv"} if source is RowsFilesSource else {})})
     with pytest.raises(
         EnvironmentProblem, match=r"header row of .*/t/LOAD00000001.csv contains a carriage return"
@@ -145,7 +145,7 @@ def test_lines_ending_in_cr_stop_the_source(tmp_path, source, text):
 
 
 def test_quoted_column_name_with_a_line_end(items):
-    put(items / "1.csv", b'"a\r",b\r\n1,2\r\n')
+    write_closed_file(items / "1.csv", b'"a\r",b\r\n1,2\r\n')
     assert read(items) == [(2, {"a\r": "1", "b": "2"})]
 
 
@@ -158,31 +158,31 @@ def test_quoted_column_name_with_a_line_end(items):
     ],
 )
 def test_invalid_headers_are_rejected(items, header, sentence):
-    put(items / "1.csv", header + b"\n1,2\n")
+    write_closed_file(items / "1.csv", header + b"\n1,2\n")
     assert read(items) == [(2, sentence)]
 
 
 def test_json_rows_are_unchanged(items):
-    put(items / "1.jsonl", b'\xef\xbb\xbf{"a": 1}\r\n\n  {"a": 2}')
+    write_closed_file(items / "1.jsonl", b'\xef\xbb\xbf{"a": 1}\r\n\n  {"a": 2}')
     assert read(items, "jsonl") == [(1, {"a": 1}), (3, {"a": 2})]
 
 
 def test_rows_of_parquet_have_their_types(items):
     rows = pa.table({"id": pa.array([1, 2], pa.int32()), "at": pa.array([0, None], pa.timestamp("ms"))})
     pq.write_table(rows, items.mkdir(parents=True) or items / "_1.parquet")
-    put(items / "1.parquet", (items / "_1.parquet").read_bytes())
+    write_closed_file(items / "1.parquet", (items / "_1.parquet").read_bytes())
     types = {"id": "int32", "at": "timestamp[us]"}
     payloads = [{"id": 1, "at": "1970-01-01 00:00:00.000000"}, {"id": 2, "at": None}]
     expected = [(n, {"schema": types, "payload": payload}) for n, payload in enumerate(payloads, 1)]
     assert read(items, "parquet") == expected
     pq.write_table(pa.table({"d": pa.array([1], pa.duration("s"))}), items / "_2.parquet")
-    put(items / "2.parquet", (items / "_2.parquet").read_bytes())
+    write_closed_file(items / "2.parquet", (items / "_2.parquet").read_bytes())
     with pytest.raises(ConfigProblem, match=r"column 'd' of .*2\.parquet is of type duration"):
         read(items, "parquet")
 
 
 def test_late_or_changed_file_is_data_loss(items):
-    put(items / "1.csv", b"a\n1\n")
+    write_closed_file(items / "1.csv", b"a\n1\n")
     source, stop = files_source({"path": str(items), "files": "csv", "format": "rows"}), threading.Event()
 
     def expect_loss(change):
@@ -193,18 +193,20 @@ def test_late_or_changed_file_is_data_loss(items):
             source.run(Position(), take, stop, once=False)
         return caught.value.sentence
 
-    put(items / "2.csv", b"a\n1\n")
-    assert "0.csv appeared after later files of table items" in expect_loss(lambda: put(items / "0.csv", b"a\n1\n"))
+    write_closed_file(items / "2.csv", b"a\n1\n")
+    assert "0.csv appeared after later files of table items" in expect_loss(
+        lambda: write_closed_file(items / "0.csv", b"a\n1\n")
+    )
     (items / "0.csv").unlink()
     source = files_source({"path": str(items), "files": "csv", "format": "rows"})
-    assert "2.csv had 4 bytes when it was read" in expect_loss(lambda: put(items / "2.csv", b"a\n1\n2\n"))
+    assert "2.csv had 4 bytes when it was read" in expect_loss(lambda: write_closed_file(items / "2.csv", b"a\n1\n2\n"))
 
 
 def test_growing_file_waits(items):
-    put(items / "1.csv", b"a\n1\n")
-    os.utime(put(items / "2.csv", b"a\n2\n"))
-    put(items / "3.csv", b"a\n3\n")
-    put(items.parent / "others" / "1.csv", b"a\n1\n")
+    write_closed_file(items / "1.csv", b"a\n1\n")
+    os.utime(write_closed_file(items / "2.csv", b"a\n2\n"))
+    write_closed_file(items / "3.csv", b"a\n3\n")
+    write_closed_file(items.parent / "others" / "1.csv", b"a\n1\n")
     source = files_source({"path": str(items.parent), "files": "csv", "format": "rows"})
     assert [file.label for file in source._files(Position())] == ["items/1.csv", "others/1.csv"]
 
@@ -215,10 +217,10 @@ def test_source_class_depends_on_format_and_files(tmp_path):
     for files in (None, "avro"):
         with pytest.raises(ConfigProblem, match="files: "):
             files_source({"path": "x", "format": "rows", "files": files})
-    put(tmp_path / "1.jsonl", b"{}")
+    write_closed_file(tmp_path / "1.jsonl", b"{}")
     (said,) = files_check("s", {"path": str(tmp_path), "format": "rows", "files": "jsonl"}).diagnose()
     assert (said.severity, said.sentence) == ("ok", f"{tmp_path} has 1 file.")
-    put(tmp_path / "b-1.jsonl", b"{}")
+    write_closed_file(tmp_path / "b-1.jsonl", b"{}")
     (said,) = files_check("s", {"path": str(tmp_path), "format": "rows", "files": "jsonl"}).diagnose()
     assert said.severity == "error" and "which of them comes first" in said.sentence
 

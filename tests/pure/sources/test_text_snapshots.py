@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.exported_records import DECLARED, Row, export, export_text, successive
+from support.exported_records import DECLARED, Row, make_random_snapshots, write_parquet_snapshot, write_text_snapshot
 
 from adapters.decoders.common.row_files import CsvDialect
 from adapters.sources.snapshot_diff import file_snapshots
@@ -51,10 +51,10 @@ def read(folder: Path, **options: Any) -> list[str]:
 def test_text_gives_the_same_journal_as_parquet(tmp_path, suffix, seed):
     """For files and folders, wherever runs end."""
     rng = random.Random(seed)
-    for version, rows in enumerate(successive(rng, 5)):
-        export(tmp_path / "parquet", version, rows)
+    for version, rows in enumerate(make_random_snapshots(rng, 5)):
+        write_parquet_snapshot(tmp_path / "parquet", version, rows)
         if rng.random() < 0.5:
-            export_text(tmp_path / "text", f"{version}{suffix}", rows)
+            write_text_snapshot(tmp_path / "text", f"{version}{suffix}", rows)
         else:
             in_parts(tmp_path / "text" / "items" / f"v{version}", rows, suffix)
         if rng.random() < 0.5:
@@ -66,7 +66,7 @@ def in_parts(folder: Path, rows: list[Row], suffix: str) -> None:
     """A folder of two files that were written just now, which says that it is whole."""
     folder.mkdir(parents=True)
     for number in range(2):
-        shutil.move(export_text(folder, f"part{suffix}", rows[number::2], age=0), folder / f"part-{number}{suffix}")
+        shutil.move(write_text_snapshot(folder, f"part{suffix}", rows[number::2], age=0), folder / f"part-{number}{suffix}")
     (folder / "items").rmdir()
     time.sleep(0.05)  # Files of one tick of the clock do not say which was last.
     (folder / "_SUCCESS").touch()
@@ -76,12 +76,12 @@ def in_parts(folder: Path, rows: list[Row], suffix: str) -> None:
 def test_file_is_read_when_it_is_stable(tmp_path, monkeypatch):
     monkeypatch.setattr(file_snapshots, "SETTLED_SECONDS", 3.0)
     given = {"path": str(tmp_path / "items"), "state": str(tmp_path / "state"), "keys": ("id", "Part"), **CSV}
-    export_text(tmp_path, "1.csv", [A], age=0)
+    write_text_snapshot(tmp_path, "1.csv", [A], age=0)
     with pytest.raises(Retryable, match="is still being written"):
         SnapshotsSource(given).start()
     time.sleep(3)
     assert len(read(tmp_path, **CSV)) == 1
-    export_text(tmp_path, "2.csv", [A, B], age=1)
+    write_text_snapshot(tmp_path, "2.csv", [A, B], age=1)
     began = time.monotonic()
     assert len(read(tmp_path, **CSV)) == 2, "a run until caught up waits for it"
     assert time.monotonic() - began > 1
@@ -97,7 +97,7 @@ def test_folder_with_a_success_marker_is_read_at_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl.gz"])
 def test_byte_order_mark_is_skipped(tmp_path, suffix):
-    file = export_text(tmp_path, f"1{suffix}", [A, B])
+    file = write_text_snapshot(tmp_path, f"1{suffix}", [A, B])
     mark = b"\xef\xbb\xbf"
     text = gzip.compress(mark + gzip.decompress(file.read_bytes())) if suffix.endswith(".gz") else mark + file.read_bytes()
     file.write_bytes(text)
@@ -124,13 +124,13 @@ def test_accepted_csv_equals_that_of_a_strict_reader(dialect):
 
 def test_folder_without_exports(tmp_path):
     (tmp_path / "items").mkdir()
-    export(tmp_path, 1, [A])
+    write_parquet_snapshot(tmp_path, 1, [A])
     with pytest.raises(EnvironmentProblem, match="no whole snapshot"):
         read(tmp_path, **CSV)
 
 
 def test_file_changed_during_the_read_stops_the_source(tmp_path, monkeypatch):
-    file = export_text(tmp_path, "1.csv", [A])
+    file = write_text_snapshot(tmp_path, "1.csv", [A])
     unharmed = CsvFormat.parse_rows
 
     def rows(self: CsvFormat, text: bytes, of: Path) -> pa.Table:
@@ -169,10 +169,10 @@ BROKEN = [
 
 @pytest.mark.parametrize(("suffix", "text", "sentence"), BROKEN)
 def test_unconvertible_value_stops_the_source_before_any_write(tmp_path, suffix, text, sentence):
-    export_text(tmp_path, f"1{suffix}", [A])
+    write_text_snapshot(tmp_path, f"1{suffix}", [A])
     assert len(read(tmp_path, **OF_SUFFIX[suffix])) == 1
     before = (tmp_path / "state" / "taken.json").read_bytes()
-    file = export_text(tmp_path, f"2{suffix}", [])
+    file = write_text_snapshot(tmp_path, f"2{suffix}", [])
     file.write_bytes(text)
     os.utime(file, (0, 0))
     with pytest.raises(DataLoss, match=re.escape(sentence)) as caught:
@@ -185,7 +185,7 @@ def test_unconvertible_value_stops_the_source_before_any_write(tmp_path, suffix,
 
 @pytest.mark.parametrize("suffix", OF_SUFFIX)
 def test_file_larger_than_memory_is_not_unpacked(tmp_path, suffix):
-    file = export_text(tmp_path, f"1{suffix}", [A])
+    file = write_text_snapshot(tmp_path, f"1{suffix}", [A])
     text = b"a" * 30_000_000
     file.write_bytes(gzip.compress(text, 1) if suffix.endswith(".gz") else text)
     os.utime(file, (0, 0))
@@ -248,6 +248,6 @@ def test_invalid_declarations_are_refused(tmp_path, options, sentence):
 
 
 def test_doctor_checks_text_files(tmp_path):
-    export_text(tmp_path, "3.csv.gz", [A])
+    write_text_snapshot(tmp_path, "3.csv.gz", [A])
     (said,) = SnapshotsCheck("source", {"path": str(tmp_path / "items"), "files": "csv"}).diagnose()
     assert (said.severity, said.sentence) == ("ok", "items has 1 snapshot; the newest is version 3.")

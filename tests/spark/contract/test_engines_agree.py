@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.cli_program import run_here
-from support.spark_case import LONG, on_spark
+from support.cli_program import run_in_process
+from support.spark_case import LONG, list_spark_arguments
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -65,7 +65,7 @@ def config(folder: Path) -> Path:
 
 def run(folder: Path, settings: tuple[str, ...] = ()) -> dict[str, Any]:
     """The report of the lanes."""
-    done = run_here(config(folder), "run", "--until-caught-up", "--json", "-q", *settings)
+    done = run_in_process(config(folder), "run", "--until-caught-up", "--json", "-q", *settings)
     # Lanes of tables without a key are suspended under scd1.
     assert done.exit_code == 2, done.output
     told = ("status", "position", "counts", "error")
@@ -87,7 +87,7 @@ def rows(table: DeltaTable) -> Counter[str]:
 
 
 def test_local_and_spark_write_the_same_tables(tmp_path: Path) -> None:
-    assert run(tmp_path / "local") == run(tmp_path / "spark", on_spark())
+    assert run(tmp_path / "local") == run(tmp_path / "spark", list_spark_arguments())
     local, spark = (tables(tmp_path / engine) for engine in ("local", "spark"))
     assert list(local) == list(spark) and len(local) > (20 if LONG else 10)
     for name, table in local.items():

@@ -11,10 +11,10 @@ from threading import Event
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
-from support.debezium_events import ID, event, key, raw
+from support.debezium_events import ID, make_change_event, make_event_key, make_raw_records
 from support.postgres_target import PostgresTarget
 from support.recorded_log import TIMES, LogStream, RecordedLog
-from support.spark_case import LONG, OPTIONS, OnSpark, SparkTarget, engine
+from support.spark_case import LONG, OPTIONS, OnSpark, SparkTarget, get_spark_engine
 from support.table_of_rows import ReadsRows, RowsStream
 from support.variants import COPY_TESTS, READ_TESTS, SPARK_COMMIT_TESTS
 
@@ -86,7 +86,7 @@ class TestSparkEngine(OnSpark, EngineContract):
             history = make_random_history(number, 40 if LONG else 16, keys=("composite",), first=case.first_types)
             plan, local = case.plan("scd1", history.table()), LocalEngine()
             arrow = local.frames.concat([frame for _, frame in history.runs(0, len(history.events))], history.table())
-            mine, other = local.transform_rows(arrow, plan), engine().transform_rows(self.to_frame(arrow), plan)
+            mine, other = local.transform_rows(arrow, plan), get_spark_engine().transform_rows(self.to_frame(arrow), plan)
             columns = mine.frame.schema.names
             for one, two in ((mine.frame, other.frame), (mine.rejects, other.rejects)):
                 assert to_canonical_rows(self.to_arrow(two).to_pylist(), columns) == to_canonical_rows(
@@ -94,9 +94,10 @@ class TestSparkEngine(OnSpark, EngineContract):
                 ), name
             assert mine.counts == other.counts, name
             assert get_facts(other.frame) == collect_facts(other.frame).get((), FrameFacts()), name
-            assert [engine().frames.count(piece) for piece in engine().frames.segments(other.frame, plan.table)] == [
-                piece.num_rows for piece in local.frames.segments(mine.frame, plan.table)
-            ], name
+            assert [
+                get_spark_engine().frames.count(piece)
+                for piece in get_spark_engine().frames.segments(other.frame, plan.table)
+            ] == [piece.num_rows for piece in local.frames.segments(mine.frame, plan.table)], name
 
     def test_column_names_with_special_characters(self):
         """Also if rows pass through Python: Spark would interpret quotes and dots."""
@@ -105,7 +106,9 @@ class TestSparkEngine(OnSpark, EngineContract):
         row = {TOPIC: "t", PARTITION: 0, OFFSET: 0, OP: "c", "_seq_1": 0, **dict.fromkeys(names, 7)}
         frame = self.to_frame(pa.Table.from_pylist([row], changes_schema(table)))
         shaped = (
-            engine().transform_rows(frame, plan_for("scd1", table, row_transforms=RowTransforms(soft_deletes=True))).frame
+            get_spark_engine()
+            .transform_rows(frame, plan_for("scd1", table, row_transforms=RowTransforms(soft_deletes=True)))
+            .frame
         )
         assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
 
@@ -113,16 +116,22 @@ class TestSparkEngine(OnSpark, EngineContract):
         """Batches without a change have none. Nothing of a closed decoder remains: the next one may have its id."""
         decoder, block = DebeziumJsonDecoder({}), {"id": "7:1", "total_order": 1, "data_collection_order": 1}
         old, new = (
-            event((ID,), after={"id": 1}, transaction=block, source={"version": version}) for version in ("3.4.0", "3.5.0")
+            make_change_event((ID,), after={"id": 1}, transaction=block, source={"version": version})
+            for version in ("3.4.0", "3.5.0")
         )
-        assert engine().features.transactions.connector(self.to_frame(raw([None])), decoder) is None
+        assert get_spark_engine().features.transactions.connector(self.to_frame(make_raw_records([None])), decoder) is None
         named = Connector("postgresql", "3.5.0", has_metadata=True, prefix="cdc")
-        assert engine().features.transactions.connector(self.to_frame(raw([old, new, old, new])), decoder) == named
-        assert engine().features.transactions.connector(self.to_frame(raw([old])), decoder) is None
-        known = len(engine()._looks)
+        assert (
+            get_spark_engine().features.transactions.connector(
+                self.to_frame(make_raw_records([old, new, old, new])), decoder
+            )
+            == named
+        )
+        assert get_spark_engine().features.transactions.connector(self.to_frame(make_raw_records([old])), decoder) is None
+        known = len(get_spark_engine()._looks)
         del decoder
         gc.collect()
-        assert len(engine()._looks) < known
+        assert len(get_spark_engine()._looks) < known
 
     def test_empty_array_hides_no_rows(self):
         pieces = [pa.table({"a": pa.array(values, pa.int64())}) for values in ([1], [], [2, 3])]
@@ -139,8 +148,8 @@ class TestSparkEngine(OnSpark, EngineContract):
         segments = local.frames.segments(local.transform_rows(arrow, plan).frame, plan.table)
         pieces = [piece for piece in segments if piece.num_rows > 2]
         for piece in sorted(pieces, key=lambda piece: -piece.num_rows)[: 2 if LONG else 1]:
-            mine, other = local.fold(piece, plan), engine().fold(self.to_frame(piece), plan)
-            again = engine().fold(engine().frames.concat([other.frame, other.frame]), plan)
+            mine, other = local.fold(piece, plan), get_spark_engine().fold(self.to_frame(piece), plan)
+            again = get_spark_engine().fold(get_spark_engine().frames.concat([other.frame, other.frame]), plan)
             names = mine.frame.schema.names
             for frame in (other.frame, again.frame):
                 assert to_canonical_rows(self.to_arrow(frame).to_pylist(), names) == to_canonical_rows(
@@ -166,7 +175,9 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
         """Year 9999 is unchanged, also for readers other than Spark."""
         with self.target() as target:
             history = replace(make_random_history(65, 1, keys=KEYED_TYPES), cuts=())
-            delivering = DeliveryRun(engine(), target, history, "scd1", to_frame=self.to_frame, to_arrow=self.to_arrow)
+            delivering = DeliveryRun(
+                get_spark_engine(), target, history, "scd1", to_frame=self.to_frame, to_arrow=self.to_arrow
+            )
             delivering.run()
             assert_equals_model(delivering)
 
@@ -201,7 +212,7 @@ class TestDeltaSparkSource(SourceContract):
 
     @pytest.fixture(autouse=True)
     def own(self, tmp_path):
-        engine()
+        get_spark_engine()
         self.path, self.batch_records = tmp_path / "log", 6
 
     def new_stream(self):
@@ -216,10 +227,10 @@ class TestDeltaSparkSource(SourceContract):
 def test_event_log_is_read_for_a_period(tmp_path, period):
     """By the times in its records, which are those of the source; a record without a time is always included. Both
     engines give the same rows and the span of all records."""
-    engine()
+    get_spark_engine()
     log = RecordedLog(tmp_path)
-    texts = [event([ID], at=100 + n, after={"id": n}) for n in range(5)]
-    log.append(raw([*texts, b"no event"], [key(id=n) for n in range(6)]))
+    texts = [make_change_event([ID], at=100 + n, after={"id": n}) for n in range(5)]
+    log.append(make_raw_records([*texts, b"no event"], [make_event_key(id=n) for n in range(6)]))
     low, high = period.get("since", 0), period.get("until", 1_000)
     times = {name: f"2023-11-14T22:13:20.{at:06}+00:00" for name, at in period.items()}
     for source, read in ((DeltaSource, pa.table), (DeltaSparkSource, to_arrow)):
@@ -245,7 +256,7 @@ class TestRowsSparkSource(ReadsRows, SourceContract):
 
     @pytest.fixture(autouse=True)
     def own(self, tmp_path):
-        engine()
+        get_spark_engine()
         self.path = tmp_path
 
     def new_stream(self):
@@ -264,7 +275,7 @@ class TestPostgresSparkSink(OnSpark, SinkContract):
     always = COPY_TESTS
 
     def new_target(self):
-        engine()
+        get_spark_engine()
         return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))
 
 
@@ -277,7 +288,7 @@ class TestSequencesPerColumnInPostgres(OnSpark, SinkColumnVersions):
     cuts = () if LONG else (2,)
 
     def new_target(self):
-        engine()
+        get_spark_engine()
         return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))
 
 
@@ -285,7 +296,7 @@ class Folding:
     """The engine; of every fold, and of what is folded again, what is known is compared with what a look tells."""
 
     def __init__(self):
-        self.engine, self.folded, self.seen = engine(), [], 0
+        self.engine, self.folded, self.seen = get_spark_engine(), [], 0
 
     def __getattr__(self, name):
         return getattr(self.engine, name)
@@ -313,7 +324,7 @@ class Folding:
 def test_slice_of_a_table_is_unchanged():
     """Also slices of lists with nulls."""
     table = pa.table({"n": range(5), "l": pa.array([None, [1], None, [2, 3], []], pa.list_(pa.int64()))}).slice(2, 2)
-    assert to_arrow(from_arrow(engine().spark, table)).equals(table)
+    assert to_arrow(from_arrow(get_spark_engine().spark, table)).equals(table)
 
 
 class Nowhere:
@@ -340,12 +351,12 @@ def test_facts_of_folded_rows_are_true():
 
 def list_cached() -> set[int]:
     """The numbers of what Spark keeps. What other tests kept may go at any time."""
-    return set(engine().spark.sparkContext._jsc.getPersistentRDDs())
+    return set(get_spark_engine().spark.sparkContext._jsc.getPersistentRDDs())
 
 
 def test_cached_frame_is_computed_once_and_dropped_after_its_last_use(tmp_path):
     """Also of a statement with WITH, read twice in one statement and in a cached frame based on it."""
-    log, spark = tmp_path / "computed", engine().spark
+    log, spark = tmp_path / "computed", get_spark_engine().spark
 
     @sf.udf("bigint")
     def record_call(value):
@@ -374,7 +385,7 @@ def test_cached_frame_is_computed_once_and_dropped_after_its_last_use(tmp_path):
 
 def test_frame_released_during_an_answer_of_the_jvm_breaks_no_connection(monkeypatch):
     """The garbage collector may do so at any allocation."""
-    spark = engine().spark
+    spark = get_spark_engine().spark
     before = list_cached()
     held = [cache_frame(spark.range(3).select("id"))]
     assert held[0].count() == 3
@@ -398,6 +409,6 @@ def test_frame_released_during_an_answer_of_the_jvm_breaks_no_connection(monkeyp
 
 def test_expression_of_missing_names_grows_linearly() -> None:
     """It once doubled with each column, which used all of the driver's memory from about twenty columns on."""
-    engine()
+    get_spark_engine()
     few, many = (list_still_missing([f"c{i}" for i in range(count)])._jc.toString() for count in (5, 10))
     assert len(many) < 3 * len(few)

@@ -18,12 +18,12 @@ from paths import GOLDEN
 from pyspark.sql import DataFrame
 from support.archive_files import write_archive
 from support.archive_folder import Folder
-from support.debezium_events import column
+from support.debezium_events import make_column
 from support.dms_folder import DmsFolder, ReadsDms
 from support.line_file import LineFile, ReadsLineFile
-from support.rows_folder import put
-from support.sink_folder import BYTES, SinkFolder, avro, parquet
-from support.spark_case import OPTIONS, OnSpark, engine
+from support.rows_folder import write_closed_file
+from support.sink_folder import BYTES, SinkFolder, encode_avro, encode_parquet
+from support.spark_case import OPTIONS, OnSpark, get_spark_engine
 from support.variants import READ_TESTS, SPLIT_TESTS
 
 from adapters.sources.files import ArchiveSource, archive_source
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 T = TopicPartition("t", 0)
 AVRO_FILES = GOLDEN / "connect_avro"
-BOMB = avro(BYTES, [bytes(4 << 20)], "deflate")
+BOMB = encode_avro(BYTES, [bytes(4 << 20)], "deflate")
 
 
 def rows_of(frame: DataFrame) -> pa.Table:
@@ -55,7 +55,7 @@ def same(table: pa.Table) -> pa.Table:
 
 
 def spark_source(path: Path, **options: Any) -> ArchiveSource:
-    engine()
+    get_spark_engine()
     return ArchiveSource({"path": str(path), **options, **OPTIONS})
 
 
@@ -92,7 +92,7 @@ class TestDmsFilesSparkSource(ReadsDms, SourceContract):
         self.path, (self.header, self.compressed) = tmp_path, request.param
 
     def new_stream(self):
-        engine()
+        get_spark_engine()
         return DmsFolder(self.path, DmsFilesSource, {"batch_records": 6, **OPTIONS}, self.header, self.compressed)
 
     def to_arrow(self, frame):
@@ -111,7 +111,7 @@ class TestConnectFilesSparkSource(SourceContract):
         self.path, self.ending = tmp_path, request.param
 
     def new_stream(self):
-        engine()
+        get_spark_engine()
         return SinkFolder(self.path, archive_source, {"batch_records": 6, "settle": "0 seconds", **OPTIONS}, self.ending)
 
     def to_arrow(self, frame):
@@ -128,7 +128,7 @@ class TestLineFileSparkSource(ReadsLineFile, SourceContract):
         self.path = tmp_path / "items.txt"
 
     def new_stream(self):
-        engine()
+        get_spark_engine()
         return LineFile(self.path, archive_source, {"batch_records": 6, **OPTIONS})
 
     def to_arrow(self, frame):
@@ -137,18 +137,18 @@ class TestLineFileSparkSource(ReadsLineFile, SourceContract):
 
 def test_parquet_of_a_sink_equals_the_local_source(tmp_path):
     """In pieces of row groups, with the keys of the second file."""
-    connect = {"type": "struct", "name": "t.Value", "fields": [column("id", "int64"), column("at", "int32")]}
+    connect = {"type": "struct", "name": "t.Value", "fields": [make_column("id", "int64"), make_column("at", "int32")]}
     table = pa.table({"id": range(5), "at": pa.array(range(5), pa.int32())})
-    put(tmp_path / "t+0+7.snappy.parquet", parquet(connect, table))
-    put(tmp_path / "t+0+7.keys.json.gz", b"".join(b"%d\n" % n for n in range(5)))
+    write_closed_file(tmp_path / "t+0+7.snappy.parquet", encode_parquet(connect, table))
+    write_closed_file(tmp_path / "t+0+7.keys.json.gz", b"".join(b"%d\n" % n for n in range(5)))
     found = read_by_both(tmp_path)
     assert [(row["offset"], row["key"]) for row in found] == [(7 + n, b"%d" % n) for n in range(5)]
 
 
 def test_avro_of_a_sink_equals_the_local_source(tmp_path):
     for file, name in (("t+0+7.avro", "events.snappy"), ("t+0+7.keys.avro", "extra.keys"), ("t+0+10.avro", "extra.bytes")):
-        put(tmp_path / file, (AVRO_FILES / f"{name}.avro").read_bytes())
-    put(tmp_path / "t+0+10.keys.avro", (AVRO_FILES / "extra.keys.avro").read_bytes())
+        write_closed_file(tmp_path / file, (AVRO_FILES / f"{name}.avro").read_bytes())
+    write_closed_file(tmp_path / "t+0+10.keys.avro", (AVRO_FILES / "extra.keys.avro").read_bytes())
     found = read_by_both(tmp_path)
     assert [(row["offset"], row["key"]) for row in found] == [(7 + n, b"key %d" % (n % 3)) for n in range(6)]
     assert found[3]["value"] == b"\0\n\0\xff"
@@ -156,10 +156,10 @@ def test_avro_of_a_sink_equals_the_local_source(tmp_path):
 
 def test_unreadable_avro_on_executors_is_reported(tmp_path):
     content = (AVRO_FILES / "events.null.avro").read_bytes()
-    engine()
+    get_spark_engine()
     cases = [(content[:-9], EnvironmentProblem, "ends too early"), (BOMB, ConfigProblem, "has a block")]
     for broken, kind, sentence in cases:
-        put(tmp_path / "t+0+7.avro", broken)
+        write_closed_file(tmp_path / "t+0+7.avro", broken)
         source = archive_source(
             {"path": str(tmp_path), "files": "connect", "settle": "0 seconds", "message_bytes": 1024, **OPTIONS}
         )
@@ -169,7 +169,7 @@ def test_unreadable_avro_on_executors_is_reported(tmp_path):
 
 def read_by_both(folder: Path) -> list[dict[str, Any]]:
     """What is read by executors, which is what is read in process."""
-    engine()
+    get_spark_engine()
     options: dict[str, Any] = {"path": str(folder), "files": "connect", "settle": "0 seconds"}
     found: list[list[dict[str, Any]]] = []
     for source, local in ((archive_source(options), True), (archive_source({**options, **OPTIONS}), False)):
@@ -321,7 +321,7 @@ def test_driver_reads_no_record(tmp_path, monkeypatch):
     """No fetched result has a column of a record, and the driver creates no rows."""
     write(tmp_path / "a.jsonl", *range(500))
     source = spark_source(tmp_path)
-    kind, fetched = type(engine().spark.range(1)), []
+    kind, fetched = type(get_spark_engine().spark.range(1)), []
 
     def record_collect(name):
         original = getattr(kind, name)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from paths import PROJECT
-from support.spark_case import OnSpark, engine
+from support.spark_case import OnSpark, get_spark_engine
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
@@ -57,7 +57,7 @@ class Named:
     table: TableSpec = NARROW
 
     def open(self, *, spark=True):
-        engine()
+        get_spark_engine()
         return (DeltaSparkSink if spark else DeltaRsSink)({"path": self.folder, "schema": self.schema})
 
     def put(self, lane, *rows, spark=True, by_executors=False):
@@ -68,7 +68,7 @@ class Named:
             with closing(self.open()) as naming:
                 naming.state(lane)
                 naming.prepare(lane, plan)
-        made = engine() if by_executors else LocalEngine()
+        made = get_spark_engine() if by_executors else LocalEngine()
         with closing(self.open(spark=by_executors)) as sink:
             state = sink.state(lane)
             start = state.position[PLACE] if state else 0
@@ -82,7 +82,7 @@ class Named:
 
     def rows(self, name, *columns):
         """What a reader gets who knows the name alone, in a session of its own."""
-        found = engine().spark.newSession().sql(f"SELECT * FROM {self.schema}.{name}").collect()
+        found = get_spark_engine().spark.newSession().sql(f"SELECT * FROM {self.schema}.{name}").collect()
         return sorted(tuple(row[column] for column in columns or ("id", "v")) for row in found)
 
     def names(self):
@@ -90,12 +90,12 @@ class Named:
 
 
 def run(statement):
-    return engine().spark.sql(statement).collect()
+    return get_spark_engine().spark.sql(statement).collect()
 
 
 @pytest.fixture
 def lake(tmp_path):
-    engine()
+    get_spark_engine()
     schema = f"shop_{next(SCHEMAS)}"
     yield Named(str(tmp_path / "a 'lake' é"), schema)
     run(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
@@ -277,7 +277,7 @@ def test_obsolete_view_is_removed(lake):
 
 def test_failing_catalog_stops_the_write(lake):
     """The folder of the schema cannot be created. When it can, the same rows are written."""
-    warehouse = engine().spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")
+    warehouse = get_spark_engine().spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")
     block = Path(warehouse, f"{lake.schema}.db")
     block.write_text("in the way")
     with pytest.raises(Fatal, match=f"naming table items in schema {lake.schema} of Spark's catalog"):
@@ -294,7 +294,7 @@ def test_documented_views_without_a_catalog(lake, tmp_path, page):
     plain = replace(lake, folder=str(tmp_path / "plain"))
     of = soft("customers") if page == "how-to/keep-deleted-rows.md" else history("customers_history")
     plain.put(of, {"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 1, OP: "d"}, spark=False)
-    reader = engine().spark.newSession()
+    reader = get_spark_engine().spark.newSession()
     for statement in (f"CREATE SCHEMA {lake.schema}", f"USE {lake.schema}", *typed.strip().split(";\n")):
         reader.sql(statement.rstrip(";").replace("/data/deltalake", plain.folder))
     name = "customers_living" if page == "how-to/keep-deleted-rows.md" else "customers_current"

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.partitioned_sink import by_key, by_value, list_cluster_columns, moving_history
-from support.spark_case import LONG, OnSpark, SparkTarget, engine
+from support.partitioned_sink import choose_key_column, choose_value_column, list_cluster_columns, make_moving_history
+from support.spark_case import LONG, OnSpark, SparkTarget, get_spark_engine
 from test_spark_tables import OptionsTarget
 
 from adapters.delta.commits import LaneLog
@@ -61,8 +61,8 @@ class Feed:
         """The same for Spark, in several pieces."""
         write = self.write(*rows)
         whole = write.folded.frame
-        pieces = [from_arrow(engine().spark, whole.slice(i, 2)) for i in range(0, whole.num_rows, 2)]
-        return replace(write, folded=engine().fold(engine().frames.concat(pieces), self.plan))
+        pieces = [from_arrow(get_spark_engine().spark, whole.slice(i, 2)) for i in range(0, whole.num_rows, 2)]
+        return replace(write, folded=get_spark_engine().fold(get_spark_engine().frames.concat(pieces), self.plan))
 
 
 def whole(sequence: int, key: Any = 1) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def read_side_table(path: Any) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def sink(tmp_path):
-    engine()
+    get_spark_engine()
     made = DeltaSparkSink({"path": str(tmp_path)})
     yield made
     made.close()
@@ -182,8 +182,8 @@ def test_late_truncate_finds_keys_of_every_type(sink, tmp_path):
 
 
 LAYOUTS = {
-    "by-key": (by_key, {}),
-    "by-value": (by_value, {"deletion_vectors": True, "compact_every": 2}),
+    "by-key": (choose_key_column, {}),
+    "by-value": (choose_value_column, {"deletion_vectors": True, "compact_every": 2}),
     "clustered": (list_cluster_columns, {"option": "cluster_by", "compact_every": 2}),
 }
 
@@ -193,9 +193,9 @@ LAYOUTS = {
 def test_histories_equal_the_model_in_every_layout(tmp_path, layout):
     """The changes of each key arrive in any order."""
     case, target = OnSpark(), OptionsTarget(tmp_path / "lake", *LAYOUTS[layout])
-    history = moving_history(3, 18) if layout == "by-value" else make_random_history(5, 14, keys=KEYED_TYPES)
+    history = make_moving_history(3, 18) if layout == "by-value" else make_random_history(5, 14, keys=KEYED_TYPES)
     history = replace(history, shape=replace(history.shape, parts=True, scramble=7, shuffle=None))
-    told = (engine(), target, history, "scd1", plan_column_versions, ModelRowTransforms(has_column_versions=True))
+    told = (get_spark_engine(), target, history, "scd1", plan_column_versions, ModelRowTransforms(has_column_versions=True))
     delivering = DeliveryRun(*told, to_frame=case.to_frame, to_arrow=case.to_arrow)
     delivering.run()
     assert_equals_model(delivering)
@@ -207,14 +207,14 @@ def test_values_of_every_type_are_unchanged(tmp_path):
     history = make_random_history(12, 12, keys=KEYED_TYPES)
     history = replace(history, shape=replace(history.shape, parts=True, scramble=3, shuffle=None))
     case, target = OnSpark(), SparkTarget(tmp_path / "lake")
-    told = (engine(), target, history, "scd1", plan_column_versions, ModelRowTransforms(has_column_versions=True))
+    told = (get_spark_engine(), target, history, "scd1", plan_column_versions, ModelRowTransforms(has_column_versions=True))
     delivering = DeliveryRun(*told, to_frame=case.to_frame, to_arrow=case.to_arrow)
     delivering.run()
     assert_equals_model(delivering)
 
 
 def test_large_table_is_a_few_ordered_tasks() -> None:
-    spark = engine().spark
+    spark = get_spark_engine().spark
     frame = from_arrow(spark, pa.table({"n": range(50_000)}))
     assert frame.rdd.getNumPartitions() <= spark.sparkContext.defaultParallelism
     assert [row.n for row in frame.collect()] == list(range(50_000))

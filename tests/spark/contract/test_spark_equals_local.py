@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from support.delta_targets import DeltaTarget
-from support.spark_case import OnSpark, SparkTarget, engine
+from support.spark_case import OnSpark, SparkTarget, get_spark_engine
 
 from adapters.engines.local import LocalEngine
 from replicator.domain.policy.plan import CDC_APPLIED_AT
@@ -74,7 +74,9 @@ def test_local_and_spark_write_the_same_rows(tmp_path, policy, watermark, seed):
         history, policy, plans = replace(history, shape=parts), "scd1", plan_column_versions
     case, lakes = OnSpark(), (DeltaTarget(tmp_path / "local"), SparkTarget(tmp_path / "spark"))
     local = deliver_batches(LocalEngine(), lakes[0], history, policy, plans=plans)
-    spark = deliver_batches(engine(), lakes[1], history, policy, plans=plans, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    spark = deliver_batches(
+        get_spark_engine(), lakes[1], history, policy, plans=plans, to_frame=case.to_frame, to_arrow=case.to_arrow
+    )
     wanted, found = table(local, lakes[0]), table(spark, lakes[1])
     assert local.counts.total
     assert watermark is None or local.rejects or seed != SEED

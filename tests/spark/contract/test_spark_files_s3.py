@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from servers.object_store import ObjectStore
 from support.archive_files import write_archive
-from support.debezium_events import column, event, key, raw
+from support.debezium_events import make_change_event, make_column, make_event_key, make_raw_records
 from support.recorded_log import RecordedLog
-from support.spark_case import OPTIONS, engine
+from support.spark_case import OPTIONS, get_spark_engine
 from support.stored_files import StoredFiles
 
 from adapters.sources.delta_spark import DeltaSparkSource
@@ -49,7 +49,7 @@ def test_files_equal_the_local_source(s3: ObjectStore, tmp_path):
     row = {"topic": "t", "partition": 0, "offset": 301, "timestamp": None, "headers": None, "key": None, "value": b"p"}
     write_archive(pa.Table.from_pylist([row], RAW), tmp_path / "c.parquet")
     files.put("archive/c.parquet", (tmp_path / "c.parquet").read_bytes())
-    engine()
+    get_spark_engine()
     dms = {**files.options, "path": f"{files.options['path']}/public", "csv": {"header": True}}
     expected = rows(DmsFilesSource(dms))
     assert [row["value"] for row in expected] == [b"7", b"1,a", b"2,b", b'U,1,"c\nd"', b"D,2,"]
@@ -64,9 +64,9 @@ def test_event_log_is_read_by_executors(s3: ObjectStore):
     """With the credentials of the driver."""
     lake = s3.lake()
     log = RecordedLog(str(lake["path"]), lake["storage"])
-    texts = [event([column("id", "int32")], at=100 + n, after={"id": n}) for n in range(5)]
-    log.append(raw([*texts, b"no event"], [key(id=n) for n in range(6)]))
-    engine()
+    texts = [make_change_event([make_column("id", "int32")], at=100 + n, after={"id": n}) for n in range(5)]
+    log.append(make_raw_records([*texts, b"no event"], [make_event_key(id=n) for n in range(6)]))
+    get_spark_engine()
     found = rows(DeltaSparkSource({**log.options, **OPTIONS}))
     assert found == rows(DeltaSource(log.options)) and len(found) == 6
 
@@ -79,7 +79,7 @@ def test_parquet_and_transaction_files_of_dms(s3: ObjectStore, tmp_path):
     files.put("p/public/users/LOAD00000001.parquet", (tmp_path / "load.parquet").read_bytes())
     files.put("p/public/users/20211017-194324349.parquet", (tmp_path / "cdc.parquet").read_bytes())
     files.put("t/changes/CDC_TXN-20211017194324349.csv", "I,users,public,1\nnonsense\nU,orders,public,2\n")
-    engine()
+    get_spark_engine()
     for folder, options, count in (("p", {"format": "dms_parquet"}, 52), ("t", {}, 3)):
         told = {**files.options, **options, "path": f"{files.options['path']}/{folder}"}
         expected = rows(DmsFilesSource(told))
@@ -90,7 +90,7 @@ def test_replaced_object_is_read_again(s3: ObjectStore, monkeypatch: pytest.Monk
     """Replaced between the listing and the job, which requests the listed object."""
     files = StoredFiles(s3)
     files.put("a.jsonl", LINE % (0, 0))
-    engine()
+    get_spark_engine()
     source = ArchiveSource({**files.options, **OPTIONS})
     listed = source._list_files()
     files.put("a.jsonl", LINE % (0, 1))

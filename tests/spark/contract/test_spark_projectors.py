@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from support.projected_database import ProjectedDatabase
 from support.projected_lake import ProjectedLake
-from support.spark_case import OPTIONS, engine
+from support.spark_case import OPTIONS, get_spark_engine
 
 from adapters.delta.commits import Attempt
 from adapters.gold import LocalProjector, spark
@@ -34,10 +34,10 @@ class TestSparkProjector(ProjectedLake):
         )
         self._refresh(make_projection())
         there = f"delta.`{self.folder / 'orders'}`"
-        engine().spark.sql(f"ALTER TABLE {there} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        get_spark_engine().spark.sql(f"ALTER TABLE {there} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
         self._refresh(make_projection())
         paths = DeltaTable(self.folder / "orders").file_uris()
-        engine().spark.sql(f"DELETE FROM {there} WHERE id = 1")
+        get_spark_engine().spark.sql(f"DELETE FROM {there} WHERE id = 1")
         assert DeltaTable(self.folder / "orders").file_uris() == paths, "the same file, of which a row is deleted"
         assert self._refresh(make_projection()).kind == "full"
         assert self._read_sums() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from servers.object_store import BUCKET, ObjectStore, object_store
-from support.spark_case import OPTIONS, OnSpark, engine
+from support.spark_case import OPTIONS, OnSpark, get_spark_engine
 from support.stored_rows import StoredRowsStream
 from support.table_of_rows import ReadsRows
 
@@ -60,10 +60,10 @@ class Writer:
     """One instance, on Spark or in process."""
 
     def __init__(self, options, *, spark):
-        engine()
+        get_spark_engine()
         self.to_frame = OnSpark().to_frame if spark else lambda frame: frame
         self.sink = (DeltaSparkSink if spark else DeltaRsSink)(options)
-        self.engine = engine() if spark else LocalEngine()
+        self.engine = get_spark_engine() if spark else LocalEngine()
         self.sink.prepare(LANE, plan_for("scd1", ITEMS))
 
     def put(self, rows, start=None):
@@ -79,7 +79,7 @@ class Writer:
 
 def values(options):
     """The rows, which both engines must see alike."""
-    by_spark = engine().spark.read.format("delta").load(to_spark_path(f"{options['path']}/items")).collect()
+    by_spark = get_spark_engine().spark.read.format("delta").load(to_spark_path(f"{options['path']}/items")).collect()
     by_rs = DeltaRsSink(options).read("items").to_pylist()
     seen = [{row["id"]: row["v"] for row in rows} for rows in (by_spark, by_rs)]
     assert seen[0] == seen[1]
@@ -105,7 +105,7 @@ class TestStoredRowsOnSpark(ReadsRows, SourceContract):
 
     @pytest.fixture(autouse=True)
     def server(self, s3: ObjectStore) -> None:
-        engine()
+        get_spark_engine()
         self.s3 = s3
 
     def new_stream(self):
@@ -197,11 +197,11 @@ def test_event_log_with_alternating_engines(s3: ObjectStore):
     name = str(lake["path"]).rpartition("/")[2]
     found = DeltaEventLog(lake).read(name).to_pylist()
     assert sorted((r["topic"], r["offset"]) for r in found) == sorted((t, n) for t in TOPICS for n in range(3))
-    assert engine().spark.read.format("delta").load(to_spark_path(str(lake["path"]))).count() == len(found)
+    assert get_spark_engine().spark.read.format("delta").load(to_spark_path(str(lake["path"]))).count() == len(found)
 
 
 def test_bucket_with_two_sets_of_options_is_refused(s3: ObjectStore):
-    engine()
+    get_spark_engine()
     DeltaSparkSink(s3.lake()).apply([], refuse_rejects)
     other = {**s3.lake(), "storage": {**s3.storage, "secret_access_key": "another-secret"}}
     with pytest.raises(ConfigProblem, match=f"reach the bucket {BUCKET} in different ways") as refused:
@@ -215,18 +215,18 @@ def test_missing_bucket_is_reported(s3: ObjectStore):
     with pytest.raises(EnvironmentProblem, match="does not exist"):
         Writer(lake, spark=True)
     folder = StoredFolder.from_path(lake["path"], Storage.model_validate(s3.storage))
-    configure_store(engine().spark, folder, folder.bucket.storage)
+    configure_store(get_spark_engine().spark, folder, folder.bucket.storage)
     with pytest.raises(EnvironmentProblem, match="bucket of a sink does not exist"), translate_errors("looking"):
-        engine().spark.read.parquet(to_spark_path(f"{lake['path']}/x")).collect()
+        get_spark_engine().spark.read.parquet(to_spark_path(f"{lake['path']}/x")).collect()
 
 
 def test_refused_credentials_of_spark_are_reported():
     with object_store(asks_after=1) as store:
         options = {"path": f"s3://{BUCKET}-asking/lake", "storage": store.storage}
         folder = StoredFolder.from_path(options["path"], Storage.model_validate(store.storage))
-        configure_store(engine().spark, folder, folder.bucket.storage)
+        configure_store(get_spark_engine().spark, folder, folder.bucket.storage)
         with pytest.raises(EnvironmentProblem, match="refuses access") as refused, translate_errors("looking"):
-            engine().spark.read.parquet(to_spark_path(f"{options['path']}/x")).collect()
+            get_spark_engine().spark.read.parquet(to_spark_path(f"{options['path']}/x")).collect()
         assert "not-to-be-seen" not in str(refused.value)
 
 

@@ -15,10 +15,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as sf
-from support.partitioned_sink import Choice, by_key, by_value, list_cluster_columns, moving_history, partition_sink
-from support.restored_targets import FromLake, by_first
-from support.rows_of_tables import apply_changes, decode_changes, read, table_rows
-from support.spark_case import LONG, OPTIONS, OnSpark, SparkTarget, engine
+from support.partitioned_sink import (
+    Choice,
+    choose_key_column,
+    choose_value_column,
+    list_cluster_columns,
+    make_moving_history,
+    partition_sink,
+)
+from support.restored_targets import RestoresFromLake, choose_first_column
+from support.rows_of_tables import apply_changes, decode_changes, read_records, read_table_rows
+from support.spark_case import LONG, OPTIONS, OnSpark, SparkTarget, get_spark_engine
 from support.table_of_rows import VERSION, WHOLE
 
 from adapters.arrow.sequence_elements import to_elements
@@ -69,19 +76,19 @@ class OptionsTarget(SparkTarget):
 
     def rows(self, lane):
         found = super().open().read(lane.into).to_pylist()
-        assert engine().spark.read.format("delta").load(str(self.folder / lane.into)).count() == len(found)
+        assert get_spark_engine().spark.read.format("delta").load(str(self.folder / lane.into)).count() == len(found)
         return found
 
 
 OPTIONS_OF_TABLES = {
-    "by-key": (by_key, {}),
-    "all": (by_value, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
+    "by-key": (choose_key_column, {}),
+    "all": (choose_value_column, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
     "clustered": (list_cluster_columns, {"option": "cluster_by", "change_data_feed": True, "compact_every": 2}),
 }
-FEW = replace(moving_history(1, 10), cuts=((9, 0, ""),))
+FEW = replace(make_moving_history(1, 10), cuts=((9, 0, ""),))
 """In two batches."""
 HISTORIES = {
-    "moving": (moving_history(1, 21) if LONG else FEW, "scd1"),
+    "moving": (make_moving_history(1, 21) if LONG else FEW, "scd1"),
     "random": (make_random_history(7, 16, keys=KEYED_TYPES), "scd1"),
     "unkeyed": (make_random_history(11, 8, keys=("none",)), "append"),
 }
@@ -101,14 +108,14 @@ def test_histories_with_table_options_equal_the_model(tmp_path, named, history):
     """Rows move between partitions, have deletion vectors, and are compacted in between."""
     case, target = OnSpark(), OptionsTarget(tmp_path / "lake", *OPTIONS_OF_TABLES[named])
     said, policy = HISTORIES[history]
-    delivering = DeliveryRun(engine(), target, said, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    delivering = DeliveryRun(get_spark_engine(), target, said, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
     delivering.run()
     assert_equals_model(delivering)
     if "deletion_vectors" in target.options and policy == "scd1":
         assert list(target.folder.rglob("deletion_vector_*.bin"))
 
 
-class OnSparkFromLake(OnSpark, FromLake):
+class OnSparkFromLake(OnSpark, RestoresFromLake):
     """One in so many histories: what a target begins with is written by delta-rs, and what follows by Spark."""
 
     one_in = 200
@@ -132,7 +139,7 @@ class TestRestoreInPartitionsOnSpark(OnSparkFromLake, RestoreContract):
     unsupported_text = ""
 
     def new_target(self):
-        return OptionsTarget(self.parent / f"lake{next(self.numbers)}", by_first, {"deletion_vectors": True})
+        return OptionsTarget(self.parent / f"lake{next(self.numbers)}", choose_first_column, {"deletion_vectors": True})
 
 
 @pytest.mark.long  # `test_histories_with_table_options_equal_the_model` writes such tables too.
@@ -179,7 +186,7 @@ class TwoWriters:
     def put(self, of, rows, *, spark=True, of_table=SALES):
         """Applies the rows at the offsets where the lane stands."""
         maker, to_frame = (DeltaSparkSink, OnSpark().to_frame) if spark else (DeltaRsSink, lambda frame: frame)
-        sink, made = maker({"path": str(self.folder)}), engine() if spark else LocalEngine()
+        sink, made = maker({"path": str(self.folder)}), get_spark_engine() if spark else LocalEngine()
         try:
             state, plan = sink.state(of), plan_for(of.policy, of_table, of.watermark)
             start = state.position[PLACE] if state else 0
@@ -197,7 +204,7 @@ class TwoWriters:
 
     def values(self):
         """The rows, which both engines must see alike."""
-        by_spark = engine().spark.read.format("delta").load(str(self.table)).collect()
+        by_spark = get_spark_engine().spark.read.format("delta").load(str(self.table)).collect()
         by_rs = DeltaRsSink({"path": str(self.folder)}).read("items").to_pylist()
         seen = [sorted((row["country"], row["id"], row["v"]) for row in rows) for rows in (by_spark, by_rs)]
         assert seen[0] == seen[1]
@@ -206,7 +213,9 @@ class TwoWriters:
     def feed(self, *, spark):
         """Every change of the feed: version, kind, country, id, value."""
         if spark:
-            reader = engine().spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+            reader = (
+                get_spark_engine().spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+            )
             rows = [row.asDict() for row in reader.load(str(self.table)).collect()]
         else:
             rows = pa.RecordBatchReader.from_stream(DeltaTable(str(self.table)).load_cdf()).read_all().to_pylist()
@@ -334,7 +343,7 @@ def test_deletion_vectors_are_read_by_the_other_engine(lake):
 
 
 def clusters(lake):
-    detail = engine().spark.sql(f"DESCRIBE DETAIL delta.`{lake.table}`").collect()[0]
+    detail = get_spark_engine().spark.sql(f"DESCRIBE DETAIL delta.`{lake.table}`").collect()[0]
     return detail["clusteringColumns"]
 
 
@@ -447,7 +456,7 @@ def test_compaction_after_the_write_of_the_lane(lake, monkeypatch):
         record = {TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start, "_seq_1": start, **sale("BE", n)}
         frame = OnSpark().to_frame(pa.Table.from_pylist([record], changes_schema(SALES)))
         span = Span(Position({PLACE: start}), Position({PLACE: start + 1}))
-        sink.apply([Write(of, plan, engine().fold(frame, plan), span)], refuse_rejects)
+        sink.apply([Write(of, plan, get_spark_engine().fold(frame, plan), span)], refuse_rejects)
     sink.close()
     history = DeltaTable(str(lake.table)).history(1)
     assert history[0]["operation"] == "OPTIMIZE" and len(DeltaTable(str(lake.table)).file_uris()) == 1
@@ -481,7 +490,7 @@ def test_merge_is_repeated_after_an_optimize_by_another_program(lake, monkeypatc
     """The files that a MERGE started to rewrite are compacted and vacuumed: Spark reports a conflict or misses a file,
     and the batch is applied to the new version."""
     of, original, tries = lane(), mirror.write_stage, []
-    engine()
+    get_spark_engine()
     for n in range(3):
         lake.put(of, [sale("NL", n)], spark=False)
     table, marker = str(lake.table), str(lake.folder / "compacted")
@@ -583,7 +592,7 @@ def test_newer_protocol_is_refused(lake, protocol, said):
 @pytest.mark.long
 def test_both_engines_read_the_feed_of_a_catalog_table(tmp_path):
     """Spark commits in its own ways: the records are the same for both readers, and give the table."""
-    spark, path = engine().spark, tmp_path / "items"
+    spark, path = get_spark_engine().spark, tmp_path / "items"
     columns = (
         "id BIGINT, v STRING, at TIMESTAMP, local TIMESTAMP_NTZ, price DECIMAL(30,4), tags ARRAY<STRUCT<n: DATE>>, p DATE"
     )
@@ -611,14 +620,14 @@ def test_both_engines_read_the_feed_of_a_catalog_table(tmp_path):
     local = RowsSource({"format": "rows", "changes": "feed", "path": str(path)})
     assert DeltaTable(str(path)).version() == 5
     for start in (local.beginning(), {PLACE_OF_ITEMS: 2 * VERSION + WHOLE}):
-        records = read(local, start)
+        records = read_records(local, start)
         theirs = {TopicPartition(named["table"], 0): offset for offset in start.values()}
-        found = read(on_spark, theirs, lambda frame: to_arrow(frame).cast(RAW))
+        found = read_records(on_spark, theirs, lambda frame: to_arrow(frame).cast(RAW))
         assert found.drop_columns("topic").equals(records.drop_columns("topic"))
-        assert apply_changes(decode_changes(records)) == table_rows(str(path))
+        assert apply_changes(decode_changes(records)) == read_table_rows(str(path))
     next(path.glob("_change_data/**/*.parquet")).unlink()
     with pytest.raises(DataLoss, match=r"cannot be read any more: its file .* was removed"):
-        read(on_spark, {TopicPartition(named["table"], 0): 0})
+        read_records(on_spark, {TopicPartition(named["table"], 0): 0})
     spark.sql("DROP TABLE default.items")
     with pytest.raises(EnvironmentProblem, match=r"no table spark_catalog\.default\.items"):
         delta_spark_source({**named, **OPTIONS})
@@ -640,7 +649,7 @@ def test_versions_show_the_same_values_as_the_local_engine():
         pa.binary(): [b"\x00\xff", b""],
     }
     made = {str(kind): to_elements(pa.chunked_array([pa.array([*pair, None], kind)])) for kind, pair in values.items()}
-    frame = from_arrow(engine().spark, pa.table(made))
+    frame = from_arrow(get_spark_engine().spark, pa.table(made))
     found = frame.select(
         [value_expression(sf.col(f"`{kind}`"), get_display_type(kind)).alias(str(kind)) for kind in values]
     ).toArrow()

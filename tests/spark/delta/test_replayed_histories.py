@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
-from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
+from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, read_canonical_rows
 
 from replicator.application.operations import checkpoint, checkpoint_schedule, drop, table_swap
 from replicator.application.operations.rebuild import make_rebuild_lane
@@ -54,20 +54,20 @@ def test_replay_equals_the_live_table_and_the_model(tmp_path: Path, engine: str,
     for end in (chance.randrange(1, half), half):
         shop.reach(end)
     as_the_model(shop, lake / entry, entry, half)
-    live = rows(lake / entry)
+    live = read_canonical_rows(lake / entry)
     checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "whole")).catch_up()
-    assert rows(lake / "whole") == live
+    assert read_canonical_rows(lake / "whole") == live
     said = list[str]()
     checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
     as_the_model(shop, lake / entry, entry, count)
-    live = rows(lake / entry)
+    live = read_canonical_rows(lake / entry)
     checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "begun"), said.append).catch_up()
-    assert rows(lake / "begun") == live and "starting from snapshot 1" in said[0]
+    assert read_canonical_rows(lake / "begun") == live and "starting from snapshot 1" in said[0]
     drop.drop_lane(shop.parts, make_rebuild_lane(shop.lane, "whole"))
     assert checkpoint_schedule.truncate_logs(shop.parts, partial(query_log, shop))["raw"]
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
-    assert rows(lake / entry) == live and len(said) == 2
+    assert read_canonical_rows(lake / entry) == live and len(said) == 2
     after = Container(loaded=shop.load_config)
     run_until_caught_up(after)
     assert {lane.counts["applied"] for lane in after.status().report().lanes} == {0}

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
-from support.pg_gold import JOINED, SUMS, Shop, rows_of
+from support.pg_gold import JOINED, SUMS, Shop, list_row_values
 from support.small_spark import SMALL
 
 from adapters.gold import LocalProjector
@@ -40,7 +40,7 @@ def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
 
 
 def read_sums(shop: Shop) -> set[tuple[Any, ...]]:
-    return rows_of(DeltaTable(shop.root / "lake" / "sums").to_pyarrow_table().to_pylist())
+    return list_row_values(DeltaTable(shop.root / "lake" / "sums").to_pyarrow_table().to_pylist())
 
 
 def test_target_in_postgresql_is_an_input(shop: Shop) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support.pg_gold import SUMS, Shop, rows_of
+from support.pg_gold import SUMS, Shop, list_row_values
 from support.small_spark import SMALL
 
 from replicator.application.operations import erase
@@ -88,7 +88,7 @@ def test_rows_are_readable(shop: Shop) -> None:
     """By `query`, current rows only, and by the read side if configured."""
     shop.refresh()
     loaded = shop.load_config('serve={tables: ["gold.sums"], token: t}')
-    assert rows_of(read_target(ConfiguredComponents(loaded), "gold.sums").to_pylist()) == FIRST
+    assert list_row_values(read_target(ConfiguredComponents(loaded), "gold.sums").to_pylist()) == FIRST
     assert read_target(ConfiguredComponents(loaded), "gold.sums", where="city = 'Oslo'").num_rows == 1
     for then in ({"version": 1}, {"as_of": datetime.now(UTC)}):
         with pytest.raises(Fatal, match="no earlier versions"):
@@ -106,7 +106,7 @@ def test_projection_of_a_projection(shop: Shop) -> None:
     shop.computes(SUMS, "inputs: {orders: pg.orders}, sink: gold, partition_by: city", every=more)
 
     def total() -> set[tuple[Any, ...]]:
-        return rows_of(DeltaTable(shop.root / "lake" / "every").to_pyarrow_table().to_pylist())
+        return list_row_values(DeltaTable(shop.root / "lake" / "every").to_pyarrow_table().to_pylist())
 
     with pytest.raises(Fatal, match=r"gold\.sums, which does not exist yet"):
         shop.refresh(name="every")

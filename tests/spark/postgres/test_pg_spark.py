@@ -13,7 +13,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from support.pg_case import TOPIC, Feed, fetch, lane_of, no_rejects, table_of
+from support.pg_case import TOPIC, LaneWrites, fetch_rows, make_pg_lane, make_table, refuse_any_reject
 from support.small_spark import SMALL
 
 from adapters.dispatch import event_log_spark_sink
@@ -30,7 +30,7 @@ from replicator.ports.frames import FoldedChanges, Lane, Write
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(300)]
 
-TABLE = table_of({"id": pa.int64(), "name": pa.string(), "n": pa.int64()})
+TABLE = make_table({"id": pa.int64(), "name": pa.string(), "n": pa.int64()})
 
 
 @cache
@@ -52,14 +52,14 @@ def items(start: int, end: int, **values: Any) -> list[dict[str, Any]]:
     return [{"id": i, "name": f"name {i}", "n": 1, **values} for i in range(start, end)]
 
 
-def put(sink: Any, write: Write[pa.Table], reject: Any = no_rejects, **options: Any) -> Any:
+def put(sink: Any, write: Write[pa.Table], reject: Any = refuse_any_reject, **options: Any) -> Any:
     sink.prepare(write.lane, write.plan)
     return sink.apply([on_spark(write, **options)], reject)[write.lane.id]
 
 
 def staging_tables(dsn: str) -> list[str]:
     query = "SELECT relname FROM pg_class WHERE relname LIKE 'staging%' AND relkind = 'r'"
-    return [row[0] for row in fetch(dsn, query)]
+    return [row[0] for row in fetch_rows(dsn, query)]
 
 
 class Rejected(list):
@@ -85,20 +85,20 @@ def test_task_that_fails_after_its_copy_is_retried(postgres_dsn: str, monkeypatc
 
     def fail_after_copy(self: PostgresLanes, writes: Any, reject: Any) -> Any:
         (table,) = staging_tables(postgres_dsn)
-        seen.extend(fetch(postgres_dsn, f"SELECT count(*), count(DISTINCT _cdc_attempt) FROM _replicator.{table}"))
+        seen.extend(fetch_rows(postgres_dsn, f"SELECT count(*), count(DISTINCT _cdc_attempt) FROM _replicator.{table}"))
         return apply_supplied(self, writes, reject)
 
     monkeypatch.setattr(spark_sink, "report_copy", failing_once)
     monkeypatch.setattr(PostgresLanes, "apply_supplied", fail_after_copy)
     with open_sink(postgres_dsn) as sink:
-        counts = put(sink, Feed(TABLE, lane_of(policy=policy)).write(*items(0, 100))).counts
+        counts = put(sink, LaneWrites(TABLE, make_pg_lane(policy=policy)).write(*items(0, 100))).counts
     assert seen == [(200, 4)]
     assert counts == Counts(applied=100)
-    assert fetch(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(100, 100)]
+    assert fetch_rows(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(100, 100)]
     assert staging_tables(postgres_dsn) == []
 
 
-def fail(dsn: str, sink: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> str:
+def fail(dsn: str, sink: Any, feed: LaneWrites, monkeypatch: pytest.MonkeyPatch) -> str:
     """A batch whose rows are copied and whose transaction then fails; returns the table it leaves."""
 
     def lose(*_: Any) -> None:
@@ -110,16 +110,16 @@ def fail(dsn: str, sink: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> st
         put(sink, feed.write(*items(0, 50, n=666)))
     feed.offset = offset
     (table,) = staging_tables(dsn)
-    assert fetch(dsn, f"SELECT count(*) FROM _replicator.{table}") == [(50,)]
+    assert fetch_rows(dsn, f"SELECT count(*) FROM _replicator.{table}") == [(50,)]
     return table
 
 
 def test_rows_of_a_failed_batch_are_not_applied(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by the next batch of the same instance nor by the next instance, not even while it is still copied."""
-    feed = Feed(TABLE)
+    feed = LaneWrites(TABLE)
     with open_sink(postgres_dsn) as sink:
         fail(postgres_dsn, sink, feed, monkeypatch)
-        applied = sink.apply([on_spark(feed.write(*items(100, 110)))], no_rejects)
+        applied = sink.apply([on_spark(feed.write(*items(100, 110)))], refuse_any_reject)
         assert applied[feed.lane.id].counts == Counts(applied=10)
         assert staging_tables(postgres_dsn) == []
         table = fail(postgres_dsn, sink, feed, monkeypatch)
@@ -133,7 +133,7 @@ def test_rows_of_a_failed_batch_are_not_applied(postgres_dsn: str, monkeypatch: 
         assert straggler.pgconn.status == psycopg.pq.ConnStatus.OK
         with pytest.raises(psycopg.OperationalError):
             straggler.execute("SELECT 1")
-    assert fetch(postgres_dsn, "SELECT count(*), max(n) FROM mirror.items") == [(15, 1)]
+    assert fetch_rows(postgres_dsn, "SELECT count(*), max(n) FROM mirror.items") == [(15, 1)]
 
 
 @pytest.mark.parametrize(
@@ -149,59 +149,62 @@ def test_rows_of_a_failed_batch_are_not_applied(postgres_dsn: str, monkeypatch: 
 def test_unconvertible_rows_are_rejected(postgres_dsn: str, column: str, bad: dict, said: str) -> None:
     """Whether the executors, the server during the copy, or the merge refuses them."""
     columns = {"id": "id bigint PRIMARY KEY", "name": "name text", "n": "n bigint", column.split(maxsplit=1)[0]: column}
-    fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({', '.join(columns.values())})")
+    fetch_rows(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({', '.join(columns.values())})")
     rows = items(0, 40, **({"name": None} if "uuid" in column else {}))
     for place in (7, 21):
         rows[place] = {**rows[place], **bad}
     rejected = Rejected()
     with open_sink(postgres_dsn) as sink:
-        feed = Feed(TABLE)
+        feed = LaneWrites(TABLE)
         assert put(sink, feed.write(*rows), rejected).counts == Counts(applied=38, rejected=2)
         assert sorted(offset for offset, _ in rejected) == [7, 21]
         assert all(said in sentence for _, sentence in rejected)
         assert not any(str(value) in sentence for _, sentence in rejected for value in bad.values() if len(str(value)) > 2)
         assert dict(sink.state(feed.lane).position) == {TOPIC: 40}
-    left = fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY id")
+    left = fetch_rows(postgres_dsn, "SELECT id FROM mirror.items ORDER BY id")
     assert [row[0] for row in left] == [i for i in range(40) if i not in (7, 21)]
 
 
 def test_row_that_cannot_be_completed_is_rejected(postgres_dsn: str) -> None:
-    feed, rejected = Feed(TABLE), Rejected()
+    feed, rejected = LaneWrites(TABLE), Rejected()
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(*items(0, 2)))
         partial = [{"id": 1, "n": 3, "_unsent": ["name"]}, {"id": 2, "n": 30, "_unsent": ["name"]}]
         assert put(sink, feed.write(*partial), rejected).counts == Counts(applied=1, rejected=1)
     ((offset, sentence),) = rejected
     assert offset == 3 and "name" in sentence
-    assert fetch(postgres_dsn, "SELECT id, name, n FROM mirror.items ORDER BY id") == [(0, "name 0", 1), (1, "name 1", 3)]
+    assert fetch_rows(postgres_dsn, "SELECT id, name, n FROM mirror.items ORDER BY id") == [
+        (0, "name 0", 1),
+        (1, "name 1", 3),
+    ]
 
 
 @pytest.mark.parametrize("through_driver", [0, 1000])
 def test_missing_value_is_that_of_an_earlier_change_of_the_batch(postgres_dsn: str, through_driver: int) -> None:
     """Whichever of them a task copies first."""
-    feed = Feed(TABLE, lane_of(policy="scd2"))
+    feed = LaneWrites(TABLE, make_pg_lane(policy="scd2"))
     later = [{"id": i, "n": 2, "_unsent": ["name"]} for i in range(40)]
     with open_sink(postgres_dsn, through_driver) as sink:
         applied = put(sink, feed.write(*items(0, 40), *later), parts=5)
     assert applied.counts == Counts(applied=80)
-    found = fetch(postgres_dsn, 'SELECT id, name, n FROM mirror.items WHERE "__END_AT" IS NULL ORDER BY id')
+    found = fetch_rows(postgres_dsn, 'SELECT id, name, n FROM mirror.items WHERE "__END_AT" IS NULL ORDER BY id')
     assert found == [(i, f"name {i}", 2) for i in range(40)]
 
 
 def test_appended_rows_keep_their_order_and_are_written_once(postgres_dsn: str) -> None:
     """In the order of the frame's partitions; rows below the lane's position are left out."""
     columns = "number bigserial, id bigint, name text, n bigint"
-    fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({columns})")
-    feed = Feed(TABLE, lane_of(policy="append"))
+    fetch_rows(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({columns})")
+    feed = LaneWrites(TABLE, make_pg_lane(policy="append"))
     with open_sink(postgres_dsn) as sink:
         first = feed.write(*items(0, 30))
         ordered = replace(first, folded=replace(first.folded, frame=from_arrow(engine().spark, first.folded.frame)))
         sink.prepare(feed.lane, feed.plan)
-        assert sink.apply([ordered], no_rejects)[feed.lane.id].counts == Counts(applied=30)
+        assert sink.apply([ordered], refuse_any_reject)[feed.lane.id].counts == Counts(applied=30)
         feed.offset = 20
         again = put(sink, feed.write(*items(20, 45)))
         assert again.counts == Counts(applied=15, duplicate=10)
-    found = [row[0] for row in fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY number")]
+    found = [row[0] for row in fetch_rows(postgres_dsn, "SELECT id FROM mirror.items ORDER BY number")]
     assert found[:30] == list(range(30)) and sorted(found) == list(range(45))
 
 
@@ -209,27 +212,27 @@ def test_small_writes_go_through_the_driver(postgres_dsn: str, monkeypatch: pyte
     def never(*_: Any) -> None:
         raise AssertionError("no job was to copy")
 
-    feed = Feed(TABLE)
+    feed = LaneWrites(TABLE)
     with open_sink(postgres_dsn, through_driver=10) as sink:
         with monkeypatch.context() as watched:
             watched.setattr(spark_sink, "copy_in_tasks", never)
             put(sink, feed.write(*items(0, 10)))
             put(sink, feed.write())
         writes = [on_spark(feed.write(*items(start, end))) for start, end in ((5, 15), (0, 20), (30, 31))]
-        assert sink.apply(writes, no_rejects)[feed.lane.id].counts == Counts(applied=31)
+        assert sink.apply(writes, refuse_any_reject)[feed.lane.id].counts == Counts(applied=31)
         assert dict(sink.state(feed.lane).position) == {TOPIC: 41}
-    assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(21,)]
+    assert fetch_rows(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(21,)]
 
 
 def test_no_secret_is_shown(postgres_dsn: str) -> None:
     """Neither in Spark's plans and jobs, nor in errors of tasks that cannot connect."""
     secret = "hunter2-is-secret"
     with open_sink(f"{postgres_dsn} password={secret}") as sink:
-        feed = Feed(TABLE)
+        feed = LaneWrites(TABLE)
         put(sink, feed.write(*items(0, 5)))
         sink._lanes.session.dsn = f"host=127.0.0.1 port=1 user=tester password={secret}"
         with pytest.raises(Retryable, match="copying rows of lane") as failed:
-            sink.apply([on_spark(feed.write(*items(5, 10)))], no_rejects)
+            sink.apply([on_spark(feed.write(*items(5, 10)))], refuse_any_reject)
     assert secret not in str(failed.value)
     java: Any = engine().spark
     store = java._jsparkSession.sharedState().statusStore()
@@ -241,14 +244,14 @@ def test_no_secret_is_shown(postgres_dsn: str) -> None:
 
 def test_lost_rows_stop_the_lane(postgres_dsn: str) -> None:
     """If the count differs from that of the fold, nothing is applied."""
-    feed = Feed(TABLE)
+    feed = LaneWrites(TABLE)
     with open_sink(postgres_dsn) as sink:
         write = feed.write(*items(0, 20))
         short = replace(write, folded=replace(write.folded, frame=write.folded.frame.slice(0, 19)))
         with pytest.raises(Fatal, match=r"of 20 rows for lane pg\.items 19"):
             put(sink, short)
         assert sink.state(feed.lane) is None
-    assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(0,)]
+    assert fetch_rows(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(0,)]
 
 
 def test_server_crash_between_copy_and_merge(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,16 +260,16 @@ def test_server_crash_between_copy_and_merge(postgres_dsn: str, monkeypatch: pyt
 
     def empty_table(self: PostgresLanes, writes: Any, reject: Any) -> Any:
         (table,) = staging_tables(postgres_dsn)
-        fetch(postgres_dsn, f"TRUNCATE _replicator.{table}")
+        fetch_rows(postgres_dsn, f"TRUNCATE _replicator.{table}")
         return apply_supplied(self, writes, reject)
 
-    write = Feed(TABLE).write(*items(0, 20))
+    write = LaneWrites(TABLE).write(*items(0, 20))
     with open_sink(postgres_dsn) as sink:
         with monkeypatch.context() as crashing, pytest.raises(Retryable, match="of 20 copied rows"):
             crashing.setattr(PostgresLanes, "apply_supplied", empty_table)
             put(sink, write)
         assert put(sink, write).counts == Counts(applied=20)
-    assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(20,)]
+    assert fetch_rows(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(20,)]
 
 
 LOG = Lane("raw_pg.shop", "tests", "shop", "*", "raw_pg", "shop", "event_log")
@@ -294,7 +297,7 @@ CREATE TABLE cdc_raw.cdc_events (
 
 def test_records_of_rejects_are_kept_once_and_in_order(postgres_dsn: str) -> None:
     """What the executors, the copy and the merge refuse comes back with what the record holds."""
-    fetch(postgres_dsn, EXISTING)
+    fetch_rows(postgres_dsn, EXISTING)
     kept: list[dict[str, Any]] = []
     engine()
     with closing(event_log_spark_sink({"dsn": postgres_dsn}, through_driver=0)) as sink:
@@ -308,7 +311,7 @@ def test_records_of_rejects_are_kept_once_and_in_order(postgres_dsn: str) -> Non
         ):
             took = sink.apply([write], lambda _, rows: kept.extend(to_arrow(rows).to_pylist()))
             assert took[LOG.id].counts == counts
-    found = fetch(postgres_dsn, 'SELECT "offset", value FROM cdc_raw.cdc_events ORDER BY id')
+    found = fetch_rows(postgres_dsn, 'SELECT "offset", value FROM cdc_raw.cdc_events ORDER BY id')
     assert found == [(i, b"\x00{}") for i in range(34) if i not in (30, 32)]
     assert [(row["offset"], row["key"], row["value"]) for row in kept] == [(i, b"k", b"\x00{}") for i in (30, 32)]
     assert "headers" in kept[0]["_error"] and "cdc_events_offset_check" in kept[1]["_error"]

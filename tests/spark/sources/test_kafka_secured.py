@@ -15,7 +15,7 @@ import pytest
 import trustme
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from support.kafka_fixtures import Broker, Seen
+from support.kafka_fixtures import BatchCollector, Broker
 from support.small_spark import SMALL
 from support.tokens import AUDIENCE, Tokens, token_server
 
@@ -162,24 +162,24 @@ def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
             broker.service.kill()
 
 
-def read_here(options: dict[str, object], seen: Seen) -> None:
+def read_here(options: dict[str, object], seen: BatchCollector) -> None:
     KafkaSource(options).run(Position(), seen, Event(), once=True)
 
 
-def read_on_spark(options: dict[str, object], seen: Seen) -> None:
+def read_on_spark(options: dict[str, object], seen: BatchCollector) -> None:
     def take(batch: Batch[Any]) -> None:
         seen(replace(batch, frame=to_arrow(batch.frame).cast(RAW)))
 
     KafkaSparkSource({**options, "spark": SMALL}).run(Position(), take, Event(), once=True)
 
 
-Read = Callable[[dict[str, object], Seen], None]
+Read = Callable[[dict[str, object], BatchCollector], None]
 
 
 @pytest.mark.parametrize("read", [read_here, read_on_spark])
 @pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "PLAIN", "SCRAM", "OAUTH"])
 def test_known_user_reads(secured_broker: Secured, read: Read, listener: str) -> None:
-    seen = Seen()
+    seen = BatchCollector()
     read(secured_broker.options(listener), seen)
     assert seen.values == VALUES
 
@@ -208,9 +208,9 @@ WRONG = [
 ]
 
 
-def refuse(read: Read, options: dict[str, object]) -> tuple[Seen, str, str]:
+def refuse(read: Read, options: dict[str, object]) -> tuple[BatchCollector, str, str]:
     """What was seen, and what was told instead."""
-    seen = Seen()
+    seen = BatchCollector()
     try:
         read(options, seen)
     except ReplicatorError as refused:

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from servers.kafka import make_producer
-from support.kafka_fixtures import Broker, Seen
+from support.kafka_fixtures import BatchCollector, Broker
 from support.small_spark import SMALL
 from support.topic_source import ANY_TIME, Topic
 
@@ -107,7 +107,7 @@ def test_pace_of_a_query(broker: Broker, spark: SparkEngine) -> None:
     assert last is not None and last.batch_seconds > 0
 
 
-class Read(Seen):
+class Read(BatchCollector):
     """Takes Spark's frames."""
 
     def __call__(self, batch: Batch[Any]) -> None:
