@@ -1,4 +1,4 @@
-"""The accounting identity, on the numbers that a pipeline publishes: every record is ignored, rejected, or a change."""
+"""The accounting identity, checked on published numbers: every record is ignored, rejected, or a change."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ BEFORE_LANES = ("route", "decode")
 
 
 def count_unaccounted(status: dict[str, Any], metrics: str, sink: str) -> dict[str, tuple[int, int]]:
-    """By source how many of its records `status.json` and `/metrics` leave out. For sources of which each record is one
-    change, and pipelines of which the lanes of `sink` have each table once."""
+    """Counts by source the records that `status.json` and `/metrics` leave out. Each record must be one change, and the
+    lanes of `sink` must have each table once."""
     sources = {
         lane["id"]: source["name"] for source in status["sources"] for lane in status["lanes"] if lane["sink"] == sink
     }
@@ -37,6 +37,6 @@ def count_unaccounted(status: dict[str, Any], metrics: str, sink: str) -> dict[s
 
 
 def parse_samples(metrics: str) -> list[tuple[str, dict[str, str], int]]:
-    """Counters and gauges of whole numbers of the metrics page."""
+    """The counters and whole-number gauges of the metrics page."""
     found = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
     return [(one.name, one.labels, int(one.value)) for one in found if one.value == one.value]

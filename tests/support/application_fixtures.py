@@ -1,4 +1,4 @@
-"""Logs of these tests go nowhere: rendering tracebacks takes longer than the tests."""
+"""Turns off the log: rendering tracebacks takes longer than these tests."""
 
 from __future__ import annotations
 

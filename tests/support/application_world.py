@@ -1,4 +1,4 @@
-"""A whole program over tuples: what survives a crash, and what is started on it."""
+"""A whole program over tuples: the state that survives a crash, and the program started on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUICK = RuntimeOptions(
 
 @dataclass
 class ReplicatedTuples:
-    """Everything that survives a crash, and what to start on it."""
+    """Everything that survives a crash. `start` starts a program on it."""
 
     log: list[TupleRecord]
     cuts: Sequence[int] = (1000,)
@@ -65,7 +65,7 @@ class ReplicatedTuples:
 
 
 class RunningProgram:
-    """One start of the program over a world."""
+    """One start of the program over `ReplicatedTuples`."""
 
     def __init__(self, world: ReplicatedTuples, machine: Machine) -> None:
         self.world, self.machine = world, machine
@@ -126,7 +126,7 @@ class RunningProgram:
 
 
 def await_condition(condition, seconds=20.0):
-    """Wait for what another thread does."""
+    """Waits for the work of another thread."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -134,7 +134,7 @@ def await_condition(condition, seconds=20.0):
 
 
 def compute_rows(log: Sequence[TupleRecord], table: str = "public.items") -> dict[Any, tuple[int, dict[str, Any]]]:
-    """Current rows, one change at a time."""
+    """The current rows of a table. Applies one change at a time."""
     rows: dict[Any, tuple[int, dict[str, Any]]] = {}
     departed: dict[Any, dict[str, Any]] = {}
     for rec in log:

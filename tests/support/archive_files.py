@@ -10,6 +10,6 @@ from replicator.application.operations.archive_files import open_archive
 
 
 def write_archive(records: pa.Table, path: Path) -> None:
-    """Write a raw frame as one archive file."""
+    """Writes a raw frame as one archive file."""
     with open_archive(path) as writer:
         writer.write(records)

@@ -1,4 +1,5 @@
-"""What Connect's AvroConverter writes of data that its JsonConverter wrote, after Confluent's `AvroData.java`."""
+"""Encodes data as Connect's AvroConverter does, from the output of its JsonConverter. Follows Confluent's
+`AvroData.java`."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ PREFIX = "org.apache.kafka.connect.data."
 
 
 def to_avro_schema(connect: dict[str, Any], named: dict[str, Any] | None = None) -> Any:
-    """`AvroData.fromConnectSchema`: the types of repeated names once, after that by their names."""
+    """`AvroData.fromConnectSchema`: a repeated named type is written once, and by its name after that."""
     named = {} if named is None else named
     base = _base(connect, named)
     if not connect.get("optional"):
@@ -96,7 +97,7 @@ def _encode_default(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_avro_value(connect: dict[str, Any], value: Any) -> Any:
-    """`AvroData.fromConnectData`, of what the JsonConverter wrote."""
+    """`AvroData.fromConnectData`, for values that the JsonConverter wrote."""
     if value is None:
         return None
     kind = connect["type"]
@@ -120,7 +121,7 @@ def _pairs(keys: dict[str, Any], values: dict[str, Any], value: Any) -> Any:
 
 
 class Avro:
-    """Registers schemas, and writes records that name them by their ids."""
+    """Registers schemas, and encodes records that contain the schema ids."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -128,7 +129,7 @@ class Avro:
         self._written: dict[str, Callable[..., bytes]] = {}
 
     def one(self, text: bytes | None, subject: str) -> bytes | None:
-        """A key or value in Avro; null stays null."""
+        """A key or value in Avro. Null stays null."""
         if text is None:
             return None
         document = json.loads(text)
@@ -140,7 +141,7 @@ class Avro:
         return self._written[schema](to_avro_value(document["schema"], document["payload"]), context)
 
     def frame(self, raw: pa.Table) -> pa.Table:
-        """The records of a raw frame of JSON with schema, in Avro."""
+        """A raw frame of JSON records with schemas, encoded in Avro."""
         for name in ("key", "value"):
             texts = zip(raw["topic"].to_pylist(), raw[name].to_pylist(), strict=True)
             column = pa.array([self.one(text, f"{topic}-{name}") for topic, text in texts], pa.binary())
@@ -149,7 +150,8 @@ class Avro:
 
 
 def decode_runs(decoder: Any, raw: pa.Table) -> Iterator[tuple[Any, Any, pa.Table]]:
-    """By table and fingerprint, in order of their first records: places, the table without its fingerprint, changes."""
+    """Yields by table and fingerprint, in order of the first records: row numbers, the table without its fingerprint,
+    changes."""
     routes = decoder.route(raw).to_pylist()
     for table, fingerprint in dict.fromkeys((r["table"], r["fingerprint"]) for r in routes if r["table"]):
         places = [i for i, r in enumerate(routes) if r["fingerprint"] == fingerprint]
@@ -159,7 +161,8 @@ def decode_runs(decoder: Any, raw: pa.Table) -> Iterator[tuple[Any, Any, pa.Tabl
 
 
 def decode_without_fingerprints(decoder: Any, raw: pa.Table) -> Any:
-    """All that a decoder says of records but fingerprints: schemas differ in what describes no value, such as defaults."""
+    """Everything that a decoder returns for records, except fingerprints. Schemas may differ in parts that describe no
+    value, such as defaults."""
     routes = decoder.route(raw).drop_columns(["fingerprint"]).to_pylist()
     found = [
         (places, spec, changes.schema, repr(changes.to_pylist())) for places, spec, changes in decode_runs(decoder, raw)
@@ -171,7 +174,7 @@ def decode_without_fingerprints(decoder: Any, raw: pa.Table) -> Any:
 
 
 def register_schemas(path: Path, url: str) -> pa.Table:
-    """The records of a topic of others, after its schemas were registered."""
+    """Registers the schemas of a topic that other software wrote, and returns its records."""
     first, *lines = path.read_text().splitlines()
     texts = first.split("^")
     client = Avro(url).client

@@ -1,4 +1,4 @@
-"""A table with who follows it as a connector does, and a pipeline that loads it and follows its changes."""
+"""A table with a reader that follows it like a connector, and a pipeline that backfills it and follows its changes."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ QUICK = RuntimeOptions(first_delay=0.01, longest_delay=0.05, hold_idle=0.0)
 
 
 class ProcessKilled(BaseException):
-    """The process ended."""
+    """Stands for the end of the process."""
 
 
 class NoTelemetry:
-    """Telemetry for nobody."""
+    """Drops all telemetry."""
 
     def record(self, measured: Any) -> None: ...
 
 
 @dataclass
 class BackfilledTable:
-    """A source database, of PostgreSQL at `dsn` unless `items` says another, and a pipeline from it into a lake and a schema
-    of PostgreSQL."""
+    """A source database, and a pipeline from it into a lake and a schema of PostgreSQL. The source is PostgreSQL at
+    `dsn`, unless `items` is given."""
 
     dsn: str
     folder: Path
@@ -92,7 +92,7 @@ class BackfilledTable:
         return LocalEngine()
 
     def writers(self) -> dict[str, Any]:
-        """What writes the targets that `sinks` read."""
+        """The sinks that write the targets which `sinks` read."""
         return self.sinks()
 
     def source(self) -> BackfilledSource[Any]:
@@ -102,7 +102,7 @@ class BackfilledTable:
         return JournalSource({"state": str(self.folder / "kept"), "batch_bytes": self.random.choice([10_000, 1 << 20])})
 
     def poll(self) -> None:
-        """Take what the connector sends, in batches of any size."""
+        """Reads the records of the connector, in batches of random sizes."""
         new = self.slot.poll()
         while new:
             count = self.random.choice([5, 50, 500])
@@ -114,14 +114,14 @@ class BackfilledTable:
 
     @contextmanager
     def change_unseen(self) -> Iterator[None]:
-        """What is changed meanwhile no stream will ever bring."""
+        """Drops the slot meanwhile: no stream contains the changes made within."""
         self.poll()
         self.slot.drop()
         yield
         self.slot.create()
 
     def apply(self, _: Position = Position()) -> None:  # noqa: B008
-        """One run until it has caught up, with sinks that fail now and then."""
+        """Runs once until caught up, with sinks that fail now and then."""
         if not self.lags:
             self.poll()
         engine, stop = self.engine(), threading.Event()
@@ -177,7 +177,7 @@ class BackfilledTable:
         return {row[0]: tuple(row) for row in self.execute("SELECT id, note, turn FROM items")}
 
     def check(self) -> None:
-        """Every target is the table, and nothing was rejected."""
+        """Every target equals the table, and nothing was rejected."""
         assert not self.letters.letters
         for lane in LANES:
             rows = self.rows(lane)
@@ -198,7 +198,8 @@ class BackfilledTable:
 
 @dataclass
 class Writer:
-    """Changes rows all the time, in transactions that overlap with those of the others: keys are its own, modulo `of`."""
+    """Changes rows all the time. Its transactions overlap with those of other writers. Its keys are its own, modulo
+    `of`."""
 
     items: Any
     seed: int

@@ -1,4 +1,4 @@
-"""What Debezium's connector would send of one table of MariaDB: the binlog read as a replica does, and events of it."""
+"""Change events of one MariaDB table as Debezium's connector sends them. Reads the binlog like a replica."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ REPLICA = "SET @master_binlog_checksum = 'CRC32', @mariadb_slave_capability = 4,
 
 @dataclass
 class BinlogReader:
-    """`records`: everything sent so far. `own`: changes have their own places in the binlog, as before MariaDB 11.4, or all
-    of a transaction that at which it begins; `counted`: with their number in the transaction."""
+    """`records`: everything sent so far. `own`: each change has its own binlog position, as before MariaDB 11.4;
+    otherwise all changes have the position where the transaction begins. `counted`: changes have their number in the
+    transaction."""
 
     port: int
     own: bool
@@ -48,7 +49,7 @@ class BinlogReader:
         self.follower = self._dump(flags=0)
 
     def drop(self) -> None:
-        """What is changed from here on is seen by nobody, until it is created again."""
+        """Stops reading. Later changes are lost until `create` is called again."""
         if self.follower is not None:
             with self.connect() as connection, connection.cursor() as cursor:
                 cursor.execute(f"KILL {self.follower.thread_id()}")
@@ -59,7 +60,7 @@ class BinlogReader:
         return pymysql.connect(host="127.0.0.1", port=self.port, user="cdc", password="cdc", autocommit=True)
 
     def poll(self) -> list[dict[str, Any]]:
-        """What is new."""
+        """Returns the new records."""
         known = len(self.records)
         begun, numbers = self.place, count(1)
         for kind, at, end, data in self._events():
@@ -98,7 +99,7 @@ class BinlogReader:
         return connection
 
     def _events(self) -> Iterator[tuple[int, tuple[str, int], tuple[str, int], bytes]]:
-        """Kind, place, end, and content of each event there is."""
+        """Kind, position, end position and content of each event."""
         file, at = self.place
         connection = self._dump(AT_ONCE)
         while not (packet := connection._read_packet()).is_eof_packet():
@@ -115,7 +116,7 @@ class BinlogReader:
 
 
 def decode_images(kind: int, data: bytes) -> Iterator[tuple[Any, Any]]:
-    """The rows of an event before and after it: `id int, note text, turn int`."""
+    """The rows of an event before and after it. Columns: `id int, note text, turn int`."""
     at = 8 + 1 + (2 if OPS[kind] == "u" else 1)  # The table's number and flags, how many columns, and which.
     while at < len(data):
         found = []

@@ -1,4 +1,4 @@
-"""How much of what can be tried a run tries: a part by default, all of it with REPLICATOR_LONG=1."""
+"""Limits the number of cases in a run: a part by default, all with REPLICATOR_LONG=1."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ LONG = bool(os.environ.get("REPLICATOR_LONG"))
 
 
 def select_evenly(cases: Sequence[T], most: int) -> Sequence[T]:
-    """At most so many of the cases by default, evenly spread, the first and the last among them."""
+    """At most `most` cases by default, evenly spread, with the first and the last."""
     if LONG or len(cases) <= most:
         return cases
     return [cases[number * (len(cases) - 1) // (most - 1)] for number in range(most)]
 
 
 def select_every_nth(step: int, cases: Iterable[T]) -> Iterable[T]:
-    """One of so many cases by default, the first among them."""
+    """Every `step`-th case by default, starting with the first."""
     return islice(cases, None, None, 1 if LONG else step)
 
 
 def check_seeds(seeds: Iterable[int], check: Callable[[int], None]) -> None:
-    """Check every seed; an error says which one it was."""
+    """Checks every seed. An error contains its seed."""
     for seed in seeds:
         try:
             check(seed)

@@ -1,4 +1,4 @@
-"""A project that replays a recorded topic into a lake, already caught up, and commands run in it."""
+"""A project that replays a recorded topic into a lake and has caught up, and commands that run in it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ http: {address: "127.0.0.1:0"}
 
 
 @pytest.fixture(autouse=True)
-def _no_width_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests may have said how wide a terminal is."""
+def _no_outer_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removes the terminal width of the shell that runs the tests."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
@@ -56,7 +56,7 @@ def caught_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(caught_up: Path, tmp_path: Path) -> Path:
-    """A copy of one's own."""
+    """A private copy of the project."""
     folder = tmp_path / "project"
     shutil.copytree(caught_up, folder)
     return folder

@@ -1,4 +1,4 @@
-"""The program, run to its end."""
+"""Runs the program to its end."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PROGRAM = str(Path(sys.executable).with_name("replicator"))
 def run_program(
     folder: Path, *arguments: str, seconds: float = 100, before: Sequence[str] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A process of its own, forked from one that has imported everything: most of a short command's time is its imports. On
-    Spark in this process, which has a session already."""
+    """Runs in a process forked from one that has imported everything: imports take most of the time of a short command.
+    On Spark it runs in this process, which has a session already."""
     command = [PROGRAM, *arguments]
     if "engine=spark" in arguments:
         from support.spark_case import list_spark_arguments
@@ -48,7 +48,7 @@ def run_program(
 
 
 def run_in_process(folder: Path, *arguments: str) -> Result:
-    """In this process, as if it were in `folder`."""
+    """Runs in this process, with `folder` as working directory."""
     handlers, config = logging.getLogger().handlers, structlog.get_config()
     try:
         with chdir(folder):
@@ -62,7 +62,7 @@ def run_in_process(folder: Path, *arguments: str) -> Result:
 
 
 def run_script(script: Path, *arguments: str, seconds: float = 100) -> subprocess.CompletedProcess[str]:
-    """A script in a process of its own, likewise."""
+    """Runs a script in a forked process."""
     return _run_forked([str(script), *arguments], script.parent, seconds, {})
 
 
@@ -70,7 +70,7 @@ def _run_forked(
     command: list[str], folder: Path, seconds: float, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        running = _forking().start(command, folder, {**os.environ, **environment}, (out.fileno(), err.fileno()))
+        running = _start_fork_server().start(command, folder, {**os.environ, **environment}, (out.fileno(), err.fileno()))
         try:
             code = running.wait(seconds)
         finally:
@@ -81,20 +81,24 @@ def _run_forked(
 
 
 def start_program(folder: Path, *arguments: str, **environment: str) -> RunningProgram:
-    """Likewise, and return while it runs. Nobody sees what it prints."""
+    """Starts the program in a forked process, and returns while it runs. Its output is dropped."""
     with Path(os.devnull).open("w") as nowhere:
         command = [PROGRAM, *arguments]
-        return _forking().start(command, folder, {**os.environ, **environment}, (nowhere.fileno(), nowhere.fileno()))
+        return _start_fork_server().start(
+            command, folder, {**os.environ, **environment}, (nowhere.fileno(), nowhere.fileno())
+        )
 
 
 def parse_answer(done: subprocess.CompletedProcess[str]) -> Any:
-    """What a program answered by `--json`. One that ended without an answer has said why on standard error."""
+    """The object that a program printed with `--json`. A program without an answer has written its error on standard
+    error."""
     assert done.stdout, f"no answer, exit code {done.returncode}; standard error:\n{done.stderr}"
     return json.loads(done.stdout)
 
 
 class RunningProgram:
-    """A forked process; as `subprocess.Popen` has it. `line`: where its process number comes, and its exit code at last."""
+    """A forked process, with the interface of `subprocess.Popen`. `line` receives its process number, and at last its
+    exit code."""
 
     def __init__(self, command: list[str], line: socket.socket) -> None:
         self._command, self._line = command, line
@@ -126,8 +130,8 @@ class RunningProgram:
         self.send_signal(signal.SIGKILL)
 
 
-class Forking:
-    """The process that has imported everything, `FORKING`. It ends with the process that asks it."""
+class ForkServer:
+    """The process that has imported everything, `FORKING`. It ends with the process that started it."""
 
     def __init__(self) -> None:
         self._asks, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -145,7 +149,7 @@ class Forking:
         return RunningProgram(command, mine)
 
 
-_forking = cache(Forking)
+_start_fork_server = cache(ForkServer)
 
 FORKING = """
 import gc, json, os, pkgutil, re, runpy, socket, sys

@@ -1,4 +1,4 @@
-"""Runs of `delta_crash.py`, and what must hold after them."""
+"""Runs of `delta_crash.py`, and checks after them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ BOOKKEEPING = ("_cdc_applied_at",)
 
 
 def list_batches_with_deletes() -> list[int]:
-    """Numbers of the batches, from 1, that hold a delete, so that the ledger is written in them."""
+    """Numbers of the batches, from 1, that contain a delete. These batches write tombstones."""
     changes = [(number, make_history().changes(start, end)) for number, (start, end) in enumerate(list_batches(), start=1)]
     return [number for number, found in changes if any(c.op == "d" for c in found)]
 
 
 def run_until_killed(point: str, lake: Options, count: int) -> int:
-    """Run the program of `crash.py` until it is dead."""
+    """Runs the program of `delta_crash.py` until it is killed."""
     return run_script(PROGRAM, json.dumps(lake), point, str(count)).returncode
 
 

@@ -1,4 +1,4 @@
-"""A project whose archive holds records that are poison under its first config, and none under the fixed one."""
+"""A project whose archive has records that its first config rejects and the fixed config accepts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_config(folder: Path, *, letters: str = LAKE, price: str = "int64", mor
 
 
 def make_row_record(offset: int, key: int, price: Any, op: str = "u", at: int | None = None) -> dict[str, Any]:
-    """A record of the archive; a price of text is none under the first config."""
+    """A record of the archive. The first config rejects a price that is text."""
     value = {"id": key, "price": price, "op": op, "at": offset if at is None else at}
     return {
         "topic": TOPIC, "partition": 0, "offset": offset, "timestamp": 1_700_000_000_000 + offset, "headers": None,
@@ -55,7 +55,7 @@ def append_records(folder: Path, *rows: dict[str, Any]) -> None:
 
 
 def run_command(folder: Path, *command: str, code: int = 0, **options: Any) -> dict[str, Any]:
-    """The object that a command prints with `--json`."""
+    """Runs a command with `--json` and returns its object."""
     done = run_program(folder, *command, "--json", "-q", **{"seconds": 400, **options})
     assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
     return parse_answer(done)

@@ -1,4 +1,4 @@
-"""Recorded and documented events of every database that Debezium reads, and the tables that they leave."""
+"""Recorded and documented events of every database that Debezium reads, and the resulting tables."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SMALL = {"schema": {"id": "int64", "v": "int64"}, "keys": ["id"]}
 
 @dataclass(frozen=True)
 class Case:
-    """A folder of recorded topics, and of one table the columns that are looked at and the rows that there are in the end.
-    `told`: what the table's entry says; `source`: what its source says. `into` is what the target is called."""
+    """A folder of recorded topics, and for one table the checked columns and the final rows. `told`: keys of the
+    table's entry. `source`: keys of its source. `into`: the target's name."""
 
     archive: str
     table: str
@@ -139,7 +139,7 @@ WRITTEN: Mapping[str, tuple[str, ...]] = {
 
 
 def list_archives(folder: Path) -> Iterable[tuple[str, Path]]:
-    """Every archive by its name; those that are written here are written into `folder`."""
+    """Every archive by its name. Archives without a recording are written into `folder`."""
     for name, values in WRITTEN.items():
         (folder / name).mkdir(parents=True)
         known = {"topic": "s.shop.t", "partition": 0, "timestamp": None, "headers": [], "key": None}

@@ -1,4 +1,4 @@
-"""Change events as Debezium writes them, for the decoder's tests."""
+"""Change events as Debezium writes them, for tests of decoders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOURCE = [
 
 
 def make_envelope_schema(columns: Sequence[Mapping[str, Any]], table: str = "t") -> dict[str, Any]:
-    """The envelope's schema of a table with these columns."""
+    """The schema of a table's envelope with these columns."""
     row = {"type": "struct", "fields": list(columns), "optional": True, "name": f"cdc.public.{table}.Value"}
     source = {"type": "struct", "fields": SOURCE, "optional": False, "name": f"{LOGICAL}.Source", "field": "source"}
     fields = [{**row, "field": "before"}, {**row, "field": "after"}, source, make_column("op", "string", optional=False)]
@@ -41,7 +41,7 @@ def make_envelope_schema(columns: Sequence[Mapping[str, Any]], table: str = "t")
 
 
 def make_payload(op: str = "c", after: Any = None, before: Any = None, at: int = 1_000, **changed: Any) -> dict[str, Any]:
-    """The envelope of one change of PostgreSQL's `public.t`. `source` changes its source block."""
+    """The envelope of one change of PostgreSQL's `public.t`. `source` changes fields of the source block."""
     source = {
         "version": "3.7.0.Final", "connector": "postgresql", "name": "cdc", "ts_ms": 1, "snapshot": "false",
         "db": "shop",
@@ -75,7 +75,7 @@ def make_raw_records(
     headers: Mapping[int, Mapping[str, bytes]] | None = None,
     topic: str = TOPIC,
 ) -> pa.Table:
-    """A raw frame of these values at offsets 0, 1, ...; by default all have the key id = 1."""
+    """A raw frame of these values at offsets 0, 1, ... By default all have the key id = 1."""
     values = list(values)
     keys = [make_event_key(id=1)] * len(values) if keys is None else list(keys)
     given = headers or {}
@@ -90,7 +90,7 @@ def make_raw_records(
 
 
 def decode_frame(frame: pa.Table, options: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-    """What the decoder makes of a frame whose first record that can be routed stands for all that can."""
+    """Decodes a frame. The schema of the first record with a table counts for all others."""
     decoder = DebeziumJsonDecoder(options or {})
     routes = decoder.route(frame).to_pylist()
     first = next(r for r in routes if r["table"])
@@ -104,7 +104,7 @@ def decode_frame(frame: pa.Table, options: Mapping[str, object] | None = None) -
 def decode_value(
     columns: Sequence[Mapping[str, Any]], value: Any, options: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
-    """The decoded row of an insert whose last column has that value."""
+    """The decoded row of an insert whose last column has this value."""
     row = {c["field"]: 1 for c in columns[:-1]} | {columns[-1]["field"]: value}
     (change,) = decode_frame(make_raw_records([make_change_event(columns, after=row)]), options)
     return change

@@ -37,18 +37,18 @@ BATCH = 8
 
 
 def make_history() -> History:
-    """The same in every process: updates, deletes, key changes and truncates of a keyed table."""
+    """The same history in every process: updates, deletes, key changes and truncates of a keyed table."""
     return make_random_history(11, 60, keys=("int",))
 
 
 def list_batches() -> list[tuple[int, int]]:
-    """Where the history is cut."""
+    """Start and end of each batch of the history."""
     size = len(make_history().events)
     return [(start, min(start + BATCH, size)) for start in range(0, size, BATCH)]
 
 
 def apply_batch(sink: DeltaRsSink, start: int, end: int) -> None:
-    """One batch under scd1; rejects are left to the caller of the whole history."""
+    """Applies one batch under scd1. The caller of the whole history checks rejects."""
     engine, past = LocalEngine(), make_history()
     table = past.table()
     plan = plan_for("scd1", table)
@@ -58,7 +58,7 @@ def apply_batch(sink: DeltaRsSink, start: int, end: int) -> None:
 
 
 def die_at(point: str) -> None:
-    """From now on, the call named `point` is the last thing this process does."""
+    """From now on, the process kills itself at the call named `point`."""
     owner, name, after = POINTS[point]
     original: Callable[..., Any] = getattr(owner, name)
 
@@ -71,7 +71,7 @@ def die_at(point: str) -> None:
 
 
 def main(lake: str, point: str, count: int) -> None:
-    """Apply `count` batches, the last of them up to `point`."""
+    """Applies `count` batches, the last one up to `point`."""
     sink = DeltaRsSink(json.loads(lake))
     for number, (start, end) in enumerate(list_batches()[:count], start=1):
         if number == count:

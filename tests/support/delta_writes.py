@@ -1,4 +1,4 @@
-"""Writes by example, for tests of the Delta sinks."""
+"""Example writes for tests of the Delta sinks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = tuple[str, Mapping[str, Any]]
 
 
 def make_changes(rows: Sequence[Row], start: int = 0, table: TableSpec = ITEMS) -> pa.Table:
-    """Changes at consecutive offsets from `start`, whose sequence is their offset."""
+    """Changes at consecutive offsets from `start`. The sequence of each is its offset."""
     records = [
         {OP: op, TS: None, TOPIC: TOPIC_NAME, PARTITION: 0, OFFSET: start + i, sequence_columns(1)[0]: start + i, **values}
         for i, (op, values) in enumerate(rows)
@@ -35,7 +35,7 @@ def make_changes(rows: Sequence[Row], start: int = 0, table: TableSpec = ITEMS) 
 def make_write(
     rows: Sequence[Row], start: int = 0, *, table: TableSpec = ITEMS, lane: Lane | None = None, policy: str = "scd1"
 ) -> Write[pa.Table]:
-    """Changes at consecutive offsets from `start`, whose sequence is their offset."""
+    """A write of `make_changes`."""
     lane = lane or make_lane(policy)
     plan = plan_for(lane.policy, table)
     span = Span(Position({PARTITION_0: start}), Position({PARTITION_0: start + len(rows)}))

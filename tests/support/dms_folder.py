@@ -23,7 +23,7 @@ HEADER = b"Op,number,text"
 
 
 def make_dms_row(number: int) -> bytes:
-    """A row; of some the text has line ends, quotes and letters of several bytes."""
+    """A row. Every second text has line ends, quotes and letters of several bytes."""
     text = f'"é☃ ""{number}"",\r\n\n{number}"' if number % 2 else f"plain {number}"
     return f"I,{number},{text}".encode()
 
@@ -41,7 +41,7 @@ def locate_row(number: int, *, header: bool) -> tuple[str, int, int | None]:
 
 @dataclass
 class DmsFolder:
-    """`source_contract.SourceStream`. `publish` takes as many rows as there are records: what they hold is not for files."""
+    """`source_contract.SourceStream`. `publish` writes one row for each record, and ignores its content."""
 
     path: Path
     source: Any
@@ -77,7 +77,7 @@ class DmsFolder:
 
 
 class ReadsDms:
-    """What a `SourceContract` over such folders expects."""
+    """The expectations of a `SourceContract` over such folders."""
 
     odd_times = ()
 
@@ -98,5 +98,5 @@ class ReadsDms:
 
 
 def set_old_time(path: Path) -> None:
-    """Nobody has written to the file for an hour."""
+    """Makes the file old, so that a source takes it as complete."""
     os.utime(path, (BEGIN.timestamp(), BEGIN.timestamp()))

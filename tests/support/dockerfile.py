@@ -10,7 +10,7 @@ Stage = list[tuple[str, str]]
 
 
 def read_stages(path: Path) -> dict[str, Stage]:
-    """Name of each stage -> its instructions, after those of the stage that it continues."""
+    """Name of each stage -> its instructions, after those of the stage that it builds on."""
     lines = (line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
     stages: dict[str, Stage] = {}
     for line in re.sub(r"\\\n", "", "\n".join(lines)).splitlines():

@@ -1,4 +1,4 @@
-"""Records of DTS altered where their reader may stumble: within the schema, and in lengths and numbers of their bytes."""
+"""Mutated records of DTS: valid ones within the schema, and ones with wrong lengths and numbers in their bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NAMES = ["mydb.t1", "mydb", "", "a.b.c", "a.b.c.d", "my\\u002Edb.t1", ".", "mydb
 
 
 def alter_record(sent: bytes, rng: Random) -> bytes:
-    """A record of DTS, still of its schema or not."""
+    """A mutated record of DTS, which its schema may not fit any more."""
     kind = rng.random()
     if kind < 0.1:
         return alter_bytes(sent, rng)

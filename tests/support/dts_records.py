@@ -1,4 +1,4 @@
-"""Records as Alibaba DTS writes them, encoded by fastavro."""
+"""Records as Alibaba DTS writes them, encoded with fastavro."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def make_float(number: float) -> Any:
 
 
 def make_datetime(*parts: int | None, **named: int) -> Any:
-    """Year to microseconds, or some by name."""
+    """A DateTime of parts from year to microseconds, or of named parts."""
     return make_value("DateTime", **dict(zip(PARTS, parts, strict=False)) | named)
 
 
 def make_record(
     operation: str, fields: Mapping[str, int] | None = None, before: Any = None, after: Any = None, **more: Any
 ) -> Any:
-    """A record of `mydb.t1`, before it is encoded."""
+    """A record of `mydb.t1`, not encoded yet."""
     listed = None if fields is None else [{"name": n, "dataTypeNumber": number} for n, number in fields.items()]
     row = operation in ("INSERT", "UPDATE", "DELETE", "INIT")
     return {

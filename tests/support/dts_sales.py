@@ -1,4 +1,4 @@
-"""The table `sales` of a MySQL database, as DTS sends it: the full load, then changes; and what is to come of it."""
+"""The table `sales` of a MySQL database as DTS sends it: full load, changes, and the expected rows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def make_message(number: int, kind: str, before: tuple | None, after: tuple | No
 
 
 def make_loaded_messages() -> list[bytes]:
-    """Without tags: the configuration says the key."""
+    """Messages without tags: the configuration declares the key."""
     return [make_message(row[0], "INIT", None, row, keyed=False) for row in LOADED]
 
 

@@ -1,4 +1,4 @@
-"""A feed of changes with an order and operations of their own, as a Delta table that somebody appends to."""
+"""A stream of changes with its own order and operation columns, as a Delta table with appends."""
 
 from __future__ import annotations
 

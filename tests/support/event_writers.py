@@ -1,4 +1,4 @@
-"""Other programs that write events: each is a process of its own, and prints what it was told."""
+"""Other programs that write events. Each is a process, and prints the stored versions."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ store.close()
 def start_event_writer(
     kind: str, options: Mapping[str, object], name: str, wins: int, *, expecting: bool = False
 ) -> subprocess.Popen:
-    """A process that has `wins` events of one aggregate stored, once it is told to begin; see `begin`. `expecting`: each
-    with the version that the aggregate had just before."""
+    """Starts a process that stores `wins` events of one aggregate after `start_writing`. `expecting`: each event
+    expects the version that the aggregate had just before."""
     said = json.dumps([kind, dict(options), name, wins, expecting])
     command = [sys.executable, "-c", WRITER, said]
     return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
 
 def start_writing(writers: list[subprocess.Popen]) -> None:
-    """Have them all write, once all are ready."""
+    """Waits until all writers are ready, then starts them together."""
     for each in writers:
         assert each.stdout.readline() == "ready\n"
     for each in writers:
@@ -55,6 +55,6 @@ def start_writing(writers: list[subprocess.Popen]) -> None:
 
 
 def read_written_versions(writer: subprocess.Popen) -> list[int]:
-    """The versions that a writer was told, when it has ended; None of what it was not told."""
+    """Waits for the end of a writer, and returns the versions that it printed."""
     lines = writer.communicate()[0].splitlines()
     return [int(line) for line in lines if line.isdigit()]

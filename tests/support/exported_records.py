@@ -1,4 +1,4 @@
-"""Exports of a small table: snapshots as files, and random sequences of them."""
+"""Exports of a small table: snapshots as files, and random sequences of snapshots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ State = dict[tuple[int, str], Row]
 
 
 def write_parquet_snapshot(folder: Path, version: int | str, rows: list[Row], schema: pa.Schema = SCHEMA) -> Path:
-    """A snapshot in `folder/items`."""
+    """Writes a snapshot into `folder/items`."""
     file = folder / "items" / f"{version}.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
@@ -32,7 +32,8 @@ DECLARED = {"id": "int64", "Part": "string", "name": "string", "price": "double"
 
 
 def write_text_snapshot(folder: Path, name: str, rows: list[Row], *, age: float = 60.0) -> Path:
-    """A snapshot in `folder/items`, written so many seconds ago: CSV with a header, or JSON Lines, as its name ends."""
+    """Writes a snapshot into `folder/items`, `age` seconds old. CSV with a header or JSON Lines, by the ending of the
+    name."""
     file = folder / "items" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(gzip.compress(_encode_rows(name, rows)) if name.endswith(".gz") else _encode_rows(name, rows))
@@ -51,12 +52,12 @@ def _encode_rows(name: str, rows: list[Row]) -> bytes:
 
 
 def _encode_cell(value: object) -> str:
-    """Text in quotes, of which the empty one is no NULL."""
+    """Quotes text: an empty text is not NULL."""
     return "" if value is None else str(value) if not isinstance(value, str) or value == "Infinity" else f'"{value}"'
 
 
 def make_random_snapshots(rng: random.Random, count: int) -> list[list[Row]]:
-    """Snapshots of a table: rows come, change, go, come back, or stay; some snapshots are equal to the one before."""
+    """Snapshots of a table. Rows are added, changed, removed, added again or stay. Some snapshots equal the one before."""
     keys = [(i, part) for i in range(3) for part in ("a", "A")]
     state: State = {}
     found = []
@@ -74,8 +75,8 @@ def make_random_snapshots(rng: random.Random, count: int) -> list[list[Row]]:
 
 
 def compute_versions(snapshots: list[tuple[int, list[Row]]]) -> list[tuple[Any, ...]]:
-    """The history that they make, by looking at every key in every snapshot: a row, the snapshot that it is first in, and
-    the first that it is not in any more, or in with other values."""
+    """The expected history, computed from every key in every snapshot. Each version is a row, its first snapshot, and
+    the first snapshot without the row or with other values."""
     made: list[tuple[Any, ...]] = []
     keys = {row[:2] for _, rows in snapshots for row in rows}
     for key in keys:

@@ -1,4 +1,4 @@
-"""A disk without room, as far as this process can tell."""
+"""Simulates a full disk for this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(room: int = 0) -> Iterator[None]:
-    """No file of this process gets longer than `room` bytes meanwhile: writes fail with "File too large"."""
+    """No file of this process can grow beyond `room` bytes meanwhile. Writes fail with "File too large"."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:

@@ -6,7 +6,7 @@ from support.tuple_engine import VERSIONS, TupleRecord
 
 
 def make_change(offset, op, key, *, topic="t", partition=0, table="public.items", version=0, unsent=(), **more):
-    """One change; its sequence is above that of every lower offset."""
+    """One change. Its sequence is above that of every lower offset."""
     names = [n for n in VERSIONS[version] if n != "id" and n not in unsent]
     values = (("id", key), *((n, f"{n}{offset}") for n in names)) if op not in "dt" else ()
     seq = more.pop("seq", offset + 1)
@@ -14,7 +14,7 @@ def make_change(offset, op, key, *, topic="t", partition=0, table="public.items"
 
 
 def make_tombstone(offset, key, **more):
-    """What follows a delete."""
+    """The null record after a delete."""
     return TupleRecord(more.pop("topic", "t"), more.pop("partition", 0), offset, key=key, kind="tombstone", **more)
 
 

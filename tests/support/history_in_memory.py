@@ -1,4 +1,4 @@
-"""A target that keeps versions in two tables in memory: every history, cut and order at little cost."""
+"""A target with versions in two in-memory tables: all histories, batches and orders are cheap to try."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLE = TableSpec("public.items", (Column("k", pa.int64()), Column("a", pa.strin
 
 @dataclass
 class InMemoryTarget:
-    """A target. `late` is false where what is remembered was never needed."""
+    """A target of versions in memory."""
 
     plan: ApplyPlan
     rows: dict[str, Row] = field(default_factory=dict)
@@ -100,7 +100,7 @@ def assert_same(memory: InMemoryTarget, model: Scd2, note: object = "") -> None:
 
 
 def assert_invariants(memory: InMemoryTarget) -> None:
-    """At most one open version per key, and no two that overlap."""
+    """Each key has at most one open version, and versions do not overlap."""
     numbers = range(1, memory.plan.table.sequence + 1)
     by_key: dict[str, list[tuple[Sequence, Sequence | None]]] = {}
     for row in memory.rows.values():
@@ -115,7 +115,7 @@ def assert_invariants(memory: InMemoryTarget) -> None:
 
 
 def shuffle_changes(seed: int) -> tuple[list[Change], list[int]]:
-    """Whole changes of a few keys in any order, some twice, and where to cut them."""
+    """Whole changes of a few keys in any order, some twice, and the batch limits."""
     random = Random(seed)
     changes = []
     for sequence in range(1, random.randint(3, 14)):
@@ -130,7 +130,7 @@ def shuffle_changes(seed: int) -> tuple[list[Change], list[int]]:
 
 
 def assert_random_histories(seeds: range, untracked: tuple[str, ...]) -> None:
-    """In the order of the source, in any cut, with repetitions."""
+    """Applies histories in source order, in any batches, with redelivered changes."""
     engine = LocalEngine({})
     for seed in seeds:
         history = make_random_history(seed, 40, keys=("int", "text", "composite"))
@@ -153,7 +153,7 @@ def assert_random_histories(seeds: range, untracked: tuple[str, ...]) -> None:
 
 
 def assert_any_order(seeds: range, untracked: tuple[str, ...]) -> None:
-    """Whole changes in any order, in any cut."""
+    """Applies whole changes in any order and any batches."""
     for seed in seeds:
         changes, cuts = shuffle_changes(seed)
         memory, model = InMemoryTarget(scd2(TABLE, untracked)), Scd2(TABLE.column_names, TABLE.keys, frozenset(untracked))

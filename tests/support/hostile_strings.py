@@ -1,4 +1,4 @@
-"""Five hundred texts that try to be more than texts."""
+"""Five hundred strings that try injections: SQL, paths, markup and special characters."""
 
 from __future__ import annotations
 
@@ -138,6 +138,6 @@ MANY = 500
 
 
 def make_hostile_strings() -> list[str]:
-    """All different, also in small letters, so that each can be a name beside the others."""
+    """Distinct strings, also in lower case, so that each can be a name."""
     framed = [frame.replace("{}", text) for frame in FRAMES for text in BASE]
     return list({text.casefold(): text for text in reversed(framed)}.values())[-MANY:]

@@ -1,4 +1,4 @@
-"""The package in `box_package`, installed in a folder of its own."""
+"""Installs the package in `box_package` into a folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ box_letters = box:BoxDeadLetters
 
 
 def install_box(folder: Path) -> None:
-    """Write the package, with its entry points, into a folder for the import path."""
+    """Writes the package and its entry points into a folder of the import path."""
     for file in (TESTS / "support" / "box_package").glob("*.py"):
         shutil.copyfile(file, folder / file.name)
     about = folder / "box-1.0.dist-info"

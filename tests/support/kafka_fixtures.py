@@ -19,7 +19,7 @@ from replicator.ports.frames import Batch
 
 @dataclass
 class BatchCollector:
-    """Takes batches, and checks what every batch promises."""
+    """Collects batches, and checks the contract of every batch."""
 
     start: Position = field(default_factory=Position)
     batches: list[Batch[pa.Table]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class BatchCollector:
 
 
 class FollowingRun:
-    """A `run` that follows its topics in a thread of its own."""
+    """A `run` that follows its topics in a thread."""
 
     def __init__(self, source: KafkaSource, start: Position) -> None:
         self.seen, self.stop, self.error = BatchCollector(start), threading.Event(), None

@@ -1,4 +1,4 @@
-"""Format `rows`, with a decoder that ends the process it runs in as native code does, by a null pointer."""
+"""The format `rows` with a decoder that crashes its process like native code, by a null pointer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEADLY = b"deadly"
 
 
 class KillingRows(RowsDecoder):
-    """With `CALM` in the environment it kills nobody; `SLOW` is how long it takes for each call."""
+    """With `CALM` in the environment it does not crash. `SLOW` is the duration of each call."""
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         time.sleep(float(os.environ.get("SLOW", "0")))

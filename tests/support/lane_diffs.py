@@ -1,4 +1,4 @@
-"""Results of comparisons, for tests of what shows them."""
+"""Results of comparisons, for tests of their output."""
 
 from typing import Any
 
@@ -22,5 +22,5 @@ USUAL: dict[str, Any] = {
 
 
 def make_diff(**values: Any) -> LaneDiff:
-    """An equal lane, but for these values."""
+    """The result of an equal lane, except for these values."""
     return LaneDiff(**{**USUAL, **values})

@@ -36,7 +36,7 @@ class LineFile:
 
 
 class ReadsLineFile:
-    """What a `SourceContract` over such a file expects: values are all that it holds."""
+    """The expectations of a `SourceContract` over such a file, which holds only values."""
 
     odd_times = ()
 

@@ -1,4 +1,4 @@
-"""The table `public.items` in a database of each kind, with who follows its changes as a connector does."""
+"""The table `public.items` in a database of each kind, with a reader that follows its changes like a connector."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = "public.items"
 
 
 class Items(Protocol):
-    """A table with 40 rows. `slot`: its follower."""
+    """A table with 40 rows. `slot` reads its changes."""
 
     slot: Any
 
@@ -38,7 +38,7 @@ class Items(Protocol):
 
 
 class PostgresItems:
-    """In PostgreSQL, with a slot."""
+    """The table in PostgreSQL, with a replication slot."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -74,7 +74,7 @@ class PostgresItems:
 
 
 class MariaDbItems:
-    """In MariaDB, whose binlog is read."""
+    """The table in MariaDB, read from the binlog."""
 
     def __init__(self, server: MariaDb, random: Random) -> None:
         self.server = server

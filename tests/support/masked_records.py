@@ -1,4 +1,4 @@
-"""What records of decoders say before and after they are veiled."""
+"""The content of records before and after masking."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ HMAC, CUT, FIXED, NOTHING = Mask("hmac", KEY), Mask("truncate", KEY, 2), Mask("f
 
 
 def compute_hmac(text: str) -> str:
-    """What HMAC keeps of a text."""
+    """The stored text of a value masked with HMAC."""
     return hmac.new(KEY, text.encode(), hashlib.sha256).hexdigest()
 
 
 def decode_changes(records: pa.Table, by: Any) -> list[dict[str, Any]]:
-    """Every change, in the order of the records; of rejects the reason."""
+    """Every change, in the order of the records. A rejected record has only its reason."""
     routes = by.route(records)
     rows: list[dict[str, Any]] = [
         {"_offset": offset, "_error": error}
@@ -40,21 +40,21 @@ def decode_changes(records: pa.Table, by: Any) -> list[dict[str, Any]]:
 
 
 def get_stored_record(records: pa.Table, by: Any) -> dict[str, Any]:
-    """What is stored of one record."""
+    """The stored form of one record."""
     (row,) = by.mask_records(records).to_pylist()
     found: dict[str, Any] = row
     return found
 
 
 def read_all_text(records: pa.Table) -> bytes:
-    """All that records hold, also without the escapes of JSON and in Base64."""
+    """All content of the records, also without JSON escapes and in Base64."""
     whole = repr(records.to_pylist()).encode()
     values = [value for name in ("key", "value") for value in records[name].to_pylist() if value]
     return b"\n".join([whole, *values])
 
 
 def list_visible_values(values: Iterable[str], records: pa.Table) -> list[str]:
-    """Those of the values, of which the first two characters may be known, that records hold, in whatever form."""
+    """The values that the records contain in any form. Their first two characters may be visible."""
     held = read_all_text(records)
     return [value for value in values if any(form.encode() in held for form in _forms(value))]
 

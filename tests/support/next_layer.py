@@ -1,4 +1,4 @@
-"""Pipelines of one project, each reading what another one wrote."""
+"""Pipelines of one project, each reading the output of another one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LONG_ON_SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeo
 
 
 def add_pipeline(project: Path, config: str, name: str = "next") -> tuple[str, ...]:
-    """Add a pipeline; the arguments that choose it."""
+    """Adds a pipeline, and returns the arguments that select it."""
     (project / "config" / f"{name}.yaml").write_text(config)
     return ("-c", f"config/{name}.yaml")
 
 
 def run_until_caught_up(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
-    """Run until caught up, ending with `code`; what it says."""
+    """Runs until caught up, expects the exit code, and returns the answer."""
     done = run_program(
         project, "run", "--until-caught-up", "--json", "-q", "--set", f"engine={engine}", *arguments, seconds=300
     )

@@ -1,4 +1,4 @@
-"""Targets whose tables are partitioned, for contract suites."""
+"""Targets with partitioned tables, for contract suites."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Choice = Callable[[ApplyPlan], Sequence[str]]
 
 
 def choose_key_column(plan: ApplyPlan) -> list[str]:
-    """The first part of the key whose every value makes a partition; otherwise the first such column."""
+    """The first key column that can be a partition column, else the first such column."""
     return _select_partitionable(plan, (*plan.table.keys, *plan.table.column_names))[:1]
 
 
 def choose_value_column(plan: ApplyPlan) -> list[str]:
-    """The first column outside the key whose every value makes a partition: rows move between partitions."""
+    """The first column outside the key that can be a partition column: rows move between partitions."""
     return _select_partitionable(plan, [n for n in plan.table.column_names if n not in plan.table.keys])[:1]
 
 
 def _select_partitionable(plan: ApplyPlan, names: Sequence[str]) -> list[str]:
-    """Texts are left out: the empty one, which histories hold, is rejected."""
+    """Leaves out texts: histories contain empty ones, which are rejected."""
     types = {c.name: c.type for c in plan.table.columns}
     return [n for n in names if t.is_integer(types[n]) or t.is_boolean(types[n]) or t.is_date(types[n])]
 
 
 def list_cluster_columns(plan: ApplyPlan) -> list[str]:
-    """The last two columns by which rows can be clustered."""
+    """The last two columns that can be cluster columns."""
     types = {c.name: c.type for c in plan.table.columns}
     return [n for n in types if t.is_integer(types[n]) or t.is_string(types[n]) or t.is_date(types[n])][-2:]
 
@@ -42,8 +42,8 @@ def list_cluster_columns(plan: ApplyPlan) -> list[str]:
 def partition_sink(
     sink: Any, choice: Choice, chosen: dict[str, tuple[str, ...]], option: str = "partition_by", **options: Any
 ) -> Any:
-    """The sink, told at its first plan by what to partition each table, or another `option` of columns, and other options
-    of its lanes. `chosen` keeps what was chosen for the instances that come later."""
+    """The sink with lanes that get a partition column at their first plan, or another `option` of columns, and
+    `options`. `chosen` stores the choice for later instances."""
     prepare, apply, restore = sink.prepare, sink.apply, sink.restore_state
 
     def prepare_with_options(lane: Lane, plan: ApplyPlan) -> None:
@@ -62,8 +62,8 @@ def partition_sink(
 
 
 def make_moving_history(seed: int, length: int = 40) -> History:
-    """Changes of keys and of values, so that rows go from partition to partition in every way; half the length is read in
-    five batches, with a fault, a kill before and one after a commit among them."""
+    """Changes of keys and values that move rows between partitions in every way. Half of it is read in five batches,
+    with a fault, a kill before a commit and one after."""
     acts: tuple[Act, ...] = ("write", "write", "move", "swap", "chain", "delete", "truncate")
     each = range(length)
     statements = tuple(Statement(acts[(seed + i * 5) % 7], i % 5, (i * 3 + seed) % 5, salt=i * 7 + seed) for i in each)

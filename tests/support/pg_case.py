@@ -35,7 +35,7 @@ def make_pg_lane(into: str = "items", policy: str = "scd1") -> Lane:
 
 @dataclass
 class LaneWrites:
-    """A stream of changes of one table into one lane; offsets and sequences count up by themselves."""
+    """Writes of one table into one lane. Offsets and sequences count up."""
 
     table: TableSpec
     lane: Lane = field(default_factory=make_pg_lane)
@@ -47,7 +47,7 @@ class LaneWrites:
         return plan_for(self.lane.policy, self.table, None, self.shape)
 
     def write(self, *rows: Mapping[str, Any], op: str = "u") -> Write[pa.Table]:
-        """A write of these rows. `_op` and `_unsent` of a row are its own; all else are columns."""
+        """A write of these rows. A row can have its own `_op` and `_unsent`; all other keys are columns."""
         start, self.offset = self.offset, self.offset + len(rows)
         schema = changes_schema(self.table)
         made = []
@@ -70,7 +70,7 @@ def open_sink(dsn: str, **options: Any):
 
 
 class CollectedRejects(list):
-    """Takes rejects: (lane id, key, sentence)."""
+    """A list of rejects: (lane id, key, sentence)."""
 
     def __call__(self, lane: Lane, rows: pa.Table) -> None:
         for row in rows.to_pylist():

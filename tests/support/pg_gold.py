@@ -1,4 +1,4 @@
-"""A pipeline whose silver tables are in PostgreSQL, fed by files of rows, and projections over them."""
+"""A pipeline with silver tables in PostgreSQL, read from files of rows, and projections over them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SESSIONS = "FROM pg_stat_activity WHERE application_name LIKE 'replicator projec
 
 
 class Shop:
-    """The project's folder, and what is done in it."""
+    """The project's folder, and actions in it."""
 
     def __init__(self, root: Path, dsn: str) -> None:
         said = conninfo_to_dict(dsn)
@@ -86,7 +86,7 @@ class Shop:
         return load_settings(self.config, None, overrides, environ={})
 
     def feed(self, table: str, *lines: str) -> None:
-        """A file of changes: `op,column,...` of which the last column is the sequence."""
+        """Writes a file of changes: `op,column,...`. The last column is the sequence."""
         columns = {"orders": "op,id,city,amount,seq", "cities": "op,city,state,seq"}[table]
         self._files += 1
         file = self.root / "feed" / table / f"{self._files:06}.csv"
@@ -109,12 +109,12 @@ class Shop:
             return cursor.fetchall() if cursor.description else []
 
     def sessions(self) -> int:
-        """Connections of refreshes that are open."""
+        """The number of open connections of refreshes."""
         ((count,),) = self.query_database(f"SELECT count(*) {SESSIONS}")
         return int(count)
 
     def await_no_session(self) -> bool:
-        """The server ends a session a moment after its client has closed it."""
+        """Waits until the server has ended all sessions, a moment after the clients."""
         return any(self.sessions() == 0 or time.sleep(0.05) for _ in range(100))
 
     def end_sessions(self) -> None:

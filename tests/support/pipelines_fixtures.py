@@ -20,7 +20,7 @@ def _log_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def staff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dp.Pipeline:
-    """A pipeline without flows, in a folder of its own that is the working directory."""
+    """A pipeline without flows. Its folder is the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REPLICATOR_ENV", raising=False)
     return dp.Pipeline("staff", **PARTS)

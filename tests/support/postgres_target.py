@@ -1,4 +1,4 @@
-"""A PostgreSQL database as a target of the sink contract."""
+"""A PostgreSQL database as target of the sink contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The projectors' contract for tables that are computed into a database."""
+"""The contract of projectors for tables in a database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLE = 'g%old"1'
 
 
 class ProjectedDatabase(ProjectedLake):
-    """Rows of a lake are computed into a database; the schema's name is one that has to be quoted."""
+    """Computes rows of a lake into a database. The schema's name needs quotes."""
 
     sink = "pg"
     keeps_versions = False
@@ -37,7 +37,7 @@ class ProjectedDatabase(ProjectedLake):
         return {**self.options, "sinks": {**self.options["sinks"], "pg": self._sinks[-1].features}}
 
     def run_before_commit(self, projector: Any, meanwhile: Callable[[], object]) -> None:
-        """Before the transaction."""
+        """Runs `meanwhile` before the transaction."""
         features = projector._features["pg"]
 
         def replace_rows(*given: Any) -> Any:

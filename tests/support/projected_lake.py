@@ -1,4 +1,4 @@
-"""A lake for the contract of projectors, whose other writer is delta-rs."""
+"""A lake for the contract of projectors. The other writer is delta-rs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ProjectedLake(ProjectorContract):
         return int(DeltaTable(self.folder / table).version()) + 1
 
     def run_before_commit(self, projector: Any, meanwhile: Callable[[], object]) -> None:
-        """After the table is prepared and its version is known."""
+        """Runs `meanwhile` after the table is prepared and its version is read."""
         prepare = projector._prepare_target
 
         def prepare_target(*args: Any) -> DeltaTable:

@@ -1,4 +1,4 @@
-"""Databases that the source `query` is tested with: the same few statements on every kind of server."""
+"""Databases for tests of the source `query`: the same few statements on every server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STAMP = {"mysql": "datetime(6)", "mariadb": "datetime(6)", "postgresql": "timest
 
 
 class QueriedDatabase:
-    """A database with that URL, as who writes it sees it."""
+    """A database as its writer uses it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -46,7 +46,7 @@ class QueriedDatabase:
                 )
 
     def put(self, table: str, rows: list[dict[str, Any]]) -> None:
-        """Insert the rows, given by name."""
+        """Inserts the rows, given by name."""
         if rows:
             columns = [sa.column(name) for name in rows[0]]
             with self.engine.begin() as connection:
@@ -73,7 +73,7 @@ def list_payloads(batch: Any) -> list[dict[str, Any]]:
 
 
 def read_once(one: QuerySource, start: Position | None = None) -> tuple[list[dict[str, Any]], Position]:
-    """What is left to read after one more reading, and where it ends."""
+    """The remaining records after one more query, and the end position."""
     rows: list[dict[str, Any]] = []
     at = dict(start or {})
 

@@ -1,4 +1,4 @@
-"""Another writer that acts at a chosen moment."""
+"""Runs an action of another writer at a chosen moment."""
 
 from __future__ import annotations
 

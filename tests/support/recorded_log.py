@@ -1,4 +1,4 @@
-"""An event log that its sink writes: a stream to read back."""
+"""An event log written by its sink, to be read back as a stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = tuple(at for at in ODD_TIMES if abs(at) < 2**48)
 
 @dataclass
 class RecordedLog:
-    """One lane writes it; every `append` is a commit."""
+    """An event log with one lane. Every `append` is a commit."""
 
     path: Path | str
     storage: Mapping[str, object] | None = None
@@ -60,7 +60,7 @@ class RecordedLog:
             pass
 
     def append(self, records: pa.Table, end: Position | None = None) -> None:
-        """The records, and where the lane stands after them when that is not behind the last one."""
+        """Appends the records. `end` is the lane's position after them, if it is not just behind the last record."""
         last = records.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
         ends = {TopicPartition(r["topic"], r["partition"]): r["offset_max"] + 1 for r in last} | dict(end or {})
         starts = {TopicPartition(r["topic"], r["partition"]): r["offset_min"] for r in last}
@@ -93,7 +93,7 @@ class LogStream:
         self.log.create()
 
     def publish(self, records):
-        """A commit for every four records or so."""
+        """Makes a commit for every four records."""
         for at in range(0, records.num_rows, 4):
             self.log.append(records.slice(at, 4))
 

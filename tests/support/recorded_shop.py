@@ -1,4 +1,4 @@
-"""A project that reads an archive into every sink, and what is around it."""
+"""A project that reads an archive into every sink, and checks of its surroundings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Shop:
             return cursor.fetchall() if cursor.description else []
 
     def record(self, topic: str, source: dict[str, str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Rows of text columns, the first of which is the key, as the connector would send them."""
+        """Writes rows of text columns as the connector sends them. The first column is the key."""
         kinds = [make_column(name, "string", optional=n > 0) for n, name in enumerate(columns)]
         with (self.folder / "archive" / "all.jsonl").open("a") as archive:
             for row in rows:
@@ -69,7 +69,7 @@ class Shop:
                 archive.write(json.dumps({**record, "key": key, "value": value.decode()}) + "\n")
 
     def run(self, *more: str) -> dict[str, dict[str, Any]]:
-        """The lanes at the end, by their ids."""
+        """Runs until caught up, and returns the lanes by id."""
         done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", *more, seconds=800)
         assert done.stdout, done.stderr[-3000:]
         return {lane["id"]: lane for lane in parse_answer(done)["result"]["lanes"]}
@@ -93,7 +93,7 @@ class Shop:
             return set(connection.execute(query).fetchall())
 
     def list_log_records(self) -> list[tuple[str, int, str]]:
-        """The topics, offsets and tables of the event log, which is the same in the lake and in PostgreSQL."""
+        """The topics, offsets and tables of the event log. Lake and PostgreSQL must have the same."""
         log = DeltaTable(str(self.folder / "raw")).to_pyarrow_table(columns=["topic", "offset", "table"]).to_pylist()
         found = sorted((row["topic"], row["offset"], row["table"]) for row in log)
         assert found == sorted(self.ask('SELECT topic, "offset", "table" FROM cdc_raw.cdc_events'))
@@ -101,7 +101,7 @@ class Shop:
 
 
 def list_suspended_lanes(lanes: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Lanes that stopped, and why; each says what to do."""
+    """The error of each suspended lane. Each must have a next step."""
     stopped = {name: lane for name, lane in lanes.items() if lane["status"] != "running"}
     assert all(lane["next_step"] for lane in stopped.values()), stopped
     return {name: lane["error"] for name, lane in stopped.items()}

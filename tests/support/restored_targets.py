@@ -14,7 +14,7 @@ from .partitioned_sink import choose_key_column
 
 
 class RestoresFromLake:
-    """The lake that is begun with."""
+    """Stores the state in a lake."""
 
     numbers = count(1)
     one_in = 3
@@ -35,5 +35,5 @@ class RestoresFromLake:
 
 
 def choose_first_column(plan):
-    """By the key, or by a text that a test names."""
+    """The key column, or the text column that one test uses."""
     return ["v"] if [*plan.table.column_names] == ["id", "v"] else choose_key_column(plan)

@@ -26,7 +26,8 @@ STARTS = (0, 3, 5, 6, 9, 12, 15, 18, 20, 21)
 
 
 def make_row_values(number: int) -> dict[str, str | None]:
-    """Texts have line ends, quotes and letters of several bytes, but none in JSON, which has no raw line ends."""
+    """The values of a row. Every second text has line ends, quotes and letters of several bytes. JSON escapes its line
+    ends."""
     return {
         "number": str(number),
         "text": f'é☃ "{number}",\r\n\n{number}' if number % 2 else f"plain {number}",
@@ -35,7 +36,7 @@ def make_row_values(number: int) -> dict[str, str | None]:
 
 
 def encode_rows(rows: list[dict[str, Any]], kind: str, *, delimiter: str = ",") -> bytes:
-    """A file of rows; null is an empty cell without quotes."""
+    """The content of a file of rows. Null is an empty cell without quotes."""
     if kind == "parquet":
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(rows), out)
@@ -50,7 +51,7 @@ def encode_rows(rows: list[dict[str, Any]], kind: str, *, delimiter: str = ",") 
 
 
 def write_closed_file(file: Path, content: bytes, *, age: int = 0) -> Path:
-    """A file that nobody writes to any more, compressed where its name says so."""
+    """Writes a file with an old time, so that a source takes it as complete. Compressed if its name ends in `.gz`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"_{file.name}.partial")
     partial.write_bytes(gzip.compress(content) if file.name.endswith(".gz") else content)
@@ -61,7 +62,7 @@ def write_closed_file(file: Path, content: bytes, *, age: int = 0) -> Path:
 
 @dataclass
 class RowsFolder:
-    """`source_contract.SourceStream`. `publish` takes as many rows as there are records: what they hold is not for files."""
+    """`source_contract.SourceStream`. `publish` writes one row for each record, and ignores its content."""
 
     path: Path
     source: Any
@@ -95,7 +96,7 @@ class RowsFolder:
 
 
 class ReadsRowFiles:
-    """What a `SourceContract` over such folders expects."""
+    """The expectations of a `SourceContract` over such folders."""
 
     odd_times = ()
 

@@ -1,4 +1,4 @@
-"""What the records of a table's rows lead to, applied one by one: to be compared with the table."""
+"""Applies the records of a table's rows one by one, to compare the result with the table."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from replicator.domain.position import Position
 def read_records(
     one: Any, start: Mapping | None = None, to_arrow: Callable[[Any], pa.Table] = lambda frame: frame
 ) -> pa.Table:
-    """All records from `start`, or from where the source starts; in as many batches as it makes."""
+    """All records from `start`, or from the source's start, of all batches."""
     batches: list[pa.Table] = []
     one.run(Position(start or {}), lambda batch: batches.append(to_arrow(batch.frame)), threading.Event(), once=True)
     return pa.concat_tables(batches)
 
 
 def decode_changes(frame: pa.Table, keys=("id",)) -> list[dict[str, Any]]:
-    """The changes, of whatever schemas the records have."""
+    """The changes. Records may have different schemas."""
     decoder, out = RowsDecoder({"keys": {"items": list(keys)}}), []
     routes = decoder.route(frame)
     assert not any(routes["error"].to_pylist())
@@ -37,7 +37,7 @@ def decode_changes(frame: pa.Table, keys=("id",)) -> list[dict[str, Any]]:
 
 
 def apply_changes(changes: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-    """What the changes leave, each applied only when it is above the last one of its key: as a target does."""
+    """The rows after the changes. As in a target, a change is applied only if it is above the last one of its key."""
     rows: dict[Any, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
     for change in changes:
         sequence = tuple(change[f"_seq_{i}"] for i in (1, 2, 3))

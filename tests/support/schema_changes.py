@@ -1,4 +1,4 @@
-"""A project whose recorded topics change their schemas, run in this process, with a lake and a database for targets."""
+"""A project whose recorded topics change their schemas. It runs in this process, with a lake and a database as targets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 
 def to_config_dsn(dsn: str) -> str:
-    """A DSN as the config has it."""
+    """A DSN in the form of the config."""
     parts = conninfo_to_dict(dsn)
     return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
@@ -42,7 +42,7 @@ def to_config_dsn(dsn: str) -> str:
 def make_archive_record(
     table: str, offset: int, columns: Sequence[Mapping[str, Any]], keys: Sequence[Mapping[str, Any]], **more: Any
 ) -> Row:
-    """A change event of `public.<table>` with its schema, in the layout of an archive."""
+    """A change event of `public.<table>` with its schema, in the archive format."""
     payload = make_payload(at=1_000 + offset, source={"table": table}, **more)
     row = payload["after"] or payload["before"] or {}
     named = {c["field"]: row[c["field"]] for c in keys}
@@ -54,7 +54,7 @@ def make_archive_record(
 
 
 def make_canal_record(table: str, offset: int, kind: str, row: Mapping[str, Any] | None = None) -> Row:
-    """A message of Canal about `public.<table>`, likewise; without a row a statement."""
+    """A Canal message of `public.<table>`, in the archive format. Without a row it is a statement."""
     value = {
         "type": kind, "database": "public", "table": table, "isDdl": row is None, "es": 1_700_000_000_000 + offset,
         "data": None if row is None else [{n: None if v is None else str(v) for n, v in row.items()}], "old": None,
@@ -66,8 +66,8 @@ def make_canal_record(table: str, offset: int, kind: str, row: Mapping[str, Any]
 
 
 class Project:
-    """`tables`: for each of the `tables` of the config what its entries say beside their sinks; `flat` tells the names of
-    those of which Canal tells, in the folder of that name."""
+    """`tables`: table of the config -> further keys of its entries. `flat` is true for tables that Canal sends, in the
+    folder `flat`."""
 
     def __init__(
         self,
@@ -93,16 +93,16 @@ class Project:
         (folder / "config" / "replicator.yaml").write_text(text)
 
     def feed(self, name: str, records: Iterable[Row], archive: str = "archive") -> None:
-        """Add a file to the archive, or to `flat`."""
+        """Adds a file to the folder `archive` or `flat`."""
         (self.folder / archive / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 
     def ask(self, *arguments: str) -> dict[str, Any]:
-        """What a command answers, with its exit code."""
+        """The answer of a command, with its exit code."""
         done = run_in_process(self.folder, *arguments, "--json", "-q")
         return {**json.loads(done.stdout), "exit": done.exit_code}
 
     def configure(self, *changes: tuple[str, str]) -> None:
-        """Replace texts of the config, each of which must be there."""
+        """Replaces texts of the config, each of which must occur."""
         config = self.folder / "config" / "replicator.yaml"
         text = config.read_text()
         for old, new in changes:
@@ -111,19 +111,19 @@ class Project:
         config.write_text(text)
 
     def run(self, *settings: str) -> dict[str, dict[str, Any]]:
-        """Until caught up; the lanes by id."""
+        """Runs until caught up, and returns the lanes by id."""
         answer = self.ask("run", "--until-caught-up", *settings)
         assert answer["result"] is not None, answer
         return {lane["id"]: lane for lane in answer["result"]["lanes"]}
 
     def rows(self, sink: str, table: str) -> list[dict[str, Any]]:
-        """The source's columns of a target, by the first."""
+        """The source's columns of a target, sorted by the first column."""
         found = self._lake(table) if sink == "lake" else self._mirror(table)
         plain = [{n: v for n, v in row.items() if not n.startswith("_")} for row in found]
         return sorted(plain, key=lambda row: str(next(iter(row.values()))))
 
     def types(self, sink: str, table: str) -> dict[str, str]:
-        """The types of those columns, as the target calls them."""
+        """The types of the source's columns, as the target names them."""
         if sink == "lake":
             fields = DeltaTable(str(self.folder / "lake" / table)).schema().fields
             found = {f.name: str(f.type.type) for f in fields if hasattr(f.type, "type")}

@@ -1,4 +1,4 @@
-"""Every kind of change of a schema with every mode: the records, and what the table of the docs says becomes of them."""
+"""Every kind of schema change with every mode: the records, and the outcomes in the table of the docs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BIG = 5_000_000_000
 
 
 def read_outcomes() -> dict[str, dict[str, str]]:
-    """What the docs say: by change and mode."""
+    """The outcomes in the docs, by change and mode."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(HEAD))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:] if line.startswith("|")]
@@ -35,8 +35,8 @@ def read_outcomes() -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of change. Under the schema `old` two rows are made; under `new` the second is updated and a third made, to
-    `value` beside its key."""
+    """A kind of schema change. The schema `old` has two rows. Under `new` the second row is updated and a third
+    inserted, both with `value`."""
 
     name: str
     old: Sequence[Mapping[str, Any]]
@@ -55,7 +55,7 @@ class Case:
     """Added to the numbers of rows made under the new schema."""
 
     def records(self, table: str) -> list[Row]:
-        """Those of this table, from offset 0."""
+        """The records of this table, from offset 0."""
         first = {"name": "a", "n": 1, "note": "x"}
         had = [{c["field"]: i if c["field"] == "id" else first[c["field"]] for c in self.old} for i in (1, 2)]
         out = [make_archive_record(table, i, self.old, self.old_keys, after=row) for i, row in enumerate(had)]
@@ -109,8 +109,8 @@ CASES: dict[str, Case] = {
 
 @dataclass
 class Expected:
-    """`rows` by key; `types`: columns whose type is another one than under the old schema, as Delta and PostgreSQL call it;
-    `rejected`: how many rows were."""
+    """`rows` by key. `types`: columns with another type than under the old schema, as named by Delta and PostgreSQL.
+    `rejected`: the number of rejected rows."""
 
     rows: list[dict[str, Any]]
     types: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def make_old_rows(case: Case) -> list[dict[str, Any]]:
 
 
 def _expect_all_rows(case: Case, columns: Sequence[str], rename: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-    """All three rows over these columns: the first as it was."""
+    """All three rows over these columns. The first row is unchanged."""
     names = rename or {}
     first = {names.get(name, name): value for name, value in make_old_rows(case)[0].items()}
     rows = [first, {"id": 2, **case.value}, {"id": 3 + case.base, **case.value}]
@@ -185,12 +185,12 @@ def list_target_types(case: Case, expected: Expected) -> dict[str, tuple[str, st
 
 
 def name_table(case: Case, mode: str) -> str:
-    """The table of a case under a mode."""
+    """The table's name for a case and a mode."""
     return f"{case.name}_{mode}"
 
 
 def make_project(folder: Path, dsn: str, chosen: Iterable[tuple[str, str]]) -> Project:
-    """A project with a table for each of these modes and kinds of change, and its records."""
+    """A project with a table and records for each of these modes and kinds of change."""
     cases = {name_table(CASES[change], mode): (CASES[change], mode) for mode, change in chosen}
     said = {table: f", schema_changes: {mode}{case.said}" for table, (case, mode) in cases.items()}
     project = Project(folder, said, dsn, flat=lambda table: cases[table][0].told)
@@ -200,7 +200,7 @@ def make_project(folder: Path, dsn: str, chosen: Iterable[tuple[str, str]]) -> P
 
 
 def check_lane(project: Project, lane: Mapping[str, Any], change: str, outcome: str) -> None:
-    """Rows, types, counts and state of a lane are what a word of the docs says."""
+    """Rows, types, counts and state of a lane equal an outcome in the docs."""
     case = CASES[change]
     expected = OUTCOMES[outcome](case)
     sink, _, table = lane["id"].partition(".")

@@ -1,4 +1,4 @@
-"""Tables of a configuration, and who asks for them over HTTP."""
+"""Tables of a configuration, and an HTTP client that reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_PAGES = 200
 
 
 def serve_tables(folder: Path, sink: dict[str, Any], keys: dict[str, list[str]], **serve: Any) -> TestClient:
-    """A client of the tables in a sink called `s`, each with its key; nothing was replicated into them."""
+    """A client of the tables in a sink called `s`, with their keys. Nothing was replicated into them."""
     entries = [{"match": name, "source": "shop", "keys": key, "to": [{"sink": "s"}]} for name, key in keys.items()]
     config = {
         "pipeline": "shop",
@@ -43,7 +43,7 @@ def open_client(file: Path) -> TestClient:
 
 
 def make_url(*parts: str, **query: str) -> str:
-    """A path of these parts, and parameters."""
+    """A path of these parts, with query parameters."""
     return "/" + "/".join(quote(part, safe="") for part in parts) + (f"?{urlencode(query)}" if query else "")
 
 
@@ -61,7 +61,7 @@ def read_pages(client: TestClient, first: str) -> Iterator[list[dict[str, Any]]]
 
 
 def parse_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """What a refused request is told."""
+    """The problem document of a refused request."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     said = answer.json()

@@ -1,4 +1,4 @@
-"""A shop whose transactions change orders and their items together, as Debezium's PostgreSQL connector tells it."""
+"""A shop whose transactions change orders and their items together, as Debezium's PostgreSQL connector sends it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SCHEMAS = {table: make_envelope_schema(table) for table in COLUMNS}
 
 
 class Broker(FakeSource):
-    """Has every partition of a topic from the first of its records on."""
+    """A topic has all its partitions as soon as it has a record."""
 
     def end(self) -> Position:
         known = super().end()
@@ -66,8 +66,8 @@ class Broker(FakeSource):
 
 @dataclass
 class Shop:
-    """Makes transactions. `log` holds every partition's records, `after` the rows after each transaction, by its name, and
-    `changes` how far up the changes before its end reach in each partition."""
+    """Makes transactions. `log`: the records by topic and partition. `after`: the rows after each transaction, by its
+    name. `changes`: the position in each partition behind the changes of a transaction."""
 
     random: Random
     partitions: int = 1
@@ -119,7 +119,7 @@ class Shop:
             self.rows[table][row["id"]] = row
 
     def transaction(self, changes: list[tuple[str, str, dict[str, Any]]], halfway: Callable[[], None] = lambda: None) -> str:
-        """One transaction of these changes; its name. `halfway` sees the log with a part of it."""
+        """Makes one transaction of these changes, and returns its name. `halfway` runs when a part of it is in the log."""
         self.number += 1
         self.mark("BEGIN")
         events: dict[str, int] = {}
@@ -162,14 +162,14 @@ class Shop:
         return self.transaction(self.another_line(order) if pick == 4 else self.list_cancelled(order))
 
     def snapshot(self) -> None:
-        """Rows that were there before."""
+        """Adds snapshot rows."""
         for _ in range(3):
             self.change("customers", "r", {"id": self.new_id(), "name": "old"}, transaction=False)
             for table, _, row in self.new_order(2):
                 self.change(table, "r", row, transaction=False)
 
     def pieces(self, largest: int = 7, since: Mapping[tuple[str, int], int] | None = None) -> list[pa.Table]:
-        """Everything, or what came since, in batches as partitions happen to come: each in its order."""
+        """All records, or those after `since`, in batches. Partitions mix at random; each is in its order."""
         left = {place: records[(since or {}).get(place, 0) :] for place, records in self.log.items()}
         left = {place: records for place, records in left.items() if records}
         flat: list[dict[str, Any]] = []

@@ -28,13 +28,13 @@ HEADERS = {
 
 
 def format_value(value: bytes | None, *, as_text: bool = False) -> str:
-    """A value or key as `JsonFormat` writes it: what it has as text is a JSON text."""
+    """A value or key as `JsonFormat` writes it: text becomes a JSON string."""
     text = None if value is None else value.decode()
     return text if text is not None and text.startswith("{") and not as_text else json.dumps(text)
 
 
 def write_record_files(folder: Path, rows: list[dict[str, Any]], ending: str = ".json") -> None:
-    """The files of some records of a partition: values, keys and headers."""
+    """Writes the files of some records of a partition: values, keys and headers."""
     first = rows[0]
     stem = f"{first['topic']}+{first['partition']}+{first['offset']:010}"
     at = folder / first["topic"] / f"partition={first['partition']}"
@@ -53,7 +53,7 @@ def write_record_files(folder: Path, rows: list[dict[str, Any]], ending: str = "
 
 
 def encode_parquet(connect: dict[str, Any], table: pa.Table, *, name: str = "parquet.avro.schema") -> bytes:
-    """A file as Parquet's Avro writer makes it: with the schema in its footer, and no schema of Arrow's."""
+    """A file as Parquet's Avro writer makes it, with the schema in its footer, and without an Arrow schema."""
     out = io.BytesIO()
     with pq.ParquetWriter(out, table.schema, store_schema=False) as writer:
         writer.write_table(table, row_group_size=2)
@@ -62,7 +62,7 @@ def encode_parquet(connect: dict[str, Any], table: pa.Table, *, name: str = "par
 
 
 def encode_avro(connect: dict[str, Any], values: list[Any], codec: str = "null", block: int = 64_000) -> bytes:
-    """A file as AvroFormat makes it of values as Avro has them, with the schema in its header."""
+    """A file as AvroFormat makes it, with the schema in its header. The values are in Avro's form."""
     out = io.BytesIO()
     fastavro.writer(out, fastavro.parse_schema(to_avro_schema(connect)), values, codec, block)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""What Debezium's connector would send of one table: its slot read with SQL, and change events made of it."""
+"""Change events of one table as Debezium's connector sends them. Reads the slot with SQL."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Message:
 
 @dataclass
 class SlotReader:
-    """`records`: all that was sent so far; `marks`: in the topic of transactions. As the connector does, it counts the place
-    of a change from the commit before, and begins without one."""
+    """`records`: everything sent so far. `marks`: the records of the transaction topic. Like the connector, it counts a
+    change's position from the commit before, and starts without a commit."""
 
     dsn: str
     slot: str
@@ -61,11 +61,11 @@ class SlotReader:
         self.commit = None
 
     def drop(self) -> None:
-        """What is changed from here on is seen by nobody, until there is a slot again."""
+        """Drops the slot. Later changes are lost until there is a slot again."""
         self._execute("SELECT pg_drop_replication_slot(%s)", self.slot)
 
     def poll(self) -> list[dict[str, Any]]:
-        """What is new."""
+        """Returns the new records."""
         known = len(self.records)
         # Commits that the server has not written to disk yet are not in the slot.
         self._execute("SELECT pg_logical_emit_message(true, 'test', 'written')")
@@ -89,7 +89,7 @@ class SlotReader:
             self.records.append(self._record(OPS[kind], before, after, lsn))
 
     def _mark(self, lsn: int) -> None:
-        """The end of a transaction that changed the table."""
+        """Records the end of a transaction that changed the table."""
         number, at, first = self.tx
         count = len(self.records) - first
         if count:

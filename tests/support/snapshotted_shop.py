@@ -1,4 +1,4 @@
-"""A project whose event log has a random history, in pieces, and replays of it with and without snapshots."""
+"""A project whose event log has a random history, and replays of it with and without checkpoints."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ ON_SPARK = f"engine: spark\nspark: {json.dumps(SMALL)}\n"
 """What the config says first, to run on Spark."""
 
 
-class Snapshotted:
-    """`entry`: the lane, one of `ENTRIES` or another; `more`: of the event log; `engine`: empty, or `ON_SPARK`."""
+class CheckpointedShop:
+    """`entry`: the lane, one of `ENTRIES` or another. `more`: further keys of the event log. `engine`: empty, or
+    `ON_SPARK`."""
 
     def __init__(self, folder: Path, history: History, entry: str, more: str = "", engine: str = "") -> None:
         self.folder, self.history, self.engine = folder, history, engine
@@ -64,7 +65,7 @@ class Snapshotted:
         self.config(entry, more)
 
     def config(self, entry: str, more: str = "", port: int = 0) -> None:
-        """Under these rules from now on."""
+        """Writes the config with these rules."""
         keys = "" if self.history.table().keys else "keys: []\n    "
         text = CONFIG.format(entry=ENTRIES.get(entry, entry), more=more, keys=keys, port=port, engine=self.engine)
         (self.folder / "config" / "replicator.yaml").write_text(text)
@@ -82,7 +83,7 @@ class Snapshotted:
         return self.parts.resolve_lanes("public.items")[0]
 
     def reach(self, end: int) -> None:
-        """The program has seen the events before `end`."""
+        """Runs the program over the events before `end`."""
         self.record(end)
         run_until_caught_up(Container(loaded=self.load_config))
 
@@ -94,8 +95,8 @@ class Snapshotted:
         (self.folder / "archive" / "items.jsonl").write_text(lines)
 
     def replay_lane(self, folder: Path, until: datetime | None = None, *, from_snapshot: bool) -> tuple[Any, ...]:
-        """What a replay makes: rows, and state as far as it does not depend on where batches end; and the number of the
-        snapshot."""
+        """The result of a replay: rows, the state without parts that depend on batch limits, and the number of the
+        checkpoint."""
         begun = checkpoint.copy_newest(self.parts, self.lane, folder, until) if from_snapshot else None
         lake = checkpoint.prepare_lake(self.parts, self.lane, folder, begun, until)
         lake.catch_up()
@@ -105,7 +106,7 @@ class Snapshotted:
 
 
 def to_archive_record(row: dict[str, Any]) -> dict[str, Any]:
-    """As an archive has it."""
+    """A record in the archive format."""
     at = row["timestamp"]
     headers = row["headers"] and [[one["name"], encode_base64(one["value"])] for one in row["headers"]]
     time = None if at is None else [0, int(at.timestamp() * 1000)]
@@ -131,18 +132,18 @@ def read_canonical_rows(table: Path) -> list[str]:
 
 
 def list_change_times(history: History) -> list[tuple[int, datetime]]:
-    """Of every change its time at the source, in the order of arrival; of one without the beginning of all time."""
+    """The source time of every change, in order of arrival. A change without a time has the epoch."""
     return [(at, e.change.ts or EPOCH) for at, e in enumerate(history.events) if e.change is not None]
 
 
 def list_changes_up_to(history: History, moment: datetime) -> list[Change]:
-    """The changes of that time or earlier."""
+    """The changes at that time or earlier."""
     found = [history.events[at].change for at, ts in list_change_times(history) if ts <= moment]
     return [replace(change, ts=change.ts or EPOCH) for change in found if change is not None]
 
 
 def equals_model(history: History, policy: str, moment: datetime, found: pa.Table) -> bool:
-    """Whether these rows of a target are what the model makes of the changes up to then."""
+    """Whether these rows of a target equal the model's rows at that time."""
     table = history.table()
     there = [c.name for c in plan_for(policy, table).target if c.name in found.column_names]
     columns = [name for name in there if name not in {CDC_APPLIED_AT, EVENT_ID}]

@@ -39,13 +39,13 @@ def get_spark_engine() -> SparkEngine:
 
 
 def list_spark_arguments() -> tuple[str, ...]:
-    """Arguments of a command that is run in this process, in the session of all tests."""
+    """Arguments of a command that runs in this process, in the shared session."""
     get_spark_engine()
     return ("--set", "engine=spark", "--set", f"spark={json.dumps(OPTIONS['spark'])}")
 
 
 class OnSpark:
-    """Mixed into contract suites: frames are Spark's, and of the random histories one in two hundred is tried."""
+    """Mixin of contract suites: frames are Spark's. One in two hundred random histories is tried."""
 
     one_in = 200
 

@@ -15,7 +15,7 @@ FLOW: dict[str, Any] = {"target": "lake.employees", "source": "staff.employees",
 
 
 def write_config_file(folder: Path, **changed: Any) -> Path:
-    """The config file of `PARTS` and what is changed; JSON is YAML."""
+    """Writes `PARTS` and the changes as config file. JSON is YAML."""
     file = folder / "config" / "replicator.yaml"
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({"pipeline": "staff", **PARTS, **changed}, indent=1))

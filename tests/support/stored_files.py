@@ -18,7 +18,7 @@ FOLDERS = count(1)
 
 @dataclass
 class StoredFiles:
-    """A folder of its own in the store of the tests."""
+    """A folder in the object store of the tests."""
 
     store: ObjectStore
 
@@ -28,18 +28,18 @@ class StoredFiles:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of a source."""
+        """Options of a source."""
         return {"path": f"s3://{BUCKET}/{self.folder}", "storage": self.store.storage}
 
     def put(self, name: str, text: str | bytes) -> None:
-        """Make an object, or replace it."""
+        """Creates or replaces an object."""
         obstore.put(self.client, f"{self.folder}/{name}", text.encode() if isinstance(text, str) else text)
 
     def drop(self, name: str) -> None:
         obstore.delete(self.client, f"{self.folder}/{name}")
 
     def move(self, folder: Path) -> None:
-        """Put every file of a local folder, as it is, and leave none there."""
+        """Moves every file of a local folder into the store."""
         for file in sorted(p for p in folder.rglob("*") if p.is_file()):
             self.put(file.relative_to(folder).as_posix(), file.read_bytes())
             file.unlink()

@@ -1,4 +1,4 @@
-"""A plain Delta table in an object store that is appended to: a stream to read as rows."""
+"""A plain Delta table with appends in an object store, read as a stream of rows."""
 
 from __future__ import annotations
 

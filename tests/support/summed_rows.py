@@ -1,4 +1,4 @@
-"""Rows of every kind of checksum, and their sums in DuckDB."""
+"""Rows of every checksum kind, and their sums in DuckDB."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def make_all_rows() -> pa.Table:
 
 
 def make_changed_rows() -> pa.Table:
-    """The rows `VARIANTS`, with their numbers in `no`."""
+    """The rows of `VARIANTS`, numbered in `no`."""
     columns = {name: pa.array([row[name] for row in VARIANTS], kind[3]) for name, kind in CHANGED_TYPES.items()}
     return pa.table({**columns, "no": pa.array(range(len(VARIANTS)), pa.int32())})
 

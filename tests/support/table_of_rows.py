@@ -1,4 +1,4 @@
-"""A plain Delta table that is appended to: a stream to read as rows. What its records have to be is worked out here anew."""
+"""A plain Delta table with appends, read as a stream of rows. The expected records are computed independently here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_values(number: int) -> dict[str, Any]:
 
 @dataclass
 class RowsStream:
-    """Opened, it begins with the table as it is then."""
+    """Opening it starts with a snapshot of the table."""
 
     folder: Path | str
     batch_records: int
@@ -53,7 +53,7 @@ class RowsStream:
         DeltaTable.create(self.path, SCHEMA, configuration=FEED, storage_options=self.reached)
 
     def publish(self, records: pa.Table) -> None:
-        """A commit for every four rows, which have the time of the first; for every row where times are odd."""
+        """Makes a commit for every four rows, with the time of the first. With odd times, makes one for every row."""
         times = records["timestamp"].cast(pa.int64()).to_pylist()
         count = 4 if max(times) - min(times) < 1000 else 1
         for start in range(0, len(times), count):
@@ -99,7 +99,7 @@ class RowsStream:
         pass
 
     def list_expected_records(self, start: int, end: int) -> pa.Table:
-        """Rows that were there when the stream was opened as reads, in the order in which they came; others as creates."""
+        """Rows of the opening snapshot as reads, in their order of arrival. Later rows as creates."""
         rows, whole = [], self._whole()
         at_sight = next((at for version, _, at in self.places if version == self.seen), None)
         for number in range(start, end):
@@ -122,11 +122,11 @@ class RowsStream:
 
 
 class ReadsRows:
-    """Mixed into the source's suite."""
+    """Mixin of the source's contract suite."""
 
     @overrides_contract(reason="rows of a table as it is have the time of its version: those of changes are looked at")
     def test_odd_times_are_null(self) -> None:
-        """A time that no target can keep is null; its record comes all the same."""
+        """A time that no target can store is null. Its record is delivered."""
         stream = self.new_stream()
         sent = make_records(stream, 0, len(ODD_TIMES))
         times = pa.array(ODD_TIMES, RAW.field("timestamp").type)

@@ -1,4 +1,4 @@
-"""An OAuth server that gives out tokens to who knows the secret of a client."""
+"""An OAuth server that gives tokens to a client with the right secret."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUDIENCE = "replicator-tests"
 
 @dataclass(frozen=True)
 class Tokens:
-    """`endpoint` gives tokens to `client`, who says `secret`; `keys`: the file with the keys that they are signed with."""
+    """`endpoint` gives tokens to `client` with `secret`. `keys`: the file with the signing keys."""
 
     endpoint: str
     keys: Path

@@ -15,7 +15,7 @@ ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
 @dataclass
 class Topic:
-    """A topic of its own."""
+    """A topic as `source_contract.SourceStream`."""
 
     broker: Broker
     topic: str

@@ -1,4 +1,4 @@
-"""An engine and a decoder over tuples of records: they decide nothing that the application decides."""
+"""An engine and a decoder over tuples of records. They make no decision of the application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, 
 
 @dataclass(frozen=True)
 class TupleRecord:
-    """A record, a change and a folded row in one. `kind`: change, tombstone, heartbeat, bad_route, bad_decode."""
+    """Record, change and folded row in one. `kind`: change, tombstone, heartbeat, bad_route, bad_decode."""
 
     topic: str
     partition: int
@@ -116,7 +116,7 @@ class TupleEngine:
         return good, tuple(replace(r, error="OUT_OF_RANGE: no") for r in run.frame if r.kind == "bad_decode")
 
     def transform_rows(self, changes: Rows, plan: Any) -> TransformedChanges[Rows]:
-        """Of the shapes this engine knows one: `without_deletes`; what has the key 13 has no place."""
+        """Supports one row transform, `without_deletes`. Rejects the key 13 for its missing sequence."""
         bad = tuple(replace(r, error="SEQUENCE: no") for r in changes if r.key == 13)
         rows = tuple(
             r
@@ -176,7 +176,7 @@ def _facts(changes: Rows, rows: Rows) -> Facts:
 
 
 class TupleDecoder:
-    """`types` overrides the type of a column by schema version; `keyless` tables have no key."""
+    """`types` overrides a column's type by schema version. Tables in `keyless` have no key."""
 
     def __init__(self, keyless: Sequence[str] = (), types: Mapping[tuple[int, str], pa.DataType] | None = None) -> None:
         self.keyless, self.types = keyless, types or {}

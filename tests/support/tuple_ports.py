@@ -1,4 +1,4 @@
-"""Small ports in memory, and a machine that can be killed at any of their calls."""
+"""Small in-memory ports, and a machine that can lose power at any of their calls."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Machine:
 
 @dataclass
 class Target:
-    """What a target system holds of a lane; outlives the machine."""
+    """The content of a lane's target, which survives the machine."""
 
     rows: dict[Any, tuple[int, dict[str, Any]]] = field(default_factory=dict)
     log: list[TupleRecord] = field(default_factory=list)
@@ -185,8 +185,8 @@ class TupleSink:
 
 
 class TupleSource:
-    """A log, read in batches of the sizes in `cuts` (the last one repeats), or, for a lane that is behind, of
-    `piece` records. `lost` is what `losses` answers."""
+    """A log, read in batches of the sizes in `cuts` (the last one repeats). A lane that is behind reads `piece` records
+    at a time. `losses` returns `lost`."""
 
     def __init__(self, log: list[TupleRecord], cuts: Sequence[int], machine: Machine) -> None:
         self.log, self.cuts, self.machine = log, list(cuts) or [1000], machine
@@ -303,7 +303,7 @@ class MemoryRegister:
 
 
 class RecordedTelemetry:
-    """Telemetry that remembers."""
+    """Telemetry that stores its measurements."""
 
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from support.snapshotted_shop import Snapshotted
+from support.snapshotted_shop import CheckpointedShop
 
 from replicator.application.operations.read_side import read_target
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
@@ -37,7 +37,7 @@ def have_same_rows(one: pa.Table, other: pa.Table) -> bool:
     return bool(to_canonical_rows(one.to_pylist(), columns) == to_canonical_rows(other.to_pylist(), columns))
 
 
-def shop_into(dsn: str, folder: Path, seed: int) -> Snapshotted:
+def shop_into(dsn: str, folder: Path, seed: int) -> CheckpointedShop:
     """A shop with one partition, whose times follow its offsets. Its only target is in PostgreSQL."""
     parts = conninfo_to_dict(dsn)
     url = f"postgresql://{parts['user']}:{parts.get('password', '')}@{parts['host']}:{parts['port']}/{parts['dbname']}"
@@ -46,10 +46,10 @@ def shop_into(dsn: str, folder: Path, seed: int) -> Snapshotted:
     history = make_random_history(seed, 40, toast=True, keys=("int",))
     history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
     target = f'}}\n  target: {{kind: postgres, dsn: "{url}", schema: mirror'
-    return Snapshotted(folder / "shop", history, f"{{sink: target, into: items_{seed}}}", target)
+    return CheckpointedShop(folder / "shop", history, f"{{sink: target, into: items_{seed}}}", target)
 
 
-def read_as_of(shop: Snapshotted, seed: int, as_of: Any = None) -> pa.Table:
+def read_as_of(shop: CheckpointedShop, seed: int, as_of: Any = None) -> pa.Table:
     return read_target(shop.parts, f"target.items_{seed}", as_of=as_of)
 
 

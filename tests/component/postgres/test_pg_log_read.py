@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from support.pg_case import fetch_rows
 from support.recorded_log import RecordedLog
-from support.snapshotted_shop import ENTRIES, Snapshotted, equals_model, list_change_times
+from support.snapshotted_shop import ENTRIES, CheckpointedShop, equals_model, list_change_times
 
 from adapters.postgres.event_log_reader import INDEX
 from adapters.sources.event_log.postgres import PostgresLogSource
@@ -43,7 +43,7 @@ MORE = [pytest.param(entry, seed, marks=pytest.mark.long) for entry in POLICIES 
 AT = TopicPartition("cdc.public.items", 0)
 
 
-class TwoLogs(Snapshotted):
+class TwoLogs(CheckpointedShop):
     """A shop with two event logs: one in a lake and one in a database."""
 
     def __init__(self, folder: Path, dsn: str, history: History, entry: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from support.snapshotted_shop import ENTRIES, Snapshotted
+from support.snapshotted_shop import ENTRIES, CheckpointedShop
 from test_pg_as_of import have_same_rows, shop_into
 
 from replicator.application.operations import (
@@ -40,7 +40,7 @@ def run_pipeline(rebuild: Components) -> dict[str, Any]:
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
-def read_rows(shop: Snapshotted, name: str) -> pa.Table:
+def read_rows(shop: CheckpointedShop, name: str) -> pa.Table:
     return read_side.read_target(shop.parts, f"target.{name}")
 
 
@@ -75,7 +75,7 @@ def test_rebuild_starts_from_a_checkpoint(postgres_dsn: str, tmp_path: Path, nam
     assert {lane.counts["applied"] for lane in again.status().report().lanes} == {0}
 
 
-def read_target_options(shop: Snapshotted) -> str:
+def read_target_options(shop: CheckpointedShop) -> str:
     """Options of the target that `shop_into` wrote into the config."""
     text = (shop.folder / "config" / "replicator.yaml").read_text()
     return text.partition("keep: 2}")[2].partition("}\ndead_letters")[0]

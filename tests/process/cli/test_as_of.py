@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.snapshotted_shop import ENTRIES, Snapshotted, equals_model, list_change_times
+from support.snapshotted_shop import ENTRIES, CheckpointedShop, equals_model, list_change_times
 
 from adapters.delta.commits import STANDING
 from replicator.application.operations import lanes
@@ -35,7 +35,7 @@ def rows(table: pa.Table) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in table.drop_columns([CDC_APPLIED_AT]).to_pylist())
 
 
-def query_as_of(shop: Snapshotted, as_of: datetime | Position, **how: Any) -> tuple[pa.Table, str]:
+def query_as_of(shop: CheckpointedShop, as_of: datetime | Position, **how: Any) -> tuple[pa.Table, str]:
     """The rows, and which of the two has told them."""
     said: list[str] = []
     found = read_target(shop.parts, f"lake.{shop.lane.into}", as_of=as_of, tell=said.append, **how)
@@ -50,7 +50,7 @@ def test_versions_log_and_model_agree(tmp_path: Path, entry: str, seed: int) -> 
     history = make_random_history(seed, 40, toast=True, keys=("int",), disorder=disorder)
     if entry == "soft":  # Of several partitions a change below a truncate depends on where batches end.
         history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
-    shop = Snapshotted(tmp_path / "shop", history, entry)
+    shop = CheckpointedShop(tmp_path / "shop", history, entry)
     count, told = len(history.events), set[str]()
     ends = sorted(chance.sample(range(1, count), 2))
     for end in (*ends, count):
@@ -69,7 +69,7 @@ def test_versions_log_and_model_agree(tmp_path: Path, entry: str, seed: int) -> 
         assert "version" in told
 
 
-def agreeing(shop: Snapshotted, entry: str, moment: datetime) -> str:
+def agreeing(shop: CheckpointedShop, entry: str, moment: datetime) -> str:
     """Which of the two has told the rows of a time, which both and the model have."""
     (found, by), (other, _) = query_as_of(shop, moment), query_as_of(shop, moment, from_log=True)
     assert rows(found) == rows(other), (entry, moment)
@@ -78,10 +78,10 @@ def agreeing(shop: Snapshotted, entry: str, moment: datetime) -> str:
     return by
 
 
-def simple(folder: Path) -> Snapshotted:
+def simple(folder: Path) -> CheckpointedShop:
     """Forty changes of one partition, of which the lake has three commits."""
     writes = tuple(Statement("write", n % 7, salt=n) for n in range(40))
-    shop = Snapshotted(folder / "shop", History(StreamShape(values=("text", "int"), tombstones=False), writes), "plain")
+    shop = CheckpointedShop(folder / "shop", History(StreamShape(values=("text", "int"), tombstones=False), writes), "plain")
     for end in (10, 20, 40):
         shop.reach(end)
     return shop
@@ -110,11 +110,11 @@ def test_version_of_another_writer_has_no_position(tmp_path: Path) -> None:
     assert by == "version" and rows(found) == rows(before) and table.to_pyarrow_table().num_rows < found.num_rows
 
 
-def one_batch(folder: Path, entry: str = "plain", begun: int = 0) -> Snapshotted:
+def one_batch(folder: Path, entry: str = "plain", begun: int = 0) -> CheckpointedShop:
     """Of two schemas: what came before keys that changed is a commit alone, of a table that has the later column already."""
     before, behind = ([Statement("write", n, salt=n + more) for n in range(6)] for more in (0, 1))
     writes = (*before, Statement("chain", 1, 9, salt=1, mask=3), Statement("add_column"), *behind)
-    shop = Snapshotted(
+    shop = CheckpointedShop(
         folder / "shop", History(StreamShape(values=("text", "int"), toast=True, tombstones=False), writes), entry
     )
     if begun:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from support.cli_program import run_program, start_program
-from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, read_canonical_rows
+from support.snapshotted_shop import ENTRIES, ON_SPARK, CheckpointedShop, read_canonical_rows
 
 from adapters.sinks.delta.lane import DeltaLane
 from adapters.sinks.delta.sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
@@ -59,7 +59,7 @@ def test_replay_from_a_checkpoint_equals_a_replay_of_the_whole_log(tmp_path: Pat
         entry == "soft"
     ):  # Of several partitions a change below a truncate depends on where batches end (docs/how-to/keep-deleted-rows.md).
         history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
-    shop = Snapshotted(tmp_path / "shop", history, entry)
+    shop = CheckpointedShop(tmp_path / "shop", history, entry)
     count = len(history.events)
     first, second = sorted(chance.sample(range(1, count), 2))
     for end in (first, second):
@@ -76,11 +76,11 @@ def test_replay_from_a_checkpoint_equals_a_replay_of_the_whole_log(tmp_path: Pat
     assert used[0] == 2
 
 
-def simple(folder: Path, more: str = "") -> Snapshotted:
+def simple(folder: Path, more: str = "") -> CheckpointedShop:
     """Forty-odd changes under scd1, of one partition."""
     writes = tuple(Statement("write", n % 7, salt=n) for n in range(40))
     history = History(StreamShape(values=("text", "int"), tombstones=False), writes)
-    return Snapshotted(folder / "shop", history, "plain", more)
+    return CheckpointedShop(folder / "shop", history, "plain", more)
 
 
 def test_checkpoint_of_other_rules_is_not_used(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_log_is_truncated_up_to_its_checkpoints(tmp_path: Path) -> None:
 @pytest.mark.parametrize("entry", ["by_column", "partitioned", pytest.param("versions", marks=pytest.mark.long)])
 def test_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
     """Under another name, and in place of the lane's own target, whose lane continues. A killed rebuild is repeated."""
-    shop = Snapshotted(tmp_path / "shop", make_random_history(7, 40, toast=True, keys=("int",)), entry)
+    shop = CheckpointedShop(tmp_path / "shop", make_random_history(7, 40, toast=True, keys=("int",)), entry)
     count = len(shop.history.events)
     shop.reach(count // 2)
     checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -309,7 +309,7 @@ def make(rebuild: Components) -> dict[str, Any]:
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
-def ran(shop: Snapshotted) -> tuple[Any, ...]:
+def ran(shop: CheckpointedShop) -> tuple[Any, ...]:
     made = Container(loaded=shop.load_config)
     run_until_caught_up(made)
     return tuple(run for run in made.status().report().lanes if run.table)

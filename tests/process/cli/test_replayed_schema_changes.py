@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.snapshotted_shop import Snapshotted
+from support.snapshotted_shop import CheckpointedShop
 from test_as_of import query_as_of, rows
 
 from replicator.testing.histories import History
@@ -38,7 +38,7 @@ def text(fields: Fields, image: Image) -> None:
     image["v2"] = None if image["v2"] is None else f"no {image['v2']}"
 
 
-class Altered(Snapshotted):
+class Altered(CheckpointedShop):
     """Records from the sixth on are of another schema. `alter`: changes the fields of a row, and a row."""
 
     alter: Callable[[Fields, Image], None]

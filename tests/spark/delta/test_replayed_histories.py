@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
-from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, read_canonical_rows
+from support.snapshotted_shop import ENTRIES, ON_SPARK, CheckpointedShop, read_canonical_rows
 
 from replicator.application.operations import checkpoint, checkpoint_schedule, drop, table_swap
 from replicator.application.operations.rebuild import make_rebuild_lane
@@ -48,7 +48,7 @@ def test_replay_equals_the_live_table_and_the_model(tmp_path: Path, engine: str,
     chance = random.Random(seed)
     history = make_random_history(seed, 12 if engine else 30, toast=True, keys=("int",))
     history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
-    shop = Snapshotted(tmp_path / "shop", history, ON_BOTH[entry], ", retention: 1 milliseconds", engine)
+    shop = CheckpointedShop(tmp_path / "shop", history, ON_BOTH[entry], ", retention: 1 milliseconds", engine)
     lake, count = tmp_path / "shop" / "lake", len(history.events)
     half = count - count // 4
     for end in (chance.randrange(1, half), half):
@@ -73,7 +73,7 @@ def test_replay_equals_the_live_table_and_the_model(tmp_path: Path, engine: str,
     assert {lane.counts["applied"] for lane in after.status().report().lanes} == {0}
 
 
-def query_log(shop: Snapshotted, log: str, question: Callable[[Any], Any]) -> Any:
+def query_log(shop: CheckpointedShop, log: str, question: Callable[[Any], Any]) -> Any:
     """Of the log as the engine writes it."""
     with closing(cast(Any, adapters.build_engine_sink(shop.load_config, log))) as sink:
         return question(sink)
@@ -84,7 +84,7 @@ def run_pipeline(rebuild: Components) -> dict[str, int]:
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
-def as_the_model(shop: Snapshotted, table: Path, entry: str, end: int) -> None:
+def as_the_model(shop: CheckpointedShop, table: Path, entry: str, end: int) -> None:
     history, policy = shop.history, POLICIES.get(entry, "scd1")
     spec = history.table(end)
     due, _ = fold_changes(policy, spec.column_names, spec.keys, history.changes(0, end), wanted=WANTED.get(entry))

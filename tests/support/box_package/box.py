@@ -80,7 +80,7 @@ class BoxLog:
 
 
 def read_box(options: Mapping[str, Any]) -> FakeSource:
-    """The records of the log whose topics are asked for."""
+    """Reads the records of the selected topics from the log."""
     wanted, source = TopicFilter(options["topics"]), FakeSource()
     for file in sorted(Path(options["path"]).glob("*.arrow")):
         raw = to_raw(feather.read_table(file))
@@ -89,7 +89,7 @@ def read_box(options: Mapping[str, Any]) -> FakeSource:
 
 
 class BoxDecoder(DebeziumJsonDecoder):
-    """`replicator.ports.decoder.Decoder` of a box that stands on its feet."""
+    """`replicator.ports.decoder.Decoder`. Refuses a box whose label is down."""
 
     def __init__(self, options: BoxFormatOptions) -> None:
         if options.label == "down":
@@ -129,7 +129,8 @@ class BoxDeadLetters(FakeDeadLetters):
 
 
 class BoxTables(BoxLog):
-    """`replicator.ports.sink.Sink` for gold tables: an Arrow file each, whose metadata have the record of the refresh."""
+    """`replicator.ports.sink.Sink` for gold tables: an Arrow file each. The file's metadata hold the record of the
+    refresh."""
 
     def __init__(self, options: BoxTableOptions | Mapping[str, Any]) -> None:
         self._folder = Path(BoxTableOptions.read(options).path)
@@ -166,7 +167,7 @@ class BoxTables(BoxLog):
         return ReplaceResult(number, 0 if rows is None else rows.num_rows)
 
     def _replace_groups(self, projection: Projection, work: RefreshWork, rows: pa.Table | None) -> pa.Table:
-        """All rows of the table, of which those of the groups are `rows`."""
+        """All rows of the table, with `rows` as the rows of the groups."""
         before = feather.read_table(self.locate(projection.into)).replace_schema_metadata(None)
         if rows is None:
             return before
@@ -177,20 +178,20 @@ class BoxTables(BoxLog):
 
 
 def write_table(file: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
-    """The file as a whole, or not at all."""
+    """Writes the file whole, or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     feather.write_feather(rows.replace_schema_metadata(metadata), str(file.with_suffix(".new")))
     file.with_suffix(".new").replace(file)
 
 
 def read_schema(file: Path) -> pa.Schema:
-    """With the metadata; empty without a file."""
+    """The schema with its metadata. Empty if there is no file."""
     return feather.read_table(file).schema if file.exists() else pa.schema([])
 
 
 @contextmanager
 def open_tables(files: Sequence[Path]) -> Iterator[Sequence[InputTable]]:
-    """What is read here stays as it is, whatever is written meanwhile."""
+    """Opens a stable copy: later writes do not change it."""
     found = []
     for file in files:
         if not file.exists():
@@ -202,5 +203,5 @@ def open_tables(files: Sequence[Path]) -> Iterator[Sequence[InputTable]]:
 
 
 def select_columns(rows: pa.Table, columns: Collection[str] | None) -> pa.Table:
-    """Those that exist, at least one."""
+    """Selects the columns that exist, at least one."""
     return rows.select([name for name in rows.column_names if columns is None or name.lower() in columns] or [0])
