@@ -44,7 +44,7 @@ class ReplicatedTuples:
     options: RuntimeOptions = QUICK
     has_backfills: bool = False
     notes: Path | None = None
-    """Of records that end the program."""
+    """Where the program notes records that kill it."""
     targets: dict[str, Target] = field(default_factory=dict)
     letters: dict[tuple[str, str], Any] = field(default_factory=dict)
     register: dict[str, RegisterEntry] = field(default_factory=dict)
@@ -129,7 +129,7 @@ def await_condition(condition, seconds=20.0):
     """Waits for the work of another thread."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.002)
 
 

@@ -76,7 +76,7 @@ def _record(connect: dict[str, Any], named: dict[str, Any]) -> Any:
     name = connect.get("name") or f"{OWN}.ConnectDefault"
     content = {k: v for k, v in connect.items() if k not in ("field", "optional", "default")}
     if named.setdefault(name, content) is not content:
-        assert named[name] == content, f"{name} means two things"
+        assert named[name] == content, f"{name} has two definitions"
         return name
     space, _, own = name.rpartition(".")
     fields = []
@@ -168,7 +168,7 @@ def decode_without_fingerprints(decoder: Any, raw: pa.Table) -> Any:
         (places, spec, changes.schema, repr(changes.to_pylist())) for places, spec, changes in decode_runs(decoder, raw)
     ]
     envelopes = decoder.envelope(raw).drop_columns(["schema_id"]).to_pylist()
-    for row in envelopes:  # Numbers may be spelt otherwise.
+    for row in envelopes:  # The spelling of numbers may differ.
         row |= {name: json.loads(row[name] or "null") for name in ("before", "after")}
     return routes, found, repr(envelopes), decoder.marks(raw)
 

@@ -21,11 +21,11 @@ ENVELOPE = make_envelope("mariadb", SOURCE)
 HEADER = struct.Struct("<IBIIIH")
 DUMP = struct.Struct("<IHI")
 AT_ONCE = 1
-"""A flag: what there is, and no waiting for more."""
+"""A flag: send the existing events, and do not wait for more."""
 CHECKSUM = 4
 ROTATED, FORMAT, BEGINS, COMMITTED = 4, 15, 162, 16
 OPS = {23: "c", 24: "u", 25: "d"}
-"""By the kind of an event what its rows are."""
+"""Kind of event -> operation of its rows."""
 REPLICA = "SET @master_binlog_checksum = 'CRC32', @mariadb_slave_capability = 4, @master_heartbeat_period = 0"
 
 
@@ -93,7 +93,7 @@ class BinlogReader:
         connection = self.connect()
         with connection.cursor() as cursor:
             cursor.execute(REPLICA)
-        # The server ends a replica when another one comes with its number.
+        # The server ends a replica when another one connects with its number.
         asked = DUMP.pack(self.place[1], flags, 77 + flags) + self.place[0].encode()
         connection._execute_command(COMMAND.COM_BINLOG_DUMP, asked)
         return connection
@@ -117,7 +117,7 @@ class BinlogReader:
 
 def decode_images(kind: int, data: bytes) -> Iterator[tuple[Any, Any]]:
     """The rows of an event before and after it. Columns: `id int, note text, turn int`."""
-    at = 8 + 1 + (2 if OPS[kind] == "u" else 1)  # The table's number and flags, how many columns, and which.
+    at = 8 + 1 + (2 if OPS[kind] == "u" else 1)  # The table's number and flags, the number of columns, and which columns.
     while at < len(data):
         found = []
         for _ in range(2 if OPS[kind] == "u" else 1):

@@ -162,7 +162,7 @@ for package in (replicator, adapters):
         if not re.search("spark|testing|jvm|notebook", each.name):
             import_module(each.name)
 
-# Nothing of what is here is looked at, and so copied, by the collector of a child.
+# A child's garbage collector must not scan these objects, which would copy their memory.
 gc.collect()
 gc.freeze()
 os.fsync = lambda _: None
@@ -214,4 +214,5 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 WITH_SIGNALS = (sys.executable, "-c", DEFAULT_SIGNALS)
-"""Put before a program: it gets the signals as a terminal gives them. Whoever runs the tests may ignore some."""
+"""Prefix of a command: restores the default signal handlers, as in a terminal. The caller of the tests may ignore some
+signals."""

@@ -104,7 +104,7 @@ ON_SPARK = frozenset(
         "postgres-flattened",
     )
 )
-"""Archives of each kind. Each is a stream of Spark's, which takes its time, so the others are run apart."""
+"""Archives of each kind for Spark. A Spark stream is slow, so the other archives run in a separate case."""
 
 
 def make_event(
@@ -119,7 +119,7 @@ def make_event(
 
 
 WRITTEN: Mapping[str, tuple[str, ...]] = {
-    # https://github.com/apache/hudi/issues/1803: of updates in one second the last one counts.
+    # https://github.com/apache/hudi/issues/1803: the last of several updates in one second wins.
     "five-updates": tuple(
         make_event("u", 1, v, 10 + v, ms=ms) for v, ms in ((61, 47000), (62, 48000), *((v, 52000) for v in (63, 64, 65)))
     ),
@@ -127,9 +127,9 @@ WRITTEN: Mapping[str, tuple[str, ...]] = {
     "insert-and-delete": (make_event("c", 1, 1, 100), make_event("d", 1, 1, 200)),
     # https://github.com/memiiso/debezium-server-iceberg/issues/661
     "insert-delete-insert": (make_event("c", 1, 1, 100), make_event("d", 1, 1, 200), make_event("c", 1, 2, 300)),
-    # https://github.com/apache/hudi/pull/13800: what was sent late does not win by its higher place in an earlier file.
+    # https://github.com/apache/hudi/pull/13800: a late record does not win by its higher position in an earlier file.
     "next-file": (make_event("u", 1, 2, 100, file="b.000002"), make_event("u", 1, 1, 200, file="b.000001")),
-    # An incremental snapshot whose window closes at the change of row 1; row 2 changed before it and row 3 was only read.
+    # An incremental snapshot. Its window closes at the change of row 1. Row 2 changed before, and row 3 was only read.
     "read-while-changed": (
         make_event("u", 2, 21, 150), make_event("r", 1, 10, 200, snapshot="incremental"),
         make_event("r", 3, 30, 200, snapshot="incremental"), make_event("u", 1, 11, 200),

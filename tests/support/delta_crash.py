@@ -2,9 +2,9 @@
 
     python delta_crash.py LAKE POINT BATCHES
 
-LAKE is the options of the sink as JSON.
+LAKE: the options of the sink as JSON.
 
-The points are calls of the adapter: nothing in the adapter knows of them.
+The points are calls of the adapter. The adapter has no code for them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main(lake: str, point: str, count: int) -> None:
         if number == count:
             die_at(point)
         apply_batch(sink, start, end)
-    raise SystemExit(f"never came to the point {point!r}")
+    raise SystemExit(f"did not reach the point {point!r}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 
 BEGIN = datetime(2021, 10, 17, 19, 43, 24, 349_000, UTC)
 STARTS = (0, 3, 5, 6, 9, 12, 15, 18, 20, 21)
-"""The rows that begin a file; a file is published at once, and never changed."""
+"""The first row of each file. A file is published at once, and never changed."""
 HEADER = b"Op,number,text"
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 Stage = list[tuple[str, str]]
-"""Instruction (upper case) and the rest of its line, in order. `FROM` has the image that the stage begins with."""
+"""Instruction (upper case) and the rest of its line, in order. `FROM` has the base image of the stage."""
 
 
 def read_stages(path: Path) -> dict[str, Stage]:

@@ -39,7 +39,7 @@ PRINTED = [
     )
     for number, day, name, sales in LOADED
 ]  # fmt: skip
-"""As shown in Asia/Shanghai."""
+"""Times as shown in Asia/Shanghai."""
 NAMES = (
     "recordID", "source", "dbTable", "recordType", "recordTimestamp", "extraTags", "fields", "beforeImages", "afterImages"
 )  # fmt: skip

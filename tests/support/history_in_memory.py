@@ -72,7 +72,7 @@ class InMemoryTarget:
 
     def _write(self, rows: list[Row], truncates: list[Truncate]) -> None:
         touched = {self._key(row) for row in rows}
-        assert len(touched) == len(rows), ("two rows of one merge key", rows)
+        assert len(touched) == len(rows), ("two rows have one merge key", rows)
         for row in rows:
             if row.pop(OP) == "d":
                 del self.rows[self._key(row)]

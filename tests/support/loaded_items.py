@@ -25,16 +25,16 @@ class Items(Protocol):
     slot: Any
 
     def execute(self, statement: str) -> list[Any]:
-        """Run a statement in a transaction of its own; its rows."""
+        """Runs a statement in its own transaction, and returns its rows."""
 
     def connect(self) -> Any:
-        """A connection on which changes are committed or rolled back."""
+        """A connection for changes, which are committed or rolled back."""
 
     def change(self, connection: Any, random: Random, key: int, turn: int) -> None:
-        """Change a row in some way."""
+        """Changes a row in a random way."""
 
     def backfill(self, **options: Any) -> Any:
-        """Who reads the table."""
+        """The reader of a backfill."""
 
 
 class PostgresItems:
@@ -102,7 +102,7 @@ class MariaDbItems:
             if act < 0.3:
                 cursor.execute("DELETE FROM items WHERE id = %s", (key,))
             elif act < 0.32:
-                cursor.execute("FLUSH BINARY LOGS")  # Which commits.
+                cursor.execute("FLUSH BINARY LOGS")  # This commits.
             else:
                 cursor.execute(
                     "INSERT INTO items VALUES (%s, 'changed', %s) "

@@ -10,7 +10,7 @@ from support.cli_program import parse_answer, run_program
 
 ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
 LONG_ON_SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(900)])
-"""Where other tests show in little that Spark does the same."""
+"""For cases where smaller tests show that Spark does the same."""
 
 
 def add_pipeline(project: Path, config: str, name: str = "next") -> tuple[str, ...]:

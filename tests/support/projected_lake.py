@@ -24,7 +24,7 @@ class ProjectedLake(ProjectorContract):
         self.options: dict[str, Any] = {"sinks": {"lake": {"path": str(self.folder)}}}
 
     settings: Mapping[str, str] | None = None
-    """Properties of tables of the other writer."""
+    """Table properties that the other writer sets."""
 
     def replace_rows(self, table: str, rows: pa.Table) -> None:
         write_deltalake(self.folder / table, rows, mode="overwrite", configuration=self.settings)

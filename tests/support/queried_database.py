@@ -24,7 +24,7 @@ SALES = [
 ]
 """The worked example: id, date, name, sales, modified."""
 WHOLE_SECOND = re.compile(r"('\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)'")
-"""SQLite compares times as text, which SQLAlchemy writes with all six digits."""
+"""SQLite compares times as text. SQLAlchemy writes them with all six digits."""
 STAMP = {"mysql": "datetime(6)", "mariadb": "datetime(6)", "postgresql": "timestamp", "sqlite": "timestamp"}
 
 
@@ -35,7 +35,7 @@ class QueriedDatabase:
         self.url = url
         self.engine = sa.create_engine(parse_url(SecretStr(url)), poolclass=NullPool)
         self.kind = self.engine.dialect.name
-        if self.kind == "sqlite":  # Its disk is none that fails.
+        if self.kind == "sqlite":  # No test needs durable writes.
             sa.event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
 
     def run(self, *statements: str) -> None:

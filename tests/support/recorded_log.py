@@ -26,7 +26,7 @@ from replicator.testing.source_contract import ODD_TIMES
 LANE = Lane("raw.shop", "shop", "shop", "", "raw", "shop", "event_log")
 
 TIMES = tuple(at for at in ODD_TIMES if abs(at) < 2**48)
-"""A log keeps times in microseconds, and in folders by day."""
+"""A log stores times in microseconds, and has a folder for each day."""
 
 
 @dataclass
@@ -37,11 +37,11 @@ class RecordedLog:
     storage: Mapping[str, object] | None = None
     position: dict[TopicPartition, int] = field(default_factory=dict)
     dsn: str = ""
-    """The database that it is in, if it is not in a lake."""
+    """The database of the log, if it is not in a lake."""
 
     @property
     def options(self) -> dict[str, object]:
-        """Where it is, for a sink and for a source."""
+        """The location, as options of a sink and a source."""
         if self.dsn:
             return {"dsn": self.dsn}
         return {"path": str(self.path), **({"storage": self.storage} if self.storage else {})}

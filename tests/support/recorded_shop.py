@@ -38,7 +38,7 @@ class Shop:
     """A project that reads an archive into every sink."""
 
     def __init__(self, folder: Path, dsn: str, more: str = "") -> None:
-        """`more`: what else the config says."""
+        """`more`: further lines of the config."""
         self.folder, self.dsn, self.offset = folder / "project", dsn, 0
         parts = psycopg.conninfo.conninfo_to_dict(dsn)
         url = f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"

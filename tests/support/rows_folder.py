@@ -20,9 +20,9 @@ from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 
 WRITTEN = 1_700_000_000
-"""The second in which every file was last written to."""
+"""The modification time of every file, in seconds."""
 STARTS = (0, 3, 5, 6, 9, 12, 15, 18, 20, 21)
-"""The rows that begin a file; a file is published at once, and never changed."""
+"""The first row of each file. A file is published at once, and never changed."""
 
 
 def make_row_values(number: int) -> dict[str, str | None]:

@@ -46,13 +46,13 @@ class Case:
     old_keys: Sequence[Mapping[str, Any]] = (ID,)
     new_keys: Sequence[Mapping[str, Any]] = (ID,)
     quiet: bool = False
-    """The source sends nothing under the new schema."""
+    """The source sends no record under the new schema."""
     between: Sequence[Mapping[str, Any]] = ()
-    """A schema under which the second row is updated in between, to `value` without what it lacks."""
+    """A schema in between, under which the second row is updated to its columns of `value`."""
     told: bool = False
-    """Canal says between the two that the table was dropped."""
+    """Canal sends a DROP TABLE between the two schemas."""
     base: int = 0
-    """Added to the numbers of rows made under the new schema."""
+    """Added to the keys of rows inserted under the new schema."""
 
     def records(self, table: str) -> list[Row]:
         """The records of this table, from offset 0."""
@@ -145,7 +145,7 @@ def _texts(case: Case) -> list[dict[str, Any]]:
 
 
 def _expect_rejects(case: Case) -> Expected:
-    if case.base:  # the key that fits is applied
+    if case.base:  # a key that fits is applied
         return Expected(_expect_all_rows(case, _names(case.old))[:2], rejected=1)
     return Expected(make_old_rows(case), rejected=2)
 
@@ -173,7 +173,7 @@ OUTCOMES: dict[str, Callable[[Case], Expected]] = {
     "rows stay": lambda c: Expected(make_old_rows(c) if c.quiet else _expect_all_rows(c, _names(c.old))),
     "goes on": lambda c: Expected(_expect_all_rows(c, _union(c))),
 }
-"""What each word of the docs' table means, of one case."""
+"""Outcome in the docs' table -> expected result of a case."""
 MADE = {"id": ("long", "bigint"), "name": ("string", "text"), "n": ("integer", "integer"), "note": ("string", "text")}
 SMALL_KEY = {"id": ("integer", "integer")}
 

@@ -53,7 +53,7 @@ def read_pages(client: TestClient, first: str) -> Iterator[list[dict[str, Any]]]
     count = 0
     while following is not None:
         count += 1
-        assert count < MOST_PAGES, "the pages have no end"
+        assert count < MOST_PAGES, "the pages do not end"
         answer = client.get(following)
         assert answer.status_code == 200, answer.text
         yield answer.json()["rows"]

@@ -22,7 +22,7 @@ COLUMNS = {
 MARKS = "cdc.transaction"
 PARTITIONS = 3
 UNSENT = "__debezium_unavailable_value"
-"""In place of the note of an order that changes: such a write cannot be joined with one before it that deletes."""
+"""Replaces the note of a changed order. A write with it cannot be combined with an earlier write that deletes."""
 Rows = dict[str, dict[int, dict[str, Any]]]
 
 

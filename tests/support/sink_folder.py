@@ -19,7 +19,7 @@ from support.rows_folder import write_closed_file
 PER_FILE = 4
 AVRO = ".avro"
 BYTES = {"type": "bytes", "optional": True}
-"""What a ByteArrayConverter gives the connector."""
+"""The schema of data from a ByteArrayConverter."""
 TEXT = {"type": "string"}
 HEADERS = {
     "type": "array",
@@ -45,7 +45,7 @@ def write_record_files(folder: Path, rows: list[dict[str, Any]], ending: str = "
         write_closed_file(at / f"{stem}{AVRO}", encode_avro(BYTES, [row["value"] for row in rows], "bzip2"))
         return
     headers = [{"headers": [{"key": h["name"], "value": h["value"].decode()} for h in row["headers"] or ()]} for row in rows]
-    # Values come last, so that nobody reads them without what lies beside them.
+    # Values are written last, so that no reader sees them without keys and headers.
     write_closed_file(at / f"{stem}.headers{ending}", "".join(f"{json.dumps(one)}\n" for one in headers).encode())
     write_closed_file(at / f"{stem}.keys{ending}", "".join(f"{format_value(row['key'])}\n" for row in rows).encode())
     values = [format_value(row["value"], as_text=row["offset"] % 2 == 0) for row in rows]

@@ -15,7 +15,7 @@ from replicator.domain.change import RAW
 
 TOPIC, OF_MARKS = "cdc.public.items", "cdc.transaction"
 SINCE_1970 = 946_684_800_000
-"""Milliseconds up to where PostgreSQL begins to count."""
+"""Milliseconds from 1970 to the epoch of PostgreSQL."""
 READ = """
 SELECT lsn - '0/0'::pg_lsn, data FROM pg_logical_slot_get_binary_changes(
     %s, NULL, NULL, 'proto_version', '1', 'publication_names', 'shop', 'messages', 'true')"""
@@ -67,7 +67,7 @@ class SlotReader:
     def poll(self) -> list[dict[str, Any]]:
         """Returns the new records."""
         known = len(self.records)
-        # Commits that the server has not written to disk yet are not in the slot.
+        # The slot lacks commits that the server has not written to disk yet.
         self._execute("SELECT pg_logical_emit_message(true, 'test', 'written')")
         for lsn, data in self._execute(READ, self.slot):
             self._take(int(lsn), Message(bytes(data)))

@@ -51,7 +51,7 @@ http: {{address: "127.0.0.1:{port}"}}
 """
 OF_THE_RUN = "_cdc_applied_at"
 ON_SPARK = f"engine: spark\nspark: {json.dumps(SMALL)}\n"
-"""What the config says first, to run on Spark."""
+"""The first lines of a config that runs on Spark."""
 
 
 class CheckpointedShop:

@@ -22,10 +22,10 @@ from support.small_spark import SMALL
 LONG = bool(os.environ.get("REPLICATOR_LONG"))
 INTERPRETED = {
     "spark.sql.adaptive.enabled": "false",
-    # Of a plan for some rows most of the time went into Java code made of it. The integration tests run such code.
+    # Code generation takes most of the time of a plan for few rows. The integration tests run generated code.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Plans are told to listeners as text.
+    # Listeners get plans as text.
     "spark.sql.ui.explainMode": "simple",
 }
 WAREHOUSE = tempfile.mkdtemp(prefix="replicator-warehouse-")

@@ -21,7 +21,7 @@ Sum = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class KindOfColumn:
-    """A column of the table: its types, and its values in all rows."""
+    """A column: its types, and its values in all rows."""
 
     kind: ChecksumKind
     postgres: str

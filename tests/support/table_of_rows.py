@@ -43,10 +43,10 @@ class RowsStream:
     partitions: int = 1
     seen: int = 0
     places: list[tuple[int, int, int]] = field(default_factory=list)
-    """Per record its version, its row in it, and its time."""
+    """Version, row number in the version, and time of each record."""
 
     reached: ClassVar[dict[str, str] | None] = None
-    """What delta-rs needs to reach it."""
+    """The storage options of delta-rs."""
 
     def __post_init__(self) -> None:
         self.path = f"{self.folder}/{self.topic}"

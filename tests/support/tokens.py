@@ -56,7 +56,7 @@ def token_server(folder: Path, client: str, secret: str) -> Iterator[Tokens]:
             return jwt.encode({"alg": "RS256", "kid": "one"}, claims, key)
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the tests' output is for tests."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -109,7 +109,7 @@ class TupleSink:
         state = target.state or LaneState()
         if write.span.gaps(state.position):
             raise DataLoss(f"gap in {write.lane.id}: {write.span.gaps(state.position)}")
-        assert write.span, "a span without records"
+        assert write.span, "the span has no records"
         span = write.span
         assert all(r.at in span.end and span.start[r.at] <= r.offset < span.end[r.at] for r in write.folded.frame), "outside"
         assert write.plan.policy == "event_log" or set(write.plan.table.column_names) == set(target.columns)

@@ -1,9 +1,8 @@
-"""What a class that differs from another in one thing alone always has to pass of a contract: the tests of that thing.
+"""The tests of a contract that every variant of a class runs: those of the thing in which it differs.
 
-The whole contract is always tried with one class of each kind: of sinks with `DeltaRsSink` on a local disk and with
-`PostgresSink`, of sources with those that read in process, and on Spark with that of Kafka. Of what Spark computes
-`test_engines_agree.py` and `test_spark_equals_local.py` say that it is the same. With REPLICATOR_LONG=1 every class passes
-the whole of it.
+The whole contract always runs with one class of each kind: sinks with `DeltaRsSink` on a local disk and with `PostgresSink`,
+sources with those that read in process, and on Spark with Kafka. `test_engines_agree.py` and `test_spark_equals_local.py`
+show that Spark computes the same results. With REPLICATOR_LONG=1 every class runs the whole contract.
 """
 
 COMMIT_TESTS = frozenset(
@@ -40,7 +39,7 @@ COMMIT_TESTS = frozenset(
         "test_drop_takes_the_lane",
     }
 )
-"""Of sinks that differ in their commits."""
+"""For sinks that differ in their commits."""
 
 STORE_TESTS = frozenset(
     {
@@ -64,8 +63,8 @@ STORE_TESTS = frozenset(
         "test_swap_takes_the_lane",
     }
 )
-"""Of the sink whose files are elsewhere: what makes, replaces, lists and removes them. What is in them comes from the code
-of `DeltaRsSink` on a local disk, which passes the others."""
+"""For the sink with files in an object store: tests that create, replace, list and remove files. The content of the files
+comes from the code of `DeltaRsSink` on a local disk, which runs the other tests."""
 
 COPY_TESTS = frozenset(
     {
@@ -82,8 +81,8 @@ COPY_TESTS = frozenset(
         "test_several_writes_of_a_lane_are_one_commit",
     }
 )
-"""Of a sink whose rows come into a staging table by another way. What it does else, it does by the lanes of `PostgresSink`,
-which pass the others."""
+"""For a sink that loads its staging table in another way. For all else it uses the lanes of `PostgresSink`, which run the
+other tests."""
 
 SPARK_COMMIT_TESTS = frozenset(
     {
@@ -100,17 +99,21 @@ SPARK_COMMIT_TESTS = frozenset(
         "test_state_is_committed_with_the_rows",
     }
 )
-"""Of the sink whose rows are committed by jobs. It commits without rows, refuses gaps, takes lanes, swaps and erases by the
-code of `DeltaRsSink`, which passes the others. On Spark `test_engines_agree` writes lanes side by side,
-`test_spark_equals_local` has a history under each policy and appends again, `test_spark_columns` resets,
-`test_spark_catalog` drops, and `test_spark_tables` has late changes, compacts, vacuums, and swaps and erases where that
-takes Spark: in clustered tables. One random history takes half a minute here: they are long."""
+"""For the sink that commits rows by Spark jobs. It uses the code of `DeltaRsSink`, which runs the other tests, for commits
+without rows, refused gaps, fencing, swaps and erasures. Other tests on Spark:
+
+- `test_engines_agree` writes several lanes together.
+- `test_spark_equals_local` has a history under each policy, and appends again.
+- `test_spark_columns` resets. `test_spark_catalog` drops.
+- `test_spark_tables` has late changes, compacts, vacuums, and swaps and erases in clustered tables, which needs Spark.
+
+One random history takes half a minute here, so random histories are long tests."""
 
 READ_TESTS = frozenset(
     {"test_exactly_once_per_run", "test_bounded_read", "test_follows_the_stream", "test_losses_are_named", "test_end"}
 )
-"""Of sources on Spark or in an object store, which list and place what they read as those in process, of local files, do."""
+"""For sources on Spark or in an object store. They list and order files like the sources in process of local files."""
 
 SPLIT_TESTS = frozenset({"test_exactly_once_per_run", "test_bounded_read"})
-"""Of sources on Spark that differ in how their files are cut and read: how they list and follow them is said by
-`TestArchiveSparkSource`, which passes `READ_TESTS`, and by those in process."""
+"""For sources on Spark that differ in splitting and reading their files. `TestArchiveSparkSource`, which runs `READ_TESTS`,
+and the sources in process cover listing and following."""
