@@ -149,16 +149,9 @@ def plan_refresh(
         if read.table_id != last.reads[name].table_id or read.version < last.reads[name].version:
             return RefreshWork(reason=f"the table of {name} was created again")
     inputs = [one for one in projection.inputs if now[one.name] != last.reads[one.name]]
-    if not inputs:
-        return None
-    return _plan_groups(
-        projection, ((one, touched(one, last.reads[one.name].version, now[one.name].version)) for one in inputs)
-    )
-
-
-def _plan_groups(projection: Projection, affected: Iterable[tuple[ProjectionInput, Groups | None]]) -> RefreshWork:
     together: Groups = frozenset()
-    for one, groups in affected:
+    for one in inputs:
+        groups = touched(one, last.reads[one.name].version, now[one.name].version)
         if groups is None:
             why = "the affected groups are unknown"
             if projection.partition_by is None:
@@ -169,4 +162,4 @@ def _plan_groups(projection: Projection, affected: Iterable[tuple[ProjectionInpu
         together |= groups
         if len(together) > MAX_GROUPS:
             return RefreshWork(reason=f"more than {MAX_GROUPS:,} groups have changed")
-    return RefreshWork(together)
+    return RefreshWork(together) if inputs else None

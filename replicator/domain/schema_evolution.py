@@ -342,7 +342,15 @@ class _LaneColumns:
         elif change.kind is SchemaChangeKind.ADDED:
             self.columns[change.column] = replace(self._newer.column(change.column), nullable=True)
         elif change.kind is SchemaChangeKind.RENAMED:
-            self._rename(change)
+            new = self._names[change.column] = change.to
+            if new in self.columns:  # A column of that name was dropped before.
+                del self.columns[new]
+                self.reshaping = self.reshaping.then(TargetReshape(replaced=(new,)))
+            self.columns = {
+                new if name == change.column else name: replace(c, name=new) if name == change.column else c
+                for name, c in self.columns.items()
+            }
+            self.reshaping = self.reshaping.then(TargetReshape(renames=((change.column, new),)))
         elif change.kind is SchemaChangeKind.DROPPED:
             if self._rules.removes and mode is SchemaChangeMode.EVOLVE:
                 del self.columns[change.column]
@@ -361,17 +369,6 @@ class _LaneColumns:
             self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(change.column, older, newer),)))
         else:
             self._retype(change, mode)
-
-    def _rename(self, change: SchemaChange) -> None:
-        new = self._names[change.column] = change.to
-        if new in self.columns:  # A column of that name was dropped before.
-            del self.columns[new]
-            self.reshaping = self.reshaping.then(TargetReshape(replaced=(new,)))
-        self.columns = {
-            new if name == change.column else name: replace(c, name=new) if name == change.column else c
-            for name, c in self.columns.items()
-        }
-        self.reshaping = self.reshaping.then(TargetReshape(renames=((change.column, new),)))
 
     def _retype(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
         name = self._names.get(change.column, change.column)

@@ -303,11 +303,7 @@ def _resolve_arithmetic(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
         return TypedExpr(name, pa.float64(), (convert_to(left, pa.float64()), convert_to(right, pa.float64())))
     if left.type == right.type == WHOLE:
         return TypedExpr(name, WHOLE, (left, right))
-    return _resolve_decimals(name, left, right)
-
-
-def _resolve_decimals(name: str, left: TypedExpr, right: TypedExpr) -> TypedExpr:
-    """Exact, with all possible digits. Beyond 38 digits, only values that need more of them fail."""
+    # Decimals: exact, with all possible digits. Beyond 38 digits, only values that need more of them fail.
     (p, s), (q, r) = count_digits(left), count_digits(right)
     digits, scale = (p + q + 1, s + r) if name == "*" else (max(p - s, q - r) + max(s, r) + 1, max(s, r))
     if scale > MAX_DIGITS or digits > MAX_INNER_DIGITS:

@@ -83,7 +83,19 @@ class RowTransforms:
         for key, condition in conditions:
             if condition is not None:
                 refuse_condition(condition, table, key)
-        self._refuse_where(table)
+        inputs = list_columns(self.where) if self.where is not None else frozenset[str]()
+        if inputs and self.has_column_versions:
+            raise ConfigProblem(
+                f"table {table.name} has `partial_updates: by_column`, so a change may lack the columns of 'where'",
+                next_step="Remove 'where', or `partial_updates: by_column`.",
+            )
+        for name in sorted(inputs):
+            if self.ignore_null is not None and name in self.ignore_null and name not in table.keys:
+                raise ConfigProblem(
+                    f"'where' of table {table.name} names column {name!r}, in which a NULL changes nothing. So a change "
+                    "does not show the row's value",
+                    next_step="Name other columns in 'where', or leave this one out of 'ignore_null_updates'.",
+                )
         # All columns; those that stay have their types in `target_columns`.
         declared = {c.name: c for c in self.target_columns or () if self.columns is None or c.name in self.columns}
         seen = replace(table, columns=tuple(declared.get(c.name, c) for c in table.columns))
@@ -98,21 +110,6 @@ class RowTransforms:
         """The table, with missing columns of `target_columns` at the end."""
         lacking = tuple(c for c in self.target_columns or () if c.name not in table.column_names)
         return replace(table, columns=(*table.columns, *lacking)) if lacking else table
-
-    def _refuse_where(self, table: TableSpec) -> None:
-        names = list_columns(self.where) if self.where is not None else frozenset[str]()
-        if names and self.has_column_versions:
-            raise ConfigProblem(
-                f"table {table.name} has `partial_updates: by_column`, so a change may lack the columns of 'where'",
-                next_step="Remove 'where', or `partial_updates: by_column`.",
-            )
-        for name in sorted(names):
-            if self.ignore_null is not None and name in self.ignore_null and name not in table.keys:
-                raise ConfigProblem(
-                    f"'where' of table {table.name} names column {name!r}, in which a NULL changes nothing. So a change "
-                    "does not show the row's value",
-                    next_step="Name other columns in 'where', or leave this one out of 'ignore_null_updates'.",
-                )
 
     def _apply_row_rules(self, table: TableSpec) -> TableSpec:
         """The table with soft deletes and column versions, neither of which can be combined with the others."""
