@@ -306,9 +306,17 @@ def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
         "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in lanes.items()},
         "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
         **list_private_options(mine, loaded.settings.defaults),
-        **(_build_out_of_range(loaded, mine) if form.reads_out_of_range else {}),
         **({"truncates": list_truncate_conditions(loaded, mine)} if form.reads_truncates else {}),
     }
+    if form.reads_out_of_range:
+        # Event logs keep records as they are, so only the lanes of a table count.
+        by_table: dict[str, OutOfRange] = {}
+        for table in mine:
+            own_lanes = loaded.settings.resolve_entry_lanes(table, table.match)
+            masks = {column: mask.kind for column, mask in find_private_columns(table, loaded.settings.defaults).items()}
+            rules: RangeRules = next((lane.out_of_range for lane in own_lanes if lane.out_of_range is not None), "reject")
+            by_table[table.match] = OutOfRange(rules, tuple(find_reads(lane.row_transforms) for lane in own_lanes), masks)
+        values["out_of_range"] = by_table
     own = settings.for_decoder({key: value for key, value in to_plain_options(settings).items() if key in DECODER_KEYS})
     options = form.read({**form.select_given(values), **own}) if settings.format in FORMATS else {**values, **own}
     decoder: Decoder = call_factory(factory, options)
@@ -320,17 +328,6 @@ def build_plain_decoder(name: str) -> Decoder:
     factory = load_adapter("replicator.decoders", name)
     decoder: Decoder = call_factory(factory, FORMATS[name].read({}) if name in FORMATS else {})
     return decoder
-
-
-def _build_out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
-    """By table, the decoders' rules for dates and times that no target can store. Event logs keep records as they are."""
-    by_table: dict[str, OutOfRange] = {}
-    for table in tables:
-        lanes = loaded.settings.resolve_entry_lanes(table, table.match)
-        masks = {name: mask.kind for name, mask in find_private_columns(table, loaded.settings.defaults).items()}
-        rules: RangeRules = next((lane.out_of_range for lane in lanes if lane.out_of_range is not None), "reject")
-        by_table[table.match] = OutOfRange(rules, tuple(find_reads(lane.row_transforms) for lane in lanes), masks)
-    return {"out_of_range": by_table}
 
 
 def is_private(loaded: Loaded, source: str) -> bool:

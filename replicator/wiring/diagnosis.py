@@ -265,20 +265,6 @@ def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa
 
 
 def _describe_records(source: Source[pa.Table], decoder: Decoder, most: int) -> pa.Table:
-    raw = _read_records(source, most)
-    print_records = decoder.features.print_records
-    if print_records is not None:
-        printed = print_records(raw)
-        return printed if printed[ERROR].null_count < len(printed) else printed.drop_columns([ERROR])
-    envelope = decoder.envelope(raw)
-    printed = pa.table(
-        [*(raw[name] for name in PLACE_COLUMNS), *envelope.columns], names=[*PLACE_COLUMNS, *envelope.column_names]
-    )
-    # A format does not fill all columns.
-    return printed.drop_columns([name for name in printed.column_names if printed[name].null_count == len(printed) > 0])
-
-
-def _read_records(source: Source[pa.Table], most: int) -> pa.Table:
     stop, parts = threading.Event(), [RAW.empty_table()]
 
     def take(batch: Batch[pa.Table]) -> None:
@@ -290,4 +276,14 @@ def _read_records(source: Source[pa.Table], most: int) -> pa.Table:
         source.run(source.start(), take, stop, once=True)
     finally:
         source.close()
-    return pa.concat_tables(parts).slice(0, most or None)
+    raw = pa.concat_tables(parts).slice(0, most or None)
+    print_records = decoder.features.print_records
+    if print_records is not None:
+        printed = print_records(raw)
+        return printed if printed[ERROR].null_count < len(printed) else printed.drop_columns([ERROR])
+    envelope = decoder.envelope(raw)
+    printed = pa.table(
+        [*(raw[name] for name in PLACE_COLUMNS), *envelope.columns], names=[*PLACE_COLUMNS, *envelope.column_names]
+    )
+    # A format does not fill all columns.
+    return printed.drop_columns([name for name in printed.column_names if printed[name].null_count == len(printed) > 0])

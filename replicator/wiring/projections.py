@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -172,7 +172,12 @@ def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]
     settings = loaded.settings.projections[name]
     line = ("projections", name, "sql")
     path = Path(settings.sql)
-    text = _read_text(path)
+    text = None
+    if path.is_file():
+        with path.open("rb") as file:
+            raw = file.read(MAX_QUERY_BYTES + 1)
+        with suppress(UnicodeDecodeError):
+            text = raw.decode("utf-8-sig") if len(raw) <= MAX_QUERY_BYTES else None
     if text is None:
         why = f"cannot be read as text of at most {MAX_QUERY_BYTES} bytes" if path.is_file() else "is not there"
         sentence = f"projections.{name}.sql names a file that {why}: {path.absolute()}"
@@ -200,15 +205,3 @@ def make_finding(loaded: Loaded, path: tuple[str | int, ...], code: str, sentenc
         path = path[:-1]
     origin = loaded.origins[path]
     return Finding("error", code, sentence, origin.file, origin.line, step)
-
-
-def _read_text(file: Path) -> str | None:
-    """The text of a file; None if it is not text, or too long."""
-    if not file.is_file():
-        return None
-    with file.open("rb") as opened:
-        raw = opened.read(MAX_QUERY_BYTES + 1)
-    try:
-        return raw.decode("utf-8-sig") if len(raw) <= MAX_QUERY_BYTES else None
-    except UnicodeDecodeError:
-        return None
