@@ -21,7 +21,7 @@ from replicator.domain.timeline import AUDIT, HistoryEntry, build_audit, build_t
 from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
-from replicator.ports.frames import Batch, RecordSlice, Stop
+from replicator.ports.frames import Batch, Stop
 from replicator.ports.runtime import ShowLine
 from replicator.ports.source import Source
 
@@ -76,12 +76,16 @@ class ChangeLogReader:
         def batch(one: Batch[pa.Table]) -> None:
             nonlocal records, changes, rejected
             for slice_ in self._engine.route(one.frame, self.decoder).slices:
-                if slice_.table == table:
-                    topics.update(slice_.frame["topic"].unique().to_pylist())
-                    schema = self._find_schema(slice_)
-                    good, bad = self._engine.decode(slice_, self.decoder, schema)
-                    changes, rejected = changes + good.num_rows, rejected + bad.num_rows
-                    handle(good, schema, slice_.frame)
+                if slice_.table != table:
+                    continue
+                topics.update(slice_.frame["topic"].unique().to_pylist())
+                try:
+                    schema = self._catalog.learn_schema(slice_)
+                except UnusableTable as error:
+                    raise error.cause if isinstance(error.cause, Fatal) else Fatal(str(error.cause)) from error
+                good, bad = self._engine.decode(slice_, self.decoder, schema)
+                changes, rejected = changes + good.num_rows, rejected + bad.num_rows
+                handle(good, schema, slice_.frame)
             if (records + one.records) // REPORT_EVERY > records // REPORT_EVERY:
                 report(f"{format_count(records + one.records, 'record')} read, {format_count(changes, 'change')} of {table}")
             records += one.records
@@ -91,12 +95,6 @@ class ChangeLogReader:
         removed = Position() if find_removed is None else find_removed()
         missing = removed.only(partition for partition in removed if partition.topic in topics or not topics)
         return ChangeLogResult(records, changes, rejected, self._catalog.get_union(table), missing)
-
-    def _find_schema(self, slice_: RecordSlice[pa.Table]) -> TableSpec:
-        try:
-            return self._catalog.learn_schema(slice_)
-        except UnusableTable as error:
-            raise error.cause if isinstance(error.cause, Fatal) else Fatal(str(error.cause)) from error
 
 
 def read_history(

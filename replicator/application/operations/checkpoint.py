@@ -352,17 +352,11 @@ def find_newest(components: Components, lane: Lane, until: datetime | LogCut | N
     """The newest checkpoint that a rebuild up to `until` can use. The log must have all records after it."""
     checkpoints = list_checkpoints(components, lane)
     removed_offsets = get_removed(components, lane) if checkpoints else Position()
-    reaching = [one for one in checkpoints if _is_covering(one.position, removed_offsets, until)]
+    needed = dict(removed_offsets)
+    if isinstance(until, LogCut):
+        needed = {partition: min(first, until.end.get(partition, 0)) for partition, first in needed.items()}
+    reaching = [one for one in checkpoints if all(one.position.get(p, 0) >= first for p, first in needed.items())]
     return find_newest_usable(reaching, components.digest(lane), until)
-
-
-def _is_covering(position: Position, removed_offsets: Position, until: datetime | LogCut | None) -> bool:
-    """True if none of the log's removed records is needed after the position."""
-    end = until.end if isinstance(until, LogCut) else None
-    return all(
-        position.get(partition, 0) >= (first if end is None else min(first, end.get(partition, 0)))
-        for partition, first in removed_offsets.items()
-    )
 
 
 def use_checkpoint(find: Callable[[], Checkpoint | None], use: Callable[[Checkpoint], UseResult]) -> UseResult | None:

@@ -123,11 +123,18 @@ class TableRecords:
                 source.read(begin.only(until), until, read_batch, Event())
         truncated = any(pc.any(pc.equal(frame[OP], Op.TRUNCATE.value)).as_py() for frame in changes)
         last: dict[str, RecordPosition] = {}
+        tables: list[pa.Table] = []
         for frame in changes:
-            texts = to_key_texts(frame.drop_columns(CHANGE_COLUMNS).combine_chunks().columns, len(frame)).to_pylist()
+            keys = frame.drop_columns(CHANGE_COLUMNS)
+            texts = to_key_texts(keys.combine_chunks().columns, len(frame)).to_pylist()
             positions = zip(*(frame[name].to_pylist() for name in RECORD_POSITION), strict=True)
             last.update(zip(texts, positions, strict=True))
-        return ChangeTail(StoredRecords(file), _list_keys(changes), last, truncated)
+            tables.append(keys)
+            old = frame.filter(pc.is_valid(frame[OLD_KEY]))[OLD_KEY]
+            if len(old):
+                former = {name: pc.struct_field(old, name) for name in keys.column_names}
+                tables.append(pa.table(former, schema=keys.schema))
+        return ChangeTail(StoredRecords(file), merge_keys(tables).drop_null(), last, truncated)
 
     def read_keys(self, letters: Sequence[DeadLetter]) -> Iterator[tuple[DeadLetter, dict[str, Any]]]:
         """Dead letters whose key can be read, with their key columns."""
@@ -147,17 +154,6 @@ class TableRecords:
                 changes, rejects = self._engine.decode(slice_, self._decoder, schema)
                 names = [*schema.keys, *CHANGE_COLUMNS]
                 yield slice_.frame, pa.concat_tables([changes.select(names), rejects.select(names)])
-
-
-def _list_keys(changes: Sequence[pa.Table]) -> pa.Table:
-    """The keys in changes frames, also old ones, each once."""
-    tables = []
-    for frame in changes:
-        keys = frame.drop_columns(CHANGE_COLUMNS)
-        old = frame.filter(pc.is_valid(frame[OLD_KEY]))[OLD_KEY]
-        former = {name: pc.struct_field(old, name) for name in keys.column_names}
-        tables += [keys, pa.table(former, schema=keys.schema)] if len(old) else [keys]
-    return merge_keys(tables).drop_null()
 
 
 def merge_keys(tables: Sequence[pa.Table]) -> pa.Table:
@@ -250,8 +246,13 @@ class DiffWait:
             if time.monotonic() > reported + REPORT_EVERY:
                 reported = time.monotonic()
                 self.report(f"{lane.id}: {format_count(sum(behind.values()), 'record')} behind")
-            if (halt := self._find_halt(lane)) is not None:
-                return halt
+            status = self.components.ask_daemon()
+            for one in status["lanes"] if status is not None else ():
+                if one["id"] == lane.id and one["status"] in ("paused", "suspended"):
+                    return Fatal(
+                        f"Lane {lane.id} is {one['status']}{': ' + one['error'] if one['error'] else '.'}",
+                        next_step=one["next_step"] or f"`replicator lanes resume {lane.id}`.",
+                    )
             if not has_daemon:
                 self.report(f"{lane.id}: it is behind, and no daemon runs: start it meanwhile")
                 has_daemon = True
@@ -276,17 +277,6 @@ class DiffWait:
         with closing(self.components.open_sink(lane.sink)) as sink:
             state = sink.state(lane)
         return subtract(end_position, state.position if state is not None else Position())
-
-    def _find_halt(self, lane: Lane) -> Fatal | None:
-        """Why the daemon applies no changes of the lane; None if it does."""
-        status = self.components.ask_daemon()
-        for one in status["lanes"] if status is not None else ():
-            if one["id"] == lane.id and one["status"] in ("paused", "suspended"):
-                return Fatal(
-                    f"Lane {lane.id} is {one['status']}{': ' + one['error'] if one['error'] else '.'}",
-                    next_step=one["next_step"] or f"`replicator lanes resume {lane.id}`.",
-                )
-        return None
 
 
 def subtract(end: Position, position: Position) -> dict[TopicPartition, int]:

@@ -264,7 +264,14 @@ def check_skip(source: Source[Any], at: LanePosition, until: Position | None) ->
         if offset < own:
             step = f"`replicator lanes resync {at.lane.id}` loads it again."
             raise _make_skip_error(at.lane, f"{offset} is below {own}, its position in {partition}", step)
-    _refuse_beyond(source, at, until)
+    end, missing = source.end(), source.losses(until, {})
+    ends = end.only(until).to_option()
+    step = f"The source ends at {ends}." if ends else "The source has no records of these partitions."
+    for partition, offset in until.items():
+        if offset > max(end.get(partition, offset), at.position.get(partition, 0)):
+            raise _make_skip_error(at.lane, f"{offset} is above the end of {partition}", step)
+        if partition in missing:
+            raise _make_skip_error(at.lane, f"it could not continue there. {missing[partition].rstrip('.')}", step)
     return SkipMove(until, frozenset(lost))
 
 
@@ -282,22 +289,6 @@ def apply_skip(sink: Sink[F], lane: Lane, skip: SkipMove) -> LaneState | None:
     reached = {p: newest for p, newest in state.max_event_time.items() if p not in back}
     sink.skip(lane, replace(state, position=position, identity=identity, max_event_time=reached))
     return sink.state(lane)
-
-
-def _refuse_beyond(source: Source[Any], at: LanePosition, until: Position) -> None:
-    end, missing = source.end(), source.losses(until, {})
-    for partition, offset in until.items():
-        if offset > max(end.get(partition, offset), at.position.get(partition, 0)):
-            raise _make_skip_error(at.lane, f"{offset} is above the end of {partition}", _describe_end(end, until))
-        if partition in missing:
-            raise _make_skip_error(
-                at.lane, f"it could not continue there. {missing[partition].rstrip('.')}", _describe_end(end, until)
-            )
-
-
-def _describe_end(end: Position, until: Position) -> str:
-    ends = end.only(until).to_option()
-    return f"The source ends at {ends}." if ends else "The source has no records of these partitions."
 
 
 def _make_skip_error(lane: Lane, why: str, step: str) -> ConfigProblem:
@@ -403,26 +394,18 @@ class _SinkReader:
                 self._opened.callback(self._sinks[lane.sink].close)
             sink = self._sinks[lane.sink]
             state, schemas = sink.state(lane), read_schema_versions(sink, lane) if lane.table else ()
-            return {
-                **_to_status(lane, state, self._describe_change(lane, state, schemas)),
-                "schemas": [to_summary(v) for v in schemas],
-            }
+            rules = self._components.sources[lane.source].rules_for(lane.table) if lane.table else None
+            change: ConfigProblem | None = None  # Why the lane will be suspended at its start.
+            try:
+                refuse_changed_rule(lane, state.rule if state else "", schemas, rules.keys if rules else ())
+            except ConfigProblem as problem:
+                change = problem
+            return {**_to_status(lane, state, change), "schemas": [to_summary(v) for v in schemas]}
         except Retryable as away:
             self._away[lane.sink] = lane, away
             return _to_status(lane, None, away)
         except ReplicatorError as problem:
             return _to_status(lane, None, problem)
-
-    def _describe_change(
-        self, lane: Lane, state: LaneState | None, schemas: Sequence[SchemaVersion]
-    ) -> ConfigProblem | None:
-        """Why the lane will be suspended at its start; None if no reason is known."""
-        rules = self._components.sources[lane.source].rules_for(lane.table) if lane.table else None
-        try:
-            refuse_changed_rule(lane, state.rule if state else "", schemas, rules.keys if rules else ())
-        except ConfigProblem as problem:
-            return problem
-        return None
 
 
 def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | None) -> dict[str, Any]:

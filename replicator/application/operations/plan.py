@@ -116,7 +116,15 @@ class LanePlanner(Generic[F]):
                     break
         for table in sorted(self._tables):
             rules = self._rules_for(table)
-            planned += [self._plan_lane(lane) for lane in (rules.lanes if rules else ())]
+            for lane in rules.lanes if rules else ():
+                union = self._catalog.get_union(lane.table)
+                if union is None:
+                    planned.append(PlannedLane(lane, None, None, self._problems.get(lane.table)))
+                    continue
+                try:
+                    planned.append(PlannedLane(lane, union, self._catalog.plan_lane(lane, union)))
+                except ReplicatorError as error:
+                    planned.append(PlannedLane(lane, union, None, error))
         return planned
 
     def _learn_batch(self, batch: Batch[F]) -> None:
@@ -127,15 +135,6 @@ class LanePlanner(Generic[F]):
             except UnusableTable as unusable:
                 if isinstance(unusable.cause, ReplicatorError):
                     self._problems[slice_.table] = unusable.cause
-
-    def _plan_lane(self, lane: Lane) -> PlannedLane:
-        table = self._catalog.get_union(lane.table)
-        if table is None:
-            return PlannedLane(lane, None, None, self._problems.get(lane.table))
-        try:
-            return PlannedLane(lane, table, self._catalog.plan_lane(lane, table))
-        except ReplicatorError as problem:
-            return PlannedLane(lane, table, None, problem)
 
 
 class _StoredLanes:

@@ -116,7 +116,11 @@ def read_target(
                 seen[candidate] = _list_tables(open_sink)
             if table in seen[candidate]:
                 return _read_rows(components, (candidate, table), open_sink, request, tell)
-    raise _make_unknown_error(name, seen)
+    names = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
+    hint = suggest_name(name.rpartition(".")[2], {table for tables in seen.values() for table in tables})
+    hint = hint or suggest_name(name, names)
+    listing = "`replicator lanes list` names the known targets, `replicator status` shows their progress."
+    raise ConfigProblem(f"no sink has a table {name!r}", next_step=f"{hint[:1].upper()}{hint[1:]} {listing}".strip())
 
 
 def _read_rows(
@@ -187,14 +191,6 @@ def _list_candidates(components: Components, name: str) -> Iterator[tuple[str, s
     for sink, rules in components.sinks.items():
         if schema and schema == rules.schema:
             yield sink, table
-
-
-def _make_unknown_error(name: str, tables_by_sink: Mapping[str, Sequence[str]]) -> ConfigProblem:
-    names = [f"{sink}.{table}" for sink, tables in tables_by_sink.items() for table in tables]
-    hint = suggest_name(name.rpartition(".")[2], {table for tables in tables_by_sink.values() for table in tables})
-    hint = hint or suggest_name(name, names)
-    listing = "`replicator lanes list` names the known targets, `replicator status` shows their progress."
-    return ConfigProblem(f"no sink has a table {name!r}", next_step=f"{hint[:1].upper()}{hint[1:]} {listing}".strip())
 
 
 def _split_name(components: Components, name: str) -> tuple[str | None, str]:
@@ -270,7 +266,13 @@ class PageQuery:
             )
         key_filters = [Filter(name, "eq", text) for name, text in zip(self._key, key, strict=True)] if key else []
         conditions = [to_condition(one, schema) for one in (*key_filters, *self._request.filters)]
-        self._order = self._list_order_columns(schema)
+        # The key, and the columns that distinguish rows with the same key.
+        self._order = tuple(n for n in self._key if n in schema.names and is_comparable(schema.field(n).type))
+        if not self._unique or len(self._order) < len(self._key):
+            ours = [name for name in schema.names if SEQUENCE.fullmatch(name)]
+            ours += [EVENT_ID] if EVENT_ID in schema.names else []
+            others = [f.name for f in schema if is_comparable(f.type) and not pa.types.is_floating(f.type)]
+            self._order = tuple(dict.fromkeys((*self._order, *(ours or others))))
         self._start, self._passed = _decode_page_start(self._request.after, len(self._order))
         try:
             pairs = zip(self._start, self._order, strict=False)
@@ -292,16 +294,6 @@ class PageQuery:
         alike = sum(1 for _ in takewhile(lambda position: position == last, reversed(positions[:end])))
         next_start = json.dumps([list(last), alike], separators=(",", ":")).encode()
         return Page(page, urlsafe_b64encode(next_start).decode().rstrip("="))
-
-    def _list_order_columns(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The key, and the columns that distinguish rows with the same key."""
-        key = tuple(name for name in self._key if name in schema.names and is_comparable(schema.field(name).type))
-        if self._unique and len(key) == len(self._key):
-            return key
-        ours = [name for name in schema.names if SEQUENCE.fullmatch(name)]
-        ours += [EVENT_ID] if EVENT_ID in schema.names else []
-        others = [f.name for f in schema if is_comparable(f.type) and not pa.types.is_floating(f.type)]
-        return tuple(dict.fromkeys((*key, *(ours or others))))
 
 
 def to_condition(filter_: Filter, schema: pa.Schema) -> ReadCondition:
