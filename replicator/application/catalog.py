@@ -75,7 +75,15 @@ class Catalog(Generic[F]):
             return schemas[slice_.fingerprint]
         try:
             sample = self._frames.sample(slice_.frame)
-            learnt = self._apply_keys(self._decoder.learn(sample, slice_.table, slice_.fingerprint))
+            learnt = self._decoder.learn(sample, slice_.table, slice_.fingerprint)
+            rules = self._rules_for(learnt.name)
+            if rules and rules.keys:
+                learnt = learnt.with_keys(rules.keys)
+            elif not learnt.keys:
+                union = self.get_union(learnt.name)
+                keys = (union.keys if union else ()) or self._keys.get(learnt.name, ())
+                if set(keys) <= set(learnt.column_names):
+                    learnt = learnt.with_keys(keys)
             refuse_frame_names(learnt)
             self._unite(learnt)
         except Retryable:
@@ -130,14 +138,6 @@ class Catalog(Generic[F]):
             planned = (table, columns, plan_lane(lane, table, columns))
             self._plans[lane.id] = planned
         return planned[2]
-
-    def _apply_keys(self, table: TableSpec) -> TableSpec:
-        rules = self._rules_for(table.name)
-        if rules and rules.keys:
-            return table.with_keys(rules.keys)
-        union = self.get_union(table.name)
-        keys = (union.keys if union else ()) or self._keys.get(table.name, ())
-        return table if table.keys or not set(keys) <= set(table.column_names) else table.with_keys(keys)
 
     def _unite(self, newer: TableSpec) -> None:
         unions = self._unions.setdefault(newer.name, [])

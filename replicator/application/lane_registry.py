@@ -502,6 +502,8 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
     sparse = source.features.sparse_offsets
     expected = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **starts}.items() if covers(p)}
     losses = source.losses(Position(expected), {})
+    # Records that start with a snapshot of all rows are enough for a target without history.
+    after_snapshots = source.features.after_snapshots if lane.policy in CURRENT_ROW_POLICIES else None
     sentences = []
     for partition, first in sorted(expected.items()):
         at = starts.get(partition)
@@ -509,19 +511,11 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
             sentences += [losses[partition]] if partition in losses else []
             continue
         is_lost = at > first and (partition in losses or at > beginning.get(partition, at))
-        if is_lost and not _is_whole(source, lane, partition, at):
+        if is_lost and (after_snapshots is None or after_snapshots(Position({partition: at}))[partition] == at):
             sentences.append(f"The source begins at offset {at} of {partition}.")
     if not sentences and all(end.get(partition, at) <= at for partition, at in starts.items()):
         sentences.append("The source has no records of its table.")
     return sentences
-
-
-def _is_whole(source: Source[Any], lane: Lane, partition: TopicPartition, offset: int) -> bool:
-    """True if the records start with a snapshot of all rows, which is enough for a target without history."""
-    after_snapshots = source.features.after_snapshots
-    if lane.policy not in CURRENT_ROW_POLICIES or after_snapshots is None:
-        return False
-    return after_snapshots(Position({partition: offset}))[partition] != offset
 
 
 def refuse_missing(lane: Lane, sentences: Sequence[str], *, has_backfills: bool) -> None:

@@ -118,7 +118,11 @@ class LaneSchema:
                 return None
             earlier = None
         else:
-            earlier = self._find_earlier_version(table, start)
+            # The last version with this schema that records from `start` on may have: a table that was changed back has
+            # several. A version that was accepted after waiting is the last.
+            several = [v for v in self._list_passed() if _is_same(v.source, table)]
+            early = [v for v in several if v.state == "applied" or not _has_below(v.position, start)]
+            earlier = max(early, key=lambda v: v.number, default=None)
         if earlier is not None and earlier.number < self.current.number:
             if not _is_earlier(earlier.position, self.current.position, start):
                 earlier = None  # The table was changed back.
@@ -132,15 +136,6 @@ class LaneSchema:
         if earlier is not None:
             version = replace(earlier, columns=decision.columns, emptied=version.emptied, reshaping=version.reshaping)
         return SchemaTransition(decision, version, earlier is not None)
-
-    def _find_earlier_version(self, table: TableSpec, start: Position) -> SchemaVersion | None:
-        """The last version with this schema that records from `start` on may have.
-
-        A table that was changed back has several. A version that was accepted after waiting is the last.
-        """
-        several = [v for v in self._list_passed() if _is_same(v.source, table)]
-        early = [v for v in several if v.state == "applied" or not _has_below(v.position, start)]
-        return max(early, key=lambda v: v.number, default=None)
 
     def _decide(self, current: SchemaVersion, table: TableSpec, *, accepted: bool) -> SchemaDecision:
         """The reaction of the lane.

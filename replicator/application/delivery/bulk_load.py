@@ -258,10 +258,17 @@ class BulkLoader(Generic[F]):
             if (spill_files.rule, spill_files.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
                 raise _make_orphan_error(item.run.lane.id, "were written under another configuration")
             self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
-        if not self._can_spill(item, spill_files):
+        keys, facts = write.plan.table.keys, write.folded.facts
+        affects_others = write.out_of_band or write.complete is not None or item.bundle
+        if affects_others or facts.has_key_changes or facts.truncated_at is not None or facts.truncates:
+            can_spill = False
+        elif spill_files.slices:
+            can_spill = can_join_pair(self._last[item.run.lane.id], item)
+        else:
+            can_spill = self._bulk_load.loads(item.run.lane, write.plan)
+        if not can_spill:
             self.ended = True
             return None
-        keys, facts = write.plan.table.keys, write.folded.facts
         number = spill_files.slices[-1].number + 1 if spill_files.slices else 0
         flags = (facts.has_unchanged, facts.has_deletes)
         piece = SpillSlice(number, write.span, write.folded.rows, write.folded.counts, (), (), *flags)
@@ -307,15 +314,6 @@ class BulkLoader(Generic[F]):
             folder = self._folder / quote(lane.id, safe="")
             self._spill_files[lane.id] = _wrap_os_errors(lambda: SpillFiles.open_folder(folder, self._partitions.name))
         return self._spill_files[lane.id]
-
-    def _can_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> bool:
-        write, facts = item.write, item.write.folded.facts
-        alone = write.out_of_band or write.complete is not None or item.bundle
-        if alone or facts.has_key_changes or facts.truncated_at is not None or facts.truncates:
-            return False
-        if spill_files.slices:
-            return can_join_pair(self._last[item.run.lane.id], item)
-        return self._bulk_load.loads(item.run.lane, write.plan)
 
     def find_orphans(self) -> Mapping[str, Fatal]:
         """By lane, the error for spill files of an earlier run that no write continued, so that their plan is

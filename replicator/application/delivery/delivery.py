@@ -129,25 +129,20 @@ class Delivery(Generic[F]):
             groups = [self._join_writes(group) for round_ in group_into_rounds(live) for group in round_]
             writes = [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
             self._apply_with_retry(writes, recheck=False)
-        self._deliver_rounds(self._defer_new_lanes([item for item in items if not item.bundle]))
+        others = [item for item in items if not item.bundle]
+        waiting = {item.run.lane.id for item in self._new}
+        new = waiting | {item.run.lane.id for item in others if item.run.lane.id not in self._prepared}
+        if self._bulk_loader is None and (waiting or len(new) > FEW_LANES):
+            # Writes of many new lanes wait in `_new`, and later writes of such a lane wait behind them.
+            self._new += [item for item in others if item.run.lane.id in new]
+            others = [item for item in others if item.run.lane.id not in new]
+        self._deliver_rounds(others)
         self._write_new_lanes(
             NEW_LANE_SECONDS if not publish_requests and not any(item.write.complete for item in items) else None
         )
         while self._waiting_lanes and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
             self._retry_waiting()
         self._publisher.end_commit(items, publish_requests)
-
-    def _defer_new_lanes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
-        """The writes of lanes that the sink has prepared. If there are few other lanes, all writes.
-
-        Otherwise the writes of new lanes wait in `_new`, and later writes of such a lane wait behind them.
-        """
-        waiting = {item.run.lane.id for item in self._new}
-        new = waiting | {item.run.lane.id for item in items if item.run.lane.id not in self._prepared}
-        if self._bulk_loader is not None or (not waiting and len(new) <= FEW_LANES):
-            return items
-        self._new += [item for item in items if item.run.lane.id in new]
-        return [item for item in items if item.run.lane.id not in new]
 
     def _write_new_lanes(self, seconds: float | None) -> None:
         """Write new lanes one at a time, for `seconds`. None, or too much memory in use: write all of them.
@@ -347,7 +342,12 @@ class Delivery(Generic[F]):
             if outcome is not None:
                 self._record_outcome(items, outcome, seconds)
             try:
-                _check_counts(items, outcome)
+                if outcome is None:
+                    raise make_accounting_error(f"The sink returned no outcome for lane {lane} after a write.")
+                rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
+                ensure_accounting(rows == total, f"Lane {lane} got {format_count(rows, 'row')}, but accounts for {total}.")
+                is_whole = not items[-1].write.span.after(outcome.position)
+                ensure_accounting(is_whole, f"Lane {lane} applied a span, but its position is before the end.")
             except AccountingError as error:
                 self._lanes.suspend(items[0].run, to_problem(error), error)
 
@@ -431,17 +431,6 @@ def _without_bundle(item: WriteRequest[F]) -> WriteRequest[F]:
     if complete is None:
         return item
     return replace(item, write=replace(item.write, complete=CompletenessWatermark(complete.source)))
-
-
-def _check_counts(items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None) -> None:
-    lane = items[0].run.lane.id
-    if outcome is None:
-        raise make_accounting_error(f"The sink returned no outcome for lane {lane} after a write.")
-    rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
-    ensure_accounting(rows == total, f"Lane {lane} got {format_count(rows, 'row')}, but accounts for {total}.")
-    ensure_accounting(
-        not items[-1].write.span.after(outcome.position), f"Lane {lane} applied a span, but its position is before the end."
-    )
 
 
 # Publishes the completeness watermark in sinks that commit lane by lane.

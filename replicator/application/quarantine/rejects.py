@@ -247,7 +247,10 @@ class Rejects(Generic[F]):
         """
         now = self._now()
         rejects = self._frames.rejected(rows, raw)
-        tables = [table] * len(rejects) if table else self._read_tables(source, rejects)
+        tables = [table] * len(rejects)
+        if not table and rejects and source in self._decoders:
+            frame = pa.Table.from_pylist([_to_raw(one) for one in rejects], RAW)
+            tables = [name or "" for name in self._decoders[source].envelope(frame)["table"].to_pylist()]
         try:
             hashes = self.get_hashes(source) if rejects else UNKEYED_HASHES
             key_hashes = (hashes.hash_key(one.key) for one in rejects)
@@ -263,13 +266,6 @@ class Rejects(Generic[F]):
             self.broken = error
             raise
         return [StoredReject(TopicPartition(x.topic, x.partition), x.offset, self._find_kind(x)) for x in dead_letters]
-
-    def _read_tables(self, source: str, rejected: Sequence[RejectedRecord]) -> list[str]:
-        """The table that each record names; empty if it cannot be read."""
-        if source not in self._decoders or not rejected:
-            return [""] * len(rejected)
-        frame = pa.Table.from_pylist([_to_raw(one) for one in rejected], RAW)
-        return [name or "" for name in self._decoders[source].envelope(frame)["table"].to_pylist()]
 
     def _find_kind(self, dead_letter: DeadLetter) -> RejectKind:
         """The kind of a dead letter. The first one of each kind is logged."""

@@ -124,7 +124,12 @@ class TableBuffer(Generic[F]):
         within = (SchemaMark(None, at) for at in drops if _is_within(at, span.start, span.end))
         self._drop_marks = (*self._drop_marks, *within)
         out: list[TableSlice[F]] = []
-        groups = _group_compatible(decoded)
+        groups: list[list[SchemaSlice[F]]] = []
+        for part in decoded:
+            if groups and (groups[-1][-1].table is part.table or groups[-1][-1].table == part.table):
+                groups[-1].append(part)
+            else:
+                groups.append([part])
         for group in groups[:-1]:
             ends = reduce(Position.advanced_to, (self._frames.ends(part.frame) for part in group), Position())
             first = Span(span.start.only(ends), Position({p: max(o, span.start[p]) for p, o in ends.items()}))
@@ -274,14 +279,3 @@ def cut_segments(frames: Frames[F], changes: F, table: TableSpec, whole: TableSl
 
 def _is_within(at: Position, start: Position, end: Position) -> bool:
     return all(start.get(p, 0) <= o < end.get(p, 0) for p, o in at.items())
-
-
-def _group_compatible(parts: Sequence[SchemaSlice[F]]) -> list[list[SchemaSlice[F]]]:
-    """Runs of slices whose frames can be united."""
-    groups: list[list[SchemaSlice[F]]] = []
-    for part in parts:
-        if groups and (groups[-1][-1].table is part.table or groups[-1][-1].table == part.table):
-            groups[-1].append(part)
-        else:
-            groups.append([part])
-    return groups

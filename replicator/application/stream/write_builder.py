@@ -24,7 +24,6 @@ from replicator.domain.policy.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.table import TableSpec
-from replicator.domain.transform.columns import UnknownMask
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine, Frames
 from replicator.ports.frames import Batch, F, FoldedChanges, RoutedBatch, Write
@@ -281,9 +280,15 @@ class WriteBuilder(Generic[F]):
             span = batch.span.only(p for p in batch.span.end if p.topic not in topics).after(run.handed_over)
             if not span:
                 continue
-            if routed and (unknown := self._find_unknown_mask(batch, routed, {p.topic for p in span.end})):
-                self._runtime.lanes.suspend(run, to_problem(unknown), unknown)
-                continue
+            if routed:
+                read_topics = {p.topic for p in span.end}
+                with self._note_decoding(batch.span):
+                    slices = (slice_ for slice_ in routed.slices if routed.topics[slice_.table] & read_topics)
+                    masks = (self._catalog.find_unknown_mask(slice_) for slice_ in slices)
+                    unknown = next((one for one in masks if one is not None), None)
+                if unknown is not None:
+                    self._runtime.lanes.suspend(run, to_problem(unknown), unknown)
+                    continue
             key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
             if key not in frames:
                 with self._note_decoding(batch.span):
@@ -294,12 +299,6 @@ class WriteBuilder(Generic[F]):
             write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
             out.append(self._make_request(run, write, span.end, (), batch.size))
         return out
-
-    def _find_unknown_mask(self, batch: Batch[F], routed: RoutedBatch[F], topics: set[str]) -> UnknownMask | None:
-        with self._note_decoding(batch.span):
-            slices = (slice_ for slice_ in routed.slices if routed.topics[slice_.table] & topics)
-            masks = (self._catalog.find_unknown_mask(slice_) for slice_ in slices)
-            return next((one for one in masks if one is not None), None)
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
         """A write without rows that moves the lane's committed position up to `handed_over`; none if it is there."""

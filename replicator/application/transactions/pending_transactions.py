@@ -224,7 +224,20 @@ class PendingTransactions:
     ) -> None:
         """Process the marks and changes of a batch. `size_of_one`: the mean size of its records."""
         for mark in marks:
-            self._observe_mark(mark, now)
+            if self.lost:
+                log.info("transactions are published again", transaction=mark.name)
+                self._doubt_newest()
+            if mark.tx in self._over:
+                continue
+            self._restart_patience(mark.tx, now)
+            one = self._get_pending(mark.tx)
+            if not mark.ended:
+                one.has_begun, one.is_repeated = True, one.has_begun
+            elif not one.has_ended:
+                one.has_ended = True
+                self._ends.append(TransactionEnd(mark, next(self._numbers)))
+                self._endless.remove(mark.tx)
+                self._wait_for_end(self._ends[-1])
         for part in sorted(parts, key=lambda p: (p.partition, p.last)):
             self._newest.setdefault(part.table, {})[part.partition] = part.tx
             if part.tx not in self._over and not self.lost:
@@ -246,22 +259,6 @@ class PendingTransactions:
                 self._unplaced_parts.setdefault(part.tx, []).append(part)
                 if len(self._unplaced_parts) > MAX_REMEMBERED:
                     self._unplaced_parts.popitem(last=False)
-
-    def _observe_mark(self, mark: TransactionMark, now: float) -> None:
-        if self.lost:
-            log.info("transactions are published again", transaction=mark.name)
-            self._doubt_newest()
-        if mark.tx in self._over:
-            return
-        self._restart_patience(mark.tx, now)
-        one = self._get_pending(mark.tx)
-        if not mark.ended:
-            one.has_begun, one.is_repeated = True, one.has_begun
-        elif not one.has_ended:
-            one.has_ended = True
-            self._ends.append(TransactionEnd(mark, next(self._numbers)))
-            self._endless.remove(mark.tx)
-            self._wait_for_end(self._ends[-1])
 
     def _wait_for_end(self, end: TransactionEnd) -> None:
         tx = end.mark.tx
