@@ -29,11 +29,10 @@ import pyarrow.compute as pc
 from confluent_kafka.schema_registry import Schema
 
 from replicator.domain.change import changes_schema
-from replicator.domain.connectors import Connector
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
 from replicator.domain.plain_values import format_count
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark
+from replicator.domain.transactions import Connector, TransactionMark
 from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
 from replicator.ports.options import RegistrySettings
 from replicator.ports.source import BACKFILL_TOPICS

@@ -17,10 +17,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.connectors import Connector
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark
+from replicator.domain.transactions import Connector, TransactionMark
 from replicator.ports.decoder import DecoderFeatures
 
 from ..arrow.frame_slices import split_frame

@@ -28,13 +28,12 @@ from replicator.domain.change import (
     changes_schema,
     sequence_columns,
 )
-from replicator.domain.connectors import Connector
 from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan, Counts, Facts, Truncate, merge_truncates
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark
+from replicator.domain.transactions import Connector, TransactionMark
 from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder
 from replicator.ports.engine import EngineFeatures, Frames, KeyPartitions, Prefetch, TransactionTracking
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges

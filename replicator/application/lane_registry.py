@@ -12,7 +12,6 @@ import structlog
 from replicator.application.delivery.bounded_queue import WAKE_SECONDS
 from replicator.application.delivery.worker import Worker
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
-from replicator.domain.connectors import Connector, RowLoss, find_row_loss
 from replicator.domain.errors import (
     ConfigProblem,
     DataLoss,
@@ -25,6 +24,7 @@ from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_evolution import SchemaVersion
+from replicator.domain.transactions import Connector, RowLoss, find_row_loss
 from replicator.ports.components import CONTINUE, Components, RulesFor, TransactionRules
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Sink

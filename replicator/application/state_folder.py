@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
-from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.domain.position import Position
+from replicator.domain.transactions import Connector
 from replicator.local_files import FileLock, FileLocked, make_folder, replace_file
 from replicator.ports.stores import RegisterEntry
 

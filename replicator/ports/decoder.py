@@ -9,9 +9,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from replicator.domain.change import TIMESTAMP
-from replicator.domain.connectors import Connector
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark
+from replicator.domain.transactions import Connector, TransactionMark
 
 ROUTE = pa.schema(
     [

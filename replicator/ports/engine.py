@@ -8,12 +8,11 @@ from typing import Any, Generic, Protocol
 
 import pyarrow as pa
 
-from replicator.domain.connectors import Connector
 from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark, TransactionPart
+from replicator.domain.transactions import Connector, TransactionMark, TransactionPart
 
 from .decoder import Decoder
 from .frames import F, FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges

@@ -8,9 +8,9 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
-from replicator.domain.connectors import Connector
 from replicator.domain.events import AppendedEvent, Event, NewEvent
 from replicator.domain.position import Position, RecordPosition
+from replicator.domain.transactions import Connector
 
 if TYPE_CHECKING:  # Without it, the completion of names in a shell imports no pyarrow.
     from .sink import CompactionResult, VacuumResult

@@ -15,7 +15,7 @@ PRODUCT = re.compile(
 )
 EXCEPTIONS = {
     "application/operations/support_bundle.py": "A support bundle lists the versions of the drivers.",
-    "domain/connectors.py": "Debezium writes the name of its connector into each record.",
+    "domain/transactions.py": "Debezium writes the name of its connector into each record.",
     "ports/adapter_options.py": "The kind of a source database; transports that read each format of records.",
     "ports/options.py": "Schemes of URLs in the config.",
     "settings/starting_config.py": "`init` translates the configurations of Kafka Connect, and names the adapters for them.",

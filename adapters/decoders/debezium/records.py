@@ -12,13 +12,12 @@ import msgspec
 import pyarrow as pa
 
 from replicator.domain.change import TIMESTAMP, Op
-from replicator.domain.connectors import Connector
 from replicator.domain.errors import Reject
 from replicator.domain.out_of_range import FIRST_MS, LAST_MS, null_out_of_range
 from replicator.domain.plain_values import EPOCH
 from replicator.domain.position import TopicPartition
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark
+from replicator.domain.transactions import Connector, TransactionMark
 
 from ...arrow import decimals
 from ...arrow.record_errors import (

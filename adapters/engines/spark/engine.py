@@ -36,14 +36,13 @@ from replicator.domain.change import (
     Op,
     changes_schema,
 )
-from replicator.domain.connectors import Connector
 from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark, TransactionPart
+from replicator.domain.transactions import Connector, TransactionMark, TransactionPart
 from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder
 from replicator.ports.engine import EngineFeatures, Frames, TransactionTracking
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges

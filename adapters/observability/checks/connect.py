@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from replicator.domain.connectors import Connector, find_row_loss
+from replicator.domain.transactions import Connector, find_row_loss
 from replicator.ports.runtime import Diagnosis
 
 from ...kafka.connect_worker import TIMEOUT_SECONDS, ConnectWorker

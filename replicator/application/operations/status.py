@@ -13,12 +13,12 @@ from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.stream.source_progress import SourceProgress
 from replicator.application.transactions.barrier import TransactionProgress
-from replicator.domain.connectors import RowLoss
 from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.policy.late_changes import to_purge_summary
 from replicator.domain.policy.plan import DeleteHorizon
 from replicator.domain.position import Position
 from replicator.domain.schema_evolution import to_summary
+from replicator.domain.transactions import RowLoss
 from replicator.ports.frames import F, Lane
 from replicator.ports.source import Pace
 from replicator.ports.stores import DeadLetterGroup

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from replicator.domain.connectors import Connector
 from replicator.domain.errors import DecoderDied, EnvironmentProblem, Reject, RejectCode
 from replicator.domain.position import EMPTY_SPAN, Position, RecordPosition, Span, TopicPartition
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark
+from replicator.domain.transactions import Connector, TransactionMark
 from replicator.local_files import make_folder
 from replicator.ports.decoder import Decoder, DecoderFeatures
 from replicator.ports.engine import Frames

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from replicator.application.lane_runs import LaneRun
 from replicator.application.transactions.barrier import TransactionProgress
-from replicator.domain.connectors import RowLoss
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.transactions import RowLoss
 from replicator.ports.source import Pace
 
 

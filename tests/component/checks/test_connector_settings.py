@@ -15,7 +15,7 @@ from paths import PROJECT
 
 from adapters.observability.checks.connect import ConnectCheck, find_losses
 from replicator.cli import main
-from replicator.domain.connectors import Connector, find_row_loss
+from replicator.domain.transactions import Connector, find_row_loss
 
 CLASSES = {
     "postgresql": "io.debezium.connector.postgresql.PostgresConnector",

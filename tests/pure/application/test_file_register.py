@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from replicator.application.state_folder import FileRegister
-from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.transactions import Connector
 from replicator.ports.stores import RegisterEntry
 
 SEEN = RegisterEntry(

@@ -36,11 +36,11 @@ from adapters.spark.frames import (
     to_arrow,
 )
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
-from replicator.domain.connectors import Connector
 from replicator.domain.policy.plan import Counts
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transactions import Connector
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import LaneOutcome
 from replicator.testing.delivery import DeliveryRun, assert_equals_model, to_canonical_rows
