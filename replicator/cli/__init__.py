@@ -73,7 +73,7 @@ GROUPS = {
         "emit": "operate",
     },
     "Recover": {"dlq": "recover", "replay": "recover"},
-    "Remove": {"drop": "remove", "forget": "remove"},
+    "Remove": {"drop": "operate", "forget": "operate"},
     "Help": {"support-bundle": "run"},
 }
 """Heading -> command name -> module of this package that defines the click command, with `_` behind a word of Python."""
