@@ -147,16 +147,15 @@ def format_differences(differences: Sequence[RowDifference], width: int) -> list
     lines.insert(1, "  ".join("-" * width for width in widths))
     if max(map(_count_cells, lines)) <= width:
         return lines
-    return [line for one in differences for line in _list_block_lines(one)]
-
-
-def _list_block_lines(one: RowDifference) -> Iterator[str]:
-    yield f"{format_key(one.key, VALUE_WIDTH)}  {one.kind}"
-    for column, expected, actual in _list_columns(one):
-        yield f"  {column}" if column else "  row"
-        yield from (f"    {side} {text}" for side, text in (("expected", expected), ("actual  ", actual)) if text)
-    if one.reason:
-        yield f"  reason: {to_cell(one.reason)}"
+    lines = []
+    for one in differences:
+        lines.append(f"{format_key(one.key, VALUE_WIDTH)}  {one.kind}")
+        for column, expected, actual in _list_columns(one):
+            lines.append(f"  {column}" if column else "  row")
+            lines += [f"    {side} {text}" for side, text in (("expected", expected), ("actual  ", actual)) if text]
+        if one.reason:
+            lines.append(f"  reason: {to_cell(one.reason)}")
+    return lines
 
 
 def _list_columns(one: RowDifference) -> Iterator[tuple[str, str, str]]:

@@ -268,6 +268,8 @@ def audit(
 
     Change records do not name the user of a change. If the table has a column such as updated_by, name it with --by.
     """
+    import pyarrow.compute as pc
+
     from replicator.application.operations.change_history import read_audit
     from replicator.application.operations.lanes import find_source_table
     from replicator.wiring.event_logs import open_reader
@@ -279,7 +281,13 @@ def audit(
     _note_rejected(session, table, read.rejected)
     most = MAX_AUDIT_ROWS if limit is None and not (as_csv or session.as_json) else limit or None
     newest = rows if most is None else rows.slice(max(0, rows.num_rows - most))
-    _note_unknown(session, newest)
+    unknown = pc.sum(pc.and_(pc.equal(newest["operation"], "u"), pc.is_null(newest["changed"]))).as_py()
+    if unknown:
+        session.print_note(
+            f"`changed` is empty in {format_count(unknown, 'update')}: the record does not contain the row before the "
+            "change (PostgreSQL sends it with REPLICA IDENTITY FULL). `replicator history TABLE KEY` compares each change "
+            "of a row with the one before it."
+        )
     if as_csv:
         write_csv(newest)
         return
@@ -288,19 +296,6 @@ def audit(
     summary = "; ".join([f"{table}: {format_count(rows.num_rows, 'change')}", *read.missing_sentences])
     title = table if newest.num_rows == rows.num_rows else f"{table}, the last of {format_count(rows.num_rows, 'change')}"
     session.emit(to_json_rows(newest) if session.as_json else None, summary, text=lambda: print_table(title, newest))
-
-
-def _note_unknown(session: CommandSession, changes: pa.Table) -> None:
-    """Explain an empty `changed`: the records do not contain the row before the change."""
-    import pyarrow.compute as pc
-
-    unknown = pc.sum(pc.and_(pc.equal(changes["operation"], "u"), pc.is_null(changes["changed"]))).as_py()
-    if unknown:
-        session.print_note(
-            f"`changed` is empty in {format_count(unknown, 'update')}: the record does not contain the row before the "
-            "change (PostgreSQL sends it with REPLICA IDENTITY FULL). `replicator history TABLE KEY` compares each change "
-            "of a row with the one before it."
-        )
 
 
 # `replicator inspect`: prints decoded records.
