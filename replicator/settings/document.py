@@ -407,30 +407,24 @@ def apply_assignments(base: Document, assignments: Iterable[str]) -> None:
     whole value, and `null` removes it. Items of lists have an index (`tables[0].source` or `tables.0.source`). A name
     with dots is quoted (`sources.shop.options."linger.ms"=5`)."""
     for assignment in assignments if isinstance(base.data, dict) else ():
-        _apply_assignment(base, assignment)
-
-
-def _apply_assignment(base: Document, assignment: str) -> None:
-    left, equals, right = assignment.partition("=")
-    parts = _split_path(left.strip())
-    if not equals or not parts:
-        at = Origin(f"--set {left.strip()}" if equals else "--set")
-        _add_problem(base, at, "set_syntax", "is not of the form NAME.NAME=VALUE", "for example --set engine=local")
-        return
-    origin = Origin(f"--set {left.strip()}")
-    parent = _find_parent(base, parts, origin)
-    if parent is None:
-        return
-    container, path = parent
-    value = parse_document(right, lambda _line, _path: origin)
-    for problem in value.problems:
-        _add_problem(base, origin, problem.code, problem.message, problem.suggestion)
-    if value.data is None and isinstance(container, dict):
-        if not value.problems:
+        left, equals, right = assignment.partition("=")
+        parts = _split_path(left.strip())
+        origin = Origin(f"--set {left.strip()}" if equals else "--set")
+        if not equals or not parts:
+            _add_problem(base, origin, "set_syntax", "is not of the form NAME.NAME=VALUE", "for example --set engine=local")
+            continue
+        parent = _find_parent(base, parts, origin)
+        if parent is None:
+            continue
+        container, path = parent
+        value = parse_document(right, lambda _line, _path, origin=origin: origin)
+        for problem in value.problems:
+            _add_problem(base, origin, problem.code, problem.message, problem.suggestion)
+        if value.data is not None or not isinstance(container, dict):
+            container[path[-1]] = value.data
+            _replace_origins(base, path, {(*path, *below): origin for below in value.origins})
+        elif not value.problems:
             _remove_key(base, container, path, origin)
-        return
-    container[path[-1]] = value.data
-    _replace_origins(base, path, {(*path, *below): origin for below in value.origins})
 
 
 def _split_path(text: str) -> tuple[str | int, ...]:

@@ -374,7 +374,16 @@ def _find_column_source(query: exp.Select, name: str, relations: Relations) -> e
     if named and stars:
         raise NotPushable(f"name the columns instead of *, because * may contain {name!r} too", stars[0])
     if len(named) == 1:
-        return _resolve_item(query, named[0])
+        (item,) = named
+        expression: exp.Expr = item.unalias()
+        for part in expression.walk():
+            if isinstance(part, (exp.AggFunc, exp.Window, exp.Query)):
+                raise NotPushable(f"column {item.alias_or_name!r} is itself computed from several rows", item)
+        aliases = {e.alias.lower() for e in query.expressions if isinstance(e, exp.Alias) and e is not item}
+        for column in expression.find_all(exp.Column):
+            if not column.table and column.name.lower() in aliases:
+                raise NotPushable(f"{column.name!r} may be a column of a table or of this query", column)
+        return expression.copy()
     if named or not stars:
         raise NotPushable(f"the query has {'two columns' if named else 'no column'} {name!r}", query)
     if len(stars) > 1 or any(stars[0].find(exp.Star).args.get(part) for part in ("except_", "replace", "rename")):
@@ -383,20 +392,6 @@ def _find_column_source(query: exp.Select, name: str, relations: Relations) -> e
     if not table and len(relations.named) != 1:
         raise NotPushable(f"name the column {name!r} instead of *", stars[0])
     return exp.column(name, table=table or next(iter(relations.named)))
-
-
-def _resolve_item(query: exp.Select, item: exp.Expr) -> exp.Expr:
-    """The expression of a result column."""
-    expression = item.unalias()
-    for part in expression.walk():
-        if isinstance(part, (exp.AggFunc, exp.Window, exp.Query)):
-            raise NotPushable(f"column {item.alias_or_name!r} is itself computed from several rows", item)
-    aliases = {e.alias.lower() for e in query.expressions if isinstance(e, exp.Alias) and e is not item}
-    for column in expression.find_all(exp.Column):
-        if not column.table and column.name.lower() in aliases:
-            raise NotPushable(f"{column.name!r} may be a column of a table or of this query", column)
-    copied: exp.Expr = expression.copy()
-    return copied
 
 
 def _refuse_mixed(query: exp.Select, inner: exp.Expr, scope: Scope) -> None:
