@@ -148,7 +148,12 @@ class Scd1:
         self.floor: Sequence = ()
 
     def apply_change(self, change: Change) -> Outcome:
-        self._purge(change)
+        # Purge tombstones that are too old when the change arrives, and note the arrival time of a delete.
+        if self.retention is not None and change.arrived is not None:
+            self.pass_time(change.arrived)
+            if change.op in self.purged_operations:
+                part = self.retention / 16
+                self.gone.append((BEGINNING + ((change.arrived - BEGINNING) // part + 1) * part, change))
         if change.op == "t":
             return self._truncate_rows(change)
         key = tuple(change.image[k] for k in self.keys)
@@ -168,15 +173,6 @@ class Scd1:
         """A record arrived at `now`, with or without a change: purge the tombstones that are too old by then."""
         if self.retention is not None:
             self._purge_all([deleted for deleted_at, deleted in self.gone if deleted_at <= now - self.retention])
-
-    def _purge(self, change: Change) -> None:
-        """Purge tombstones that are too old when the change arrives, and note the arrival time of a delete."""
-        if self.retention is None or change.arrived is None:
-            return
-        self.pass_time(change.arrived)
-        if change.op in self.purged_operations:
-            part = self.retention / 16
-            self.gone.append((BEGINNING + ((change.arrived - BEGINNING) // part + 1) * part, change))
 
     def _purge_all(self, old: list[Change]) -> None:
         floor = max((change.sequence for change in old), default=())
@@ -540,18 +536,6 @@ class Scd1ColumnVersions:
         if change.op == "d":
             self.deletes[key] = change.sequence
             return Outcome.APPLIED
-        return self._put_values(key, change)
-
-    def _find_end(self, key: Key) -> Sequence:
-        return max(self.deletes.get(key, ()), self.floor)
-
-    def _truncate_rows(self, change: Change) -> Outcome:
-        if change.sequence <= self.floor:
-            return Outcome.DUPLICATE if change.sequence == self.floor else Outcome.SUPERSEDED
-        self.floor = change.sequence
-        return Outcome.APPLIED
-
-    def _put_values(self, key: Key, change: Change) -> Outcome:
         last = self.highest[key].sequence if key in self.highest else ()
         sequences, values = {last}, self.values.setdefault(key, {})
         if change.sequence > last:
@@ -568,6 +552,15 @@ class Scd1ColumnVersions:
         if applied:
             return Outcome.APPLIED
         return Outcome.DUPLICATE if change.sequence in sequences else Outcome.SUPERSEDED
+
+    def _find_end(self, key: Key) -> Sequence:
+        return max(self.deletes.get(key, ()), self.floor)
+
+    def _truncate_rows(self, change: Change) -> Outcome:
+        if change.sequence <= self.floor:
+            return Outcome.DUPLICATE if change.sequence == self.floor else Outcome.SUPERSEDED
+        self.floor = change.sequence
+        return Outcome.APPLIED
 
     def table(self) -> list[Row]:
         """One row per living key."""
