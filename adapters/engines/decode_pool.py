@@ -83,8 +83,14 @@ class DecodePool:
             return
         with self._lock:
             try:
-                child = self._find_idle()
-                if child is not None:
+                if not self._children:
+                    self._children = [DecodeWorker() for _ in range(self.number)]
+                ready = [child for child in self._children if child.is_ready()]
+                if ready and len(self._requests) == len(ready):  # All are busy: wait for the oldest request.
+                    self._collect_answer()
+                busy = [child for _, _, child in self._requests]
+                child = next((child for child in ready if child not in busy), None)
+                if child is not None and not self._is_disabled:
                     child.send_request(_pack_route(route), raw)
                     self._requests.append((raw, route, child))
             except WorkerEnded as ended:
@@ -133,18 +139,6 @@ class DecodePool:
         with self._lock:
             if self._route is not None and self._route.matches(decoder, run):
                 self._route = replace(self._route, spec=spec)
-
-    def _find_idle(self) -> DecodeWorker | None:
-        """A worker that has started and is idle. If all are busy, wait for the oldest request."""
-        if not self._children:
-            self._children = [DecodeWorker() for _ in range(self.number)]
-        ready = [child for child in self._children if child.is_ready()]
-        if ready and len(self._requests) == len(ready):
-            self._collect_answer()
-        if self._is_disabled:
-            return None
-        busy = [child for _, _, child in self._requests]
-        return next((child for child in ready if child not in busy), None)
 
     def _collect_answer(self) -> None:
         """Wait for the answer to the oldest request."""
@@ -224,7 +218,17 @@ class DecodeWorker:
         try:
             for name in ("records", "changes"):
                 files.append(os.memfd_create(name))
-            self._line, self._process = _start_process(files)
+            if not sys.executable:
+                raise OSError("it is not known where Python is")
+            engine_end, worker_end = socket.socketpair()
+            with worker_end:
+                fds = (worker_end.fileno(), *files)
+                command = [sys.executable, "-P", "-m", "adapters.engines.decode_worker", *map(str, fds)]
+                # The worker finds the same modules as this process.
+                paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+                nothing = subprocess.DEVNULL
+                process = subprocess.Popen(command, pass_fds=fds, env=os.environ | paths, stdin=nothing, stdout=nothing)  # noqa: S603
+            self._line, self._process = Connection(engine_end.detach()), process
         except OSError as error:
             _close_files(files)
             raise WorkerEnded(str(error)) from error
@@ -270,20 +274,6 @@ class DecodeWorker:
         if isinstance(answer, str):
             raise WorkerFailed(answer)
         return answer
-
-
-def _start_process(files: Iterable[int]) -> tuple[Connection, subprocess.Popen[bytes]]:
-    if not sys.executable:
-        raise OSError("it is not known where Python is")
-    engine_end, worker_end = socket.socketpair()
-    with worker_end:
-        fds = (worker_end.fileno(), *files)
-        command = [sys.executable, "-P", "-m", "adapters.engines.decode_worker", *map(str, fds)]
-        # The worker finds the same modules as this process.
-        paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-        nothing = subprocess.DEVNULL
-        process = subprocess.Popen(command, pass_fds=fds, env=os.environ | paths, stdin=nothing, stdout=nothing)  # noqa: S603
-    return Connection(engine_end.detach()), process
 
 
 def _close_files(files: Iterable[int]) -> None:

@@ -162,7 +162,17 @@ class LocalFrames:
         return find_ends(changes)
 
     def concat(self, frames: Sequence[pa.Table], table: TableSpec | None = None) -> pa.Table:
-        return pa.concat_tables(frames if table is None else [_widen_frame(frame, table) for frame in frames])
+        if table is None:
+            return pa.concat_tables(frames)
+        # Frames under an older schema lack columns of the table, or have them in other types.
+        parts = []
+        for frame in frames:
+            columns = {}
+            for field in changes_schema(table):
+                column = frame[field.name] if field.name in frame.column_names else pa.nulls(frame.num_rows, field.type)
+                columns[field.name] = column.cast(field.type)
+            parts.append(pa.table(columns))
+        return pa.concat_tables(parts)
 
     def split(self, frame: pa.Table, span: Span) -> tuple[pa.Table, pa.Table]:
         return split_by_span(frame, span)
@@ -183,15 +193,6 @@ class LocalFrames:
 
     def rejected(self, rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
         return collect_rejected(rows, raw)
-
-
-def _widen_frame(part: pa.Table, table: TableSpec) -> pa.Table:
-    """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
-    columns = {}
-    for field in changes_schema(table):
-        column = part[field.name] if field.name in part.column_names else pa.nulls(part.num_rows, field.type)
-        columns[field.name] = column.cast(field.type)
-    return pa.table(columns)
 
 
 def _split_errors(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -404,12 +405,18 @@ def _to_folded(frame: pa.Table, changes: pa.Table, plan: ApplyPlan, counts: Coun
     if plan.history:
         sequences = zip(*(truncates[n].to_pylist() for n in names), strict=True)
         history = merge_truncates(tuple(Truncate(*each) for each in zip(sequences, truncate_times, strict=True)))
+    # A delete must be compared with the target's row if its image may be incomplete, or the row's transaction is unknown.
+    has_doubtful_deletes = False
+    if asks_target(plan):
+        by_tx = plan.table.by_tx
+        doubtful = pc.is_valid(frame[KEY_CHANGE_DELETE]) if by_tx else is_doubtful(frame, plan.delete_evidence_columns)
+        has_doubtful_deletes = bool(pc.any(doubtful).as_py())
     facts = Facts(
         lowest=_find_extreme(changes, names, "ascending"),
         highest=_find_extreme(changes, names, "descending"),
         has_unchanged=has_unchanged,
         has_key_changes=any(n in frame.column_names and frame[n].null_count < frame.num_rows for n in key_changes),
-        has_doubtful_deletes=_has_doubtful_deletes(frame, plan),
+        has_doubtful_deletes=has_doubtful_deletes,
         has_deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         truncated_at=_find_extreme(truncates, names, "descending"),
         truncate_time=truncate_times[-1] if truncate_times else None,
@@ -419,15 +426,6 @@ def _to_folded(frame: pa.Table, changes: pa.Table, plan: ApplyPlan, counts: Coun
         **_max_event_times(changes, plan),
     )
     return FoldedChanges(frame, facts, counts, frame.num_rows, frame.nbytes)
-
-
-def _has_doubtful_deletes(frame: pa.Table, plan: ApplyPlan) -> bool:
-    """True if a delete must be compared with the target's row: its image may be incomplete, or the row's transaction is
-    unknown."""
-    if not asks_target(plan):
-        return False
-    mask = pc.is_valid(frame[KEY_CHANGE_DELETE]) if plan.table.by_tx else is_doubtful(frame, plan.delete_evidence_columns)
-    return bool(pc.any(mask).as_py())
 
 
 def _max_event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:

@@ -197,7 +197,16 @@ class SparkFrames:
         return Position({TopicPartition(topic, partition): offset + 1 for topic, partition, offset in last})
 
     def concat(self, frames: Sequence[DataFrame], table: TableSpec | None = None) -> DataFrame:
-        parts = frames if table is None else [_widen_frame(frame, table) for frame in frames]
+        parts = list(frames)
+        if table is not None:
+            # Frames under an older schema lack columns of the table, or have them in other types.
+            fields = spark_schema(changes_schema(table))
+            for number, frame in enumerate(frames):
+                columns = []
+                for field in fields:
+                    expression = column(field.name) if field.name in frame.columns else sf.lit(None)
+                    columns.append(expression.cast(field.dataType).alias(field.name, metadata=field.metadata))
+                parts[number] = keep_parents(frame.select(columns), frame)
         return set_facts(keep_parents(reduce(DataFrame.unionAll, parts), *parts), get_facts(*frames))
 
     def split(self, frame: DataFrame, span: Span) -> tuple[DataFrame, DataFrame]:
@@ -257,15 +266,6 @@ class SparkFrames:
         offsets = pc.unique(errors[OFFSET]).to_pylist()
         records = [to_arrow(frame.filter(column("offset").isin(offsets))) for frame in raw] if offsets else []
         return collect_rejected(errors, records)
-
-
-def _widen_frame(part: DataFrame, table: TableSpec) -> DataFrame:
-    """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
-    columns = []
-    for field in spark_schema(changes_schema(table)):
-        expression = column(field.name) if field.name in part.columns else sf.lit(None)
-        columns.append(expression.cast(field.dataType).alias(field.name, metadata=field.metadata))
-    return keep_parents(part.select(columns), part)
 
 
 def _make_empty(frame: DataFrame) -> DataFrame:
@@ -402,7 +402,14 @@ def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
     topics = {name: frozenset(kind.topic for kind in counts if kind.table == name and not kind.bad) for name in names}
     rejected = sum(records for kind, records in counts.items() if kind.bad)
     drops = group_by_table(_read_drops(raw, decoder)) if TABLE_DROPPED in kinds else {}
-    return RoutedBatch(tuple(runs), dict(kinds), _select_rejects(raw, routed), rejected, topics, drops)
+    if routed is None:
+        nothing = sf.lit(None).cast("string")
+        rejects = set_row_count(raw.limit(0).withColumns({ERROR: nothing, TABLE: nothing}), 0)
+    else:
+        error = column(ROUTED["error"])
+        bad = routed.filter(error.isNotNull()).withColumns({ERROR: error, TABLE: column(ROUTED["table"])})
+        rejects = keep_parents(bad.drop(*ROUTED.values()), routed)
+    return RoutedBatch(tuple(runs), dict(kinds), rejects, rejected, topics, drops)
 
 
 def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, int], Sequence[TransactionMark]]:
@@ -458,15 +465,6 @@ def _read_drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
     return to_arrow(map_frame(raw, of, DROPS)).cast(DROPS).sort_by([(name, "ascending") for name in RAW_RECORD_POSITION])
 
 
-def _select_rejects(raw: DataFrame, routed: DataFrame | None) -> DataFrame:
-    if routed is None:
-        nothing = sf.lit(None).cast("string")
-        return set_row_count(raw.limit(0).withColumns({ERROR: nothing, TABLE: nothing}), 0)
-    error = column(ROUTED["error"])
-    bad = routed.filter(error.isNotNull()).withColumns({ERROR: error, TABLE: column(ROUTED["table"])})
-    return keep_parents(bad.drop(*ROUTED.values()), routed)
-
-
 def _split_runs(
     raw: DataFrame, routed: DataFrame | None, table: str, counts: Mapping[RouteKind, int]
 ) -> Iterator[RecordSlice[DataFrame]]:
@@ -480,7 +478,14 @@ def _split_runs(
         everything = routed is None and len(kinds) == len(counts)
         yield RecordSlice(table, fingerprints.pop(), set_row_count(raw if everything else frame, records))
         return
-    together = filter_rows(_add_known_routes(raw, kinds) if routed is None else routed, is_mine)
+    if routed is None:  # The topic of each record says its table and fingerprint.
+        known_table = known_fingerprint = sf.lit(None).cast("string")
+        for kind in kinds:
+            known_table = sf.when(_matches_kinds([kind]), sf.lit(kind.table)).otherwise(known_table)
+            known_fingerprint = sf.when(_matches_kinds([kind]), sf.lit(kind.fingerprint)).otherwise(known_fingerprint)
+        known_routes = {ROUTED["table"]: known_table, ROUTED["fingerprint"]: known_fingerprint}
+        routed = keep_parents(raw.withColumns(known_routes), raw)
+    together = filter_rows(routed, is_mine)
     fingerprint = column(ROUTED["fingerprint"])
     before = sf.lag(fingerprint).over(Window.partitionBy("topic", "partition").orderBy("offset"))
     fresh = together.select(*RAW_RECORD_POSITION, fingerprint, before.alias("_before"))
@@ -493,15 +498,6 @@ def _split_runs(
         if end is not None and (end["topic"], end["partition"]) == (start["topic"], start["partition"]):
             inside = inside & (column("offset") < end["offset"])
         yield RecordSlice(table, start[ROUTED["fingerprint"]], _select_bare(filter_rows(together, inside)))
-
-
-def _add_known_routes(raw: DataFrame, kinds: Iterable[RouteKind]) -> DataFrame:
-    """Add table and fingerprint to each record, by its topic."""
-    table = fingerprint = sf.lit(None).cast("string")
-    for kind in kinds:
-        table = sf.when(_matches_kinds([kind]), sf.lit(kind.table)).otherwise(table)
-        fingerprint = sf.when(_matches_kinds([kind]), sf.lit(kind.fingerprint)).otherwise(fingerprint)
-    return keep_parents(raw.withColumns({ROUTED["table"]: table, ROUTED["fingerprint"]: fingerprint}), raw)
 
 
 def _matches_kinds(kinds: Iterable[RouteKind]) -> Column:
