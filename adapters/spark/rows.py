@@ -5,11 +5,13 @@ The same rules as in `adapters.apply.lane_progress` and `adapters.apply.rows_fra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
@@ -27,15 +29,18 @@ from replicator.domain.policy.plan import (
 )
 from replicator.domain.policy.policies import get_start_type
 from replicator.domain.position import Position
-from replicator.ports.frames import Write
+from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
+from replicator.ports.sink import Sink
 
 from ..apply.rows_frame import copied_columns, end_columns
 from ..arrow.key_change import can_have_foreign_deletes
 from ..sql.dialect import SPARK
 from ..sql.fold import ARRIVAL, LAST, LATE, first_windows, late_select
 from ..sql.reconcile import missing_values_reject, old_key_columns
-from .frames import cache_frame, column, filter_rows, keep_parents, quote_name, run_select
-from .types import spark_type, value_expression
+from .errors import translate_errors
+from .frames import cache_frame, column, filter_rows, from_arrow, keep_parents, quote_name, run_select, to_arrow
+from .session import LazySession
+from .types import arrow_schema, spark_type, value_expression
 
 # Changes that the lane has applied.
 
@@ -85,36 +90,26 @@ def filter_late(frame: DataFrame, write: Write[Any], state: LaneState) -> SparkW
     # In arrival order, which is the physical order.
     rows = keep_parents(frame.withColumn(ARRIVAL, sf.monotonically_increasing_id()), frame)
     if can_be_late(plan, write.folded.facts, state):
-        rows, late, rejected_count = _split_late(rows, write, state)
+        micros = f"unix_micros({quote_name(change.TS)})"
+
+        def select_late(names: Any) -> str:
+            return late_select(plan, SPARK, names["rows"], reached=state.max_event_time, lane=write.lane.id, micros=micros)
+
+        marked = cache_frame(keep_parents(run_select(rows.sparkSession, select_late, {"rows": rows}), rows))
+        bad = filter_rows(marked, column(LATE).isNotNull())
+        late, rejected_count = keep_parents(bad.withColumn(change.ERROR, column(LATE)), bad), bad.count()
+        rows = filter_rows(marked, column(LATE).isNull())
     if plan.table.sequence:
-        rows, duplicates = _drop_duplicates(rows, write, state)
+        counted = is_counting_copies(plan, state, write.span)
+
+        def select_first(names: Any) -> str:
+            return first_windows(plan, SPARK, names["rows"], counted=counted)
+
+        marked = cache_frame(keep_parents(run_select(rows.sparkSession, select_first, {"rows": rows}), rows))
+        is_first = column(ARRIVAL) == column(LAST)
+        rows, duplicates = filter_rows(marked, is_first), filter_rows(marked, ~is_first).count()
     timely_rows = keep_parents(rows.select([column(name) for name in frame.columns]), rows)
     return SparkWatermarkResult(timely_rows, late, rejected_count, duplicates)
-
-
-def _split_late(rows: DataFrame, write: Write[Any], state: LaneState) -> tuple[DataFrame, DataFrame, int]:
-    """The changes that are not late, the late ones, and their number."""
-    micros = f"unix_micros({quote_name(change.TS)})"
-
-    def select(names: Any) -> str:
-        return late_select(write.plan, SPARK, names["rows"], reached=state.max_event_time, lane=write.lane.id, micros=micros)
-
-    marked = cache_frame(keep_parents(run_select(rows.sparkSession, select, {"rows": rows}), rows))
-    late = filter_rows(marked, column(LATE).isNotNull())
-    bad = keep_parents(late.withColumn(change.ERROR, column(LATE)), late)
-    return filter_rows(marked, column(LATE).isNull()), bad, late.count()
-
-
-def _drop_duplicates(rows: DataFrame, write: Write[Any], state: LaneState) -> tuple[DataFrame, int]:
-    """Every change once, and how many were repeated."""
-    counted = is_counting_copies(write.plan, state, write.span)
-
-    def select(names: Any) -> str:
-        return first_windows(write.plan, SPARK, names["rows"], counted=counted)
-
-    marked = cache_frame(keep_parents(run_select(rows.sparkSession, select, {"rows": rows}), rows))
-    is_first = column(ARRIVAL) == column(LAST)
-    return filter_rows(marked, is_first), filter_rows(marked, ~is_first).count()
 
 
 # The rows frame.
@@ -131,12 +126,18 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
     if plan.table.ignore_null or plan.soft_deletes:
         spare = sf.array_contains(needed, change.KEEP_EXISTING) & column(change.KEY_CHANGE_DELETE).isNull()
         needed = sf.when(spare, sf.lit(None)).otherwise(needed)
+    old_keys = []
+    for key, old in zip(plan.table.keys, old_key_columns(plan), strict=True):
+        before = sf.expr(f"{quote_name(change.OLD_KEY)}.{quote_name(key)}")
+        if can_have_foreign_deletes(plan):
+            before = sf.when(column(change.KEY_CHANGE_DELETE), column(key)).otherwise(before)
+        old_keys.append(before.alias(old))
     columns = [
         column(change.OP),
         *(extra.get(c.name, column(c.name)).alias(c.name) for c in plan.target),
         needed.alias(change.UNCHANGED),
         column(change.RESET),
-        *_old_key_columns(plan),
+        *old_keys,
         *(column(name) for name in change.RECORD_POSITION),
     ]
     return keep_parents(rows.select(columns), folded)
@@ -158,16 +159,6 @@ def _computed_columns(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column
     return columns
 
 
-def _old_key_columns(plan: ApplyPlan) -> list[Column]:
-    pairs = zip(plan.table.keys, old_key_columns(plan), strict=True)
-    old_keys = [(sf.expr(f"{quote_name(change.OLD_KEY)}.{quote_name(key)}"), key, old) for key, old in pairs]
-    if not can_have_foreign_deletes(plan):
-        return [before.alias(old) for before, _, old in old_keys]
-    return [
-        sf.when(column(change.KEY_CHANGE_DELETE), column(key)).otherwise(before).alias(old) for before, key, old in old_keys
-    ]
-
-
 # Rejected rows.
 
 NAMES = "{names}"
@@ -187,3 +178,59 @@ def to_rejects(*rejected_frames: DataFrame | None) -> DataFrame | None:
     if not frames:
         return None
     return keep_parents(reduce(DataFrame.unionAll, [frame.select(columns) for frame in frames]), *frames)
+
+
+# A sink that gets the rows in the driver.
+
+
+class SinkOverFrames:
+    """`ports.sink.Sink` over Spark frames: the driver collects the rows of a write, and an in-process sink
+    commits them.
+
+    For targets that need every row in order. A subclass may supply the rows in another way.
+    """
+
+    frame = DataFrame
+
+    def __init__(self, sink: Sink[pa.Table], session: LazySession) -> None:
+        self._sink = sink
+        self._session = session
+        self.features = replace(sink.features, bulk_load=None)  # It takes other frames.
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        self._sink.prepare(lane, plan)
+
+    def state(self, lane: Lane) -> LaneState | None:
+        return self._sink.state(lane)
+
+    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
+        collected = [replace(write, folded=replace(write.folded, frame=collect_rows(write))) for write in writes]
+        return self._sink.apply(collected, self.reject_as_frames(reject))
+
+    def reject_as_frames(self, reject: RejectRows[DataFrame]) -> RejectRows[pa.Table]:
+        def reject_rows(lane: Lane, rows: pa.Table) -> None:
+            reject(lane, from_arrow(self._session.spark, rows))
+
+        return reject_rows
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        self._sink.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        self._sink.reset(lane)
+
+    def close(self) -> None:
+        self._sink.close()
+
+
+def collect_rows(write: Write[DataFrame]) -> pa.Table:
+    """The folded rows of a write, in the driver."""
+    if not write.folded.rows:
+        return make_no_rows(write)
+    with translate_errors(f"collecting rows of lane {write.lane.id}"):
+        return to_arrow(write.folded.frame)
+
+
+def make_no_rows(write: Write[DataFrame]) -> pa.Table:
+    """No rows, with the columns of the write."""
+    return arrow_schema(write.folded.frame.schema).empty_table()

@@ -135,23 +135,15 @@ def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> S
     for name, value in settings.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
-    _ship_code(session)
+    context = session.sparkContext
+    if not _is_local(context.master or "") and not getattr(context, SHIPPED, False):
+        # The executors of a cluster get this program's code once per session, but not its dependencies (`msgspec`,
+        # `pyarrow`). Every executor fetches it from this folder when it starts.
+        folder = Path(tempfile.mkdtemp(prefix="replicator-code-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        context.addPyFile(str(zip_packages(folder / "replicator-code.zip")))
+        setattr(context, SHIPPED, True)
     return session
-
-
-def _ship_code(spark: SparkSession) -> None:
-    """Sends this program's code to the executors of a cluster, once per session.
-
-    Its dependencies (`msgspec`, `pyarrow`) must be in the executors' Python.
-    """
-    context = spark.sparkContext
-    if _is_local(context.master or "") or getattr(context, SHIPPED, False):
-        return
-    # Every executor fetches it from there when it starts.
-    folder = Path(tempfile.mkdtemp(prefix="replicator-code-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    context.addPyFile(str(zip_packages(folder / "replicator-code.zip")))
-    setattr(context, SHIPPED, True)
 
 
 def _is_local(master: str) -> bool:

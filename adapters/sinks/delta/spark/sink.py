@@ -27,9 +27,8 @@ from ....spark.catalog import CatalogNames
 from ....spark.errors import translate_errors as translate_spark_errors
 from ....spark.frames import column, from_arrow, keep_parents
 from ....spark.merge import append_stage
-from ....spark.rows import drop_applied
+from ....spark.rows import SinkOverFrames, drop_applied
 from ....spark.session import LazySession, split_options_lazily
-from ....spark.sink_over_frames import SinkOverFrames
 from ....spark.table_writer import SparkTableWriter
 from ....sql.dialect import SPARK
 from ....sql.render import find_lane_view, find_view

@@ -20,9 +20,8 @@ from replicator.ports.frames import ApplyOutcome, RejectRows, Write
 from ....apply.lane_progress import is_applied, refuse_gap
 from ....spark.errors import translate_errors
 from ....spark.frames import column, to_arrow
-from ....spark.rows import drop_applied, filter_late
+from ....spark.rows import SinkOverFrames, collect_rows, drop_applied, filter_late, make_no_rows
 from ....spark.session import LazySession, split_options_lazily
-from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_rows
 from ....spark.types import arrow_schema, from_spark, spark_schema
 from ....sql.dialect import SPARK
 from ....stores import EventLogSettings, EventStoreSettings
