@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, RECORD_POSITION, TOPIC, TS
@@ -33,26 +30,22 @@ def read_new_events(frame: pa.Table, limits: EventLimits) -> tuple[list[NewEvent
     refused: dict[int, str] = {}
     for number, row in enumerate(frame.select([*NEEDED, *RECORD_POSITION, TS]).to_pylist()):
         try:
-            events.append(_to_event(row, limits))
+            if row["payload"] is None:
+                raise InvalidEvent("the event has no payload; a JSON object is needed, which becomes its data")
+            new = NewEvent(
+                event_id=row["id"],
+                event_type=row["type"],
+                aggregate_id=row["aggregateid"],
+                aggregate_type=row["aggregatetype"],
+                event_data=read_json("its payload", row["payload"]),
+                metadata={"topic": row[TOPIC], "partition": str(row[PARTITION]), "offset": str(row[OFFSET])},
+                at=row[TS],
+            )
+            limits.check(new)
+            events.append(new)
         except InvalidEvent as why:
             refused[number] = str(Reject(RejectCode.NO_EVENT, why.sentence))
     rejects = frame.take(pa.array(list(refused), pa.int64()))
     if ERROR in rejects.column_names:
         rejects = rejects.drop_columns([ERROR])
     return events, rejects.append_column(ERROR, pa.array(list(refused.values()), pa.string()))
-
-
-def _to_event(row: Mapping[str, Any], limits: EventLimits) -> NewEvent:
-    if row["payload"] is None:
-        raise InvalidEvent("the event has no payload; a JSON object is needed, which becomes its data")
-    new = NewEvent(
-        event_id=row["id"],
-        event_type=row["type"],
-        aggregate_id=row["aggregateid"],
-        aggregate_type=row["aggregatetype"],
-        event_data=read_json("its payload", row["payload"]),
-        metadata={"topic": row[TOPIC], "partition": str(row[PARTITION]), "offset": str(row[OFFSET])},
-        at=row[TS],
-    )
-    limits.check(new)
-    return new

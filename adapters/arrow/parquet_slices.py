@@ -66,7 +66,21 @@ class ParquetSlices:
         room = self._budget if longest is None else min(self._budget, longest)
         groups = list(self._groups)
         for batch in reader.iter_batches(self._rows, row_groups=groups, columns=self._names) if groups else ():
-            yield from _split_rows(batch, room)
+            is_packed = any(_has_dictionary(field.type) for field in batch.schema)
+            if not is_packed and batch.nbytes <= room:
+                yield batch, 0
+                continue
+            ends = pc.cumulative_sum(_sum_bytes(batch.num_rows, map(_text_bytes, batch.columns))).to_pylist()
+            if not ends or ends[-1] <= room:
+                yield batch, 0
+                continue
+            begin = before = 0
+            while begin < len(ends):
+                end = max(begin + 1, bisect_right(ends, before + room))
+                # A slice of packed nested columns would also unpack the rows around it.
+                part = batch.take(pa.array(range(begin, end))) if is_packed else batch.slice(begin, end - begin)
+                yield part, ends[end - 1] - before
+                begin, before = end, ends[end - 1]
 
     def unpack(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows in the types of the file's own schema."""
@@ -96,11 +110,7 @@ class ParquetSlices:
         # These have values that are too long to be unpacked for every row of a read.
         longest = self._longest_values([n for n in large if n not in nested])
         self._coded = [n for n, length in longest.items() if length > self._limit]
-        return self._rows_per_read(average, nested, unknown)
-
-    def _rows_per_read(self, most: int, nested: list[int], unknown: list[int]) -> int:
-        """The number of rows per read, at most `most`, so that columns not read as dictionaries stay within the limit.
-        These are `nested` columns, and columns with `unknown` value sizes."""
+        # Columns that are not read as dictionaries stay within the limit, too.
         sizes, row_sizes = list(map(self._column_size, unknown)), []
         for n in nested:
             length = self._longest_values([n])[n]
@@ -110,8 +120,8 @@ class ParquetSlices:
                 values = max(-(-part.num_values // self._group_rows(at)) for at, part in enumerate(self._columns[n]))
                 row_sizes.append(int(length) * values)
         if sizes:
-            most = min(most, max(MIN_ROWS, self._unpacked // max(1, sum(sizes))))
-        return min(most, max(1, self._unpacked // sum(row_sizes))) if row_sizes else most
+            average = min(average, max(MIN_ROWS, self._unpacked // max(1, sum(sizes))))
+        return min(average, max(1, self._unpacked // sum(row_sizes))) if row_sizes else average
 
     def _group_rows(self, at: int) -> int:
         return max(1, int(self._metadata.row_group(self._groups[at]).num_rows))
@@ -166,25 +176,6 @@ def _read_dictionaries(column: pa.Array) -> Iterator[pa.Array]:
         yield from _read_dictionaries(column.items)
     elif _is_list(kind):
         yield from _read_dictionaries(column.values)
-
-
-def _split_rows(batch: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The rows in parts with at most `room` bytes of text, each with these bytes. A row with more text is alone."""
-    is_packed = any(_has_dictionary(field.type) for field in batch.schema)
-    if not is_packed and batch.nbytes <= room:
-        yield batch, 0
-        return
-    ends = pc.cumulative_sum(_sum_bytes(batch.num_rows, map(_text_bytes, batch.columns))).to_pylist()
-    if not ends or ends[-1] <= room:
-        yield batch, 0
-        return
-    begin = before = 0
-    while begin < len(ends):
-        end = max(begin + 1, bisect_right(ends, before + room))
-        # A slice of packed nested columns would also unpack the rows around it.
-        part = batch.take(pa.array(range(begin, end))) if is_packed else batch.slice(begin, end - begin)
-        yield part, ends[end - 1] - before
-        begin, before = end, ends[end - 1]
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:

@@ -45,7 +45,12 @@ def to_elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
         case ElementForm.HEX:
             elements = _map_values(values, bytes.hex)
         case _:
-            elements = _time_elements(values)
+            kind, factor = values.type, PER_UNIT[values.type.unit]
+            elements = (values.cast(pa.int32()) if pa.types.is_time32(kind) else values).cast(pa.int64())
+            if factor != 1:
+                most = (2**63 - 1) // factor
+                fits = pc.and_(pc.greater_equal(elements, -most), pc.less_equal(elements, most))
+                elements = pc.multiply(pc.if_else(fits, elements, pa.scalar(None, pa.int64())), factor)
     return elements
 
 
@@ -67,14 +72,3 @@ def to_values(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 def _map_values(values: pa.ChunkedArray, convert: Callable[..., Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
     mapped = [None if value is None else convert(value) for value in values.to_pylist()]
     return pa.chunked_array([pa.array(mapped, kind or pa.string())])
-
-
-def _time_elements(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = values.type
-    numbers = values.cast(pa.int32()).cast(pa.int64()) if pa.types.is_time32(kind) else values.cast(pa.int64())
-    factor = PER_UNIT[kind.unit]
-    if factor == 1:
-        return numbers
-    most = (2**63 - 1) // factor
-    fits = pc.and_(pc.greater_equal(numbers, -most), pc.less_equal(numbers, most))
-    return pc.multiply(pc.if_else(fits, numbers, pa.scalar(None, pa.int64())), factor)

@@ -99,18 +99,13 @@ def _conform_columns(
         if failing is not None:
             bad = failing if column.name in keys else pc.and_(failing, pc.invert(is_delete))
             errors = pc.coalesce(errors, pc.if_else(bad, str(misfit_reject(column)), NO_ERROR))
-    if OLD_KEY in columns and keys:
-        columns[OLD_KEY], errors = _conform_old_keys(columns[OLD_KEY], by_name, errors)
-    return errors
-
-
-def _conform_old_keys(
-    old_keys: pa.ChunkedArray, by_name: Mapping[str, Column], errors: pa.ChunkedArray
-) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """The old keys with the types of the key columns."""
+    if OLD_KEY not in columns or not keys:
+        return errors
+    # The old keys have the types of the key columns.
+    old_keys = columns[OLD_KEY]
     kind = pa.struct([field.with_type(by_name[field.name].type) for field in old_keys.type])
     if old_keys.type == kind:
-        return old_keys, errors
+        return errors
     parts = []
     for i, field in enumerate(kind):
         part, failing = cast_exactly(pc.struct_field(old_keys, i), field.type)
@@ -118,7 +113,8 @@ def _conform_old_keys(
         if failing is not None:
             errors = pc.coalesce(errors, pc.if_else(failing, str(misfit_reject(by_name[field.name])), NO_ERROR))
     none = pc.is_null(old_keys).combine_chunks()
-    return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind), mask=none)]), errors
+    columns[OLD_KEY] = pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind), mask=none)])
+    return errors
 
 
 def misfit_reject(column: Column) -> Reject:
@@ -266,12 +262,11 @@ def _add_ignored_nulls(changes: pa.Table, lacking: pa.ChunkedArray, names: Seque
     if lacking.null_count == len(lacking):
         return pa.chunked_array([of_nulls])
     pairs = zip(lacking.to_pylist(), of_nulls.to_pylist(), strict=True)
-    both_kinds = [nulls if missing is None else [*missing, *_other_names(nulls, missing)] for missing, nulls in pairs]
+    both_kinds = []
+    for missing, nulls in pairs:
+        others = [name for name in nulls or () if name != KEEP_EXISTING and name not in (missing or ())]
+        both_kinds.append(nulls if missing is None else [*missing, *others])
     return pa.chunked_array([pa.array(both_kinds, pa.list_(pa.string()))])
-
-
-def _other_names(names: list[str] | None, listed: list[str]) -> list[str]:
-    return [name for name in names or () if name != KEEP_EXISTING and name not in listed]
 
 
 def _clear_delete_values(ops: pa.ChunkedArray, leaves: pa.ChunkedArray, lists: pa.ChunkedArray) -> pa.ChunkedArray:
