@@ -119,9 +119,10 @@ class ParquetSlices:
             elif length > self._limit:
                 values = max(-(-part.num_values // self._group_rows(at)) for at, part in enumerate(self._columns[n]))
                 row_sizes.append(int(length) * values)
+        rows = average
         if sizes:
-            average = min(average, max(MIN_ROWS, self._unpacked // max(1, sum(sizes))))
-        return min(average, max(1, self._unpacked // sum(row_sizes))) if row_sizes else average
+            rows = min(rows, max(MIN_ROWS, self._unpacked // max(1, sum(sizes))))
+        return min(rows, max(1, self._unpacked // sum(row_sizes))) if row_sizes else rows
 
     def _group_rows(self, at: int) -> int:
         return max(1, int(self._metadata.row_group(self._groups[at]).num_rows))

@@ -43,7 +43,16 @@ class ApplicationServer:
     def start(self, app: Starlette) -> str:
         """Start serving and return the URL with the actual port. EnvironmentProblem if it cannot listen there."""
         host, _, port = self._address.rpartition(":")
-        listeners = self._open_listeners(host.strip("[]"), int(port))
+        # Bound here, since uvicorn logs its own error if it cannot bind.
+        listeners: list[socket.socket] = []
+        try:
+            addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, *_, address in addresses:
+                listeners.append(socket.create_server(address[:2], family=family))
+        except OSError as error:
+            for listener in listeners:
+                listener.close()
+            raise self._cannot_listen_error() from error
         config = uvicorn.Config(
             app,
             # No handlers: uvicorn's records go to the program's log.
@@ -73,18 +82,6 @@ class ApplicationServer:
             self._server.should_exit = True
             self._thread.join(self._drain)
             self._server = None
-
-    def _open_listeners(self, host: str, port: int) -> list[socket.socket]:
-        """Listening sockets. They are bound here, since uvicorn logs its own error if it cannot bind."""
-        listeners: list[socket.socket] = []
-        try:
-            for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
-                listeners.append(socket.create_server(address[:2], family=family))
-        except OSError as error:
-            for listener in listeners:
-                listener.close()
-            raise self._cannot_listen_error() from error
-        return listeners
 
     def _cannot_listen_error(self) -> EnvironmentProblem:
         return EnvironmentProblem(

@@ -124,21 +124,17 @@ class Commands:
             # Pages of other sites cannot send this type without a CORS preflight.
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 raise RequestRefused(415, "the body is to be JSON: Content-Type: application/json")
-            new = _to_event(await self._read_body(request))
+            body = bytearray()
+            async for piece in request.stream():
+                body += piece
+                if len(body) > self._most:
+                    raise RequestRefused(413, f"the body is longer than {self._most} bytes (limits.message_bytes)")
+            new = _to_event(bytes(body))
             (entry,) = await run_in_threadpool(_store_event, self._emit, new)
         except RequestRefused as refused:
             headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else None
             return _to_response(refused.said, refused.status, headers)
         return _to_response({**asdict(entry.event), "is_new": entry.is_new}, 201 if entry.is_new else 200)
-
-    async def _read_body(self, request: Request) -> bytes:
-        """The body. RequestRefused as soon as it is too long."""
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > self._most:
-                raise RequestRefused(413, f"the body is longer than {self._most} bytes (limits.message_bytes)")
-        return bytes(body)
 
 
 def _to_event(body: bytes) -> NewEvent:

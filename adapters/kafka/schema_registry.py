@@ -81,7 +81,16 @@ class Registry:
     def _translate_error(self, error: Exception) -> ReplicatorError:
         where = f"the schema registry at {self._options.url}"
         if isinstance(error, SchemaRegistryError):
-            return self._translate_status(where, error.http_status_code)
+            status = error.http_status_code
+            if status in REFUSED:
+                refusal = "refuses these credentials" if self._options.user else "asks for credentials"
+                return EnvironmentProblem(
+                    f"{where} {refusal} (HTTP {status})",
+                    next_step="Correct `user` and `password` of the source's `registry`.",
+                )
+            if status >= 500 or status in AGAIN:
+                return Retryable(f"{where} answers with HTTP {status}", next_step="Its own log says why.")
+            return EnvironmentProblem(f"{where} answers with HTTP {status}", next_step=CHECK_URL)
         message = str(error)
         if "CERTIFICATE_VERIFY_FAILED" in message or "certificate verify failed" in message:
             return EnvironmentProblem(
@@ -90,13 +99,3 @@ class Registry:
         if isinstance(error, ValueError | KeyError | TypeError | AttributeError):
             return EnvironmentProblem(f"{where} answers something else than a registry would", next_step=CHECK_URL)
         return Retryable(f"{where} does not answer ({type(error).__name__})", next_step="Start it, or correct its `url`.")
-
-    def _translate_status(self, where: str, status: int) -> ReplicatorError:
-        if status in REFUSED:
-            refusal = "refuses these credentials" if self._options.user else "asks for credentials"
-            return EnvironmentProblem(
-                f"{where} {refusal} (HTTP {status})", next_step="Correct `user` and `password` of the source's `registry`."
-            )
-        if status >= 500 or status in AGAIN:
-            return Retryable(f"{where} answers with HTTP {status}", next_step="Its own log says why.")
-        return EnvironmentProblem(f"{where} answers with HTTP {status}", next_step=CHECK_URL)

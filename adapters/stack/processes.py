@@ -177,17 +177,12 @@ class _LogTail:
     def new_lines(self) -> Iterator[str]:
         """The complete lines since the last call; at the first call, the last ones."""
         first = self._file is None
-        if not self._is_opened() or self._file is None:
+        with suppress(FileNotFoundError):
+            size = self._path.stat().st_size
+            if self._file is None or size < self._file.tell():
+                self._file, self._rest = self._path.open("rb"), b""
+        if self._file is None:
             return
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines[-self._last :] if first else lines:
             yield f"{self._name} | {line.decode(errors='replace')}"
-
-    def _is_opened(self) -> bool:
-        try:
-            stat = self._path.stat()
-        except FileNotFoundError:
-            return self._file is not None
-        if self._file is None or stat.st_size < self._file.tell():
-            self._file, self._rest = self._path.open("rb"), b""
-        return True

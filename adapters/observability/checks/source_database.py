@@ -123,7 +123,19 @@ class SourceDatabaseCheck:
             step = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
             yield Diagnosis("error", self._name, f"Publication {name} leaves out some kinds of changes.", step)
         yield from self._check_tables(fetch_rows(connection, TABLES, name))
-        yield from self._check_generated(fetch_rows(connection, GENERATED, name))
+        for table, columns in fetch_rows(connection, GENERATED, name):
+            if not any(matches(wanted, table) for wanted in self._wanted):
+                continue
+            sentence = (
+                f"Table {table} has generated columns that its changes do not send: {_join_names(columns)}. A snapshot or a "
+                "backfill fills them, and the first update of a row makes them NULL."
+            )
+            step = (
+                "Leave them out with column.exclude.list of the connector, and compute them in the target with "
+                f"`columns: {{{columns[0]}: {{expression: ...}}}}`. From PostgreSQL 18 on: "
+                f"ALTER PUBLICATION {name} SET (publish_generated_columns = stored);"
+            )
+            yield Diagnosis("warning", self._name, sentence, step)
 
     def _check_tables(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
         rows = [t for t in tables if any(matches(name, t[0]) for name in self._wanted)]
@@ -143,21 +155,6 @@ class SourceDatabaseCheck:
         for name in (name for name, published, told_apart in rows if published and not told_apart):
             sentence = f"Table {name} has no primary key, so while it is published PostgreSQL refuses to update or delete."
             yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {name} REPLICA IDENTITY FULL; or give it a key.")
-
-    def _check_generated(self, tables: Sequence[tuple[str, list[str]]]) -> Iterator[Diagnosis]:
-        for table, columns in tables:
-            if not any(matches(name, table) for name in self._wanted):
-                continue
-            sentence = (
-                f"Table {table} has generated columns that its changes do not send: {_join_names(columns)}. A snapshot or a "
-                "backfill fills them, and the first update of a row makes them NULL."
-            )
-            step = (
-                "Leave them out with column.exclude.list of the connector, and compute them in the target with "
-                f"`columns: {{{columns[0]}: {{expression: ...}}}}`. From PostgreSQL 18 on: "
-                f"ALTER PUBLICATION {self._publication} SET (publish_generated_columns = stored);"
-            )
-            yield Diagnosis("warning", self._name, sentence, step)
 
     def _check_sent_columns(self, lacked: Sequence[tuple[str, str, bool]]) -> Iterator[Diagnosis]:
         """A warning for each column that a lane needs but changes do not send."""
