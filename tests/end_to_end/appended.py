@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from .shops import mirror_table
-from .stack import World, rows
+from .shops import read_mirror_table
+from .stack import World, fetch_rows
 
 APPEND = json.dumps(
     [
@@ -49,38 +49,38 @@ Change = tuple[str, int, int]
 transaction need not be: a worker that begins again in the middle of one may count anew.)"""
 
 
-def change_of(payload: Mapping[str, Any]) -> Change:
+def to_change(payload: Mapping[str, Any]) -> Change:
     row = payload["after"] or payload["before"]
     return (payload["op"], row["id"], payload["source"]["lsn"])
 
 
-def changes_in_topic(world: World, table: str) -> Counter[Change]:
+def count_topic_changes(world: World, table: str) -> Counter[Change]:
     """Every change of a table as often as the topic has it."""
     records = world.topics.read([world.topic(table)])
-    return Counter(change_of(r.payload) for r in records if r.payload)
+    return Counter(to_change(r.payload) for r in records if r.payload)
 
 
-def changes_in_target(world: World, sink: str, table: str) -> Counter[Change]:
-    rows = mirror_table(world, sink, f"{table}_changes")
+def count_target_changes(world: World, sink: str, table: str) -> Counter[Change]:
+    rows = read_mirror_table(world, sink, f"{table}_changes")
     return Counter((r["_cdc_op"], r["id"], r["_cdc_seq_2"]) for r in rows)
 
 
-def appended_differ(world: World) -> list[str]:
+def list_append_differences(world: World) -> list[str]:
     """Changes that an append target lacks, has twice, or has although there was none; each counts once, however often the
     connector sent it."""
     lines = []
     for sink, table in APPENDED:
-        expected, found = Counter(set(changes_in_topic(world, table))), changes_in_target(world, sink, table)
+        expected, found = Counter(set(count_topic_changes(world, table))), count_target_changes(world, sink, table)
         lines += [f"{sink}, {table}: lacks {change}" for change in (expected - found)]
         lines += [f"{sink}, {table}: has too often {change}" for change in (found - expected)]
     return lines[:8]
 
 
-def visits_differ(world: World) -> list[str]:
+def list_visit_differences(world: World) -> list[str]:
     """Rows of the table without a key that a target lacks or has twice."""
-    expected, lines = Counter(note for (note,) in rows(world.source, "SELECT note FROM visits")), []
+    expected, lines = Counter(note for (note,) in fetch_rows(world.source, "SELECT note FROM visits")), []
     for sink in ("lake", "target"):
-        found = Counter(row["note"] for row in mirror_table(world, sink, "visits"))
+        found = Counter(row["note"] for row in read_mirror_table(world, sink, "visits"))
         lines += [f"{sink}, visits: lacks {note}" for note in expected - found]
         lines += [f"{sink}, visits: has too often {note}" for note in found - expected]
     return lines[:8]

@@ -35,7 +35,7 @@ SHOWN = 8
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def or_text(loader: type[Loader]) -> type[Loader]:
+def load_or_text(loader: type[Loader]) -> type[Loader]:
     """The loader, giving text for what Python has no value for: infinity."""
 
     class OrText(loader):  # type: ignore[misc, valid-type]
@@ -50,25 +50,25 @@ def or_text(loader: type[Loader]) -> type[Loader]:
 
 LOADERS: Mapping[str, type[Loader]] = {
     **dict.fromkeys(("uuid", "inet", "interval"), TextLoader),
-    "date": or_text(DateLoader),
-    "timestamp": or_text(TimestampLoader),
-    "timestamptz": or_text(TimestamptzLoader),
+    "date": load_or_text(DateLoader),
+    "timestamp": load_or_text(TimestampLoader),
+    "timestamptz": load_or_text(TimestamptzLoader),
 }
 
 
-def postgres_table(dsn: str, schema: str, table: str, where: str = "true") -> list[dict[str, Any]]:
+def read_postgres_table(dsn: str, schema: str, table: str, where: str = "true") -> list[dict[str, Any]]:
     """The rows of a table; none while it does not exist."""
     query = sql.SQL("SELECT * FROM {} WHERE " + where).format(sql.Identifier(schema, table))
     with closing(psycopg.connect(dsn, autocommit=True, row_factory=dict_row)) as connection:
         for name, loader in LOADERS.items():
             connection.adapters.register_loader(name, loader)
         try:
-            return [plain(row) for row in connection.execute(query)]
+            return [to_plain_row(row) for row in connection.execute(query)]
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             return []
 
 
-def lake_table(path: Path, where: str = "true") -> list[dict[str, Any]]:
+def read_lake_table(path: Path, where: str = "true") -> list[dict[str, Any]]:
     """The rows of a Delta table, by SQL in DuckDB; none while it does not exist."""
     if not (path / "_delta_log").is_dir():
         return []
@@ -76,21 +76,21 @@ def lake_table(path: Path, where: str = "true") -> list[dict[str, Any]]:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("lake", DeltaTable(str(path)).to_pyarrow_table())
         found = connection.sql(f"SELECT * FROM lake WHERE {where}").to_arrow_table()
-    return [plain(row) for row in found.to_pylist()]
+    return [to_plain_row(row) for row in found.to_pylist()]
 
 
-def plain(row: Row) -> dict[str, Any]:
-    return {name: _plain(name, value) for name, value in row.items()}
+def to_plain_row(row: Row) -> dict[str, Any]:
+    return {name: _to_plain_value(name, value) for name, value in row.items()}
 
 
-def _plain(name: str, value: Any) -> Any:
+def _to_plain_value(name: str, value: Any) -> Any:
     """JSON is an object in one place and text in another; everything else must be equal as it is."""
     if isinstance(value, str) and name in JSON:
         return json.loads(value)
     return bytes(value) if isinstance(value, memoryview) else value
 
 
-def by_key(rows: Iterable[Row], *keys: str) -> Rows:
+def index_by_key(rows: Iterable[Row], *keys: str) -> Rows:
     """The rows by key; a key that is there twice is a failure."""
     found: dict[Any, Row] = {}
     for row in rows:
@@ -103,31 +103,31 @@ def by_key(rows: Iterable[Row], *keys: str) -> Rows:
 # -- comparing ---------------------------------------------------------------------------------------------------------
 
 
-def differences(expected: Rows, found: Rows, *, but: Sequence[str] = ()) -> list[str]:
+def list_differences(expected: Rows, found: Rows, *, but: Sequence[str] = ()) -> list[str]:
     """Missing rows, rows too many, and columns of the expected rows (less those in `but`) that differ; none when equal."""
     lines = [f"row {key} is missing" for key in expected.keys() - found.keys()]
     lines += [f"row {key} is too many" for key in found.keys() - expected.keys()]
     for key in expected.keys() & found.keys():
-        lines += _columns(key, expected[key], found[key], but)
+        lines += _list_column_differences(key, expected[key], found[key], but)
     return lines if len(lines) <= SHOWN else [*lines[:SHOWN], f"... {len(lines)} differences"]
 
 
-def _columns(key: Any, expected: Row, found: Row, but: Sequence[str]) -> list[str]:
+def _list_column_differences(key: Any, expected: Row, found: Row, but: Sequence[str]) -> list[str]:
     lines = []
     for name, value in expected.items():
-        if name not in but and (name not in found or not same(value, found[name])):
-            lines.append(f"row {key}, column {name}: {_short(value)} became {_short(found.get(name, 'no column'))}")
+        if name not in but and (name not in found or not is_same_value(value, found[name])):
+            lines.append(f"row {key}, column {name}: {_shorten(value)} became {_shorten(found.get(name, 'no column'))}")
     return lines
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same_value(one: Any, other: Any) -> bool:
     """Equal in value and, but for numbers, in type. NaN equals NaN."""
     if isinstance(one, float | Decimal) and isinstance(other, float | Decimal) and isnan(one) and isnan(other):
         return True
     return bool(one == other) and (isinstance(one, bool) == isinstance(other, bool))
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:50]}... ({len(text)} characters)"
 
@@ -135,7 +135,7 @@ def _short(value: Any) -> str:
 # -- event logs --------------------------------------------------------------------------------------------------------
 
 
-def incomplete(log: Sequence[Row], records: Sequence[Record]) -> list[str]:
+def list_log_errors(log: Sequence[Row], records: Sequence[Record]) -> list[str]:
     """What an event log lacks, has twice, or has otherwise than the topics do; nothing when it is whole."""
     expected = {(r.topic, r.partition, r.offset): r for r in records}
     found: dict[tuple[str, int, int], Row] = {}
@@ -151,20 +151,20 @@ def incomplete(log: Sequence[Row], records: Sequence[Record]) -> list[str]:
 
 
 def _is_record(row: Row, record: Record) -> bool:
-    same_bytes = _bytes(row["key"]) == record.key and _bytes(row["value"]) == record.value
+    same_bytes = _to_bytes(row["key"]) == record.key and _to_bytes(row["value"]) == record.value
     return same_bytes and row["event_id"] == record.event_id and (row["error"] is not None or _is_envelope(row, record))
 
 
 def _is_envelope(row: Row, record: Record) -> bool:
     payload = record.payload or {"op": None, "before": None, "after": None}
-    return all(_object(row[name]) == payload[name] for name in ("op", "before", "after"))
+    return all(_parse_object(row[name]) == payload[name] for name in ("op", "before", "after"))
 
 
-def _object(value: Any) -> Any:
+def _parse_object(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) and value.startswith(("{", "[")) else value
 
 
-def _bytes(value: Any) -> bytes | None:
+def _to_bytes(value: Any) -> bytes | None:
     return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
 
 
@@ -182,8 +182,8 @@ def read_images(log: Iterable[Row], topic: str, key: str = "id") -> Iterator[tup
     if it was moved; what the connector sent again counts once."""
     rows: dict[Any, Row | None] = {}
     gone: dict[Any, Row | None] = {}
-    for event in _each_once(sorted((e for e in log if e["topic"] == topic and e["op"]), key=_place)):
-        before, after = _object(event["before"]), _object(event["after"])
+    for event in _drop_repeats(sorted((e for e in log if e["topic"] == topic and e["op"]), key=_get_offset)):
+        before, after = _parse_object(event["before"]), _parse_object(event["after"])
         if event["op"] == "t":
             images: dict[Any, Row | None] = dict.fromkeys(rows)
         elif after is None:
@@ -191,16 +191,16 @@ def read_images(log: Iterable[Row], topic: str, key: str = "id") -> Iterator[tup
             images = {before[key]: None}
         else:
             base = rows.get(after[key]) or gone.get(_find_old_key(event, key)) or {}
-            images = {after[key]: {n: base[n] if v == PLACEHOLDER else encode_value(n, v) for n, v in after.items()}}
+            images = {after[key]: {n: base[n] if v == PLACEHOLDER else decode_value(n, v) for n, v in after.items()}}
         rows |= images
         yield event, images
 
 
-def _place(event: Row) -> tuple[int, int]:
+def _get_offset(event: Row) -> tuple[int, int]:
     return (event["partition"], event["offset"])
 
 
-def _each_once(events: Iterable[Row]) -> Iterator[Row]:
+def _drop_repeats(events: Iterable[Row]) -> Iterator[Row]:
     """Without repetitions: a change is known by its place in the source's log, its operation and its key."""
     seen = set()
     for event in events:
@@ -226,7 +226,7 @@ def _find_old_key(event: Row, key: str) -> Any:
     return parsed.get("payload", parsed)[key] if parsed else None
 
 
-def encode_value(name: str, value: Any) -> Any:
+def decode_value(name: str, value: Any) -> Any:
     """A value of the shipped tables as Debezium encodes it with the shipped connector."""
     if value is None:
         return None
@@ -236,4 +236,4 @@ def encode_value(name: str, value: Any) -> Any:
         return datetime.fromisoformat(value).astimezone(UTC)
     if name == "ordered_on":
         return date(1970, 1, 1) + timedelta(days=value)
-    return _plain(name, value)
+    return _to_plain_value(name, value)

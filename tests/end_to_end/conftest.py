@@ -17,12 +17,12 @@ from adapters.stack.layout import StackHome
 from replicator.ports.runtime import Service
 
 from .installed import Installed
-from .stack import PROJECT, SHIPPED, World, run
+from .stack import PROJECT, SHIPPED, World, execute_statements
 
 MakeWorld = Callable[..., World]
 
 
-def services(home: StackHome) -> Sequence[Service]:
+def list_services(home: StackHome) -> Sequence[Service]:
     """As ever, and beside the connector a converter to Avro, which is found by looking for it only."""
     usual = default_services(home)
     looked_for = {"plugin.discovery": "hybrid_warn"}
@@ -33,7 +33,7 @@ def services(home: StackHome) -> Sequence[Service]:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
     """Every server, on ports of its own beside a stack that a developer may have running."""
-    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.find_free(), services=services)
+    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.find_free(), services=list_services)
     try:
         running.up()
         yield running
@@ -71,11 +71,11 @@ def empty_target(world: World, server: str) -> None:
     """Make a target's database anew, as its init script leaves it."""
     name, script = SHIPPED[server], f"{server}-init.sql"
     admin = world.stack.dsn(server, "postgres", superuser=True)
-    run(admin, f"DROP DATABASE {name} WITH (FORCE)")
+    execute_statements(admin, f"DROP DATABASE {name} WITH (FORCE)")
     dsn = world.stack.create_database(server, name)
-    run(admin, f"COMMENT ON DATABASE {name} IS 'initialised by {script}'")
+    execute_statements(admin, f"COMMENT ON DATABASE {name} IS 'initialised by {script}'")
     statements = (PROJECT / "init-scripts" / script).read_text(encoding="utf-8")
-    run(dsn, statements.partition(f"SET ROLE {server}_user;")[2].partition("RESET ROLE;")[0])
+    execute_statements(dsn, statements.partition(f"SET ROLE {server}_user;")[2].partition("RESET ROLE;")[0])
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import json
 from typing import Any
 from urllib.request import Request, urlopen
 
-from .daemon import until
+from .daemon import await_condition
 from .stack import World
 
 
-def ask(world: World, method: str, what: str, body: Any = None) -> Any:
+def request_connector(world: World, method: str, what: str, body: Any = None) -> Any:
     """What Kafka Connect answers to a request about the connector."""
     url = f"{world.environment['CONNECT_URL']}/connectors/{world.connector}/{what}"
     data = json.dumps(body).encode() if body else None
@@ -18,35 +18,40 @@ def ask(world: World, method: str, what: str, body: Any = None) -> Any:
         return json.loads(answer.read() or b"null")
 
 
-def stop(world: World) -> None:
+def stop_connector(world: World) -> None:
     """As an operator does; the place that it stopped at is stored then."""
-    ask(world, "PUT", "stop")
-    until(lambda: (state := world.stack.rest.state(world.connector)) and state.paused and not state.tasks, "it stopped")
+    request_connector(world, "PUT", "stop")
+    await_condition(
+        lambda: (state := world.stack.rest.state(world.connector)) and state.paused and not state.tasks, "it stopped"
+    )
 
 
-def resume(world: World) -> None:
+def resume_connector(world: World) -> None:
     world.stack.rest.resume(world.connector)
     world.stack.rest.wait_running(world.connector, 60)
 
 
-def restart(world: World) -> None:
+def restart_without_loss(world: World) -> None:
     """Where it stands well: where it does not, it is set back before, see `set_back`."""
-    stop(world)
-    if place(world)["messageType"] == "BEGIN" or place(world).get("lsn_events_processed") == 1:
-        set_back(world)
-    resume(world)
+    stop_connector(world)
+    if (
+        read_connector_offset(world)["messageType"] == "BEGIN"
+        or read_connector_offset(world).get("lsn_events_processed") == 1
+    ):
+        reset_to_last_commit(world)
+    resume_connector(world)
 
 
-def place(world: World) -> dict[str, Any]:
+def read_connector_offset(world: World) -> dict[str, Any]:
     """Where the connector goes on from when it is started again."""
-    (stored,) = ask(world, "GET", "offsets")["offsets"]
+    (stored,) = request_connector(world, "GET", "offsets")["offsets"]
     return dict(stored["offset"])
 
 
-def set_back(world: World) -> None:
+def reset_to_last_commit(world: World) -> None:
     """What the docs say to do with a connector that was stopped within a transaction: it goes on behind the last commit."""
-    told = ask(world, "GET", "offsets")
+    told = request_connector(world, "GET", "offsets")
     offset = told["offsets"][0]["offset"]
     offset |= {"lsn": offset["lsn_commit"], "lsn_proc": offset["lsn_commit"], "messageType": "COMMIT"}
     offset.pop("lsn_events_processed", None)
-    ask(world, "PATCH", "offsets", told)
+    request_connector(world, "PATCH", "offsets", told)

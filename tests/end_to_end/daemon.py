@@ -57,16 +57,16 @@ class Daemon:
         lines = [line for line in self.page("/metrics").splitlines() if line and not line.startswith("#")]
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
-    def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
+    def await_condition(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
         """The first true value of `condition`, looked at again and again; fails when the daemon ends meanwhile."""
-        return until(condition, what, seconds, failing=self._describe_exit)
+        return await_condition(condition, what, seconds, failing=self._describe_exit)
 
-    def until_status(self, lane: str, *wanted: str, seconds: float = PATIENCE) -> dict[str, Any]:
+    def await_status(self, lane: str, *wanted: str, seconds: float = PATIENCE) -> dict[str, Any]:
         """The lane's report once its status is one of `wanted`."""
-        self.until(lambda: self.lane(lane)["status"] in wanted, f"{lane} is {' or '.join(wanted)}", seconds)
+        self.await_condition(lambda: self.lane(lane)["status"] in wanted, f"{lane} is {' or '.join(wanted)}", seconds)
         return self.lane(lane)
 
-    def until_running(self, *names: str) -> None:
+    def await_running(self, *names: str) -> None:
         """
         These lanes, or all, run without an error. A lane that has just applied its last row may still catch up, and one
         that was away says so until its batch has ended: a look at one moment is not enough.
@@ -77,7 +77,7 @@ class Daemon:
             well = {name for name, lane in lanes.items() if (lane["status"], lane["error"]) == ("running", None)}
             return bool(well) and well.issuperset(names or lanes)
 
-        self.until(run, "the lanes run")
+        self.await_condition(run, "the lanes run")
 
     def _describe_exit(self) -> str:
         return "" if self.alive else f"the daemon ended with exit code {self.process.returncode}:\n{self.tail()}"
@@ -99,7 +99,9 @@ class Daemon:
         self.process.wait(PATIENCE)
 
 
-def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE, *, failing: Callable[[], str] = lambda: "") -> T:
+def await_condition(
+    condition: Callable[[], T], what: str, seconds: float = PATIENCE, *, failing: Callable[[], str] = lambda: ""
+) -> T:
     """The first true value of `condition`. `failing` gives the reason why waiting on is in vain."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):

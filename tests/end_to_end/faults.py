@@ -16,8 +16,8 @@ import psycopg
 from adapters.stack.connect import NoAnswer
 from replicator.domain.errors import EnvironmentProblem
 
-from .connector_restart import restart
-from .daemon import Daemon, until
+from .connector_restart import restart_without_loss
+from .daemon import Daemon, await_condition
 from .stack import World
 from .workload import Writer, insert_customer, insert_product, there_and_back
 
@@ -94,7 +94,7 @@ class Faults:
             for change in OPEN:
                 change(writer, cursor)
             time.sleep(chance.uniform(0.5, 3))
-            until(lambda: try_restart(self.world), "the connector was restarted", PATIENCE)
+            await_condition(lambda: try_restart(self.world), "the connector was restarted", PATIENCE)
             time.sleep(chance.uniform(0, 8))  # It ends before the connector reads again, or afterwards.
             for change in OPEN:
                 change(writer, cursor)
@@ -103,7 +103,7 @@ class Faults:
 def try_restart(world: World) -> bool:
     """Restart the connector as the docs say. False while the worker refuses, as it does while the broker stalls."""
     try:
-        restart(world)
+        restart_without_loss(world)
     except (NoAnswer, EnvironmentProblem, OSError, AssertionError) as refused:
         print(f"refused: {refused}")
         return False

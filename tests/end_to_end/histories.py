@@ -11,21 +11,21 @@ from .compare import Row, Rows, read_images, to_log_records
 from .topics import Record
 
 
-def begin_of(row: Row) -> tuple[int, ...]:
+def get_begin(row: Row) -> tuple[int, ...]:
     return (row["_cdc_seq_1"], row["_cdc_seq_2"], row["_cdc_seq_3"])
 
 
-def end_of(row: Row) -> tuple[float, ...]:
+def get_end(row: Row) -> tuple[float, ...]:
     return tuple(row[f"_cdc_end_seq_{n}"] if row["_cdc_end_seq_1"] is not None else float("inf") for n in (1, 2, 3))
 
 
 def find_overlaps(versions: Sequence[Row]) -> list[str]:
     """Versions of one key of which one begins before the other ends, or that end before they begin."""
-    ordered = sorted(versions, key=lambda row: (row["id"], begin_of(row)))
-    lines = [f"{row['id']} at {begin_of(row)} is empty" for row in ordered if begin_of(row) >= end_of(row)]
+    ordered = sorted(versions, key=lambda row: (row["id"], get_begin(row)))
+    lines = [f"{row['id']} at {get_begin(row)} is empty" for row in ordered if get_begin(row) >= get_end(row)]
     pairs = [(one, other) for one, other in pairwise(ordered) if one["id"] == other["id"]]
     return lines + [
-        f"{one['id']} at {begin_of(one)} overlaps the next" for one, other in pairs if end_of(one) > begin_of(other)
+        f"{one['id']} at {get_begin(one)} overlaps the next" for one, other in pairs if get_end(one) > get_begin(other)
     ]
 
 

@@ -22,14 +22,14 @@ class Installed:
     def __init__(self, folder: Path) -> None:
         self._environment = folder / "environment"
         python = self._environment / "bin" / "python"
-        run([sys.executable, "-m", "venv", "--without-pip", str(self._environment)])
+        run_checked([sys.executable, "-m", "venv", "--without-pip", str(self._environment)])
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-        run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(PROJECT)])
+        run_checked([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(PROJECT)])
         [wheel] = folder.glob("*.whl")
         if os.environ.get("REPLICATOR_LONG"):
-            run([*pip, "--python", str(python), "install", f"{wheel}[stack]"])
+            run_checked([*pip, "--python", str(python), "install", f"{wheel}[stack]"])
         else:
-            run([*pip, "--python", str(python), "install", "--no-deps", str(wheel)])
+            run_checked([*pip, "--python", str(python), "install", "--no-deps", str(wheel)])
             [packages] = self._environment.glob("lib/*/site-packages")
             # Paths in it are not followed further, so the checkout of an editable install stays out.
             (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
@@ -50,6 +50,6 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
-def run(command: list[str]) -> None:
+def run_checked(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

@@ -33,7 +33,9 @@ NUMBERS = count(18_400)
 
 
 @contextmanager
-def connector(world: World, database: MariaDb, worker: ConnectService, name: str, **settings: str) -> Iterator[None]:
+def start_mariadb_connector(
+    world: World, database: MariaDb, worker: ConnectService, name: str, **settings: str
+) -> Iterator[None]:
     """A connector that runs, for the database of this name; its topics have the prefix of the world."""
     own = {
         "schema.history.internal.kafka.bootstrap.servers": world.stack.bootstrap_servers,

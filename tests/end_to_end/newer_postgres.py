@@ -23,7 +23,7 @@ SOURCE = DATABASES["source"]
 
 
 @contextmanager
-def newer_server(world: World, folder: Path) -> Iterator[int]:
+def start_newer_server(world: World, folder: Path) -> Iterator[int]:
     """A server of the newer version as the world's source; its port."""
     home = replace(world.stack.home, folder=folder, ports=replace(world.stack.home.ports, source=free_port()))
     server = PostgresService(home, SOURCE, installation=NEWER[0])

@@ -23,7 +23,7 @@ LOSES_ROWS = "debezium-postgres-3.5"
 
 
 @contextmanager
-def old_connector(stack: EmbeddedStack, folder: Path, source: Installation | None = None) -> Iterator[EmbeddedStack]:
+def start_old_connector(stack: EmbeddedStack, folder: Path, source: Installation | None = None) -> Iterator[EmbeddedStack]:
     """The stack's broker and targets with the worker. The source is the stack's own, or a new server of another version."""
     own = {
         "group.id": f"cdc-connect-{folder.name}",

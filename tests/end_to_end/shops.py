@@ -7,70 +7,72 @@ from typing import Any
 
 from . import compare
 from .compare import Row, Rows
-from .daemon import Daemon, until
+from .daemon import Daemon, await_condition
 from .stack import TABLES, World
 
 MIRRORS = ("lake", "datalake", "target")
 LOGS = ("raw", "raw_pg")
 
 
-def source_rows(world: World, table: str, *keys: str, schema: str = "public") -> Rows:
-    return compare.by_key(compare.postgres_table(world.source, schema, table), *(keys or ("id",)))
+def read_source_rows(world: World, table: str, *keys: str, schema: str = "public") -> Rows:
+    return compare.index_by_key(compare.read_postgres_table(world.source, schema, table), *(keys or ("id",)))
 
 
-def mirror_table(world: World, mirror: str, table: str) -> list[dict[str, Any]]:
+def read_mirror_table(world: World, mirror: str, table: str) -> list[dict[str, Any]]:
     """What the shipped config's sink of that name holds of a table."""
     if mirror == "lake":
-        return compare.lake_table(world.lake / table)
+        return compare.read_lake_table(world.lake / table)
     dsn, schema = (world.datalake, "cdc_processed") if mirror == "datalake" else (world.target, "public")
-    return compare.postgres_table(dsn, schema, table)
+    return compare.read_postgres_table(dsn, schema, table)
 
 
-def mirror_rows(world: World, mirror: str, table: str, *keys: str) -> Rows:
-    return compare.by_key(mirror_table(world, mirror, table), *(keys or ("id",)))
+def read_mirror_rows(world: World, mirror: str, table: str, *keys: str) -> Rows:
+    return compare.index_by_key(read_mirror_table(world, mirror, table), *(keys or ("id",)))
 
 
-def log_rows(world: World, log: str) -> Sequence[Row]:
+def read_log_rows(world: World, log: str) -> Sequence[Row]:
     if log == "raw":
-        return compare.lake_table(world.lake / "cdc_events")
-    return compare.postgres_table(world.datalake, "cdc_raw", "cdc_events", f"topic LIKE '{world.prefix}.%'")
+        return compare.read_lake_table(world.lake / "cdc_events")
+    return compare.read_postgres_table(world.datalake, "cdc_raw", "cdc_events", f"topic LIKE '{world.prefix}.%'")
 
 
-def mirrors_differ(world: World, tables: Sequence[str] = TABLES, mirrors: Sequence[str] = MIRRORS) -> list[str]:
+def list_mirror_differences(world: World, tables: Sequence[str] = TABLES, mirrors: Sequence[str] = MIRRORS) -> list[str]:
     """Every difference between the source and the mirrors; none when all are equal."""
     lines: list[str] = []
     for table in tables:
-        expected = source_rows(world, table)
+        expected = read_source_rows(world, table)
         for mirror in mirrors:
-            lines += [f"{mirror}.{table}: {d}" for d in compare.differences(expected, mirror_rows(world, mirror, table))]
+            lines += [
+                f"{mirror}.{table}: {d}" for d in compare.list_differences(expected, read_mirror_rows(world, mirror, table))
+            ]
     return lines
 
 
-def logs_differ(world: World, tables: Sequence[str] = TABLES, logs: Sequence[str] = LOGS) -> list[str]:
+def list_log_differences(world: World, tables: Sequence[str] = TABLES, logs: Sequence[str] = LOGS) -> list[str]:
     """Whether each event log holds every record once, as it is, and adds up to the source's tables."""
     records = world.topics.read(world.topics.names(f"{world.prefix}."))
     lines: list[str] = []
     for log in logs:
-        found = log_rows(world, log)
+        found = read_log_rows(world, log)
         wanted = [r for r in records if r.topic.startswith(f"{world.prefix}.public.")]
-        lines += [f"{log}: {line}" for line in compare.incomplete(found, wanted)]
+        lines += [f"{log}: {line}" for line in compare.list_log_errors(found, wanted)]
         for table in tables if not lines else ():
             rows = compare.replay_log(found, world.topic(table))
-            lines += [f"{log}, {table}: {d}" for d in compare.differences(source_rows(world, table), rows)]
+            lines += [f"{log}, {table}: {d}" for d in compare.list_differences(read_source_rows(world, table), rows)]
     return lines
 
 
-def topics_differ(world: World, tables: Sequence[str] = TABLES) -> list[str]:
+def list_topic_differences(world: World, tables: Sequence[str] = TABLES) -> list[str]:
     """How the records in the topics add up to something other than the source: what no target can be blamed for."""
     log = list(compare.to_log_records(world.topics.read([world.topic(table) for table in tables])))
     lines: list[str] = []
     for table in tables:
         rows = compare.replay_log(log, world.topic(table))
-        lines += [f"topic, {table}: {d}" for d in compare.differences(source_rows(world, table), rows)]
+        lines += [f"topic, {table}: {d}" for d in compare.list_differences(read_source_rows(world, table), rows)]
     return lines
 
 
-def await_nothing(found: Callable[[], list[str]], what: str, daemon: Daemon, seconds: float = 120) -> None:
+def await_no_difference(found: Callable[[], list[str]], what: str, daemon: Daemon, seconds: float = 120) -> None:
     """Wait until no difference is left; a failure shows those of the last look."""
     last: list[str] = []
 
@@ -79,12 +81,12 @@ def await_nothing(found: Callable[[], list[str]], what: str, daemon: Daemon, sec
         return not last
 
     try:
-        daemon.until(none, what, seconds)
+        daemon.await_condition(none, what, seconds)
     except AssertionError as failed:
-        raise AssertionError("\n".join([daemon.tail(), *behind(daemon), str(failed), *last])) from None
+        raise AssertionError("\n".join([daemon.tail(), *describe_lanes(daemon), str(failed), *last])) from None
 
 
-def behind(daemon: Daemon) -> list[str]:
+def describe_lanes(daemon: Daemon) -> list[str]:
     """What the daemon says of its lanes, a line each."""
     return [f"{name}: {lane['status']} at {lane['position']} {lane['error'] or ''}" for name, lane in daemon.lanes().items()]
 
@@ -93,14 +95,16 @@ def await_equal(
     world: World, daemon: Daemon, tables: Sequence[str] = TABLES, mirrors: Sequence[str] = MIRRORS, seconds: float = 120
 ) -> None:
     try:
-        await_nothing(lambda: mirrors_differ(world, tables, mirrors), "every mirror equals the source", daemon, seconds)
+        await_no_difference(
+            lambda: list_mirror_differences(world, tables, mirrors), "every mirror equals the source", daemon, seconds
+        )
     except AssertionError as failed:
-        raise AssertionError("\n".join([str(failed), *topics_differ(world, tables)])) from None
+        raise AssertionError("\n".join([str(failed), *list_topic_differences(world, tables)])) from None
 
 
 def await_snapshot(world: World) -> None:
     """The topics hold the tables as they are."""
-    until(lambda: not topics_differ(world), "the topics hold the snapshot")
+    await_condition(lambda: not list_topic_differences(world), "the topics hold the snapshot")
 
 
 def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = (), seconds: float = 120) -> None:
@@ -118,4 +122,4 @@ def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = (), sec
                 lines += [f"{name} is at {at} of {end} in {topic}-{partition}"] if mine and at != end else []
         return lines
 
-    await_nothing(missing, "every lane is at the end", daemon, seconds)
+    await_no_difference(missing, "every lane is at the end", daemon, seconds)

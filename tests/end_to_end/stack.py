@@ -21,7 +21,7 @@ from support.registered_source import drop_source, make_slot_name, register_sour
 
 from adapters.stack import EmbeddedStack
 
-from .daemon import PROGRAM, Daemon, until
+from .daemon import PROGRAM, Daemon, await_condition
 from .topics import Topics
 
 PROJECT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ class World:
 
     def execute(self, script: str, *parameters: object) -> None:
         """Run statements in the source, each its own transaction unless the script says otherwise."""
-        run(self.source, script, *parameters)
+        execute_statements(self.source, script, *parameters)
 
     def register(self, prefix: str = "", **settings: str) -> str:
         """Register a connector for the source database; the topics' prefix is the world's unless another one is given."""
@@ -88,7 +88,7 @@ class World:
         name = register_source(self.stack, self.databases["source"], prefix, **settings)
         admin = self.stack.dsn("source", superuser=True)
         what = f"{name} has taken its snapshot and follows the log"
-        until(lambda: rows(admin, STREAMS, make_slot_name(prefix)), what, failing=lambda: self._trace(name))
+        await_condition(lambda: fetch_rows(admin, STREAMS, make_slot_name(prefix)), what, failing=lambda: self._trace(name))
         return name
 
     def _trace(self, connector: str) -> str:
@@ -103,7 +103,7 @@ class World:
             mine = [r for r in self.topics.read(["_connect_offsets"]) if self.connector.encode() in (r.key or b"")]
             return bool(mine) and b"lsn_commit" in (mine[-1].value or b"")
 
-        until(has_stored_offset, f"the place of {self.connector} in the log is stored")
+        await_condition(has_stored_offset, f"the place of {self.connector} in the log is stored")
 
     @property
     def connector(self) -> str:
@@ -149,7 +149,7 @@ class World:
         """Run one command of the program to its end."""
         return run_program(self.folder, *self.arguments(*command)[1:], seconds=seconds, **self.environment)
 
-    def ask(self, *command: str, code: int = 0, seconds: float = COMMAND_SECONDS) -> Any:
+    def get_result(self, *command: str, code: int = 0, seconds: float = COMMAND_SECONDS) -> Any:
         """The `result` of a command with `--json`, which must end with that exit code."""
         answer = self.answer(*command, code=code, seconds=seconds)
         return answer["result"]
@@ -161,7 +161,7 @@ class World:
         return dict(parse_answer(done))
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        return list(self.ask("dlq", "list", "--limit", "10000"))
+        return list(self.get_result("dlq", "list", "--limit", "10000"))
 
     def close(self) -> None:
         for daemon in self.daemons:
@@ -170,18 +170,18 @@ class World:
             drop_source(self.stack, prefix)
 
 
-def run(dsn: str, script: str, *parameters: object) -> None:
+def execute_statements(dsn: str, script: str, *parameters: object) -> None:
     """Run statements; several at once are sent as they are, outside of a transaction of the driver."""
     with closing(psycopg.connect(dsn, autocommit=True)) as connection:
         connection.execute(script.encode(), parameters or None)
 
 
-def rows(dsn: str, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+def fetch_rows(dsn: str, query: str, *parameters: object) -> list[tuple[Any, ...]]:
     with closing(psycopg.connect(dsn, autocommit=True)) as connection:
         return connection.execute(query.encode(), parameters or None).fetchall()
 
 
-def python(code: str, cwd: Path, environment: Mapping[str, str], *arguments: str) -> str:
+def run_python(code: str, cwd: Path, environment: Mapping[str, str], *arguments: str) -> str:
     """What a Python program prints; it must end well."""
     command: Sequence[str] = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, cwd=cwd, env=dict(environment), capture_output=True, text=True, timeout=60, check=False)

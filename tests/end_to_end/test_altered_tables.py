@@ -12,7 +12,7 @@ import pytest
 
 from . import compare
 from .conftest import MakeWorld
-from .shops import MIRRORS, await_caught_up, await_nothing, mirror_table
+from .shops import MIRRORS, await_caught_up, await_no_difference, read_mirror_table
 from .stack import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -89,14 +89,16 @@ def test_targets_follow_altered_tables_under_load(make_world: MakeWorld) -> None
     with load(world) as running:
         for statement in STATEMENTS:
             before = running.statements
-            await_nothing(lambda before=before: [] if running.statements > before + 60 else ["more rows"], statement, daemon)
+            await_no_difference(
+                lambda before=before: [] if running.statements > before + 60 else ["more rows"], statement, daemon
+            )
             query_source(world, statement)
         last = running.statements
-        await_nothing(lambda: [] if running.statements > last + 60 else ["more rows"], "rows after the last", daemon)
+        await_no_difference(lambda: [] if running.statements > last + 60 else ["more rows"], "rows after the last", daemon)
     query_source(world, "UPDATE gauges SET title = 'end', n = n")
-    await_nothing(lambda: differences(world), "every mirror equals the source", daemon)
+    await_no_difference(lambda: differences(world), "every mirror equals the source", daemon)
     await_caught_up(world, daemon, [f"{mirror}.gauges" for mirror in MIRRORS])
-    daemon.until_running(*(f"{mirror}.gauges" for mirror in MIRRORS))
+    daemon.await_running(*(f"{mirror}.gauges" for mirror in MIRRORS))
     lanes = daemon.lanes()
     for mirror in MIRRORS:
         lane = lanes[f"{mirror}.gauges"]
@@ -107,9 +109,9 @@ def test_targets_follow_altered_tables_under_load(make_world: MakeWorld) -> None
 
 
 def differences(world: World) -> list[str]:
-    wanted = compare.by_key(compare.postgres_table(world.source, "public", "gauges"), "id")
+    wanted = compare.index_by_key(compare.read_postgres_table(world.source, "public", "gauges"), "id")
     lines: list[str] = []
     for mirror in MIRRORS:
-        rows = compare.by_key(mirror_table(world, mirror, "gauges"), "id")
-        lines += [f"{mirror}: {d}" for d in compare.differences(wanted, rows)]
+        rows = compare.index_by_key(read_mirror_table(world, mirror, "gauges"), "id")
+        lines += [f"{mirror}: {d}" for d in compare.list_differences(wanted, rows)]
     return lines[:5]

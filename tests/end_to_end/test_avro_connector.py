@@ -8,7 +8,7 @@ import pytest
 from servers.schema_registry import open_proxy
 
 from .compare import Row
-from .shops import MIRRORS, await_caught_up, await_nothing, log_rows, mirrors_differ
+from .shops import MIRRORS, await_caught_up, await_no_difference, list_mirror_differences, read_log_rows
 from .stack import TABLES, World
 from .workload import Load
 
@@ -36,15 +36,15 @@ def test_avro_from_a_connector_into_every_target(world: World, registry: str) ->
         before.refuse_connections()
         world.overrides += ["sources.shop.format=debezium_avro", f'sources.shop.registry={{"url": "{before.url}"}}']
         daemon = world.daemon()
-        daemon.until(lambda: "does not answer" in daemon.log.read_text(errors="replace"), "the registry is away")
+        daemon.await_condition(lambda: "does not answer" in daemon.log.read_text(errors="replace"), "the registry is away")
         assert not any(lane["counts"]["applied"] for lane in daemon.lanes().values())
         before.open()
         load = Load(world.source, SEEDS, TRANSACTIONS, rest=0)
         assert load.finish() > TRANSACTIONS // 2
-        await_nothing(lambda: mirrors_differ(world), "every mirror equals the source", daemon, 300)
+        await_no_difference(lambda: list_mirror_differences(world), "every mirror equals the source", daemon, 300)
         await_caught_up(world, daemon)
     check_records(world)
-    lanes = {lane["id"]: lane for lane in world.ask("status")["lanes"]}
+    lanes = {lane["id"]: lane for lane in world.get_result("status")["lanes"]}
     assert all(lanes[f"{m}.{t}"]["counts"]["rejected"] == 0 for m in MIRRORS for t in TABLES)
     assert world.dead_letters() == []
     assert daemon.stop() == 0
@@ -55,7 +55,7 @@ def check_records(world: World) -> None:
     records = world.topics.read([world.topic(table) for table in TABLES])
     assert records and all((r.value or b"\0")[:1] == (r.key or b"\0")[:1] == b"\0" for r in records)
     for log in ("raw", "raw_pg"):
-        rows = list(log_rows(world, log))
+        rows = list(read_log_rows(world, log))
         assert len(rows) == len(records)
         for row in (row for row in rows if row["value"] is not None):
             check_row(row)

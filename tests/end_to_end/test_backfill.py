@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from support.registered_source import drop_source, make_slot_name
 
-from .daemon import Daemon, until
-from .mirrored_items import current, histories
-from .stack import World, run
+from .daemon import Daemon, await_condition
+from .mirrored_items import list_current_differences, read_histories
+from .stack import World, execute_statements
 from .test_incremental_snapshot import Clerk
 from .topics import Record
 
@@ -86,19 +86,19 @@ def replay_changes(rows: Rows, records: Iterable[Record]) -> Rows:
 
 def read_up_to_now(world: World, daemon: Daemon) -> None:
     """The connector has sent what was committed, and the daemon has applied it."""
-    daemon.until(lambda: not current(world), "the targets equal the source", seconds=120)
+    daemon.await_condition(lambda: not list_current_differences(world), "the targets equal the source", seconds=120)
 
 
 def test_backfill_of_a_changing_table_is_exact(world: World) -> None:
     """The first snapshot plus the changes between both positions equals the second snapshot, row by row."""
     prepared_world(world).register(**{"snapshot.mode": "no_data"})
     daemon = world.daemon()
-    daemon.until(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
+    daemon.await_condition(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
     with Clerk(world.source):
-        first = world.ask("backfill", "public.items")
+        first = world.get_result("backfill", "public.items")
         before = written_down(world)
         assert first["rows"] == len(read_rows(before)) > ROWS / 2
-        second = world.ask("backfill", "public.items")
+        second = world.get_result("backfill", "public.items")
         after = written_down(world)
     assert second["rows"] == len(read_rows(after)) and not second["resumed"]
     read_up_to_now(world, daemon)
@@ -110,7 +110,7 @@ def test_backfill_of_a_changing_table_is_exact(world: World) -> None:
     lanes = ["lake.items", "lake.versions", "target.items", "target.versions"]
     assert first["deletes_of"] == lanes and first["without"] == []
     expected = versions_of(read_rows(before), select_records_between(world, low, 1 << 62))
-    for sink, rows in histories(world).items():
+    for sink, rows in read_histories(world).items():
         later = [r for r in rows if r["_cdc_last_seq_1"] >= low]
         assert sorted((r["id"], r["note"], r["turn"], r["_cdc_end_seq_1"] is None) for r in later) == expected, sink
     assert daemon.stop() == 0
@@ -133,8 +133,8 @@ def versions_of(rows: Rows, records: Iterable[Record]) -> list[tuple[Any, ...]]:
 def test_deletes_lost_with_the_slot_are_found(world: World) -> None:
     """The slot is lost, so the stream never delivers these changes. The next backfill finds them, without a daemon."""
     prepared_world(world).register(**{"snapshot.mode": "no_data"})
-    assert world.ask("backfill", "public.items")["rows"] == ROWS
-    assert current(world) == []
+    assert world.get_result("backfill", "public.items")["rows"] == ROWS
+    assert list_current_differences(world) == []
     drop_source(world.stack, world.prefix)
     world.execute("DELETE FROM items WHERE id % 10 = 0")
     world.execute("UPDATE items SET note = 'unseen' WHERE id % 10 = 1")
@@ -144,11 +144,13 @@ def test_deletes_lost_with_the_slot_are_found(world: World) -> None:
     world.overrides.append(f"sources.shop.database.slot={make_slot_name(again)}")
     world.execute("UPDATE items SET note = 'seen' WHERE id % 10 = 2")
     world.execute("DELETE FROM items WHERE id % 10 = 3")
-    found = world.ask("backfill", "public.items")
+    found = world.get_result("backfill", "public.items")
     assert found["rows"] == ROWS - 2 * ROWS // 10 + 1
-    until(lambda: world.run_until_caught_up() == 0 and not current(world), "the targets equal the source")
+    await_condition(
+        lambda: world.run_until_caught_up() == 0 and not list_current_differences(world), "the targets equal the source"
+    )
     assert found["deleted"] >= ROWS // 10
-    for sink, rows in histories(world).items():
+    for sink, rows in read_histories(world).items():
         unchanged = [r for r in rows if r["id"] % 10 == 4]
         assert len(unchanged) == ROWS // 10, f"{sink}: what did not change has one version"
         assert len([r for r in rows if r["id"] % 10 == 1]) == 2 * ROWS // 10, sink
@@ -159,8 +161,8 @@ def test_deletes_lost_with_the_slot_are_found(world: World) -> None:
 def test_backfill_stores_rows_with_the_types_of_debezium(world: World) -> None:
     """The columns of a target are the same, whether a backfill or Debezium delivers its first row."""
     prepared_world(world, TYPES, keys=["id"]).register(**{"snapshot.mode": "initial"})
-    until(lambda: len(world.topics.read([world.topic("items")])) == 4, "the connector has read the rows")
-    world.ask("backfill", "public.items")
+    await_condition(lambda: len(world.topics.read([world.topic("items")])) == 4, "the connector has read the rows")
+    world.get_result("backfill", "public.items")
     sent = {r.payload["after"]["id"]: r for r in world.topics.read([world.topic("items")]) if r.payload}
     files = sorted(journal(world).glob("*.parquet"))
     mine = [json.loads(v) for f in files for v in pq.read_table(f)["value"].to_pylist()]
@@ -230,21 +232,25 @@ def test_killed_backfill_resumes(world: World) -> None:
     """Stored pieces stay. Rows read later have higher positions, and the stream delivers the deletes in between."""
     prepared_world(world, CREATE.replace(str(ROWS), "52000")).register(**{"snapshot.mode": "no_data"})
     process = subprocess.Popen(world.arguments("backfill", "public.items"), cwd=world.folder, env=world.environ)
-    until(lambda: list((world.folder / "state").glob("*/backfills/shop/public.items/*.parquet")), "a piece is written down")
+    await_condition(
+        lambda: list((world.folder / "state").glob("*/backfills/shop/public.items/*.parquet")), "a piece is written down"
+    )
     process.kill()
     process.wait()
     pieces = len(list(journal(world).glob("*.parquet")))
     assert pieces == 1, "it was killed in the midst of it"
-    run(world.source, "DELETE FROM items WHERE id % 30 = 0; UPDATE items SET note = 'later' WHERE id % 30 = 1")
-    outcome = world.ask("backfill", "public.items")
+    execute_statements(
+        world.source, "DELETE FROM items WHERE id % 30 = 0; UPDATE items SET note = 'later' WHERE id % 30 = 1"
+    )
+    outcome = world.get_result("backfill", "public.items")
     assert outcome["resumed"] and outcome["rows"] < 52_000
     last = world.topics.ends([world.topic("items")])[world.topic("items"), 0]
-    until(
+    await_condition(
         lambda: len(select_records_between(world, 0, 1 << 62)) >= 2 * 52_000 // 30,
         f"the connector has sent what was changed, to {last}",
     )
     assert world.run_until_caught_up() == 0
-    assert current(world) == [] and world.dead_letters() == []
+    assert list_current_differences(world) == [] and world.dead_letters() == []
 
 
 def test_impossible_backfills_are_refused(world: World) -> None:

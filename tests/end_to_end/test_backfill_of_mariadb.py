@@ -20,10 +20,10 @@ from servers.mariadb import PASSWORD, USER, MariaDb
 
 from adapters.stack.connect import ConnectService
 
-from .compare import lake_table, postgres_table
-from .daemon import until
-from .mariadb_source import connector
-from .mirrored_items import histories
+from .compare import read_lake_table, read_postgres_table
+from .daemon import await_condition
+from .mariadb_source import start_mariadb_connector
+from .mirrored_items import read_histories
 from .stack import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -104,11 +104,11 @@ def test_backfill_stores_rows_with_the_types_of_debezium(
     """For all types, whether the connector takes a snapshot or follows changes."""
     name = prepared_world(world, mariadb_server, TYPES, bigint_unsigned=mode)
     topic = f"{world.prefix}.{name}.items"
-    with connector(world, mariadb_server, mariadb_worker, name, **{"bigint.unsigned.handling.mode": mode}):
-        until(lambda: len(world.topics.read([topic])) == 3, "the connector has read the rows")
-        world.ask("backfill", f"{name}.items")
+    with start_mariadb_connector(world, mariadb_server, mariadb_worker, name, **{"bigint.unsigned.handling.mode": mode}):
+        await_condition(lambda: len(world.topics.read([topic])) == 3, "the connector has read the rows")
+        world.get_result("backfill", f"{name}.items")
         mariadb_server.execute(f"USE {name}; {CHANGED}")
-        until(lambda: len(world.topics.read([topic])) == 6, "the connector has sent the changes")
+        await_condition(lambda: len(world.topics.read([topic])) == 6, "the connector has sent the changes")
     mine = {number(event): event for event in written_down(world, name)}
     assert len(mine) == 3
     for record in world.topics.read([topic]):
@@ -213,18 +213,20 @@ def test_backfill_of_a_changing_table_is_exact(
     lacks are in the second one."""
     name = prepared_world(world, mariadb_server, CREATE)
     table = f"{name}.items"
-    with connector(world, mariadb_server, mariadb_worker, name, **{"snapshot.mode": "no_data"}):
-        until(lambda: is_followed(world, mariadb_server, name), f"the connector follows {name}")
+    with start_mariadb_connector(world, mariadb_server, mariadb_worker, name, **{"snapshot.mode": "no_data"}):
+        await_condition(lambda: is_followed(world, mariadb_server, name), f"the connector follows {name}")
         daemon = world.daemon()
-        daemon.until(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
+        daemon.await_condition(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
         with Clerk(mariadb_server, name):
-            world.ask("backfill", table)
+            world.get_result("backfill", table)
             before = [event["payload"] for event in written_down(world, name)]
             mariadb_server.execute(f"USE {name}; SET sql_log_bin = 0; DELETE FROM items WHERE id > {UNSEEN}")
-            second = world.ask("backfill", table)
+            second = world.get_result("backfill", table)
             after = [event["payload"] for event in written_down(world, name)]
         expected = {int(r["id"] or 0): (r["note"], int(r["turn"] or 0)) for r in mariadb_server.rows(table, COLUMNS)}
-        daemon.until(lambda: all(found == expected for found in targets(world).values()), "the targets are the table")
+        daemon.await_condition(
+            lambda: all(found == expected for found in targets(world).values()), "the targets are the table"
+        )
         assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
         assert daemon.stop() == 0
     stream = [record.payload for record in world.topics.read([f"{world.prefix}.{name}.items"]) if record.payload]
@@ -265,11 +267,11 @@ def replay_changes(rows: Rows, changes: Iterable[Mapping[str, Any]]) -> Rows:
 def targets(world: World) -> dict[str, dict[int, tuple[str, int]]]:
     """The rows of the mirrors, and the open versions of the histories."""
     rows = {
-        "lake": lake_table(world.lake / "items"),
-        "target": postgres_table(world.target, "public", "items"),
+        "lake": read_lake_table(world.lake / "items"),
+        "target": read_postgres_table(world.target, "public", "items"),
         **{
             f"{sink}'s history": [r for r in found if r["_cdc_end_seq_1"] is None]
-            for sink, found in histories(world).items()
+            for sink, found in read_histories(world).items()
         },
     }
     return {name: {row["id"]: (row["note"], row["turn"]) for row in found} for name, found in rows.items()}

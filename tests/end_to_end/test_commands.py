@@ -13,8 +13,8 @@ import pytest
 from adapters.stack.postgres import choose_installation
 
 from .daemon import Daemon
-from .shops import LOGS, MIRRORS, await_caught_up, await_equal, source_rows
-from .stack import PROJECT, TABLES, World, python
+from .shops import LOGS, MIRRORS, await_caught_up, await_equal, read_source_rows
+from .stack import PROJECT, TABLES, World, run_python
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -57,10 +57,10 @@ def at_work(shipped_world: World) -> Iterator[tuple[World, Daemon]]:
 
 def test_read_only_commands(at_work: tuple[World, Daemon]) -> None:
     world, daemon = at_work
-    status = world.ask("status")
+    status = world.get_result("status")
     assert status["running"] and status["ready"] and {lane["id"] for lane in status["lanes"]} == LANES
-    assert set(world.ask("lanes", "list")[0]) >= {"id", "table", "policy", "config"}
-    assert world.ask("check")["resolved"]["pipeline"] == "shop"
+    assert set(world.get_result("lanes", "list")[0]) >= {"id", "table", "policy", "config"}
+    assert world.get_result("check")["resolved"]["pipeline"] == "shop"
     check_queries(world)
     check_plans(world)
     check_doctor(world)
@@ -69,13 +69,15 @@ def test_read_only_commands(at_work: tuple[World, Daemon]) -> None:
 
 
 def check_queries(world: World) -> None:
-    now = world.ask("query", "customers", "--where", f"email = '{EMAIL}'")
+    now = world.get_result("query", "customers", "--where", f"email = '{EMAIL}'")
     assert [row["city"] for row in now] == ["Berlin"]
-    target = world.ask("query", "target.customers", "--where", f"email = '{EMAIL}'")
+    target = world.get_result("query", "target.customers", "--where", f"email = '{EMAIL}'")
     assert [row["city"] for row in target] == ["Berlin"]
-    versions = [world.ask("query", "lake.customers", "--version", str(v), "--where", f"email = '{EMAIL}'") for v in (0, 1)]
-    assert versions[0] == [] and len(world.ask("query", "customers", "--version", "1")) >= 5
-    assert len(world.ask("query", "customers", "--limit", "3")) == 3
+    versions = [
+        world.get_result("query", "lake.customers", "--version", str(v), "--where", f"email = '{EMAIL}'") for v in (0, 1)
+    ]
+    assert versions[0] == [] and len(world.get_result("query", "customers", "--version", "1")) >= 5
+    assert len(world.get_result("query", "customers", "--limit", "3")) == 3
     csv = world.program("query", "customers", "--csv", "--limit", "2").stdout.splitlines()
     assert csv[0].startswith('"id","first_name"') and len(csv) == 3
     refused = world.answer("query", "target.customers", "--version", "1", code=1)
@@ -84,8 +86,8 @@ def check_queries(world: World) -> None:
 
 
 def check_plans(world: World) -> None:
-    assert {plan["lane"] for plan in world.ask("plan")} >= LANES - {f"{log}.shop" for log in LOGS}
-    plans = {plan["lane"]: plan for plan in world.ask("plan", "customers")}
+    assert {plan["lane"] for plan in world.get_result("plan")} >= LANES - {f"{log}.shop" for log in LOGS}
+    plans = {plan["lane"]: plan for plan in world.get_result("plan", "customers")}
     assert set(plans) == {f"{mirror}.customers" for mirror in MIRRORS}
     for plan in plans.values():
         assert plan["keys"] == ["id"] and plan["columns"]["email"] == "string" and plan["problem"] is None
@@ -93,7 +95,7 @@ def check_plans(world: World) -> None:
 
 
 def check_doctor(world: World) -> None:
-    found = world.ask("doctor")
+    found = world.get_result("doctor")
     assert {one["severity"] for one in found} <= {"ok", "warning"}
     text = " ".join(one["subject"] + one["sentence"] for one in found)
     for subject in ("source shop", *(f"sink {sink}" for sink in (*MIRRORS, *LOGS))):
@@ -106,7 +108,7 @@ def check_doctor(world: World) -> None:
 
 
 def check_notebook(world: World) -> None:
-    rows, mine, city, stored = python(LOAD, world.folder, world.environ).split()
+    rows, mine, city, stored = run_python(LOAD, world.folder, world.environ).split()
     assert int(rows) >= 5 and (mine, city, stored) == ("1", "Berlin", "True")
 
 
@@ -124,29 +126,29 @@ def check_page(daemon: Daemon) -> None:
 
 def test_commands_that_change_the_pipeline(at_work: tuple[World, Daemon]) -> None:
     world, daemon = at_work
-    world.ask("lanes", "pause", "target.customers")
-    daemon.until_status("target.customers", "paused")
+    world.get_result("lanes", "pause", "target.customers")
+    daemon.await_status("target.customers", "paused")
     world.execute("UPDATE customers SET city = 'Stockholm' WHERE email = %s", EMAIL)
     await_equal(world, daemon, mirrors=("lake", "datalake"))
     assert city_in(world, "target") == "Berlin"
     assert daemon.metrics()['replicator_lane_up{lane="target.customers"}'] == 0
-    world.ask("lanes", "resume", "target.customers")
+    world.get_result("lanes", "resume", "target.customers")
     await_equal(world, daemon)
     before = daemon.lane("lake.customers")["counts"]["applied"]
-    world.ask("lanes", "resync", "lake.customers", "--yes")
-    daemon.until(lambda: daemon.lane("lake.customers")["counts"]["applied"] > before, "the lane loads again")
+    world.get_result("lanes", "resync", "lake.customers", "--yes")
+    daemon.await_condition(lambda: daemon.lane("lake.customers")["counts"]["applied"] > before, "the lane loads again")
     await_equal(world, daemon)
     await_caught_up(world, daemon)
     assert "target.orders" in world.answer("lanes", "pause", "nosuch", code=2)["error"]["next_step"]
     at_end = daemon.lane("target.orders")["position"]
     topic, offset = world.topic("orders"), daemon.lane("target.orders")["position"][world.topic("orders")]["0"]
-    world.ask("lanes", "skip", "target.orders", "--until", f"{topic}:0:{offset}")
-    daemon.until_status("target.orders", "running")
+    world.get_result("lanes", "skip", "target.orders", "--until", f"{topic}:0:{offset}")
+    daemon.await_status("target.orders", "running")
     assert daemon.lane("target.orders")["position"] == at_end
 
 
 def city_in(world: World, sink: str) -> str:
-    found = world.ask("query", f"{sink}.customers", "--where", f"email = '{EMAIL}'")
+    found = world.get_result("query", f"{sink}.customers", "--where", f"email = '{EMAIL}'")
     return str(found[0]["city"])
 
 
@@ -164,7 +166,7 @@ def test_commands_of_the_documentation_page(at_work: tuple[World, Daemon]) -> No
     world, daemon = at_work
     commands = printed_commands(PROJECT / "docs" / "how-to" / "use-the-local-servers.md")
     assert {command.split(" ")[0] for command in commands} == {"psql", "curl"}
-    newest = str(max(key for (key,) in source_rows(world, "customers")))
+    newest = str(max(key for (key,) in read_source_rows(world, "customers")))
     for command in commands:
         output = shell(world, on_these_ports(world, daemon, command))
         assert output.strip(), command

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from .compare import by_key, differences, lake_table, postgres_table
-from .daemon import Daemon, until
+from .compare import index_by_key, list_differences, read_lake_table, read_postgres_table
+from .daemon import Daemon, await_condition
 from .stack import World
 from .topics import Record
 
@@ -42,13 +42,17 @@ def keys(records: Sequence[Record], op: str | None) -> set[int]:
 
 def stands(world: World, into: str) -> list[str]:
     """How the target in each sink differs from the source."""
-    expected = by_key(postgres_table(world.source, "public", "items"), "id")
-    found = {"lake": lake_table(world.lake / into), "target": postgres_table(world.target, "public", into)}
-    return [f"{sink}: {line}" for sink, rows in found.items() for line in differences(expected, by_key(rows, "id"))]
+    expected = index_by_key(read_postgres_table(world.source, "public", "items"), "id")
+    found = {"lake": read_lake_table(world.lake / into), "target": read_postgres_table(world.target, "public", into)}
+    return [
+        f"{sink}: {line}" for sink, rows in found.items() for line in list_differences(expected, index_by_key(rows, "id"))
+    ]
 
 
 def await_equal(world: World, daemon: Daemon, *into: str) -> None:
-    daemon.until(lambda: not [line for name in into for line in stands(world, name)], "both sinks equal the source")
+    daemon.await_condition(
+        lambda: not [line for name in into for line in stands(world, name)], "both sinks equal the source"
+    )
 
 
 def compact(world: World, topic: str) -> list[Record]:
@@ -60,7 +64,7 @@ def compact(world: World, topic: str) -> list[Record]:
         records = world.topics.read([topic])
         return {*DELETED} <= keys(records, None) and not keys(records, "d")
 
-    until(is_compacted, "the broker compacts the topic", 60)
+    await_condition(is_compacted, "the broker compacts the topic", 60)
     return world.topics.read([topic])
 
 
@@ -86,7 +90,7 @@ def test_compacted_topic_gives_the_current_state(world: World) -> None:
     world.rewrite_config(tables(*({"sink": sink, "into": into} for sink in ("lake", "target") for into in INTO)))
     daemon = world.daemon()
     await_equal(world, daemon, *INTO)
-    daemon.until_running()
+    daemon.await_running()
     assert daemon.stop() == 0 and world.dead_letters() == []
     check_doctor(world, topic)
 

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from support.registered_source import drop_source
 
-from .appended import APPEND, VISITS, appended_differ, changes_in_topic, visits_differ
-from .daemon import Daemon, until
-from .shops import LOGS, await_caught_up, await_equal, await_nothing, log_rows, logs_differ
+from .appended import APPEND, VISITS, count_topic_changes, list_append_differences, list_visit_differences
+from .daemon import Daemon, await_condition
+from .shops import LOGS, await_caught_up, await_equal, await_no_difference, list_log_differences, read_log_rows
 from .stack import World
 from .workload import Load
 
@@ -20,7 +20,7 @@ ATTEMPTS = 6
 
 def resent(world: World) -> Counter[object]:
     """Changes that the topics hold more than once."""
-    found = changes_in_topic(world, "products") + changes_in_topic(world, "customers")
+    found = count_topic_changes(world, "products") + count_topic_changes(world, "customers")
     return Counter({change: count for change, count in found.items() if count > 1})
 
 
@@ -34,7 +34,7 @@ def test_changes_sent_twice_by_a_killed_worker_are_applied_once(shop: World) -> 
     world.await_offsets()
     for _ in range(ATTEMPTS):
         committed = load.committed
-        until(lambda seen=committed: load.committed > seen + 40, "there is load")  # type: ignore[misc]
+        await_condition(lambda seen=committed: load.committed > seen + 40, "there is load")  # type: ignore[misc]
         world.stack.service("debezium").kill()
         world.stack.restart("debezium")
         world.stack.rest.wait_running(world.connector, 90)
@@ -44,12 +44,14 @@ def test_changes_sent_twice_by_a_killed_worker_are_applied_once(shop: World) -> 
     await_equal(world, daemon)
     await_caught_up(world, daemon)
     assert resent(world), "no change was sent twice: the test showed nothing"
-    await_nothing(lambda: appended_differ(world), "every change is once in every append target", daemon, 10)
-    await_nothing(lambda: visits_differ(world), "every row of the table without a key is there once", daemon, 10)
+    await_no_difference(lambda: list_append_differences(world), "every change is once in every append target", daemon, 10)
+    await_no_difference(
+        lambda: list_visit_differences(world), "every row of the table without a key is there once", daemon, 10
+    )
     for log in LOGS:
-        ids = [row["event_id"] for row in log_rows(world, log)]
+        ids = [row["event_id"] for row in read_log_rows(world, log)]
         assert len(ids) == len(set(ids)) == sum(world.topics.ends(world.topics.names(f"{world.prefix}.public.")).values())
-    assert logs_differ(world) == []
+    assert list_log_differences(world) == []
     assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
     assert daemon.stop() == 0
 
@@ -59,8 +61,8 @@ def await_resent(world: World) -> bool:
     world.execute(
         "INSERT INTO customers (first_name, last_name, email) VALUES ('after', 'the kill', gen_random_uuid()::text)"
     )
-    seen = sum(changes_in_topic(world, "customers").values())
-    until(lambda: sum(changes_in_topic(world, "customers").values()) > seen, "the worker follows again")
+    seen = sum(count_topic_changes(world, "customers").values())
+    await_condition(lambda: sum(count_topic_changes(world, "customers").values()) > seen, "the worker follows again")
     return bool(resent(world))
 
 
@@ -85,6 +87,6 @@ def test_connector_with_a_new_slot_is_not_stale(shop: World) -> None:
 
 
 def check_nothing_stale(daemon: Daemon) -> None:
-    daemon.until_running()
+    daemon.await_running()
     for name, lane in daemon.lanes().items():
         assert (lane["counts"]["superseded"], lane["counts"]["rejected"]) == (0, 0), name

@@ -14,10 +14,17 @@ from support.registered_source import make_slot_name, register_source
 
 from adapters.stack.connect import ConnectService
 
-from .connector_restart import ask, place, restart, resume, set_back, stop
-from .daemon import until
-from .newer_postgres import NEWER, SMALL, SOURCE, newer_server
-from .stack import STREAMS, World, rows
+from .connector_restart import (
+    read_connector_offset,
+    request_connector,
+    reset_to_last_commit,
+    restart_without_loss,
+    resume_connector,
+    stop_connector,
+)
+from .daemon import await_condition
+from .newer_postgres import NEWER, SMALL, SOURCE, start_newer_server
+from .stack import STREAMS, World, fetch_rows
 from .workload import Cursor
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(450)]
@@ -37,12 +44,12 @@ READ_OF_NEW_TABLES = "pg_catalog.pg_description"
 @contextmanager
 def followed_server(world: World, folder: Path) -> Iterator[str]:
     """A server of the newer version with a connector that follows its log; the superuser's DSN."""
-    with newer_server(world, folder) as port:
+    with start_newer_server(world, folder) as port:
         world.execute(CREATE)
         world.connectors.add(world.prefix)
         register_source(world.stack, world.prefix, world.prefix, database__port=str(port), **SMALL)
         admin = SOURCE.dsn(port, world.prefix, superuser=True)
-        until(lambda: rows(admin, STREAMS, make_slot_name(world.prefix)), "the connector follows the log")
+        await_condition(lambda: fetch_rows(admin, STREAMS, make_slot_name(world.prefix)), "the connector follows the log")
         yield admin
         world.stack.rest.delete(world.connector)
 
@@ -90,7 +97,7 @@ class Shop:
 
 
 def of_table(dsn: str, table: str) -> set[int]:
-    return {key for (key,) in rows(dsn, f"SELECT id FROM {table}")}
+    return {key for (key,) in fetch_rows(dsn, f"SELECT id FROM {table}")}
 
 
 def read_sent_ids(world: World, table: str) -> set[int]:
@@ -113,7 +120,9 @@ def marked(world: World, status: str) -> set[str]:
 
 def await_ends(world: World, shop: Shop) -> None:
     """Until the connector stands behind the end of the last transaction: a restart has to find that place again."""
-    until(lambda: len(marked(world, "END")) == shop.ended, f"{shop.ended} transactions were sent to their ends", 100)
+    await_condition(
+        lambda: len(marked(world, "END")) == shop.ended, f"{shop.ended} transactions were sent to their ends", 100
+    )
 
 
 @pytest.mark.skipif(not NEWER, reason="needs PostgreSQL 17 or newer")
@@ -127,7 +136,7 @@ def test_connector_restart_loses_no_row(world: World, tmp_path: Path) -> None:
 
     def restart_behind_the_others() -> None:
         await_ends(world, shop)
-        restart(world)
+        restart_without_loss(world)
 
     with followed_server(world, tmp_path / "newer"):
         shop = Shop(world.source)
@@ -135,13 +144,13 @@ def test_connector_restart_loses_no_row(world: World, tmp_path: Path) -> None:
         shop.order_open_over(restart_behind_the_others)
         shop.copy_items()
         time.sleep(0.1)
-        restart(world)
+        restart_without_loss(world)
         await_ends(world, shop)
         assert lacking(world) == {}
         assert world.run_until_caught_up() == 0
         for table in ("orders", "order_items"):
             assert of_table(world.target, table) == of_table(world.source, table)
-        assert rows(world.target, "SELECT exact, behind FROM _replicator.transactions") == [(True, [])]
+        assert fetch_rows(world.target, "SELECT exact, behind FROM _replicator.transactions") == [(True, [])]
 
 
 def stop_between_begin_and_first_row(world: World, shop: Shop, admin: str, table: str) -> None:
@@ -153,12 +162,12 @@ def stop_between_begin_and_first_row(world: World, shop: Shop, admin: str, table
         other.execute(f"LOCK TABLE {READ_OF_NEW_TABLES} IN ACCESS EXCLUSIVE MODE".encode())
         begun, stopped = len(marked(world, "BEGIN")), log.read_text().count(stopping)
         shop.order_open_over(lambda: None, before=table)
-        until(lambda: len(marked(world, "BEGIN")) == begun + 4, "the transaction has begun")
-        ask(world, "PUT", "stop")
-        until(lambda: log.read_text().count(stopping) > stopped, "it is about to stop")
+        await_condition(lambda: len(marked(world, "BEGIN")) == begun + 4, "the transaction has begun")
+        request_connector(world, "PUT", "stop")
+        await_condition(lambda: log.read_text().count(stopping) > stopped, "it is about to stop")
         time.sleep(0.5)
-    stop(world)
-    assert place(world)["messageType"] == "BEGIN"
+    stop_connector(world)
+    assert read_connector_offset(world)["messageType"] == "BEGIN"
 
 
 @pytest.mark.skipif(not NEWER, reason="needs PostgreSQL 17 or newer")
@@ -170,13 +179,13 @@ def test_connector_restart_between_begin_and_first_row_skips_rows(world: World, 
         shop.orders()
         await_ends(world, shop)
         stop_between_begin_and_first_row(world, shop, admin, "coupons")
-        resume(world)
+        resume_connector(world)
         await_ends(world, shop)
         lost = lacking(world)
         assert (lost.keys(), lost["coupons"]) == ({"coupons", "orders", "order_items"}, {1})
 
         stop_between_begin_and_first_row(world, shop, admin, "vouchers")
-        set_back(world)
-        resume(world)
+        reset_to_last_commit(world)
+        resume_connector(world)
         await_ends(world, shop)
         assert lacking(world) == lost

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from .appended import APPEND, appended_differ
-from .daemon import Daemon, until
-from .shops import LOGS, MIRRORS, await_caught_up, await_equal, await_nothing, logs_differ
+from .appended import APPEND, list_append_differences
+from .daemon import Daemon, await_condition
+from .shops import LOGS, MIRRORS, await_caught_up, await_equal, await_no_difference, list_log_differences
 from .stack import TABLES, World
 from .workload import Load
 
@@ -32,7 +32,7 @@ def are_up(daemon: Daemon, count: int) -> bool:
 def await_running(world: World, daemon: Daemon, extra: int = 0) -> None:
     """Wait until every lane runs."""
     count = len(LOGS) + len(MIRRORS) * len(TABLES) + extra
-    daemon.until(lambda: are_up(daemon, count), "every lane runs")
+    daemon.await_condition(lambda: are_up(daemon, count), "every lane runs")
 
 
 @pytest.mark.slow
@@ -54,8 +54,8 @@ def test_kills_at_random_times_lose_and_double_nothing(shop: World, seed: int, k
     assert load.end() > 10 * kills
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    await_nothing(lambda: logs_differ(world), "both event logs are whole", daemon, 10)
-    await_nothing(lambda: appended_differ(world), "every change is once in every append target", daemon, 10)
+    await_no_difference(lambda: list_log_differences(world), "both event logs are whole", daemon, 10)
+    await_no_difference(lambda: list_append_differences(world), "every change is once in every append target", daemon, 10)
     assert world.dead_letters() == []
     assert daemon.stop() == 0
 
@@ -70,7 +70,7 @@ def test_run_after_sigterm_resumes_at_the_committed_position(shop: World) -> Non
     load.end()
     second = world.daemon("--json", "--until-caught-up")
     assert second.wait() == 0
-    assert logs_differ(world) == []
+    assert list_log_differences(world) == []
     done = Counter[str]()
     for daemon in (first, second):
         for lane in last_report(daemon)["lanes"]:
@@ -103,10 +103,10 @@ def test_second_instance_with_its_own_state_folder_is_refused(shop: World) -> No
     await_running(world, first)
     second = world.daemon("-v", "--set", "state=./elsewhere")
     # Its locks are others', so it finds out when it has something to write.
-    until(lambda: '"running"' in second.tail() or not second.alive, "the second instance is at work")
+    await_condition(lambda: '"running"' in second.tail() or not second.alive, "the second instance is at work")
     world.execute("UPDATE customers SET city = 'after the second instance'")
     assert second.wait() == 5
     await_equal(world, first)
     await_caught_up(world, first)
-    first.until_running()
+    first.await_running()
     assert first.stop() == 0

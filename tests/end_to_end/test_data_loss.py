@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from .daemon import Daemon, until
-from .shops import LOGS, MIRRORS, await_caught_up, await_equal, source_rows
+from .daemon import Daemon, await_condition
+from .shops import LOGS, MIRRORS, await_caught_up, await_equal, read_source_rows
 from .stack import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -37,15 +37,15 @@ def end_of(world: World, table: str) -> int:
 
 def change_unseen(world: World) -> None:
     """Change every customer, and see it in the topic."""
-    wanted = end_of(world, "customers") + len(source_rows(world, "customers"))
+    wanted = end_of(world, "customers") + len(read_source_rows(world, "customers"))
     world.execute(CITY, "changed while it was stopped")
-    until(lambda: end_of(world, "customers") >= wanted, "the changes are in the topic")
+    await_condition(lambda: end_of(world, "customers") >= wanted, "the changes are in the topic")
 
 
 def until_suspended(daemon: Daemon) -> Mapping[str, Mapping[str, Any]]:
     """The lanes, once all that lost records are suspended; every other one runs."""
     for lane in LOST:
-        report = daemon.until_status(lane, "suspended")
+        report = daemon.await_status(lane, "suspended")
         assert report["exit_code"] == DATA_LOSS
     lanes = daemon.lanes()
     assert {name for name, lane in lanes.items() if lane["status"] == "suspended"} == LOST
@@ -79,7 +79,7 @@ def test_records_deleted_above_the_position_of_a_lane_are_data_loss(stop_in_step
     agree(world, *find_command(lanes["raw.shop"], "skip"))
     agree(world, *find_command(lanes["datalake.customers"], "resync"))
     for lane in ("lake.customers", "raw.shop", "datalake.customers"):
-        daemon.until_status(lane, "running")
+        daemon.await_status(lane, "running")
     assert daemon.stop() == 0
     agree(world, *find_command(lanes["target.customers"], "skip"))
     agree(world, *find_command(lanes["raw_pg.shop"], "resync"))
@@ -87,7 +87,7 @@ def test_records_deleted_above_the_position_of_a_lane_are_data_loss(stop_in_step
     world.execute(CITY, "seen by all again")
     await_equal(world, again)
     await_caught_up(world, again)
-    again.until_running()
+    again.await_running()
     assert again.stop() == 0
 
 
@@ -95,7 +95,9 @@ def test_topic_recreated_while_the_daemon_is_stopped_is_data_loss(stop_in_step: 
     world = stop_in_step
     world.topics.delete(world.topic("customers"))
     world.execute(CITY, "into the new topic")
-    until(lambda: end_of(world, "customers") >= len(source_rows(world, "customers")), "the topic is there again")
+    await_condition(
+        lambda: end_of(world, "customers") >= len(read_source_rows(world, "customers")), "the topic is there again"
+    )
     assert world.run_until_caught_up() == DATA_LOSS
     daemon = world.daemon()
     lanes = until_suspended(daemon)
@@ -114,7 +116,9 @@ def test_topic_recreated_while_it_is_read_is_data_loss(shop: World) -> None:
     world.execute(CITY, "into the new topic")
     assert daemon.wait() == DATA_LOSS
     assert "replicator lanes resync" in daemon.log.read_text()
-    until(lambda: end_of(world, "customers") >= len(source_rows(world, "customers")), "the topic is there again")
+    await_condition(
+        lambda: end_of(world, "customers") >= len(read_source_rows(world, "customers")), "the topic is there again"
+    )
     again = world.daemon()
     lanes = until_suspended(again)
     for name in LOST:

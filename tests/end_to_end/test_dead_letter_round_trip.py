@@ -11,7 +11,7 @@ from servers.kafka import make_producer
 from support.accounting import count_unaccounted
 
 from . import compare
-from .daemon import Daemon, until
+from .daemon import Daemon, await_condition
 from .stack import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -45,15 +45,15 @@ def configure(world: World) -> None:
 
 
 def differ(world: World) -> list[str]:
-    expected = compare.by_key(compare.postgres_table(world.source, "public", "notes"), "id")
+    expected = compare.index_by_key(compare.read_postgres_table(world.source, "public", "notes"), "id")
     found = {
-        "lake": compare.lake_table(world.lake / "notes"),
-        "target": compare.postgres_table(world.target, "public", "notes"),
+        "lake": compare.read_lake_table(world.lake / "notes"),
+        "target": compare.read_postgres_table(world.target, "public", "notes"),
     }
     return [
         f"{name}: {line}"
         for name, rows in found.items()
-        for line in compare.differences(expected, compare.by_key(rows, "id"))
+        for line in compare.list_differences(expected, compare.index_by_key(rows, "id"))
     ]
 
 
@@ -75,12 +75,14 @@ def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None
     world.register()
     configure(world)
     world.execute(STORY[0])
-    until(lambda: len(world.topics.read([world.topic("notes")])) == 2, "the topic is there")
+    await_condition(lambda: len(world.topics.read([world.topic("notes")])) == 2, "the topic is there")
     by_hand = poison(world)
     for statement in STORY[1:]:
         world.execute(statement)
     # Seven more changes, and the tombstone behind the delete.
-    until(lambda: len(world.topics.read([world.topic("notes")])) == 2 + len(POISON) + 8, "everything is in the topic")
+    await_condition(
+        lambda: len(world.topics.read([world.topic("notes")])) == 2 + len(POISON) + 8, "everything is in the topic"
+    )
     check_accounts(world)
     found = list_dead_letters(world)
     assert {found.pop(event)["code"] for event in by_hand} == {"MALFORMED"}
@@ -89,7 +91,7 @@ def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None
     ]  # fmt: skip
     assert differ(world) != []
     some = {each["code"]: each["event_id"] for each in found.values()}
-    told = {each["code"]: each for event in some.values() for each in world.ask("dlq", "explain", event)}
+    told = {each["code"]: each for event in some.values() for each in world.get_result("dlq", "explain", event)}
     assert told["TOO_LARGE"]["what_to_do"].startswith("Raise the limit that the reason names, under `limits`")
     assert "first" in told["INCOMPLETE"]["what_to_do"]
     assert json.loads(told["TOO_LARGE"]["record"])["payload"]["op"] == "c"
@@ -102,12 +104,14 @@ def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None
     assert {event: each["state"] for event, each in list_dead_letters(world).items()} == {
         **dict.fromkeys(by_hand, "open"), **dict.fromkeys(found, "replayed"),
     }  # fmt: skip
-    assert world.ask("dlq", "purge", "--yes") == {"purged": len(found) + len(POISON)}
+    assert world.get_result("dlq", "purge", "--yes") == {"purged": len(found) + len(POISON)}
     assert world.topics.read([f"{world.prefix}.rejects"]) == []
     # And the stream goes on.
     world.execute("UPDATE notes SET title = 'the end'")
-    rows = len(compare.postgres_table(world.source, "public", "notes"))
-    until(lambda: len(world.topics.read([world.topic("notes")])) == 2 + len(POISON) + 8 + rows, "the end is in the topic")
+    rows = len(compare.read_postgres_table(world.source, "public", "notes"))
+    await_condition(
+        lambda: len(world.topics.read([world.topic("notes")])) == 2 + len(POISON) + 8 + rows, "the end is in the topic"
+    )
     assert world.run_until_caught_up() == 0
     assert differ(world) == [] and world.dead_letters() == []
 
@@ -115,9 +119,9 @@ def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None
 def check_accounts(world: World) -> None:
     """Applied by the daemon, whose published numbers leave no record out while rejects are open."""
     daemon = world.daemon()
-    daemon.until(lambda: {lane["lag_records"] for lane in daemon.lanes().values()} == {0}, "everything is applied")
+    daemon.await_condition(lambda: {lane["lag_records"] for lane in daemon.lanes().values()} == {0}, "everything is applied")
     # Open dead letters are counted now and then.
-    daemon.until(lambda: list_open_dead_letters(daemon) == len(POISON) + 5, "open dead letters are shown")
+    daemon.await_condition(lambda: list_open_dead_letters(daemon) == len(POISON) + 5, "open dead letters are shown")
     status, metrics = daemon.status(), daemon.page("/metrics")
     assert status is not None and [source["records"] for source in status["sources"]] == [2 + len(POISON) + 8]
     for sink in ("lake", "target"):

@@ -14,7 +14,7 @@ import pytest
 from . import compare
 from .compare import Rows
 from .conftest import MakeWorld
-from .shops import LOGS, MIRRORS, await_caught_up, await_nothing, log_rows, mirror_table
+from .shops import LOGS, MIRRORS, await_caught_up, await_no_difference, read_log_rows, read_mirror_table
 from .stack import PROJECT, World
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -70,7 +70,7 @@ def execute(world: World, script: Iterable[str]) -> None:
 
 def read_expected_rows(world: World, table: str, *, final: bool) -> Rows:
     """The source's rows, in the form that every target has the values in, with the exceptions."""
-    rows = compare.by_key(compare.postgres_table(world.source, "public", table), *KEYS[table])
+    rows = compare.index_by_key(compare.read_postgres_table(world.source, "public", table), *KEYS[table])
     out = {key: dict(row) for key, row in rows.items() if key not in REJECTED_ROWS.get(table, {})}
     kinds = (NOT_BACKFILLED, CONNECTOR, LEFT_BEHIND) if final else (CONNECTOR,)
     for kind in kinds:
@@ -80,7 +80,7 @@ def read_expected_rows(world: World, table: str, *, final: bool) -> Rows:
 
 
 def read_mirror_rows(world: World, mirror: str, table: str) -> Rows:
-    return compare.by_key(mirror_table(world, mirror, table), *KEYS[table])
+    return compare.index_by_key(read_mirror_table(world, mirror, table), *KEYS[table])
 
 
 def differences(world: World, *, final: bool) -> list[str]:
@@ -89,7 +89,7 @@ def differences(world: World, *, final: bool) -> list[str]:
         wanted = {k: in_targets(row) for k, row in read_expected_rows(world, table, final=final).items()}
         for mirror in MIRRORS:
             rows = {k: in_targets(row) for k, row in read_mirror_rows(world, mirror, table).items()}
-            lines += [f"{mirror}.{table}: {d}" for d in compare.differences(wanted, rows)]
+            lines += [f"{mirror}.{table}: {d}" for d in compare.list_differences(wanted, rows)]
     return lines
 
 
@@ -119,9 +119,11 @@ def test_every_target_equals_the_source_except_listed_values(samples: World) -> 
     changes = statements("changes.sql")
     cut = changes.index(WIDENED)
     execute(world, changes[:cut])
-    await_nothing(lambda: differences(world, final=False), "the mirrors equal the source up to the widening", daemon)
+    await_no_difference(lambda: differences(world, final=False), "the mirrors equal the source up to the widening", daemon)
     execute(world, changes[cut:])
-    await_nothing(lambda: differences(world, final=True), "the mirrors equal the source but for the exceptions", daemon)
+    await_no_difference(
+        lambda: differences(world, final=True), "the mirrors equal the source but for the exceptions", daemon
+    )
     await_caught_up(world, daemon, [f"{m}.{t}" for m in MIRRORS for t in KEYS] + [f"{log}.shop" for log in LOGS])
     letters = world.dead_letters()
     seen = Counter((d["table"], d["lane"], d["code"]) for d in letters)
@@ -137,7 +139,7 @@ def check_logs(world: World) -> None:
     records = world.topics.read(world.topics.names(f"{world.prefix}.public."))
     assert {r.topic.rpartition(".")[2] for r in records} == {*KEYS, "audit_log"}
     for log in LOGS:
-        assert compare.incomplete(log_rows(world, log), records) == []
+        assert compare.list_log_errors(read_log_rows(world, log), records) == []
 
 
 def check_table_without_key(world: World, lanes: Mapping[str, Mapping[str, Any]]) -> None:
@@ -160,13 +162,13 @@ def test_table_without_key_with_append(samples: World) -> None:
     daemon = world.daemon()
     names = [f"{mirror}.audit_log" for mirror in MIRRORS]
     for name in names:
-        daemon.until_status(name, "running")
+        daemon.await_status(name, "running")
     await_caught_up(world, daemon, names)
     records = [r for r in world.topics.read([world.topic("audit_log")]) if r.payload]
     wanted = sorted((r.event_id, *image(r.payload or {})) for r in records)
     assert Counter(op for _, op, *_ in wanted) == {"r": 2, "u": 2, "d": 1, "c": 1}
     for mirror in MIRRORS:
-        rows = mirror_table(world, mirror, "audit_log")
+        rows = read_mirror_table(world, mirror, "audit_log")
         assert sorted((r["_event_id"], r["_cdc_op"], repr(r["who"]), repr(r["what"]), repr(r["n"])) for r in rows) == wanted
     assert daemon.stop() == 0
 

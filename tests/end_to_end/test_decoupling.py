@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from .daemon import Daemon
-from .shops import await_caught_up, await_equal, mirrors_differ
-from .stack import World, rows
+from .shops import await_caught_up, await_equal, list_mirror_differences
+from .stack import World, fetch_rows
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -25,7 +25,7 @@ SELECT 'wide', repeat(md5(i::text), 60), 1 FROM generate_series(1, 100) i"""
 def freeze_server(world: World) -> Iterator[None]:
     """The target's server answers its clients no more: it neither refuses nor works."""
     admin = world.stack.dsn("target", "postgres", superuser=True)
-    found = rows(admin, "SELECT pid FROM pg_stat_activity WHERE datname = %s", world.databases["target"])
+    found = fetch_rows(admin, "SELECT pid FROM pg_stat_activity WHERE datname = %s", world.databases["target"])
     clients = [psutil.Process(pid) for (pid,) in found]
     assert clients
     for client in clients:
@@ -50,8 +50,8 @@ def test_slow_target_delays_others_only_at_the_limit(shop: World) -> None:
         assert fill(world, daemon) > 0
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    assert mirrors_differ(world) == []
-    daemon.until_running()
+    assert list_mirror_differences(world) == []
+    daemon.await_running()
     assert world.dead_letters() == []
     assert daemon.stop() == 0
 
@@ -75,7 +75,7 @@ def position(daemon: Daemon, topic: str) -> int:
 def reads_up_to(daemon: Daemon, topic: str, wanted: int) -> bool:
     """Whether the source gets there while others would long have."""
     try:
-        daemon.until(lambda: position(daemon, topic) >= wanted, "the source has read everything", 8)
+        daemon.await_condition(lambda: position(daemon, topic) >= wanted, "the source has read everything", 8)
     except AssertionError:
         assert daemon.alive
         return False

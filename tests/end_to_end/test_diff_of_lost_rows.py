@@ -13,11 +13,11 @@ from support.registered_source import make_slot_name
 from adapters.stack import EmbeddedStack
 from adapters.stack.postgres import Installation
 
-from .compare import by_key, differences, lake_table, postgres_table
-from .daemon import Daemon, until
+from .compare import index_by_key, list_differences, read_lake_table, read_postgres_table
+from .daemon import Daemon, await_condition
 from .newer_postgres import NEWER, SMALL
-from .old_connector import old_connector
-from .stack import STREAMS, World, rows
+from .old_connector import start_old_connector
+from .stack import STREAMS, World, fetch_rows
 from .test_backfill import prepared_world
 from .test_incremental_snapshot import Clerk
 
@@ -37,21 +37,21 @@ def read_targets(world: World, where: str = "true") -> dict[str, list[dict[str, 
     """The current rows of each lane."""
     current = f"_cdc_end_seq_1 IS NULL AND {where}"
     return {
-        "lake.items": lake_table(world.lake / "items", where),
-        "target.versions": postgres_table(world.target, "public", "versions", current),
+        "lake.items": read_lake_table(world.lake / "items", where),
+        "target.versions": read_postgres_table(world.target, "public", "versions", current),
     }
 
 
 def find_differences(world: World) -> dict[str, set[tuple[str, int]]]:
     """The kind and the key of each row of a lane that differs from the source, found by SQL."""
-    expected = by_key(postgres_table(world.source, "public", "items"), "id")
+    expected = index_by_key(read_postgres_table(world.source, "public", "items"), "id")
     found = {}
     for lane, target in read_targets(world).items():
-        actual = by_key(target, "id")
+        actual = index_by_key(target, "id")
         kinds = {
             "missing": expected.keys() - actual.keys(),
             "extra": actual.keys() - expected.keys(),
-            "different": {k for k in expected.keys() & actual.keys() if differences({k: expected[k]}, {k: actual[k]})},
+            "different": {k for k in expected.keys() & actual.keys() if list_differences({k: expected[k]}, {k: actual[k]})},
         }
         found[lane] = {(kind, key) for kind, keys in kinds.items() for (key,) in keys}
     return found
@@ -64,16 +64,18 @@ def write_mark(world: World, number: int) -> None:
 def await_mark(world: World, daemon: Daemon, number: int) -> None:
     """Return when both targets have the row. Changes before it that they lack then are lost."""
     condition = f"id = {MARKS[number]}"
-    daemon.until(lambda: all(read_targets(world, condition).values()), "the mark is in the targets", SECONDS)
+    daemon.await_condition(lambda: all(read_targets(world, condition).values()), "the mark is in the targets", SECONDS)
 
 
 def restart(world: World) -> None:
     """Restart the connector without a stop before it, and return when it streams again."""
     admin = world.stack.dsn("source", superuser=True)
-    [(before,)] = rows(admin, PID, make_slot_name(world.prefix))
+    [(before,)] = fetch_rows(admin, PID, make_slot_name(world.prefix))
     world.stack.rest.restart(world.connector)
     again = f"{STREAMS} AND r.pid <> %s"
-    until(lambda: rows(admin, again, make_slot_name(world.prefix), before), "the connector streams again", SECONDS)
+    await_condition(
+        lambda: fetch_rows(admin, again, make_slot_name(world.prefix), before), "the connector streams again", SECONDS
+    )
 
 
 def lose_copied_rows(world: World, daemon: Daemon) -> None:
@@ -88,7 +90,7 @@ def lose_copied_rows(world: World, daemon: Daemon) -> None:
         with psycopg.connect(world.source) as connection, connection.cursor().copy("COPY items FROM STDIN") as copy:
             for key in range(COPIED):
                 copy.write_row((10_000 * (number + 1) + key, "copied", number))
-        until(lambda before=before: count_records() > before, "the delivery has begun")  # type: ignore[misc]
+        await_condition(lambda before=before: count_records() > before, "the delivery has begun")  # type: ignore[misc]
         restart(world)
         write_mark(world, number)
         await_mark(world, daemon, number)
@@ -137,7 +139,7 @@ def test_diff_finds_and_repairs_rows_that_the_connector_lost(
     """Exactly the rows that SQL finds, while other rows change."""
     home = tmp_path / "home"
     home.mkdir()
-    with old_connector(stack, tmp_path / "old", source) as beside:
+    with start_old_connector(stack, tmp_path / "old", source) as beside:
         world = prepared_world(World(beside, home, "t"))
         world.rewrite_config({"tables": [{"match": "public.items", "source": "shop", "to": LANES}]})
         try:
@@ -147,13 +149,15 @@ def test_diff_finds_and_repairs_rows_that_the_connector_lost(
             lost = find_differences(world)
             assert all({kind for kind, _ in keys} == kinds for keys in lost.values()), lost
             with Clerk(world.source, pause=0.05):
-                found = world.ask("diff", "items", "--show", str(COPIED), code=7, seconds=SECONDS)
+                found = world.get_result("diff", "items", "--show", str(COPIED), code=7, seconds=SECONDS)
                 assert {one["lane"]: {(d["kind"], d["key"]["id"]) for d in one["differences"]} for one in found} == lost
                 counted = {one["lane"]: one["missing"] + one["extra"] + one["different"] for one in found}
                 assert counted == {lane: len(keys) for lane, keys in lost.items()}
-                repaired = world.ask("diff", "items", "--repair", "--yes", seconds=SECONDS)
+                repaired = world.get_result("diff", "items", "--repair", "--yes", seconds=SECONDS)
                 assert all(one["equal"] and one["repaired"] for one in repaired), repaired
-            daemon.until(lambda: not any(find_differences(world).values()), "the targets equal the source", SECONDS)
+            daemon.await_condition(
+                lambda: not any(find_differences(world).values()), "the targets equal the source", SECONDS
+            )
             assert daemon.stop() == 0
         finally:
             world.close()

@@ -17,10 +17,10 @@ from replicator.domain.errors import EnvironmentProblem
 from replicator.settings import Loaded, load_settings
 from replicator.wiring.backfill import diff_tables, repair_table
 
-from .compare import lake_table, postgres_table
-from .daemon import until
-from .mariadb_source import connector
-from .stack import World, run
+from .compare import read_lake_table, read_postgres_table
+from .daemon import await_condition
+from .mariadb_source import start_mariadb_connector
+from .stack import World, execute_statements
 from .test_backfill_of_mariadb import COLUMNS, CREATE, Clerk, prepared_world
 
 pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.timeout(600)]
@@ -50,7 +50,7 @@ def paused(worker: ConnectService, name: str) -> Iterator[None]:
     url = f"http://127.0.0.1:{worker.ports['rest']}/connectors/{name}/pause"
     with urlopen(Request(url, method="PUT"), timeout=30):
         pass
-    until(lambda: (state := worker.rest.state(name)) and set(state.tasks) == {"PAUSED"}, "the connector is paused")
+    await_condition(lambda: (state := worker.rest.state(name)) and set(state.tasks) == {"PAUSED"}, "the connector is paused")
     yield
     worker.rest.resume(name)
 
@@ -64,16 +64,16 @@ def test_diff_reports_only_real_differences_while_both_sides_change(
     table = f"{name}.items"
     world.overrides.append(f"tables=[{{match: {table}, source: shop, to: [{{sink: lake}}, {{sink: target}}]}}]")
     worker = f"{{url: 'http://127.0.0.1:{mariadb_worker.ports['rest']}', connector: {world.prefix}-mariadb}}"
-    with connector(world, mariadb_server, mariadb_worker, name, **QUICK):
+    with start_mariadb_connector(world, mariadb_server, mariadb_worker, name, **QUICK):
         daemon = world.daemon()
 
         def is_current() -> bool:
             rows = mariadb_server.rows(table, COLUMNS)
             expected = {int(row["id"] or 0): (row["note"], int(row["turn"] or 0)) for row in rows}
-            targets = lake_table(world.lake / "items"), postgres_table(world.target, "public", "items")
+            targets = read_lake_table(world.lake / "items"), read_postgres_table(world.target, "public", "items")
             return all({row["id"]: (row["note"], row["turn"]) for row in found} == expected for found in targets)
 
-        daemon.until(is_current, "the targets are the table")
+        daemon.await_condition(is_current, "the targets are the table")
         loaded = settings(world, f"sources.shop.connect={worker}")
         with Clerk(mariadb_server, name, PAUSE):
             found = compare(loaded, table)
@@ -83,9 +83,11 @@ def test_diff_reports_only_real_differences_while_both_sides_change(
             mariadb_server.execute(f"INSERT INTO {table} VALUES (3001, 'here', 1), (3002, NULL, 1), (3003, 'there ', 1)")
             with pytest.raises(EnvironmentProblem, match="The connector has not confirmed"):
                 compare(loaded, table, timeout=2)
-        daemon.until(is_current, "the targets are the table")
-        run(world.target, "UPDATE items SET note = 'there' WHERE id = 3003; DELETE FROM items WHERE id = 3001")
-        run(world.target, "INSERT INTO items SELECT 4000, note, turn FROM items WHERE id = 3003")
+        daemon.await_condition(is_current, "the targets are the table")
+        execute_statements(
+            world.target, "UPDATE items SET note = 'there' WHERE id = 3003; DELETE FROM items WHERE id = 3001"
+        )
+        execute_statements(world.target, "INSERT INTO items SELECT 4000, note, turn FROM items WHERE id = 3003")
         DeltaTable(world.lake / "items").update(new_values={"note": ""}, predicate="id = 3002")
         with pytest.raises(EnvironmentProblem, match=r"Add `connect: \{url: ..., connector: ...\}` to the source"):
             compare(settings(world), table)
@@ -95,6 +97,6 @@ def test_diff_reports_only_real_differences_while_both_sides_change(
             assert describe(found["lake.items"]) == {("different", 3002)}
             written = [repair_table(loaded, diff, print) for diff in found.values()]
         assert [(one.rows, one.deletes) for one in written] == [(1, 0), (2, 1)]
-        daemon.until(is_current, "the targets are the table")
+        daemon.await_condition(is_current, "the targets are the table")
         assert all(diff.equal for diff in compare(settings(world), table).values())
         assert daemon.stop() == 0

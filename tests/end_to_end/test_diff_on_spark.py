@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.small_spark import SMALL
 
-from .compare import by_key, differences, lake_table, postgres_table
+from .compare import index_by_key, list_differences, read_lake_table, read_postgres_table
 from .stack import World
 from .test_backfill import prepared_world
 from .test_incremental_snapshot import Clerk
@@ -24,8 +24,8 @@ PAUSE = 0.1
 
 def find_differences(world: World) -> list[str]:
     """How the rows of the lake differ from the source."""
-    expected = by_key(postgres_table(world.source, "public", "items"), "id")
-    return differences(expected, by_key(lake_table(world.lake / "items"), "id"))
+    expected = index_by_key(read_postgres_table(world.source, "public", "items"), "id")
+    return list_differences(expected, index_by_key(read_lake_table(world.lake / "items"), "id"))
 
 
 def test_diff_reports_only_real_differences_in_a_lake_of_spark(world: World) -> None:
@@ -36,14 +36,14 @@ def test_diff_reports_only_real_differences_in_a_lake_of_spark(world: World) -> 
     world.rewrite_config({"engine": "spark", "tables": tables})
     world.register(heartbeat__interval__ms="500")
     daemon = world.daemon()
-    daemon.until(lambda: not find_differences(world), "the lake equals the source", PATIENCE)
+    daemon.await_condition(lambda: not find_differences(world), "the lake equals the source", PATIENCE)
     compare = ("diff", "items", "--timeout", str(PATIENCE))
     with Clerk(world.source, PAUSE):
-        [found] = world.ask(*compare, seconds=PATIENCE)
+        [found] = world.get_result(*compare, seconds=PATIENCE)
     assert found["equal"] and found["rows"] > 1000, found
 
     world.execute("INSERT INTO items VALUES (3001, 'here', 1), (3002, NULL, 1)")
-    daemon.until(lambda: not find_differences(world), "the lake equals the source", PATIENCE)
+    daemon.await_condition(lambda: not find_differences(world), "the lake equals the source", PATIENCE)
     items = DeltaTable(world.lake / "items")
     added = items.to_pyarrow_table(filters=[("id", "=", 3001)])
     place = added.schema.get_field_index("id")
@@ -52,10 +52,10 @@ def test_diff_reports_only_real_differences_in_a_lake_of_spark(world: World) -> 
     items.delete("id = 3001")
     items.update(new_values={"note": ""}, predicate="id = 3002")
     with Clerk(world.source, PAUSE):
-        [found] = world.ask(*compare, code=7, seconds=PATIENCE)
+        [found] = world.get_result(*compare, code=7, seconds=PATIENCE)
         seen = {(one["kind"], one["key"]["id"]) for one in found["differences"]}
         assert seen == {("missing", 3001), ("different", 3002), ("extra", 4001)}
-        [repaired] = world.ask(*compare, "--repair", "--yes", seconds=2 * PATIENCE)
+        [repaired] = world.get_result(*compare, "--repair", "--yes", seconds=2 * PATIENCE)
         assert repaired["equal"] and repaired["repaired"] == {"rows": 2, "deletes": 1}, repaired
-    daemon.until(lambda: not find_differences(world), "the lake equals the source", PATIENCE)
+    daemon.await_condition(lambda: not find_differences(world), "the lake equals the source", PATIENCE)
     assert daemon.stop() == 0

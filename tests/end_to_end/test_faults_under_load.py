@@ -15,14 +15,14 @@ import pytest
 from support.accounting import count_unaccounted
 from support.registered_source import register_source
 
-from .appended import Change, change_of
-from .compare import by_key, differences, lake_table, postgres_table
-from .daemon import Daemon, until
+from .appended import Change, to_change
+from .compare import index_by_key, list_differences, read_lake_table, read_postgres_table
+from .daemon import Daemon, await_condition
 from .faults import PATIENCE, Faults, keep_running
 from .histories import find_overlaps, read_versions
-from .newer_postgres import NEWER, SMALL, newer_server
-from .shops import await_caught_up, logs_differ, source_rows, topics_differ
-from .stack import TABLES, World, rows
+from .newer_postgres import NEWER, SMALL, start_newer_server
+from .shops import await_caught_up, list_log_differences, list_topic_differences, read_source_rows
+from .stack import TABLES, World, fetch_rows
 from .topics import Record
 from .workload import Load, copy_customers, swap_products
 
@@ -70,8 +70,8 @@ def configure(world: World) -> None:
 def read_table(world: World, sink: str, table: str) -> list[dict[str, Any]]:
     server, _, schema = sink.partition("_")
     if server == "lake":
-        return lake_table(world.lake / schema / table)
-    return postgres_table(world.target, schema or "public", table)
+        return read_lake_table(world.lake / schema / table)
+    return read_postgres_table(world.target, schema or "public", table)
 
 
 @contextmanager
@@ -103,10 +103,10 @@ def targets_differ(world: World) -> list[str]:
     """How current states, and the open versions of histories, differ from the source."""
     lines: list[str] = []
     for table in TABLES:
-        expected = source_rows(world, table)
+        expected = read_source_rows(world, table)
         for sink in (*CURRENT, *HISTORIES):
             found = [row for row in read_table(world, sink, table) if row.get("_cdc_end_seq_1") is None]
-            lines += [f"{sink}.{table}: {line}" for line in differences(expected, by_key(found, "id"))]
+            lines += [f"{sink}.{table}: {line}" for line in list_differences(expected, index_by_key(found, "id"))]
     return lines
 
 
@@ -118,7 +118,7 @@ def histories_differ(world: World, records: Sequence[Record]) -> list[str]:
         for sink in HISTORIES:
             found = read_table(world, sink, table)
             lines += [f"{sink}.{table}: {line}" for line in find_overlaps(found)]
-            lines += [f"{sink}.{table}: {d}" for d in differences(expected, by_key(found, "id", "_cdc_seq_2"))]
+            lines += [f"{sink}.{table}: {d}" for d in list_differences(expected, index_by_key(found, "id", "_cdc_seq_2"))]
     return lines
 
 
@@ -126,7 +126,7 @@ def changes_differ(world: World, records: Sequence[Record]) -> list[str]:
     """Changes that a target lacks, has twice or has without any reason; each counts once, however often it was sent."""
     lines: list[str] = []
     for table in TABLES:
-        sent: set[Change] = {change_of(r.payload) for r in records if r.payload and r.topic == world.topic(table)}
+        sent: set[Change] = {to_change(r.payload) for r in records if r.payload and r.topic == world.topic(table)}
         for sink in CHANGELOGS:
             has = Counter((row["_cdc_op"], row["id"], row["_cdc_seq_2"]) for row in read_table(world, sink, table))
             lines += [f"{sink}.{table} lacks {change}" for change in sent - set(has)]
@@ -137,7 +137,7 @@ def changes_differ(world: World, records: Sequence[Record]) -> list[str]:
 
 def find_unaccounted(world: World, daemon: Daemon) -> list[str]:
     """The sinks in whose lanes some records that the daemon read are not counted, or counted twice."""
-    status, metrics, lines = world.ask("status"), daemon.page("/metrics"), []
+    status, metrics, lines = world.get_result("status"), daemon.page("/metrics"), []
     for source in status["sources"]:
         assert source["records"] > 0
         for sink in (sink for sink in POLICIES if sink.endswith("_whole") == (source["name"] == "whole")):
@@ -151,7 +151,7 @@ def await_sent(world: World, daemon: Daemon) -> None:
     email = f"{time.time_ns()}@example.com"
     world.execute("INSERT INTO customers (first_name, last_name, email) VALUES ('last', 'one', %s)", email)
     topic = [world.topic("customers")]
-    until(
+    await_condition(
         lambda: any(email.encode() in (r.value or b"") for r in world.topics.read(topic)), "all is in the topics", PATIENCE
     )
     await_caught_up(world, daemon, seconds=PATIENCE)
@@ -168,11 +168,11 @@ def restart_daemon(world: World, daemon: Daemon) -> Daemon:
 @pytest.mark.parametrize("seed", [SEED])  # A parameter, so that reports name it; REPLICATOR_SEED sets it.
 def test_every_target_equals_the_source_after_random_faults(world: World, tmp_path: Path, seed: int, kills: int) -> None:
     first = seed % 1000
-    with newer_server(world, tmp_path / "newer") as port:
+    with start_newer_server(world, tmp_path / "newer") as port:
         world.create_shop()
         world.connectors.add(world.prefix)
         register_source(world.stack, world.prefix, world.prefix, database__port=str(port), **SMALL)
-        until(lambda: len(world.topics.names(f"{world.prefix}.public.")) == len(TABLES), "there are topics")
+        await_condition(lambda: len(world.topics.names(f"{world.prefix}.public.")) == len(TABLES), "there are topics")
         configure(world)
         faults = Faults(world, seed, kills, world.daemon())
         load = Load(world.source, (first, first + 1, first + 2), rest=0.2)
@@ -186,14 +186,14 @@ def test_every_target_equals_the_source_after_random_faults(world: World, tmp_pa
             await_sent(world, daemon)
         records = world.topics.read([world.topic(table) for table in TABLES])
         print(f"seed {seed}: {dict(faults.done)}, {committed} transactions, {len(records)} records")
-        assert topics_differ(world) == []
+        assert list_topic_differences(world) == []
         assert targets_differ(world) == []
-        assert logs_differ(world) == []
+        assert list_log_differences(world) == []
         assert histories_differ(world, records) == []
         assert changes_differ(world, records) == []
         assert find_unaccounted(world, daemon) == []
         assert world.dead_letters() == []
-        daemon.until_running()
-        assert rows(world.target, "SELECT exact, behind FROM _replicator.transactions") == [(True, [])]
+        daemon.await_running()
+        assert fetch_rows(world.target, "SELECT exact, behind FROM _replicator.transactions") == [(True, [])]
         assert daemon.stop() == 0
         world.stack.rest.delete(world.connector)

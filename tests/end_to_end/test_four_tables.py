@@ -9,7 +9,15 @@ import pytest
 from support.accounting import count_unaccounted
 
 from .daemon import Daemon
-from .shops import LOGS, MIRRORS, await_caught_up, await_equal, await_nothing, logs_differ, mirrors_differ
+from .shops import (
+    LOGS,
+    MIRRORS,
+    await_caught_up,
+    await_equal,
+    await_no_difference,
+    list_log_differences,
+    list_mirror_differences,
+)
 from .stack import TABLES, World
 from .workload import Load
 
@@ -25,14 +33,16 @@ def test_all_five_targets_equal_the_source(shipped_world: World) -> None:
     assert load.finish() > 1.5 * TRANSACTIONS
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)
-    assert mirrors_differ(world) == []
+    await_no_difference(
+        lambda: list_log_differences(world), "both event logs are whole and add up to the source", daemon, 10
+    )
+    assert list_mirror_differences(world) == []
     assert world.dead_letters() == []
-    await_nothing(lambda: lags(daemon), "every lane knows that nothing is left", daemon, 30)
-    daemon.until_running()
-    check_accounts(world, world.ask("status"))
+    await_no_difference(lambda: lags(daemon), "every lane knows that nothing is left", daemon, 30)
+    daemon.await_running()
+    check_accounts(world, world.get_result("status"))
     check_metrics(world, daemon.metrics())
-    assert count_unaccounted(world.ask("status"), daemon.page("/metrics"), "lake") == {"shop": (0, 0)}
+    assert count_unaccounted(world.get_result("status"), daemon.page("/metrics"), "lake") == {"shop": (0, 0)}
     assert daemon.stop() == 0
 
 

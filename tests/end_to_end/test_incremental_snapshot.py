@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from .daemon import Daemon
-from .mirrored_items import current, histories
+from .mirrored_items import list_current_differences, read_histories
 from .stack import World
 from .topics import Record
 
@@ -94,7 +94,7 @@ def await_snapshot(world: World, daemon: Daemon, before: int) -> None:
         time.sleep(1.5)
         return count > before and count == len(reads(world))
 
-    daemon.until(is_read, "the rows were read again", seconds=240)
+    daemon.await_condition(is_read, "the rows were read again", seconds=240)
 
 
 def versions(rows: Sequence[Mapping[str, Any]]) -> list[Version]:
@@ -128,24 +128,24 @@ def test_snapshot_rows_overwrite_no_newer_change(world: World) -> None:
     with Clerk(world.source):
         daemon = world.daemon()
         signal(world, "first")
-        daemon.until(lambda: reads(world), "rows are read")
+        daemon.await_condition(lambda: reads(world), "rows are read")
         await_snapshot(world, daemon, 0)
-    daemon.until(lambda: not current(world), "both sinks equal the source")
+    daemon.await_condition(lambda: not list_current_differences(world), "both sinks equal the source")
     records = world.topics.read([world.topic("items")])
     read = reads(world)
     meanwhile = {r.payload["op"] for r in records if r.payload and read[0].offset < r.offset < read[-1].offset}
     assert {"u", "d", "r"} <= meanwhile, "there were changes meanwhile"
     expected = versions_in(records)
-    for sink, rows in histories(world).items():
+    for sink, rows in read_histories(world).items():
         assert versions(rows) == expected, sink
     before = len(reads(world))
     signal(world, "second")
     await_snapshot(world, daemon, before)
     last = world.topics.ends([world.topic("items")])[world.topic("items"), 0]
     at = lambda lane: lane["position"].get(world.topic("items"), {}).get("0", 0)  # noqa: E731
-    daemon.until(lambda: all(at(lane) >= last for lane in daemon.lanes().values()), "all was read")
-    assert current(world) == []
-    for sink, rows in histories(world).items():
+    daemon.await_condition(lambda: all(at(lane) >= last for lane in daemon.lanes().values()), "all was read")
+    assert list_current_differences(world) == []
+    for sink, rows in read_histories(world).items():
         assert versions(rows) == expected, sink
     assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
     assert daemon.stop() == 0

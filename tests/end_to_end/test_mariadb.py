@@ -14,9 +14,9 @@ from servers.mariadb import MariaDb
 
 from adapters.stack.connect import ConnectService
 
-from .compare import by_key, differences, lake_table, postgres_table
-from .daemon import Daemon, until
-from .mariadb_source import connector
+from .compare import index_by_key, list_differences, read_lake_table, read_postgres_table
+from .daemon import Daemon, await_condition
+from .mariadb_source import start_mariadb_connector
 from .stack import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -120,11 +120,11 @@ def stands(world: World, database: MariaDb, *more: str) -> list[str]:
     lines: list[str] = []
     for table in COLUMNS:
         keys = KEYS.get(table, ("id",))
-        expected = by_key(source_rows(database, table, *(more if table == "customers" else ())), *keys)
-        lake = [row | _times(row) for row in lake_table(world.lake / table)]
-        found = {"lake": lake, "target": postgres_table(world.target, "public", table)}
+        expected = index_by_key(source_rows(database, table, *(more if table == "customers" else ())), *keys)
+        lake = [row | _times(row) for row in read_lake_table(world.lake / table)]
+        found = {"lake": lake, "target": read_postgres_table(world.target, "public", table)}
         for sink, rows in found.items():
-            lines += [f"{sink}.{table}: {line}" for line in differences(expected, by_key(rows, *keys))]
+            lines += [f"{sink}.{table}: {line}" for line in list_differences(expected, index_by_key(rows, *keys))]
     return lines
 
 
@@ -135,7 +135,7 @@ def _times(row: Mapping[str, Any]) -> dict[str, time]:
 
 def await_equal(world: World, database: MariaDb, daemon: Daemon, *more: str) -> None:
     try:
-        daemon.until(lambda: not stands(world, database, *more), "both sinks equal the source")
+        daemon.await_condition(lambda: not stands(world, database, *more), "both sinks equal the source")
     except AssertionError as late:
         late.add_note("\n".join(stands(world, database, *more)))
         raise
@@ -143,7 +143,7 @@ def await_equal(world: World, database: MariaDb, daemon: Daemon, *more: str) -> 
 
 def without_key(world: World) -> list[Counter[Any]]:
     """The changes of the table without a key, of which each is a row of its own."""
-    found = (lake_table(world.lake / "nopk"), postgres_table(world.target, "public", "nopk"))
+    found = (read_lake_table(world.lake / "nopk"), read_postgres_table(world.target, "public", "nopk"))
     return [Counter((row["_cdc_op"], row["a"], row["b"]) for row in rows) for rows in found]
 
 
@@ -151,7 +151,9 @@ def test_every_type_and_change_of_mariadb_is_replicated(
     world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
 ) -> None:
     mariadb_server.execute(CREATE)
-    with connector(world, mariadb_server, mariadb_worker, "shop", **{"bigint.unsigned.handling.mode": "precise"}):
+    with start_mariadb_connector(
+        world, mariadb_server, mariadb_worker, "shop", **{"bigint.unsigned.handling.mode": "precise"}
+    ):
         both = [{"sink": "lake"}, {"sink": "target"}]
         tables = [
             {"match": "shop.*", "source": "shop", "to": both},
@@ -161,10 +163,12 @@ def test_every_type_and_change_of_mariadb_is_replicated(
         world.overrides[0] = f'sources.shop.topics=["{world.prefix}", "{world.prefix}.shop.*", "{world.prefix}.transaction"]'
         daemon = world.daemon()
         await_equal(world, mariadb_server, daemon)
-        until(lambda: without_key(world) == [Counter({("r", 1, "x"): 2})] * 2, "and the rows without a key")
+        await_condition(lambda: without_key(world) == [Counter({("r", 1, "x"): 2})] * 2, "and the rows without a key")
         mariadb_server.execute(CHANGE)
         await_equal(world, mariadb_server, daemon, "loyalty")
-        daemon.until(lambda: without_key(world) == [NOPK] * 2, "every change of the rows without a key is there once")
-        daemon.until_running()
+        daemon.await_condition(
+            lambda: without_key(world) == [NOPK] * 2, "every change of the rows without a key is there once"
+        )
+        daemon.await_running()
         assert {lane["counts"]["rejected"] for lane in daemon.lanes().values()} == {0}
         assert daemon.stop() == 0 and world.dead_letters() == []

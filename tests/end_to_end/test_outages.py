@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .daemon import Daemon
-from .shops import MIRRORS, await_caught_up, await_equal, await_nothing, logs_differ
+from .shops import MIRRORS, await_caught_up, await_equal, await_no_difference, list_log_differences
 from .stack import TABLES, World
 from .workload import Load
 
@@ -25,14 +25,16 @@ def test_broker_outage(shop: World) -> None:
     await_equal(world, daemon)
     load = Load(world.source, (61,))
     world.stack.service("kafka").stop()
-    daemon.until(lambda: "source away" in daemon.log.read_text() or "Waiting for it" in daemon.log.read_text(), "it notices")
+    daemon.await_condition(
+        lambda: "source away" in daemon.log.read_text() or "Waiting for it" in daemon.log.read_text(), "it notices"
+    )
     world.stack.restart("kafka")
     load.end()
     world.stack.rest.wait_running(world.connector, 90)
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    assert logs_differ(world) == []
-    daemon.until_running()
+    assert list_log_differences(world) == []
+    daemon.await_running()
     assert daemon.stop() == 0
 
 
@@ -47,14 +49,14 @@ def test_outage_of_a_target_does_not_stop_others(shop: World) -> None:
     try:
         await_equal(world, daemon, mirrors=("lake", "datalake"))
         for table in TABLES:
-            lane = daemon.until_status(f"target.{table}", "retrying")
+            lane = daemon.await_status(f"target.{table}", "retrying")
             assert lane["error"] and lane["exit_code"] is None
-        daemon.until_running(*(f"{m}.{t}" for m in ("lake", "datalake") for t in TABLES))
+        daemon.await_running(*(f"{m}.{t}" for m in ("lake", "datalake") for t in TABLES))
     finally:
         world.stack.restart("postgres-target")
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    daemon.until_running()
+    daemon.await_running()
     assert world.dead_letters() == []
     assert daemon.stop() == 0
 
@@ -96,12 +98,12 @@ def test_full_disk_loses_nothing(shop: World, small_disk: Path) -> None:
     fill(filler)
     Load(world.source, (81,), transactions=30, rest=0).finish()
     await_equal(world, daemon, mirrors=("datalake", "target"))
-    daemon.until(lambda: lake_waits(daemon), "lanes of the lake wait for room")
+    daemon.await_condition(lambda: lake_waits(daemon), "lanes of the lake wait for room")
     filler.unlink()
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    await_nothing(lambda: logs_differ(world), "both event logs are whole", daemon, 10)
-    daemon.until_running()
+    await_no_difference(lambda: list_log_differences(world), "both event logs are whole", daemon, 10)
+    daemon.await_running()
     assert daemon.stop() == 0
 
 
@@ -127,12 +129,12 @@ def test_stop_during_two_outages_and_restart(shop: World) -> None:
     try:
         world.execute("UPDATE customers SET city = 'while the target is away'")
         await_equal(world, daemon, mirrors=("lake", "datalake"))
-        daemon.until_status("target.customers", "retrying")
+        daemon.await_status("target.customers", "retrying")
         assert daemon.stop() == 0
     finally:
         world.stack.restart("postgres-target")
     again = world.daemon()
     await_equal(world, again, mirrors=MIRRORS)
     await_caught_up(world, again)
-    assert logs_differ(world) == []
+    assert list_log_differences(world) == []
     assert again.stop() == 0

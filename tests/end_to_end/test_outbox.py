@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from .compare import lake_table, postgres_table
+from .compare import read_lake_table, read_postgres_table
 from .stack import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -115,10 +115,10 @@ def read_events(world: World) -> dict[str, list[Mapping[str, Any]]]:
     """The events that each of the four targets holds."""
     kinds = ("order", "payment")
     return {
-        "lake": [row for kind in kinds for row in lake_table(world.lake / kind)],
-        "target": [row for kind in kinds for row in postgres_table(world.target, "public", kind)],
-        "routed_lake": [row for kind in kinds for row in lake_table(world.lake / "routed" / kind)],
-        "routed_target": [row for kind in kinds for row in postgres_table(world.target, "routed", kind)],
+        "lake": [row for kind in kinds for row in read_lake_table(world.lake / kind)],
+        "target": [row for kind in kinds for row in read_postgres_table(world.target, "public", kind)],
+        "routed_lake": [row for kind in kinds for row in read_lake_table(world.lake / "routed" / kind)],
+        "routed_target": [row for kind in kinds for row in read_postgres_table(world.target, "routed", kind)],
     }
 
 
@@ -152,21 +152,21 @@ def test_every_event_is_stored_once_with_its_row(world: World) -> None:
     writing.start()
     for kill in range(KILLS):
         daemon = world.daemon()
-        daemon.until(lambda least=8 * (kill + 1): len(read_events(world)["target"]) >= least, "events arrive")  # type: ignore[misc]
+        daemon.await_condition(lambda least=8 * (kill + 1): len(read_events(world)["target"]) >= least, "events arrive")  # type: ignore[misc]
         daemon.kill()
     writing.join(60)
     assert not shop.failures and not writing.is_alive()
     daemon = world.daemon()
-    daemon.until(lambda: not list_incomplete_targets(world, shop.events), "every event is in every target once")
+    daemon.await_condition(lambda: not list_incomplete_targets(world, shop.events), "every event is in every target once")
     first = read_events(world)
     topics = [world.topic("outbox"), *world.topics.names(router)]
     sent = world.topics.read(topics)
     world.topics.send_again(sent)
     ends = world.topics.ends(topics)
-    daemon.until(lambda: all(has_read_all(daemon.lanes(), ends)), "what was sent again was read")
+    daemon.await_condition(lambda: all(has_read_all(daemon.lanes(), ends)), "what was sent again was read")
     assert read_events(world) == first and list_incomplete_targets(world, shop.events) == []
-    orders = {str(row["id"]) for row in postgres_table(world.source, "public", "orders")}
-    for rows in (postgres_table(world.target, "public", "orders"), lake_table(world.lake / "orders")):
+    orders = {str(row["id"]) for row in read_postgres_table(world.source, "public", "orders")}
+    for rows in (read_postgres_table(world.target, "public", "orders"), read_lake_table(world.lake / "orders")):
         assert {str(row["id"]) for row in rows} == orders == {said[1] for said in shop.events.values()}
     assert world.dead_letters() == []
     assert daemon.stop() == 0

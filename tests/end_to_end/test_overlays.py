@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from . import compare
-from .shops import MIRRORS, logs_differ, mirrors_differ, source_rows
+from .shops import MIRRORS, list_log_differences, list_mirror_differences, read_source_rows
 from .stack import TABLES, World
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -19,15 +19,15 @@ def test_dev_and_prod_environments(shop: World) -> None:
     world.environment = {"KAFKA_BOOTSTRAP_SERVERS": world.stack.bootstrap_servers}
     assert world.daemon("--env", "dev", "--until-caught-up").wait() == 0
     for table in TABLES:
-        rows = compare.by_key(compare.lake_table(world.lake / "dev" / table), "id")
-        assert compare.differences(source_rows(world, table), rows) == []
-    assert compare.lake_table(world.lake / "dev" / "cdc_events")
+        rows = compare.index_by_key(compare.read_lake_table(world.lake / "dev" / table), "id")
+        assert compare.list_differences(read_source_rows(world, table), rows) == []
+    assert compare.read_lake_table(world.lake / "dev" / "cdc_events")
     assert not (world.lake / "customers").exists()
     world.environment = {**world.environment, **prod(world)}
     assert world.daemon("--env", "prod", "--until-caught-up").wait() == 0
     world.lake = world.folder / "srv" / "deltalake"
-    assert mirrors_differ(world, mirrors=MIRRORS) == []
-    assert logs_differ(world) == []
+    assert list_mirror_differences(world, mirrors=MIRRORS) == []
+    assert list_log_differences(world) == []
     assert (world.folder / "srv" / "state").is_dir()
     check_secrets(world)
 

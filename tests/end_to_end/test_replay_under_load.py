@@ -16,10 +16,10 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from .compare import lake_table, postgres_table
-from .daemon import until
-from .shops import await_nothing
-from .stack import World, rows, run
+from .compare import read_lake_table, read_postgres_table
+from .daemon import await_condition
+from .shops import await_no_difference
+from .stack import World, execute_statements, fetch_rows
 from .test_incremental_snapshot import Clerk
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
@@ -72,14 +72,14 @@ def in_the_lake(world: World) -> Seen:
 
 
 def in_postgres(world: World) -> Seen:
-    ((spoilt, there),) = rows(world.target, COUNTED)
+    ((spoilt, there),) = fetch_rows(world.target, COUNTED)
     return spoilt, there
 
 
 def spoil(world: World, sink: str) -> None:
     """Values that only a replay brings back. The lane may be at work on the lake's table."""
     if sink != "lake":
-        run(world.target, SPOILT)
+        execute_statements(world.target, SPOILT)
         return
 
     def try_to_spoil() -> bool:
@@ -89,15 +89,15 @@ def spoil(world: World, sink: str) -> None:
             return False
         return True
 
-    until(try_to_spoil, "the lake's table is spoilt")
+    await_condition(try_to_spoil, "the lake's table is spoilt")
 
 
 def made_so_far(world: World, sink: str) -> int:
     """Rows of the table that is to be in the place of the lane's."""
     if sink == "lake":
-        return len(lake_table(world.lake / ANEW))
-    (there,) = rows(world.target, "SELECT to_regclass(%s)::text", ANEW)[0]
-    return int(rows(world.target, f"SELECT count(*) FROM {ANEW}")[0][0]) if there else 0
+        return len(read_lake_table(world.lake / ANEW))
+    (there,) = fetch_rows(world.target, "SELECT to_regclass(%s)::text", ANEW)[0]
+    return int(fetch_rows(world.target, f"SELECT count(*) FROM {ANEW}")[0][0]) if there else 0
 
 
 def killed_half_way(world: World, sink: str) -> int:
@@ -109,7 +109,7 @@ def killed_half_way(world: World, sink: str) -> int:
         )
         try:
             what = f"some rows of {sink} are made anew"
-            until(lambda: made_so_far(world, sink), what, PATIENCE, failing=lambda: _describe_end(going))
+            await_condition(lambda: made_so_far(world, sink), what, PATIENCE, failing=lambda: _describe_end(going))
         finally:
             going.kill()
             going.wait(60)
@@ -137,7 +137,7 @@ def differences(world: World, sink: str) -> list[str]:
     if not expected:
         return ["the connector has sent nothing"]
     of_lake = sink == "lake"
-    there = lake_table(world.lake / "changes") if of_lake else postgres_table(world.target, "public", "changes")
+    there = read_lake_table(world.lake / "changes") if of_lake else read_postgres_table(world.target, "public", "changes")
     has = Counter(row["_event_id"] for row in there)
     lines = [f"lacks {sorted(expected - has)[:5]}"] if expected - has else []
     return lines + ([f"has too often {sorted(has - expected)[:5]}"] if has - expected else [])
@@ -154,19 +154,19 @@ def test_killed_and_repeated_replay_applies_every_change_once(world: World, sink
     world.register()
     daemon = world.daemon()
     look = partial(in_the_lake if sink == "lake" else in_postgres, world)
-    await_nothing(lambda: differences(world, sink) or ["rows"] * (look()[1] < STILL), "the snapshot is there", daemon)
+    await_no_difference(lambda: differences(world, sink) or ["rows"] * (look()[1] < STILL), "the snapshot is there", daemon)
     spoil(world, sink)
     reader = Reader(look)
     with Clerk(world.source):
         half = killed_half_way(world, sink)
         assert 0 < half < ROWS
         said = run_replay(world, sink)
-        log = len(lake_table(world.lake / "cdc_events"))
+        log = len(read_lake_table(world.lake / "cdc_events"))
         assert said["rejected"] == 0 and 0 < said["records"] <= log - half, (said, half, log)
         time.sleep(0.5)  # The lane goes on.
     assert reader.end() == [(STILL, STILL), (0, STILL)] and reader.looks > 10
-    await_nothing(lambda: differences(world, sink), "every change is there once", daemon)
-    daemon.until_running()
+    await_no_difference(lambda: differences(world, sink), "every change is there once", daemon)
+    daemon.await_running()
     assert world.dead_letters() == []
     assert made_so_far(world, sink) == 0
     assert daemon.stop() == 0

@@ -18,7 +18,7 @@ from support.small_spark import SMALL
 from adapters.stack.spark import spark_cluster
 
 from .daemon import Daemon
-from .shops import await_caught_up, await_equal, await_nothing, logs_differ, mirrors_differ
+from .shops import await_caught_up, await_equal, await_no_difference, list_log_differences, list_mirror_differences
 from .stack import PROJECT, World
 from .workload import Load
 
@@ -45,7 +45,7 @@ def test_all_five_targets_equal_the_source(small: World) -> None:
     Load(world.source, (71, 72), 40, rest=0).finish()
     await_equal(world, daemon, seconds=PATIENCE)
     await_caught_up(world, daemon)
-    pace = daemon.until(lambda: (daemon.status() or {})["sources"][0]["pace"], "the pace of the stream is known")
+    pace = daemon.await_condition(lambda: (daemon.status() or {})["sources"][0]["pace"], "the pace of the stream is known")
     assert pace["batch_seconds"] > 0 and pace["lag_records"] is not None
     assert daemon.metrics()['replicator_spark_batch_duration_seconds{source="shop"}'] > 0
     if LONG:
@@ -54,8 +54,10 @@ def test_all_five_targets_equal_the_source(small: World) -> None:
         Load(world.source, (75,), 10, rest=0).finish()
         await_equal(world, daemon, seconds=PATIENCE)
         await_caught_up(world, daemon)
-    await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)
-    assert mirrors_differ(world) == []
+    await_no_difference(
+        lambda: list_log_differences(world), "both event logs are whole and add up to the source", daemon, 10
+    )
+    assert list_mirror_differences(world) == []
     assert world.dead_letters() == []
     assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
     assert daemon.stop() == 0
@@ -69,7 +71,7 @@ def test_each_engine_resumes_after_the_other(small: World) -> None:
     for engine in ((), SPARK, ()):
         daemon = world.daemon(*engine)
         seen = load.committed
-        daemon.until(lambda seen=seen: load.committed > seen + 15, "there is load")  # type: ignore[misc]
+        daemon.await_condition(lambda seen=seen: load.committed > seen + 15, "there is load")  # type: ignore[misc]
         await_applied(daemon)
         with hold_target_back(world, daemon) if engine else nullcontext():
             daemon.kill()
@@ -77,7 +79,9 @@ def test_each_engine_resumes_after_the_other(small: World) -> None:
     daemon = world.daemon(*SPARK)
     await_equal(world, daemon, seconds=PATIENCE)
     await_caught_up(world, daemon)
-    await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)
+    await_no_difference(
+        lambda: list_log_differences(world), "both event logs are whole and add up to the source", daemon, 10
+    )
     assert daemon.stop() == 0
 
 
@@ -90,7 +94,7 @@ def hold_target_back(world: World, daemon: Daemon) -> Iterator[None]:
 
     with psycopg.connect(world.target) as holder:
         holder.execute("LOCK TABLE public.orders IN EXCLUSIVE MODE")
-        daemon.until(
+        daemon.await_condition(
             lambda: get_position("lake.orders") > get_position("target.orders"), "the lake is ahead of the target", PATIENCE
         )
         yield
@@ -121,11 +125,13 @@ def test_killed_executor_loses_and_doubles_nothing(small: World, cluster: str) -
     assert used.exists(), "executors run the Python that the config names"
     executors[0].kill()
     seen = load.committed
-    daemon.until(lambda: load.committed > seen + 10, "there is load")
+    daemon.await_condition(lambda: load.committed > seen + 10, "there is load")
     load.end()
     await_equal(world, daemon, mirrors=("lake", "target"), seconds=PATIENCE)
     await_caught_up(world, daemon)
-    await_nothing(lambda: logs_differ(world, logs=("raw",)), "the event log is whole and adds up to the source", daemon, 10)
+    await_no_difference(
+        lambda: list_log_differences(world, logs=("raw",)), "the event log is whole and adds up to the source", daemon, 10
+    )
     assert executors[1].is_running()
     assert daemon.stop() == 0
 
@@ -148,4 +154,4 @@ def processes_of(daemon: Daemon) -> list[psutil.Process]:
 
 def await_applied(daemon: Daemon) -> None:
     """This run has applied something."""
-    daemon.until(lambda: (daemon.lane("lake.orders").get("counts") or {}).get("applied"), "it applies", PATIENCE)
+    daemon.await_condition(lambda: (daemon.lane("lake.orders").get("counts") or {}).get("applied"), "it applies", PATIENCE)

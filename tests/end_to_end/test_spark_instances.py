@@ -12,7 +12,7 @@ import pytest
 from servers.ports import free_port
 from support.small_spark import SMALL
 
-from .daemon import PROGRAM, Daemon, until
+from .daemon import PROGRAM, Daemon, await_condition
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -76,15 +76,15 @@ def test_second_driver_is_refused_and_names_the_holder(project: Project) -> None
     """At once if both share the state folder; otherwise at its first write. The first driver continues."""
     first = project.daemon()
     end = len(project.archive.read_text().splitlines())
-    first.until(lambda: get_offset(first) >= end, "the archive is applied", PATIENCE)
+    first.await_condition(lambda: get_offset(first) >= end, "the archive is applied", PATIENCE)
     second = project.daemon()
     assert second.wait() == 5
     assert f"Another instance of pipeline shop runs (process {first.process.pid})" in second.tail()
     third = project.daemon("--set", "state=./elsewhere")
-    until(lambda: third.lane(LANE)["status"] == "running" or not third.alive, "the third is at work", PATIENCE)
+    await_condition(lambda: third.lane(LANE)["status"] == "running" or not third.alive, "the third is at work", PATIENCE)
     end = project.grow()
     assert third.wait(PATIENCE) == 5
     assert f"lane {LANE} is already written by another instance (process {first.process.pid})" in third.log.read_text()
-    first.until(lambda: get_offset(first) == end, "the first goes on", PATIENCE)
-    first.until_running(LANE)
+    first.await_condition(lambda: get_offset(first) == end, "the first goes on", PATIENCE)
+    first.await_running(LANE)
     assert first.stop() == 0

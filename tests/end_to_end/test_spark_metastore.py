@@ -57,7 +57,7 @@ class Shop:
         (folder / "config").mkdir()
         (folder / "config" / "replicator.yaml").write_text(json.dumps(document))
 
-    def ask(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+    def run_command(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         done = self._run(PROGRAM, *arguments, "--json", "-q")
         return done.returncode, json.loads(done.stdout)
 
@@ -76,7 +76,7 @@ class Shop:
 @pytest.mark.long
 def test_other_programs_find_tables_until_they_are_dropped(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
-    code, said = shop.ask("run", "--until-caught-up")
+    code, said = shop.run_command("run", "--until-caught-up")
     assert code == 0, said
     count = "SELECT count(*), count_if(_cdc_deleted) FROM shop.{}"
     names, [rows], [living], versions, current = shop.read(
@@ -90,7 +90,7 @@ def test_other_programs_find_tables_until_they_are_dropped(tmp_path: Path) -> No
     assert sorted(name for _, name, _ in names) == [history, f"{history}_current", "products", "products_living"]
     assert int(rows[1]) > 0 and living == [str(int(rows[0]) - int(rows[1])), "0"]
     assert current == versions and current
-    code, said = shop.ask("drop", "lake.It's History", "--yes")
+    code, said = shop.run_command("drop", "lake.It's History", "--yes")
     assert code == 0, said
     found = {(one["what"], one["where"]) for one in said["result"]["belongings"]}
     name = "spark_catalog.shop.It_x0027_s_x0020_History"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from paths import PROJECT
 
-from .daemon import Daemon, until
+from .daemon import Daemon, await_condition
 from .installed import Installed, clean_environment
-from .stack import World, rows
+from .stack import World, fetch_rows
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 PAGE = PROJECT / "docs" / "tutorial" / "first-copy.md"
@@ -82,9 +82,11 @@ def test_tutorial(installed: Installed, world: World, terminal: Terminal) -> Non
             assert daemon.stop() == 0
             daemon = None
         if daemon and "city" in block and "query" in block:  # A reader sees it at once; a busy machine may be slower.
-            until(lambda block=block: "Vienna" in terminal.run(block), "the change is in the lake", 60)
+            await_condition(lambda block=block: "Vienna" in terminal.run(block), "the change is in the lake", 60)
         printed[block] = terminal.run(block)
-    assert rows(world.target, "SELECT id, city FROM customers") == rows(world.source, "SELECT id, city FROM customers")
+    assert fetch_rows(world.target, "SELECT id, city FROM customers") == fetch_rows(
+        world.source, "SELECT id, city FROM customers"
+    )
     [history] = [text for block, text in printed.items() if "customers_history --" in block]
     assert sorted(re.findall("Vienna|London|Rome", history)) == ["London", "Rome", "Vienna"]
     [past] = [text for block, text in printed.items() if "--version" in block]

@@ -13,10 +13,10 @@ from servers.mariadb import MariaDb
 from adapters.stack.connect import ConnectService
 
 from . import typed_mariadb as types
-from .compare import lake_table
-from .mariadb_source import connector
+from .compare import read_lake_table
+from .mariadb_source import start_mariadb_connector
 from .stack import World
-from .typed import ROWS, SEED, Table, await_equal, await_rejected, meaning, postgres_rows, rows_of
+from .typed import ROWS, SEED, Table, await_equal, await_rejected, make_rows, postgres_rows, read_table_values
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -35,7 +35,7 @@ def source(database: MariaDb) -> Table:
     said = {column.name: types.SAID.get(column.name, ("{}", str)) for column in types.COLUMNS}
     asked = {name: expression.format(f"`{name}`") for name, (expression, _) in said.items()}
     rows = database.rows("kept", {"id": "id", "touched": "touched", **asked})
-    return meaning(types.COLUMNS, [read_values(row, said) for row in rows])
+    return read_table_values(types.COLUMNS, [read_values(row, said) for row in rows])
 
 
 def read_values(row: dict[str, str | None], said: dict[str, types.Asked]) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def read_values(row: dict[str, str | None], said: dict[str, types.Asked]) -> dic
 
 def read_sink_values(world: World, table: str) -> dict[str, Table]:
     """What the rows of a table mean in each sink."""
-    found = {"lake": lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
-    return {sink: meaning(types.COLUMNS, rows) for sink, rows in found.items()}
+    found = {"lake": read_lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
+    return {sink: read_table_values(types.COLUMNS, rows) for sink, rows in found.items()}
 
 
 def test_values_of_every_type_are_exact_or_rejected(
@@ -57,14 +57,14 @@ def test_values_of_every_type_are_exact_or_rejected(
     for table in TABLES:
         database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, touched int DEFAULT 0, {columns});")
     names = [column.name for column in types.COLUMNS]
-    write(database, "kept", 1, names, rows_of(types.COLUMNS, ROWS, SEED))
-    with connector(world, database, mariadb_worker, "shop", **{"bigint.unsigned.handling.mode": "precise"}):
+    write(database, "kept", 1, names, make_rows(types.COLUMNS, ROWS, SEED))
+    with start_mariadb_connector(world, database, mariadb_worker, "shop", **{"bigint.unsigned.handling.mode": "precise"}):
         world.overrides[0] = f'sources.shop.topics=["{world.prefix}", "{world.prefix}.shop.*", "{world.prefix}.transaction"]'
         both = [{"sink": "lake"}, {"sink": "target"}]
         world.rewrite_config({"tables": [{"match": f"shop.{table}", "source": "shop", "to": both} for table in TABLES]})
         daemon = world.daemon()
         await_equal(daemon, source(database), lambda: read_sink_values(world, "kept"), "the rows of the snapshot")
-        write(database, "kept", ROWS + 1, names, rows_of(types.COLUMNS, ROWS, SEED + 1))
+        write(database, "kept", ROWS + 1, names, make_rows(types.COLUMNS, ROWS, SEED + 1))
         database.execute("UPDATE kept SET touched = touched + 1 WHERE id % 3 = 0; DELETE FROM kept WHERE id % 10 = 9;")
         await_equal(daemon, source(database), lambda: read_sink_values(world, "kept"), "the changes")
         for i, (column, value) in enumerate((*types.BEYOND, ("i", "7"))):

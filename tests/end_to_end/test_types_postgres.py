@@ -15,11 +15,11 @@ from servers.schema_registry import API
 from support.small_spark import SMALL
 
 from . import typed_postgres as types
-from .compare import lake_table
+from .compare import read_lake_table
 from .daemon import Daemon
 from .stack import World
 from .test_avro_connector import converters
-from .typed import ROWS, SEED, Table, Typed, await_equal, await_rejected, meaning, postgres_rows, rows_of
+from .typed import ROWS, SEED, Table, Typed, await_equal, await_rejected, make_rows, postgres_rows, read_table_values
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -46,12 +46,12 @@ def write(world: World, table: str, first: int, columns: Sequence[Typed], rows: 
 
 def read_sink_values(world: World, table: str) -> dict[str, Table]:
     """What the rows of a table mean in each sink."""
-    found = {"lake": lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
-    return {sink: meaning(types.COLUMNS, rows) for sink, rows in found.items()}
+    found = {"lake": read_lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
+    return {sink: read_table_values(types.COLUMNS, rows) for sink, rows in found.items()}
 
 
 def check(world: World, daemon: Daemon, what: str) -> None:
-    source = meaning(types.COLUMNS, postgres_rows(world.source, "kept"))
+    source = read_table_values(types.COLUMNS, postgres_rows(world.source, "kept"))
     await_equal(daemon, source, lambda: read_sink_values(world, "kept"), what)
 
 
@@ -65,7 +65,7 @@ def check(world: World, daemon: Daemon, what: str) -> None:
 )
 def test_values_of_every_type_are_exact_or_rejected(world: World, form: str, request: pytest.FixtureRequest) -> None:
     create(world)
-    write(world, "kept", 1, types.COLUMNS, rows_of(types.COLUMNS, ROWS, SEED))
+    write(world, "kept", 1, types.COLUMNS, make_rows(types.COLUMNS, ROWS, SEED))
     avro = form == "avro"
     registry = request.getfixturevalue("registry") if avro else ""
     world.register(**CONNECTOR, **(converters(registry) if avro else {}))
@@ -76,7 +76,7 @@ def test_values_of_every_type_are_exact_or_rejected(world: World, form: str, req
         world.overrides += [f"spark={json.dumps(SMALL)}"]
     daemon = world.daemon(*(("--engine", "spark") if form == "spark" else ()))
     check(world, daemon, "the rows of the snapshot")
-    write(world, "kept", ROWS + 1, types.COLUMNS, rows_of(types.COLUMNS, ROWS, SEED + 1))
+    write(world, "kept", ROWS + 1, types.COLUMNS, make_rows(types.COLUMNS, ROWS, SEED + 1))
     early = [column for column in types.COLUMNS if column.name in types.EARLY]
     write(world, "kept", 0, early, [[types.EARLY[column.name] for column in early]])
     world.execute("UPDATE kept SET touched = touched + 1 WHERE id % 3 = 0; DELETE FROM kept WHERE id % 10 = 9")

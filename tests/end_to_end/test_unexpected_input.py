@@ -13,8 +13,17 @@ import pytest
 from psycopg import sql
 
 from . import compare
-from .shops import LOGS, await_caught_up, await_equal, await_nothing, await_snapshot, log_rows, mirror_rows, source_rows
-from .stack import World, run
+from .shops import (
+    LOGS,
+    await_caught_up,
+    await_equal,
+    await_no_difference,
+    await_snapshot,
+    read_log_rows,
+    read_mirror_rows,
+    read_source_rows,
+)
+from .stack import World, execute_statements
 from .topics import Record
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -33,7 +42,7 @@ def test_new_topics_and_columns_are_replicated_during_the_run(shop: World) -> No
     await_equal(world, daemon, ["suppliers", "customers"])
     await_caught_up(world, daemon)
     for log in LOGS:
-        assert {row["topic"] for row in log_rows(world, log)} >= {world.topic("suppliers"), world.topic("customers")}
+        assert {row["topic"] for row in read_log_rows(world, log)} >= {world.topic("suppliers"), world.topic("customers")}
     assert world.dead_letters() == []
     assert daemon.stop() == 0
 
@@ -54,12 +63,12 @@ def test_existing_targets_with_other_columns_and_types(shop: World) -> None:
     """They are used as they are: missing columns are added, their own columns stay. A value that does not fit is
     rejected, never cut or rounded. A type that fits no value stops the lane with a remedy."""
     world = shop
-    run(world.target, OTHERS)
+    execute_statements(world.target, OTHERS)
     daemon = world.daemon()
     await_equal(world, daemon, mirrors=("lake", "datalake"))
     await_caught_up(world, daemon, [f"target.{table}" for table in ("customers", "products", "order_items")])
-    too_long = {key for key, row in source_rows(world, "customers").items() if len(row["first_name"]) > 4}
-    dear = {key for key, row in source_rows(world, "products").items() if row["price"] >= 10}
+    too_long = {key for key, row in read_source_rows(world, "customers").items() if len(row["first_name"]) > 4}
+    dear = {key for key, row in read_source_rows(world, "products").items() if row["price"] >= 10}
     check_customers(world, too_long)
     check_but(world, "products", dear)
     letters = Counter((d["table"], d["lane"], d["code"]) for d in world.dead_letters())
@@ -67,25 +76,25 @@ def test_existing_targets_with_other_columns_and_types(shop: World) -> None:
         ("public.customers", "target.customers", "OUT_OF_RANGE"): len(too_long),
         ("public.products", "target.products", "OUT_OF_RANGE"): len(dear),
     }
-    lane = daemon.until_status("target.orders", "suspended")
+    lane = daemon.await_status("target.orders", "suspended")
     assert "status" in lane["error"] and "TEXT" in lane["next_step"]
-    run(world.target, "ALTER TABLE orders ALTER status TYPE text")
-    world.ask("lanes", "resume", "target.orders")
+    execute_statements(world.target, "ALTER TABLE orders ALTER status TYPE text")
+    world.get_result("lanes", "resume", "target.orders")
     await_equal(world, daemon, ["orders", "order_items"])
     assert daemon.stop() == 0
 
 
 def check_but(world: World, table: str, rejected: Collection[Any]) -> None:
     """The target has the source's rows, less those rejected."""
-    wanted = {key: row for key, row in source_rows(world, table).items() if key not in rejected}
+    wanted = {key: row for key, row in read_source_rows(world, table).items() if key not in rejected}
     assert rejected and wanted
-    found = {key: row for key, row in mirror_rows(world, "target", table).items() if key != (2000,)}
-    assert compare.differences(wanted, found) == []
+    found = {key: row for key, row in read_mirror_rows(world, "target", table).items() if key != (2000,)}
+    assert compare.list_differences(wanted, found) == []
 
 
 def check_customers(world: World, rejected: Collection[Any]) -> None:
     check_but(world, "customers", rejected)
-    found = mirror_rows(world, "target", "customers")
+    found = read_mirror_rows(world, "target", "customers")
     assert (found[1,]["note"], found[2000,]["note"], found[2000,]["first_name"]) == ("kept", "not of the source", "mine")
     assert {row["note"] for key, row in found.items() if key not in ((1,), (2000,))} == {"mine"}
 
@@ -125,7 +134,7 @@ def test_hostile_table_names(world: World) -> None:
     world.register()
     before = outside(world)
     daemon = world.daemon()
-    await_nothing(lambda: hostile_differ(world), "every hostile table is in every target", daemon)
+    await_no_difference(lambda: hostile_differ(world), "every hostile table is in every target", daemon)
     with psycopg.connect(world.source) as source:
         for name in HOSTILE:
             quoted = sql.Identifier(name)
@@ -133,12 +142,12 @@ def test_hostile_table_names(world: World) -> None:
                 sql.SQL("UPDATE {} SET {} = {} WHERE id = 2").format(quoted, sql.Identifier("C"), sql.Literal("'; --"))
             )
             source.execute(sql.SQL("DELETE FROM {} WHERE id = 3").format(quoted))
-    await_nothing(lambda: hostile_differ(world), "every hostile table is in every target after changes", daemon)
+    await_no_difference(lambda: hostile_differ(world), "every hostile table is in every target after changes", daemon)
     check_one_of_two_cases(daemon.lanes())
     assert outside(world) == before
     assert world.dead_letters() == []
     for name in (INTO.get(n, n) for n in HOSTILE if n.lower() != "case"):
-        rows = world.ask("query", f"lake.{name}", "--where", "id = 2 AND \"C\" LIKE '%--'")
+        rows = world.get_result("query", f"lake.{name}", "--where", "id = 2 AND \"C\" LIKE '%--'")
         assert [row['a"b; DROP TABLE x; --'].endswith(f"{name}/{COLUMNS[0]}") for row in rows] == [True]
     assert daemon.stop() == 0
 
@@ -154,10 +163,10 @@ def check_one_of_two_cases(lanes: Mapping[str, Mapping[str, Any]]) -> None:
 def hostile_differ(world: World) -> list[str]:
     lines: list[str] = []
     for name in HOSTILE:
-        expected, into = source_rows(world, name), INTO.get(name, name)
+        expected, into = read_source_rows(world, name), INTO.get(name, name)
         for mirror in ("datalake", "target"):
-            found = mirror_rows(world, mirror, into)
-            lines += [f"{mirror}.{name}: {d}" for d in compare.differences(expected, found)]
+            found = read_mirror_rows(world, mirror, into)
+            lines += [f"{mirror}.{name}: {d}" for d in compare.list_differences(expected, found)]
     folders = {p.parent.name for p in world.lake.glob("*/_delta_log")} - {"cdc_events", "_replicator"}
     return [*lines, *([] if len(folders) == len(HOSTILE) - 1 else [f"the lake has {sorted(folders)}"])]
 
@@ -192,11 +201,11 @@ def test_malformed_records_are_dead_letters(shop: World) -> None:
     assert letters == {}
     records = world.topics.read(world.topics.names(f"{world.prefix}.public."))
     for log in LOGS:
-        rows = log_rows(world, log)
-        assert compare.incomplete(rows, records) == []
+        rows = read_log_rows(world, log)
+        assert compare.list_log_errors(rows, records) == []
         wrong = Counter(row["error"].partition(":")[0] for row in rows if row["error"] is not None)
         assert wrong == {"MALFORMED": 5}  # The others can be read, and are wrong as changes of their table.
-    daemon.until_running()
+    daemon.await_running()
     assert daemon.stop() == 0
 
 
@@ -239,10 +248,10 @@ def test_names_too_long_for_postgresql_are_refused_with_a_remedy(shop: World) ->
     world.topics.produce(world.topic(long_name), [(r.key, of_table(r, long_name)) for r in records])
     daemon = world.daemon()
     for mirror in ("datalake", "target"):
-        lane = daemon.until_status(f"{mirror}.{long_name}", "suspended")
+        lane = daemon.await_status(f"{mirror}.{long_name}", "suspended")
         assert "63" in lane["error"] and "into" in lane["next_step"] and lane["exit_code"] == 2
     await_equal(world, daemon)
-    await_nothing(lambda: lake_differs(world, long_name), "the lake has the rows", daemon)
+    await_no_difference(lambda: lake_differs(world, long_name), "the lake has the rows", daemon)
     assert daemon.stop() == 0
 
 
@@ -254,4 +263,4 @@ def of_table(record: Record, table: str) -> dict[str, Any]:
 
 
 def lake_differs(world: World, table: str) -> list[str]:
-    return compare.differences(source_rows(world, "customers"), mirror_rows(world, "lake", table))
+    return compare.list_differences(read_source_rows(world, "customers"), read_mirror_rows(world, "lake", table))

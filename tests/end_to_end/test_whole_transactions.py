@@ -15,9 +15,9 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from .compare import postgres_table
+from .compare import read_postgres_table
 from .daemon import Daemon
-from .stack import World, rows
+from .stack import World, fetch_rows
 from .workload import Cursor
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -141,7 +141,7 @@ class Reader:
 
 
 def orders(dsn: str) -> Orders:
-    return {row["id"]: row["written_by"] for row in postgres_table(dsn, "public", "orders")}
+    return {row["id"]: row["written_by"] for row in read_postgres_table(dsn, "public", "orders")}
 
 
 def ends(world: World) -> list[str]:
@@ -182,8 +182,8 @@ def test_readers_see_whole_transactions_only(world: World) -> None:
         write_side_by_side(clerks)
         await_orders(world, daemon)
         last = ends(world)[-1]
-        daemon.until(lambda: rows(world.target, TOLD) == [(last, True, [])], f"the watermark is {last}")
-        daemon.until(lambda: in_lake(world).get("transaction") == last, f"the watermark of the lake is {last}")
+        daemon.await_condition(lambda: fetch_rows(world.target, TOLD) == [(last, True, [])], f"the watermark is {last}")
+        daemon.await_condition(lambda: in_lake(world).get("transaction") == last, f"the watermark of the lake is {last}")
     after = compute_expected(ends(world), clerks)
     assert not reader.torn
     assert {name: after[name] for name in reader.states} == reader.states
@@ -224,4 +224,4 @@ def write_side_by_side(clerks: list[Clerk]) -> None:
 
 def await_orders(world: World, daemon: Daemon) -> None:
     written = orders(world.source)
-    daemon.until(lambda: orders(world.target) == written, "every order is there")
+    daemon.await_condition(lambda: orders(world.target) == written, "every order is there")

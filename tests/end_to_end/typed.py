@@ -22,7 +22,7 @@ from psycopg.types import TypeInfo
 from psycopg.types.hstore import register_hstore
 from psycopg.types.string import TextLoader
 
-from .compare import LOADERS, by_key, differences
+from .compare import LOADERS, index_by_key, list_differences
 from .daemon import Daemon
 from .stack import World
 
@@ -58,21 +58,21 @@ class Typed:
             yield None if random.random() < NULLS else self.make(random)
 
 
-def rows_of(columns: Sequence[Typed], count: int, seed: int) -> list[list[str | None]]:
+def make_rows(columns: Sequence[Typed], count: int, seed: int) -> list[list[str | None]]:
     """Rows of one value for each column."""
     random = Random(seed)
     streams = [column.values(random) for column in columns]
     return [[next(stream) for stream in streams] for _ in range(count)]
 
 
-def meaning(columns: Sequence[Typed], rows: Sequence[Mapping[str, Any]]) -> Table:
+def read_table_values(columns: Sequence[Typed], rows: Sequence[Mapping[str, Any]]) -> Table:
     """The rows by `id`, with what their values mean; a column that a row lacks is lacking."""
     own = [{name: row[name] for name in ("id", "touched")} for row in rows]
-    said = [{c.name: _meant(c, row[c.name]) for c in columns if c.name in row} for row in rows]
-    return by_key([{**row, **values} for row, values in zip(own, said, strict=True)], "id")
+    said = [{c.name: _read_value(c, row[c.name]) for c in columns if c.name in row} for row in rows]
+    return index_by_key([{**row, **values} for row, values in zip(own, said, strict=True)], "id")
 
 
-def _meant(column: Typed, value: Any) -> Any:
+def _read_value(column: Typed, value: Any) -> Any:
     """A value in no known form is shown as it is, so that it equals nothing."""
     try:
         return None if value is None else column.read(value)
@@ -88,7 +88,7 @@ def await_equal(daemon: Daemon, source: Table, held: Callable[[], Mapping[str, T
         return all({key: row["touched"] for key, row in rows.items()} == touched for rows in held().values())
 
     try:
-        daemon.until(is_equal, f"{what} are there", PATIENCE)
+        daemon.await_condition(is_equal, f"{what} are there", PATIENCE)
     except AssertionError as late:
         lanes = [f"{name}: {lane['counts']} {lane['error']}" for name, lane in daemon.lanes().items()]
         raise AssertionError("\n".join([str(late), daemon.tail(), *lanes])) from None
@@ -96,7 +96,7 @@ def await_equal(daemon: Daemon, source: Table, held: Callable[[], Mapping[str, T
     for sink, rows in held().items():
         for name in next(iter(source.values())):
             one = {key: {name: row.get(name)} for key, row in source.items()}
-            lines += [f"{sink}: {line}" for line in differences(one, rows)[:1]]
+            lines += [f"{sink}: {line}" for line in list_differences(one, rows)[:1]]
     assert not lines, "\n".join(lines)
 
 
@@ -104,7 +104,7 @@ def await_rejected(world: World, daemon: Daemon, held: Callable[[], Mapping[str,
     """Wait until every sink has the last row, which fits: then they have no other, and each of the rows before it is a dead
     letter that names the column with what does not fit."""
     last = len(columns)
-    daemon.until(lambda: all((last,) in rows for rows in held().values()), "the row that fits is there", PATIENCE)
+    daemon.await_condition(lambda: all((last,) in rows for rows in held().values()), "the row that fits is there", PATIENCE)
     assert [list(rows) for rows in held().values()] == [[(last,)]] * len(held())
     letters = [(letter["code"], letter["sentence"].split("'")[1]) for letter in world.dead_letters()]
     assert sorted(letters) == sorted(("OUT_OF_RANGE", name) for name in columns)

@@ -76,7 +76,7 @@ class Writer:
         return "".join(self.random.choices("abcdefghijklmnopqrstuvwxyzäöü漢ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=LARGE))
 
 
-def one(table: str, writer: Writer, condition: str = "true") -> str:
+def pick_id(table: str, writer: Writer, condition: str = "true") -> str:
     """A subquery for the id of some row."""
     skip = writer.random.randint(0, 12)
     return (
@@ -91,16 +91,16 @@ def insert_customer(w: Writer, c: Cursor) -> None:
 
 
 def update_customer(w: Writer, c: Cursor) -> None:
-    query = f"UPDATE customers SET phone = %s, city = %s, active = NOT active WHERE id = {one('customers', w)}"
+    query = f"UPDATE customers SET phone = %s, city = %s, active = NOT active WHERE id = {pick_id('customers', w)}"
     c.execute(query.encode(), (w.random.choice((None, "1")), w.name()))
 
 
 def move_customer(w: Writer, c: Cursor) -> None:
-    c.execute(f"UPDATE customers SET id = %s WHERE id = {one('customers', w, SPARE)}".encode(), (w.next(),))
+    c.execute(f"UPDATE customers SET id = %s WHERE id = {pick_id('customers', w, SPARE)}".encode(), (w.next(),))
 
 
 def delete_customer(w: Writer, c: Cursor) -> None:
-    c.execute(f"DELETE FROM customers WHERE id = {one('customers', w, SPARE)}".encode())
+    c.execute(f"DELETE FROM customers WHERE id = {pick_id('customers', w, SPARE)}".encode())
 
 
 def insert_product(w: Writer, c: Cursor) -> None:
@@ -115,21 +115,21 @@ def insert_product(w: Writer, c: Cursor) -> None:
 
 def restock(w: Writer, c: Cursor) -> None:
     """A large description stays as it is, and is not sent."""
-    c.execute(f"UPDATE products SET stock_quantity = stock_quantity + 1 WHERE id = {one('products', w)}".encode())
+    c.execute(f"UPDATE products SET stock_quantity = stock_quantity + 1 WHERE id = {pick_id('products', w)}".encode())
 
 
 def describe(w: Writer, c: Cursor) -> None:
-    query = f"UPDATE products SET description = %s WHERE id = {one('products', w)}"
+    query = f"UPDATE products SET description = %s WHERE id = {pick_id('products', w)}"
     c.execute(query.encode(), (w.random.choice((None, "", w.text(), w.text())),))
 
 
 def move_product(w: Writer, c: Cursor) -> None:
     """The key changes, and a large description is not sent."""
-    c.execute(f"UPDATE products SET id = %s WHERE id = {one('products', w, UNSOLD)}".encode(), (w.next(),))
+    c.execute(f"UPDATE products SET id = %s WHERE id = {pick_id('products', w, UNSOLD)}".encode(), (w.next(),))
 
 
 def delete_product(w: Writer, c: Cursor) -> None:
-    c.execute(f"DELETE FROM products WHERE id = {one('products', w, UNSOLD)}".encode())
+    c.execute(f"DELETE FROM products WHERE id = {pick_id('products', w, UNSOLD)}".encode())
 
 
 def reprice(w: Writer, c: Cursor) -> None:
@@ -139,27 +139,26 @@ def reprice(w: Writer, c: Cursor) -> None:
 
 
 def insert_order(w: Writer, c: Cursor) -> None:
-    query = f"INSERT INTO orders (customer_id, status, total_amount) SELECT {one('customers', w)}, %s, %s RETURNING id"
+    query = f"INSERT INTO orders (customer_id, status, total_amount) SELECT {pick_id('customers', w)}, %s, %s RETURNING id"
     found = c.execute(query.encode(), (w.random.choice(STATUS), "1234567890.12")).fetchone()
     for _ in range(w.random.randint(0, 3)):
-        item = (
-            f"INSERT INTO order_items (order_id, product_id, quantity, unit_price) SELECT %s, {one('products', w)}, 2, 0.99"
-        )
+        product = pick_id("products", w)
+        item = f"INSERT INTO order_items (order_id, product_id, quantity, unit_price) SELECT %s, {product}, 2, 0.99"
         c.execute(item.encode(), (found and found[0],))
 
 
 def update_order(w: Writer, c: Cursor) -> None:
-    query = f"UPDATE orders SET status = %s, ordered_on = %s WHERE id = {one('orders', w)}"
+    query = f"UPDATE orders SET status = %s, ordered_on = %s WHERE id = {pick_id('orders', w)}"
     c.execute(query.encode(), (w.random.choice(STATUS), w.random.choice(("1815-12-10", "9999-12-31", "2024-02-29"))))
 
 
 def delete_order(w: Writer, c: Cursor) -> None:
     """Its items go with it."""
-    c.execute(f"DELETE FROM orders WHERE id = {one('orders', w)}".encode())
+    c.execute(f"DELETE FROM orders WHERE id = {pick_id('orders', w)}".encode())
 
 
 def update_item(w: Writer, c: Cursor) -> None:
-    c.execute(f"UPDATE order_items SET quantity = quantity + 1 WHERE order_id = {one('orders', w)}".encode())
+    c.execute(f"UPDATE order_items SET quantity = quantity + 1 WHERE order_id = {pick_id('orders', w)}".encode())
 
 
 def there_and_back(w: Writer, c: Cursor) -> None:

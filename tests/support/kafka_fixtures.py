@@ -59,7 +59,7 @@ class FollowingRun:
         except Exception as error:
             self.error = error
 
-    def until(self, condition: Callable[[], bool], seconds: float = 30) -> None:
+    def await_condition(self, condition: Callable[[], bool], seconds: float = 30) -> None:
         limit = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < limit, f"not within {seconds} s; error: {self.error!r}; {self.seen.position}"

@@ -149,7 +149,7 @@ def test_markers_advance_the_position_while_streaming(
     broker.create(topic)
     run = follow_source(source_of(topic))
     broker.transact(topic, numbers(2))
-    run.until(lambda: run.seen.position.get(TopicPartition(topic, 0)) == 3)
+    run.await_condition(lambda: run.seen.position.get(TopicPartition(topic, 0)) == 3)
     assert run.end().offsets(topic) == [0, 1]
 
 
@@ -158,7 +158,7 @@ def test_idle_source_sends_an_empty_batch_every_second(
 ) -> None:
     broker.create(topic)
     run = follow_source(source_of(topic))
-    run.until(lambda: len(run.seen.batches) >= 4, 8)
+    run.await_condition(lambda: len(run.seen.batches) >= 4, 8)
     assert not any(b.records for b in run.end().batches)
 
 
@@ -167,13 +167,13 @@ def test_new_topics_and_partitions_are_read_from_their_start(
 ) -> None:
     broker.create(topic)
     run = follow_source(source_of(f"{topic}*", start_from="latest"))
-    run.until(lambda: bool(run.seen.batches))
+    run.await_condition(lambda: bool(run.seen.batches))
     other = f"{topic}2"
     broker.create(other)
     broker.produce(other, numbers(3))
     broker.grow(topic, 2)
     broker.produce(topic, numbers(2), partition=1)
-    run.until(lambda: len(run.seen.rows) == 5)
+    run.await_condition(lambda: len(run.seen.rows) == 5)
     seen = run.end()
     assert seen.offsets(other) == [0, 1, 2]
     assert seen.offsets(topic, 1) == [0, 1]
@@ -192,21 +192,21 @@ def test_known_topics_do_not_wait_for_checks_of_new_topics(
             checks.append(name)
             count = len(run.seen.offsets(topic))
             broker.produce(topic, numbers(3))
-            run.until(lambda: len(run.seen.offsets(topic)) >= count + 3 or seen_enough.is_set())
+            run.await_condition(lambda: len(run.seen.offsets(topic)) >= count + 3 or seen_enough.is_set())
             return check(*args, **named)
 
         return wait
 
     broker.create(topic)
     run = follow_source(source_of(f"{topic}*"))
-    run.until(lambda: bool(run.seen.batches))
+    run.await_condition(lambda: bool(run.seen.batches))
     monkeypatch.setattr(TopicPoller, "_find_new", hold_call(TopicPoller._find_new, "search"))
     monkeypatch.setattr(PartitionReader, "_reaches_broker", hold_call(PartitionReader._reaches_broker, "look"))
     fresh = [f"{topic}.{n}" for n in range(8)]
     broker.create(*fresh)
     for name in fresh:
         broker.produce(name, numbers(1))
-    run.until(lambda: {t for t, _, _ in run.seen.rows} == {topic, *fresh}, 300)
+    run.await_condition(lambda: {t for t, _, _ in run.seen.rows} == {topic, *fresh}, 300)
     seen_enough.set()  # A check that is held from now on would get no more records.
     begun: set[str] = {topic}
     for batch in run.seen.batches:
@@ -219,10 +219,10 @@ def test_pattern_without_topics_waits_for_one(broker: Broker, source_of: Make, f
     source = source_of(f"^{topic}$")
     assert set(source.unmatched()) == {f"^{topic}$"}
     run = follow_source(source)
-    run.until(lambda: bool(run.seen.batches))
+    run.await_condition(lambda: bool(run.seen.batches))
     broker.create(topic)
     broker.produce(topic, numbers(1))
-    run.until(lambda: run.seen.offsets(topic) == [0])
+    run.await_condition(lambda: run.seen.offsets(topic) == [0])
     assert not source.unmatched()
 
 
@@ -376,7 +376,7 @@ def test_topic_created_again_is_data_loss_while_streaming(
     broker.create(topic)
     broker.produce(topic, numbers(5))
     run = follow_source(source_of(topic))
-    run.until(lambda: len(run.seen.rows) == 5)
+    run.await_condition(lambda: len(run.seen.rows) == 5)
     broker.recreate(topic)
     broker.produce(topic, numbers(20, first=100))
     error = run.get_failure(DataLoss)
@@ -390,7 +390,7 @@ def test_deleted_topic_is_data_loss_while_streaming(
 ) -> None:
     broker.create(topic)
     run = follow_source(source_of(topic))
-    run.until(lambda: bool(run.seen.batches))
+    run.await_condition(lambda: bool(run.seen.batches))
     broker.delete(topic)
     assert "is gone" in str(run.get_failure(DataLoss))
 

@@ -60,24 +60,24 @@ def test_source_resumes_after_answers_without_brokers(
         }
     )
     run = follow_source(kafka)
-    run.until(lambda: run.seen.values == [b"1"])
+    run.await_condition(lambda: run.seen.values == [b"1"])
 
     def find_committed() -> list[int]:
         kafka.committed(run.seen.position)
         return broker.committed(topic, topic)
 
-    run.until(lambda: find_committed() == [1])
+    run.await_condition(lambda: find_committed() == [1])
     proxy.hides_brokers = True
     with caplog.at_level(logging.WARNING):
-        run.until(lambda: "It is opened again." in caplog.text, PATIENCE)
+        run.await_condition(lambda: "It is opened again." in caplog.text, PATIENCE)
     proxy.hides_brokers = False
 
     broker.create(f"{topic}-new")
     broker.produce(topic, [b"2"])
     broker.produce(f"{topic}-new", [b"3"])
-    run.until(lambda: sorted(run.seen.values) == [b"1", b"2", b"3"], PATIENCE)
+    run.await_condition(lambda: sorted(run.seen.values) == [b"1", b"2", b"3"], PATIENCE)
     assert sum(kafka.end().values()) == 3
-    run.until(lambda: find_committed() == [2], PATIENCE)
+    run.await_condition(lambda: find_committed() == [2], PATIENCE)
 
 
 def test_dead_letter_topic_recovers_after_answers_without_brokers(proxy: KafkaProxy, topic: str) -> None:
@@ -104,12 +104,12 @@ def test_late_answer_is_awaited(
     kafka = KafkaSource({"bootstrap_servers": proxy.address, "topics": [topic], "patience_seconds": 120})
     run = follow_source(kafka)
     broker.produce(topic, [b"1"])
-    run.until(lambda: run.seen.values == [b"1"])
+    run.await_condition(lambda: run.seen.values == [b"1"])
     proxy.holds_answers = True
     broker.produce(topic, [b"2"])
     time.sleep(5)
     proxy.holds_answers = False
-    run.until(lambda: run.seen.values == [b"1", b"2"], PATIENCE)
+    run.await_condition(lambda: run.seen.values == [b"1", b"2"], PATIENCE)
     assert "It is opened again." not in caplog.text
 
 
