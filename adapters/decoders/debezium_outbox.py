@@ -529,17 +529,15 @@ def _mask_payload(token: bytes, masks: Masks) -> bytes:
         return token
     if not text.lstrip().startswith(b"{"):
         raise ValueMisfit(RejectCode.MALFORMED, NO_OBJECT)
-    masked = {name: _mask_field(value, fields.get(name)) for name, value in read_object(text).items()}
+    masked = read_object(text)
+    for name, mask in fields.items():
+        content = bytes(masked.get(name, NULL))
+        if content != bytes(NULL):
+            # Strings are masked by their text, other values by their JSON text.
+            is_string = content.startswith(b'"')
+            masked[name] = _mask_to_json(mask, msgspec.json.decode(content, type=str) if is_string else content.decode())
     payload = msgspec.json.encode(masked)
     return msgspec.json.encode(payload.decode()) if is_text else payload
-
-
-def _mask_field(value: msgspec.Raw, mask: Mask | None) -> msgspec.Raw:
-    """A masked value: strings by their text, other values by their JSON text."""
-    text = bytes(value)
-    if mask is None or text == bytes(NULL):
-        return value
-    return _mask_to_json(mask, msgspec.json.decode(text, type=str) if text.startswith(b'"') else text.decode())
 
 
 def _mask_to_json(mask: Mask, text: str | None) -> msgspec.Raw:

@@ -67,22 +67,18 @@ class MaskingDecoder(CompositeDecoder):
         if not self._tables.get_masks(table.name):
             return super().decode(raw, table)
         schema = changes_schema(table)
-        # Replaced columns are one chunk. If other columns have an empty chunk, there is a slice without rows.
-        frames = [self._decode_slice(piece, table) for piece in split_frame(self.mask_records(raw)) if piece.num_rows]
-        return pa.concat_tables([schema.empty_table(), *frames]).combine_chunks()
-
-    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        """Decode masked records. Errors of values that masking found invalid come from the header."""
-        errors = find_read_errors(raw)
-        frames = []
-        for is_bad, run in groupby(range(raw.num_rows), errors.__contains__):
-            indices = list(run)
-            run_records = raw.slice(indices[0], len(indices))
-            if is_bad:
-                frames.append(self._build_rejected(run_records, table, [errors[index] for index in indices]))
-            else:
-                frames.append(super().decode(pa.Table.from_batches([run_records]), table))
-        return pa.concat_tables(frames)
+        frames = [schema.empty_table()]
+        for piece in split_frame(self.mask_records(raw)):
+            # Errors of values that masking found invalid come from the header.
+            errors = find_read_errors(piece)
+            for is_bad, run in groupby(range(piece.num_rows), errors.__contains__):
+                indices = list(run)
+                records = piece.slice(indices[0], len(indices))
+                if is_bad:
+                    frames.append(self._build_rejected(records, table, [errors[index] for index in indices]))
+                else:
+                    frames.append(super().decode(pa.Table.from_batches([records]), table))
+        return pa.concat_tables(frames).combine_chunks()
 
     def _build_rejected(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
         return build_rejected(raw, table, rejects)

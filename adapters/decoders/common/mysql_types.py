@@ -120,10 +120,16 @@ def to_arrow_type(type_name: str) -> pa.DataType | None:
         return (UNSIGNED if "unsigned" in rest or "zerofill" in rest else SIGNED)[name]
     if name == "bit":
         count = int(inner) if inner.isdigit() else 1
-        if count == 1:
-            return pa.bool_()
-        return pa.int64() if count < 64 else WIDE
-    return _decimal_type(inner) if name in DECIMALS else PLAIN.get(name)
+        number = pa.int64() if count < 64 else WIDE
+        return pa.bool_() if count == 1 else number
+    if name not in DECIMALS:
+        return PLAIN.get(name)
+    digits = [part.strip() for part in inner.split(",")]
+    if digits == [""]:
+        return pa.string()
+    if len(digits) > 2 or not all(d.isascii() and d.isdigit() and len(d) < 4 for d in digits):
+        return None
+    return decimal_type(int(digits[0]), int(digits[1]) if len(digits) > 1 else 0) or pa.string()
 
 
 def to_source_type(text: str) -> str:
@@ -172,15 +178,6 @@ def to_plain_numbers(texts: pa.Array) -> pa.Array:
             raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a decimal with more digits than any database's")
         numbers.append(format(number, "f"))
     return pa.array(numbers, pa.string())
-
-
-def _decimal_type(inner: str) -> pa.DataType | None:
-    digits = [part.strip() for part in inner.split(",")]
-    if digits == [""]:
-        return pa.string()
-    if len(digits) > 2 or not all(d.isascii() and d.isdigit() and len(d) < 4 for d in digits):
-        return None
-    return decimal_type(int(digits[0]), int(digits[1]) if len(digits) > 1 else 0) or pa.string()
 
 
 class _Labels(NamedTuple):

@@ -116,11 +116,12 @@ class DocumentConverter:
         errors: dict[int, Reject] = {}
         for index, (value, key) in enumerate(zip(values.to_pylist(), keys.to_pylist(), strict=True)):
             try:
-                row = _to_row_key(key, columns, self._depth)
-                new_keys.append(key if row is None else msgspec.json.encode(row))
-                new_values.append(
-                    None if value is None else _to_row(split_record(value, self._depth)[1], row or {}, columns)
-                )
+                row: dict[str, Any] = {}
+                payload = None if key is None else split_record(key, self._depth)[1]
+                if payload is not None and set(_fields(payload)) == {KEY_FIELD}:
+                    row = {ID: _convert(ID, _key(payload)[KEY_FIELD].encode(), columns[ID])}
+                new_keys.append(msgspec.json.encode(row) if row else key)
+                new_values.append(None if value is None else _to_row(split_record(value, self._depth)[1], row, columns))
             except (*UNREADABLE, OverflowError) as error:
                 errors[index] = unreadable_reject(error)
                 new_keys[index:] = [key]
@@ -149,16 +150,6 @@ def _to_row(payload: bytes, key: dict[str, Any], columns: Mapping[str, Convert])
         )
     metadata = {"op": event.op, "source": event.source, "transaction": event.transaction}
     return msgspec.json.encode(metadata | images)
-
-
-def _to_row_key(key: bytes | None, columns: Mapping[str, Convert], depth: int) -> dict[str, Any] | None:
-    """The row key of a document's key; None for other keys."""
-    if key is None:
-        return None
-    payload = split_record(key, depth)[1]
-    if set(_fields(payload)) != {KEY_FIELD}:
-        return None
-    return {ID: _convert(ID, _key(payload)[KEY_FIELD].encode(), columns[ID])}
 
 
 def _read_update(update: UpdateDescription, columns: Mapping[str, Convert]) -> dict[str, Any]:

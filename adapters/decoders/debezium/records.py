@@ -200,7 +200,17 @@ class PayloadReaders:
         if len(self._known) >= MAX_READERS:
             self._known.clear()
         try:
-            row = None if schema is None else self._read_row_schema(schema, kind)
+            row = None
+            if schema is not None:
+                if kind == "key":
+                    key_schema = read_key_schema(schema)
+                    row, reject = key_schema.struct, key_schema.error
+                else:
+                    message_schema = read_message_schema(schema, self._options.limits)
+                    row, reject = message_schema.row, message_schema.error
+                if row is None:
+                    self._known[which] = reject or malformed_reject("it is no change event")
+                    return self._known[which]
             decimals = row is not None and holds_decimals(row)
             nodes = (
                 self.declared_readers(table.name) if row is None else schema_readers(row, numeric=decimals and kind is True)
@@ -212,18 +222,6 @@ class PayloadReaders:
         except ValueMisfit as error:
             self._known[which] = error.reject
         return self._known[which]
-
-    def _read_row_schema(self, schema: bytes, kind: bool | str) -> ConnectSchema:
-        if kind == "key":
-            key_schema = read_key_schema(schema)
-            row, error = key_schema.struct, key_schema.error
-        else:
-            message_schema = read_message_schema(schema, self._options.limits)
-            row, error = message_schema.row, message_schema.error
-        if row is None:
-            error = error or malformed_reject("it is no change event")
-            raise ValueMisfit(error.code, error.sentence)
-        return row
 
     def declared_readers(self, table: str) -> dict[str, ValueReader]:
         """The readers of the declared columns of `table`; empty if none are declared."""

@@ -302,9 +302,18 @@ def find_kind_without_schema(payload: bytes, topic: str) -> str | Reject:
         names = _fields(payload).keys()
     except UNREADABLE as error:
         return unreadable_reject(error)
-    if "ts_ms" in names and set(names) <= {"ts_ms", "ts_us", "ts_ns"}:
-        return "heartbeat"
-    return find_control_kind(names, topic) or _unknown_record_reject(names)
+    is_heartbeat = "ts_ms" in names and set(names) <= {"ts_ms", "ts_us", "ts_ns"}
+    kind = "heartbeat" if is_heartbeat else find_control_kind(names, topic)
+    if kind is not None:
+        return kind
+    if {"op", "source"} <= set(names):
+        return malformed_reject("its op or its source block has another type than Debezium sends")
+    if any(name.startswith("__") for name in names):
+        return FLATTENED
+    if other := guess_format(names):
+        return malformed_reject(f"it is no Debezium change event; it looks like `format: {other}`")
+    lacking = " and ".join(f"no {name}" for name in ("op", "source") if name not in names)
+    return malformed_reject(f"it is a JSON object, but no Debezium change event: it has {lacking}")
 
 
 def find_control_kind(names: Collection[str], topic: str) -> str | None:
@@ -319,17 +328,6 @@ def find_control_kind(names: Collection[str], topic: str) -> str | None:
     if fields == {"type", "data"} and "signal" in topic:
         return "signal"
     return "heartbeat" if "ts_ms" in fields and len(fields) <= 3 and "heartbeat" in topic else None
-
-
-def _unknown_record_reject(names: Collection[str]) -> Reject:
-    if {"op", "source"} <= set(names):
-        return malformed_reject("its op or its source block has another type than Debezium sends")
-    if any(name.startswith("__") for name in names):
-        return FLATTENED
-    if other := guess_format(names):
-        return malformed_reject(f"it is no Debezium change event; it looks like `format: {other}`")
-    lacking = " and ".join(f"no {name}" for name in ("op", "source") if name not in names)
-    return malformed_reject(f"it is a JSON object, but no Debezium change event: it has {lacking}")
 
 
 # Table specifications, from the schemas in records or from declared columns.

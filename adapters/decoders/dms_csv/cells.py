@@ -87,23 +87,18 @@ def _find_broken(values: pa.Array, dialect: CsvDialect) -> dict[int, Reject]:
         values.cast(pa.string())
     except pa.ArrowInvalid:
         errors |= {i: NOT_UTF8 for i, value in enumerate(values.to_pylist()) if value and not _is_text(value)}
-    indices = _find_special_values(values, dialect)
-    if len(indices):
+    text = read_bytes(values)  # All bytes are searched at once: few files have any of these signs.
+    signs = [sign for sign in dialect.signs if sign.encode() in text]
+    if signs:
+        if len(signs) == 1:
+            has_sign = pc.match_substring(values, signs[0])
+        else:
+            has_sign = pc.match_substring_regex(values, f"[{''.join(map(escape_sign, signs))}]")
+        indices = pc.indices_nonzero(has_sign)
         rows = pc.match_substring_regex(values.take(indices), dialect.row_pattern)
         for index in indices.filter(pc.invert(rows)).to_pylist():
             errors.setdefault(index, NOT_A_ROW)
     return errors
-
-
-def _find_special_values(values: pa.Array, dialect: CsvDialect) -> pa.Array:
-    """The indices of values with a special character of the dialect. Searches all bytes at once: few files have any."""
-    text = read_bytes(values)
-    signs = [sign for sign in dialect.signs if sign.encode() in text]
-    if not signs:
-        return pa.array([], pa.int64())
-    if len(signs) == 1:
-        return pc.indices_nonzero(pc.match_substring(values, signs[0]))
-    return pc.indices_nonzero(pc.match_substring_regex(values, f"[{''.join(map(escape_sign, signs))}]"))
 
 
 def _is_text(value: bytes) -> bool:

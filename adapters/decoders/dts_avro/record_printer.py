@@ -45,30 +45,33 @@ SMALLEST, LOAD = 16, 0.75
 
 def print_records(values: Iterable[bytes | None], limits: RecordLimits) -> pa.Table:
     """A table with schema `PRINTED` and one row per value; all null for None."""
-    return pa.Table.from_pylist([_print_record(value, limits) if value is not None else {} for value in values], PRINTED)
-
-
-def _print_record(value: bytes, limits: RecordLimits) -> dict[str, Any]:
-    try:
-        record = read_record(value, limits)
-        names = [field["name"] for field in record["fields"]] if isinstance(record["fields"], list) else []
-        source, table = record["source"], "null.null"
-        if record["objectName"] is not None:
-            first, *others = (name.replace(DOT, ".") for name in record["objectName"].split("."))
-            table = f"{first}.{others[-1] if others else ''}"
-        return {
-            "recordID": record["id"],
-            "source": f'{{"sourceType": {_to_json(source["sourceType"])}, "version": {_to_json(source["version"])}}}',
-            "dbTable": table,
-            "recordType": record["operation"],
-            "recordTimestamp": _to_time(record["sourceTimestamp"]),
-            "extraTags": _to_json(record["tags"]),
-            "fields": _to_json(names),
-            "beforeImages": _print_image(record["beforeImages"], names),
-            "afterImages": _print_image(record["afterImages"], names),
-        }
-    except ValueMisfit as unfit:
-        return {"error": str(unfit.reject)}
+    rows: list[dict[str, Any]] = []
+    for value in values:
+        if value is None:
+            rows.append({})
+            continue
+        try:
+            record = read_record(value, limits)
+            names = [field["name"] for field in record["fields"]] if isinstance(record["fields"], list) else []
+            source, table = record["source"], "null.null"
+            if record["objectName"] is not None:
+                first, *others = (name.replace(DOT, ".") for name in record["objectName"].split("."))
+                table = f"{first}.{others[-1] if others else ''}"
+            row = {
+                "recordID": record["id"],
+                "source": f'{{"sourceType": {_to_json(source["sourceType"])}, "version": {_to_json(source["version"])}}}',
+                "dbTable": table,
+                "recordType": record["operation"],
+                "recordTimestamp": _to_time(record["sourceTimestamp"]),
+                "extraTags": _to_json(record["tags"]),
+                "fields": _to_json(names),
+                "beforeImages": _print_image(record["beforeImages"], names),
+                "afterImages": _print_image(record["afterImages"], names),
+            }
+        except ValueMisfit as unfit:
+            row = {"error": str(unfit.reject)}
+        rows.append(row)
+    return pa.Table.from_pylist(rows, PRINTED)
 
 
 def _to_json(value: object) -> str:

@@ -159,19 +159,16 @@ def image_to_json(image: object) -> bytes | None:
     """An image or the text of a statement, as JSON. Bytes and unreadable values are Base64."""
     if not isinstance(image, Mapping):
         return None if image is None else msgspec.json.encode(image)
-    return msgspec.json.encode({name: _to_shown(value) for name, value in image.items()})
-
-
-def _to_shown(value: Any) -> str | None:
-    if value is None:
-        return None
-    try:
-        content = to_text_or_bytes(value)
-    except ValueMisfit:
-        content = value[1].get("value", b"")
-    if isinstance(content, str):
-        return content
-    return b64encode(content).decode() if isinstance(content, bytes) else None
+    texts: dict[str, str | None] = {}
+    for name, value in image.items():
+        try:
+            content = None if value is None else to_text_or_bytes(value)
+        except ValueMisfit:
+            content = value[1].get("value", b"")
+        if isinstance(content, bytes):
+            content = b64encode(content).decode()
+        texts[name] = content if isinstance(content, str) else None
+    return msgspec.json.encode(texts)
 
 
 def _find_builder(column: ColumnType) -> Build:

@@ -168,18 +168,17 @@ class RowChangeBlock:
         try:
             olds = self.reader.read_olds(self.rows, self.options.before_field)
         except UNREADABLE:
-            olds = [self._read_old(i) for i in range(len(self.rows))]
+            olds = []
+            for i in range(len(self.rows)):
+                try:
+                    olds += self.reader.read_olds(self.rows[i : i + 1], self.options.before_field)
+                except UNREADABLE:
+                    self.errors.setdefault(i, malformed_reject("its before image does not have the types of its schema"))
+                    olds.append(None)
         indices = [i for i, old in enumerate(olds) if old is not None and self.ops[i] == Op.UPDATE]
         old_rows = [olds[i] for i in indices]
         keys = [self.reader.read_old_values(old_rows, key) for key in self.table.keys if key in self.reader.columns]
         return {i: olds[i] for k, i in enumerate(indices) if any(key[k] is not UNSET for key in keys)}
-
-    def _read_old(self, index: int) -> Any:
-        try:
-            return self.reader.read_olds(self.rows[index : index + 1], self.options.before_field or "")[0]
-        except UNREADABLE:
-            self.errors.setdefault(index, malformed_reject("its before image does not have the types of its schema"))
-            return None
 
     def _sequence_elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""
@@ -307,7 +306,17 @@ class RowLayouts:
     def get_layout(self, schema: bytes | None, table: str) -> RowLayout:
         """The layout of records of `table` with the JSON text `schema`, or None for records without one. Without a schema
         and declared columns the layout has no columns."""
-        layout = self._find_layout(schema, table)
+        if schema is None:
+            layout = self.declared_layout(table)
+        else:
+            if schema not in self._known:
+                if len(self._known) >= MAX_LAYOUTS:
+                    self._known.clear()
+                self._known[schema] = self._read_layout(schema)
+            layout = self._known[schema]
+            if layout.error is UNDECLARED:
+                declared = self.declared_layout(table)
+                layout = declared if declared.readers else layout
         masks = self._private.get_masks(table)
         if not masks:
             return layout
@@ -321,18 +330,6 @@ class RowLayouts:
                 layout, masked={name: node for name, node in texts.items() if name in layout.readers}
             )
         return self._masked[which]
-
-    def _find_layout(self, schema: bytes | None, table: str) -> RowLayout:
-        if schema is None:
-            return self.declared_layout(table)
-        if schema not in self._known:
-            if len(self._known) >= MAX_LAYOUTS:
-                self._known.clear()
-            self._known[schema] = self._read_layout(schema)
-        layout, declared = self._known[schema], None
-        if layout.error is UNDECLARED:
-            declared = self.declared_layout(table)
-        return declared if declared and declared.readers else layout
 
     def is_row_schema(self, schema: bytes) -> bool:
         """True for a valid schema of rows, which defines the types of its records."""
