@@ -138,7 +138,13 @@ def encode_name(name: str) -> str:
     """
     if not name:
         raise ConfigProblem("a target has an empty name", next_step="Give it a name with `into`.")
-    whole = "".join(_encode_character(name, i) for i in range(len(name)))
+    whole = ""
+    for i, char in enumerate(name):
+        if char == "_":
+            is_plain = i > 0 and not _ESCAPE_LIKE.match(name, i + 1)
+        else:
+            is_plain = _PLAIN.fullmatch(char) is not None and not (i == 0 and char == ".")
+        whole += char if is_plain else f"_x{ord(char):04X}_"
     if len(whole) <= LONGEST:
         return whole
     return whole[: LONGEST - 40] + _HASHED + sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -152,12 +158,3 @@ def decode_name(folder: str) -> str:
 def is_hashed(folder: str) -> bool:
     """True when `decode_name` cannot return the original name."""
     return len(folder) > LONGEST - 40 and re.search(r"_h[0-9a-f]{32}$", folder) is not None
-
-
-def _encode_character(name: str, i: int) -> str:
-    char = name[i]
-    if _PLAIN.fullmatch(char) and not (i == 0 and char == "."):
-        return char
-    if char == "_" and i > 0 and not _ESCAPE_LIKE.match(name, i + 1):
-        return char
-    return f"_x{ord(char):04X}_"

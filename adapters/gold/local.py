@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -486,20 +486,17 @@ def find_file_ranges(files: Sequence[DataFile], groups: Groups) -> list[FileRang
     wanted_files = size // file_bytes(size) + 8  # With a margin.
     if len(files) > FILES_TOO_MANY * wanted_files:
         touched = {file.path for file in files}
-    return _join_neighbours(order, touched)
-
-
-def _join_neighbours(order: Sequence[DataFile], touched: Collection[str]) -> list[FileRange]:
+    # Neighbours are rewritten together.
     ranges: list[list[DataFile]] = []
-    last, size = -2, 0
+    last, joined_size = -2, 0
     for number, file in enumerate(order):
         if file.path not in touched:
             continue
-        if number != last + 1 or (size > AT_ONCE and file.bounds.low is not None):
+        if number != last + 1 or (joined_size > AT_ONCE and file.bounds.low is not None):
             ranges.append([])
-            size = 0
+            joined_size = 0
         ranges[-1].append(file)
-        last, size = number, size + file.size
+        last, joined_size = number, joined_size + file.size
     return [FileRange(one[0].bounds.low if at else None, tuple(one)) for at, one in enumerate(ranges)]
 
 
@@ -552,27 +549,19 @@ def replace_groups(version: TableVersion, rows: pa.Table, rewrite: GroupRewrite,
     """
     actions: list[AddAction | RemoveAction] = []
     writer = _FileWriter(version, rewrite)
-    shares = _assign_rows(rewrite.file_ranges, sort_by_group(rows.cast(version.schema), rewrite.column), rewrite.column)
-    for (one, new), staying in zip(shares, rewrite.staying_rows, strict=True):
+    # Each file range gets its part of the rows, which are in order.
+    rows, ranges = sort_by_group(rows.cast(version.schema), rewrite.column), rewrite.file_ranges
+    values, nulls = rows[rewrite.column].combine_chunks(), rows[rewrite.column].null_count
+    positions = range(nulls, len(values))
+    later = [nulls + bisect_left(positions, one.low, key=lambda at: values[at].as_py()) for one in ranges[1:]]
+    for one, (begin, end), staying in zip(ranges, pairwise([0, *later, len(values)]), rewrite.staying_rows, strict=True):
+        new = rows.slice(begin, end - begin)
         now = int(time.time() * 1000)
         actions += [RemoveAction(file.path, True, now, file.size, {}) for file in one.files]
         actions += writer.write(sort_by_group(pa.concat_tables([staying, new]), rewrite.column))
     table = version.table
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
     return version.number + 1
-
-
-def _assign_rows(ranges: Sequence[FileRange], rows: pa.Table, column: str) -> Iterator[tuple[FileRange, pa.Table]]:
-    """Each file range, with its part of the rows, which are in order."""
-    values, nulls = rows[column].combine_chunks(), rows[column].null_count
-    positions = range(nulls, len(values))
-    begins = [
-        0,
-        *(nulls + bisect_left(positions, one.low, key=lambda at: values[at].as_py()) for one in ranges[1:]),
-        len(values),
-    ]
-    for number, one in enumerate(ranges):
-        yield one, rows.slice(begins[number], begins[number + 1] - begins[number])
 
 
 class _FileWriter:

@@ -223,23 +223,19 @@ def _read_extremes(cursor: psycopg.Cursor, location: TableLocation, table: int) 
         (table, *(quote_if_needed(name) for name in RAW_RECORD_POSITION)),
     ).fetchone() or (False,)
     if has_index:  # One on `INDEX`.
-        statement = _select_by_index(location)
+        # Jumps from each partition to the next, and reads only both ends of each.
+        first = f'SELECT l.topic COLLATE "C" AS topic, l."partition" AS number FROM {location.relation} AS l WHERE {PLACED}'
+        behind = '(l.topic COLLATE "C", l."partition") > (p.topic, p.number)'
+        one = f'SELECT {{}}(l."offset")::int8 FROM {location.relation} AS l WHERE l.topic COLLATE "C" = p.topic'
+        one = f'({one} AND l."partition" = p.number)'
+        ordered = 'ORDER BY l.topic COLLATE "C", l."partition" LIMIT 1'
+        statement = (
+            f"WITH RECURSIVE p AS (({first} {ordered}) UNION ALL "
+            f"SELECT n.topic, n.number FROM p CROSS JOIN LATERAL ({first} AND {behind} {ordered}) AS n) "
+            f"SELECT p.topic::text, p.number::int4, {one.format('min')}, {one.format('max')} FROM p"
+        )
     rows = cursor.execute(statement.encode()).fetchall()
     return {TopicPartition(topic, number): (first, last) for topic, number, first, last in rows}
-
-
-def _select_by_index(location: TableLocation) -> str:
-    """Jumps from each partition to the next, and reads only both ends of each."""
-    first = f'SELECT l.topic COLLATE "C" AS topic, l."partition" AS number FROM {location.relation} AS l WHERE {PLACED}'
-    behind = '(l.topic COLLATE "C", l."partition") > (p.topic, p.number)'
-    one = f'SELECT {{}}(l."offset")::int8 FROM {location.relation} AS l WHERE l.topic COLLATE "C" = p.topic'
-    one = f'({one} AND l."partition" = p.number)'
-    ordered = 'ORDER BY l.topic COLLATE "C", l."partition" LIMIT 1'
-    return (
-        f"WITH RECURSIVE p AS (({first} {ordered}) UNION ALL "
-        f"SELECT n.topic, n.number FROM p CROSS JOIN LATERAL ({first} AND {behind} {ordered}) AS n) "
-        f"SELECT p.topic::text, p.number::int4, {one.format('min')}, {one.format('max')} FROM p"
-    )
 
 
 def quote_if_needed(name: str) -> str:

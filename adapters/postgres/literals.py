@@ -198,7 +198,11 @@ def json_text(column: pa.Array) -> pa.Array:
         items = pc.binary_join(pa.ListArray.from_arrays(offsets, json_text(values)), ",")
         text = _keep_nulls(lists, pc.binary_join_element_wise(pa.scalar("["), items, pa.scalar("]"), EMPTY))
     elif t.is_floating(kind):
-        text = _float(column)
+        wide = column.cast(pa.float64()) if t.is_float16(kind) else column
+        text = wide.cast(pa.string())
+        for arrows, words in ((r"^nan$", "NaN"), (r"inf$", "Infinity")):
+            text = pc.replace_substring_regex(text, arrows, words)
+        text = pc.if_else(pc.is_finite(wide), text, _quote_text(text))
     elif t.is_boolean(kind) or t.is_integer(kind) or t.is_decimal(kind) or t.is_null(kind):
         text = column.cast(pa.string())
     else:
@@ -227,14 +231,6 @@ def _quote_text(text: pa.Array) -> pa.Array:
         for code in range(0x20):
             text = pc.replace_substring(text, chr(code), f"\\u{code:04x}")
     return pc.binary_join_element_wise(pa.scalar('"'), text, pa.scalar('"'), EMPTY)
-
-
-def _float(column: pa.Array) -> pa.Array:
-    wide = column.cast(pa.float64()) if pa.types.is_float16(column.type) else column
-    text = wide.cast(pa.string())
-    for arrows, words in ((r"^nan$", "NaN"), (r"inf$", "Infinity")):
-        text = pc.replace_substring_regex(text, arrows, words)
-    return pc.if_else(pc.is_finite(wide), text, _quote_text(text))
 
 
 def _object(column: pa.Array) -> pa.Array:

@@ -233,26 +233,22 @@ class DeadLetterTopic:
 
     def create(self) -> None:
         """Create the topic if it is missing. ConfigProblem for a compacted topic, which would lose dead letters."""
-        if not self.exists() and self._try_create():
-            return  # Its settings are known, and the broker may not return them yet.
+        if not self.exists():
+            topic = cast(Any, admin).NewTopic(self.name, 1, self._options.copies, config=TOPIC_CONFIG)
+            with self._translate_errors("could not be created") as client:
+                (future,) = client.create_topics([topic], request_timeout=TIMEOUT).values()
+                try:
+                    future.result(2 * TIMEOUT)
+                    return  # Its settings are known, and the broker may not return them yet.
+                except KafkaException as error:
+                    # Another process may have just created it.
+                    if unwrap_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise
         if "compact" in self.settings().get("cleanup.policy", ""):
             raise ConfigProblem(
                 f"the topic of the dead letters, {self.name}, is compacted, so it would lose some of them",
                 next_step="Set its cleanup.policy to delete, or name another topic under `dead_letters`.",
             )
-
-    def _try_create(self) -> bool:
-        """Create the topic; False if another process has just created it."""
-        topic = cast(Any, admin).NewTopic(self.name, 1, self._options.copies, config=TOPIC_CONFIG)
-        with self._translate_errors("could not be created") as client:
-            (future,) = client.create_topics([topic], request_timeout=TIMEOUT).values()
-            try:
-                future.result(2 * TIMEOUT)
-            except KafkaException as error:
-                if unwrap_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-                return False
-        return True
 
     def write_messages(self, messages: Sequence[DeadLetterMessage]) -> None:
         """Write the messages in their order. They are on every replica in sync when it returns. After a failure some may be

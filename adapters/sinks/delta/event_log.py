@@ -277,19 +277,15 @@ def refuse_stored_records(snapshot: DeltaTable, write: Write[Any], applied: Posi
             continue
         where = f'"topic" = {text_literal(place.topic)} AND "partition" = {place.partition} AND "offset" >= {start}'
         reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=["offset"], predicate=where))
-        if any(batch.num_rows for batch in reader):
-            raise make_duplicate_error(write.lane.id, place, _read_ends(snapshot))
-
-
-def _read_ends(snapshot: DeltaTable) -> Position:
-    """The offset after the last record of each partition."""
-    ends: dict[TopicPartition, int] = {}
-    for batch in pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(RAW_RECORD_POSITION))):
-        last_offsets = pa.table(batch).group_by(["topic", "partition"]).aggregate([("offset", "max")])
-        for row in last_offsets.to_pylist():
-            place = TopicPartition(row["topic"], row["partition"])
-            ends[place] = max(ends.get(place, 0), row["offset_max"] + 1)
-    return Position(ends)
+        if not any(batch.num_rows for batch in reader):
+            continue
+        ends: dict[TopicPartition, int] = {}
+        for batch in pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(RAW_RECORD_POSITION))):
+            last_offsets = pa.table(batch).group_by(["topic", "partition"]).aggregate([("offset", "max")])
+            for row in last_offsets.to_pylist():
+                partition = TopicPartition(row["topic"], row["partition"])
+                ends[partition] = max(ends.get(partition, 0), row["offset_max"] + 1)
+        raise make_duplicate_error(write.lane.id, place, Position(ends))
 
 
 # The log cut of a time, found with two scans of positions and times.

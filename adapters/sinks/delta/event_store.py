@@ -112,7 +112,16 @@ class DeltaEventStore:
 
     def _attempt(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
         """One commit of all events on one snapshot. Raises CommitFailedError when another writer committed first."""
-        table = self._take_snapshot()
+        table, self._table = self._table, None  # A failure makes it invalid.
+        if table is None:
+            self._heads = {}
+            table = prepare_table(self._path)
+        else:
+            known = table.version()
+            table.update_incremental()
+            if table.version() != known:
+                self._heads = {}
+                check_table(table)
         before = table.version()
         stored_events = find_known_events(table, events, self._heads)
         appended_events = number_events(events, stored_events, datetime.now(UTC))
@@ -146,19 +155,6 @@ class DeltaEventStore:
         if any(new.event_id not in stored_events for new in events):
             raise translate_error(error, NAME) from error
         return [AppendedEvent(stored_events[new.event_id], is_new=True) for new in events]
-
-    def _take_snapshot(self) -> DeltaTable:
-        """The newest snapshot. It is removed here, because a failure makes it invalid."""
-        table, self._table = self._table, None
-        if table is None:
-            self._heads = {}
-            return prepare_table(self._path)
-        before = table.version()
-        table.update_incremental()
-        if table.version() != before:
-            self._heads = {}
-            check_table(table)
-        return table
 
     def _open_table(self) -> DeltaTable:
         return check_table(open_table(self._path))

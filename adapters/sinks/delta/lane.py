@@ -234,7 +234,13 @@ class DeltaLane:
         refuse_gap(write, state)
         if is_applied(write, state):
             return LaneOutcome(state.position, Counts(duplicate=write.folded.rows), state.purged_up_to)
-        state = self._purge_state(snapshot, state, write)
+        purged = advance_purge(write.plan, state, write.at)
+        if purged != state:
+            # A purge is first committed on its own, together with the deletion of marked rows. Only then may
+            # tombstones be removed, and this must happen before the write stores its own.
+            state = replace(purged, purge_pending=True)
+            rows = write.plan.soft_deletes and state.purged_up_to
+            self._commit(snapshot, state, None, self._writer.remove_purged(write.plan, rows) if rows else None)
         staged = self._stages.stage(snapshot, state, write)
         if staged.counts.rejected:
             # The newest snapshot may be able to complete these rows.
@@ -244,20 +250,6 @@ class DeltaLane:
         after = advance_position(staged.state, write)
         self._commit(snapshot, after, write.span, staged.write)
         return LaneOutcome(after.position, staged.counts, after.purged_up_to)
-
-    def _purge_state(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> LaneState:
-        """The state for this write, after the purge of old tombstones.
-
-        A purge is first committed on its own, together with the deletion of marked rows. Only then may
-        tombstones be removed, and this must happen before the write stores its own.
-        """
-        after = advance_purge(write.plan, state, write.at)
-        if after == state:
-            return state
-        after = replace(after, purge_pending=True)
-        rows = write.plan.soft_deletes and after.purged_up_to
-        self._commit(snapshot, after, None, self._writer.remove_purged(write.plan, rows) if rows else None)
-        return after
 
     def _commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> None:
         try:

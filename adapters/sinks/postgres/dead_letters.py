@@ -86,18 +86,29 @@ class PostgresDeadLetters:
         self._execute("writing dead letters", statement, rows)
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        conditions, values = _filter_conditions(which)
+        # The conditions that the server can check. Globs are checked in this process.
+        conditions: list[sql.SQL] = [sql.SQL("pipeline = %s")]
+        values: list[Any] = [self._pipeline]
+        for condition, value in (
+            ("event_id = ANY(%s)", sorted(which.events) or None),
+            ("last_seen < %s", which.before),
+            ("code = %s", which.code),
+            ("state = %s", which.state),
+        ):
+            if value is not None:
+                conditions.append(sql.SQL(condition))
+                values.append(value)
         query = sql.SQL('SELECT {} FROM {} WHERE {} ORDER BY last_seen DESC, event_id COLLATE "C", lane COLLATE "C"').format(
             sql.SQL(", ").join(map(sql.Identifier, NAMES)),
             self._relation,
-            sql.SQL(" AND ").join([sql.SQL("pipeline = %s"), *conditions]),
+            sql.SQL(" AND ").join(conditions),
         )
         with self._session.transaction("reading dead letters") as cursor:
             cursor.execute("BEGIN")
             if not self._has_table(cursor):
                 return []
             with cursor.connection.cursor("letters", row_factory=class_row(DeadLetter)) as rows:
-                rows.execute(query, (self._pipeline, *values))
+                rows.execute(query, values)
                 return list(islice(filter(which.is_match, rows), limit))
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
@@ -161,18 +172,3 @@ class PostgresDeadLetters:
 
 
 AS_READ = "pipeline = %s AND event_id = %s AND lane = %s AND attempts = %s"
-
-
-def _filter_conditions(which: DeadLetterFilter) -> tuple[list[sql.SQL], list[Any]]:
-    """The conditions of `DeadLetterFilter` that the server can check, and their values. Globs are checked in
-    this process."""
-    conditions: list[tuple[sql.SQL, Any]] = []
-    if which.events:
-        conditions.append((sql.SQL("event_id = ANY(%s)"), sorted(which.events)))
-    if which.before is not None:
-        conditions.append((sql.SQL("last_seen < %s"), which.before))
-    if which.code is not None:
-        conditions.append((sql.SQL("code = %s"), which.code))
-    if which.state is not None:
-        conditions.append((sql.SQL("state = %s"), which.state))
-    return [condition for condition, _ in conditions], [value for _, value in conditions]

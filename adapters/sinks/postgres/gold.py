@@ -393,7 +393,14 @@ def open_inputs(places: Sequence[TableLocation]) -> Iterator[Sequence[InputTable
                 _lock_table(connection, place)
         with _translate_errors("reading"):
             connection.execute(BEGIN.encode(), prepare=False)
-        yield [_find_table(connection, place) for place in places]
+        tables = []
+        for place in places:
+            with _translate_errors(_describe_read(place)):
+                version = _read_version(connection, place)
+            if version is None:
+                raise InputMissing(place)
+            tables.append(InputTable(version, place.url, partial(_read_rows, connection, place)))
+        yield tables
 
 
 def _lock_table(connection: psycopg.Connection, place: TableLocation) -> None:
@@ -401,14 +408,6 @@ def _lock_table(connection: psycopg.Connection, place: TableLocation) -> None:
         connection.execute(f"LOCK TABLE {place.relation} IN ACCESS SHARE MODE".encode(), prepare=False)
     except NO_TABLE:
         raise InputMissing(place) from None
-
-
-def _find_table(connection: psycopg.Connection, place: TableLocation) -> InputTable:
-    with _translate_errors(_describe_read(place)):
-        version = _read_version(connection, place)
-    if version is None:
-        raise InputMissing(place)
-    return InputTable(version, place.url, partial(_read_rows, connection, place))
 
 
 def _read_version(connection: psycopg.Connection, place: TableLocation) -> InputVersion | None:

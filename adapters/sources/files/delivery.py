@@ -53,7 +53,17 @@ class DeliveryProgress:
             end = min(end, self._until.get(partition, -1))
         expected = self.next.get(partition)
         if expected is not None and first < expected:
-            self._refuse_late(partition, first, min(end, expected), label)
+            # A record in a hole is late.
+            holes = self._holes.get(partition, [])
+            at = bisect_right(holes, first, key=lambda hole: hole[0]) - 1
+            for start, after, other in holes[max(at, 0) : at + 2]:
+                late = max(first, start)
+                if late < min(end, expected, after):
+                    raise DataLoss(
+                        f"Record {late} of {partition} was found in {label} after record {after}, in {other}, had been "
+                        "delivered.",
+                        next_step=NEXT_STEP,
+                    )
             first = expected
         if first >= end:
             return end, end
@@ -62,19 +72,6 @@ class DeliveryProgress:
         self._handed.setdefault(partition, first if expected is None else expected)
         self.next[partition] = end
         return first, end
-
-    def _refuse_late(self, partition: TopicPartition, first: int, end: int, label: str) -> None:
-        """Raise DataLoss for the first record of [first, end) in a hole."""
-        holes = self._holes.get(partition, [])
-        at = bisect_right(holes, first, key=lambda hole: hole[0]) - 1
-        for start, after, other in holes[max(at, 0) : at + 2]:
-            late = max(first, start)
-            if late < min(end, after):
-                raise DataLoss(
-                    f"Record {late} of {partition} was found in {label} after record {after}, in {other}, had been "
-                    "delivered.",
-                    next_step=NEXT_STEP,
-                )
 
     def close_until(self, until: Mapping[TopicPartition, int]) -> None:
         """Mark everything below `until` as delivered; the missing offsets are holes."""

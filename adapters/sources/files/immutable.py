@@ -87,7 +87,16 @@ class ImmutableFilesSource(ArchiveSource):
         """The complete files, for each table up to the first incomplete one. Raises DataLoss for a file whose size
         changed after it was returned before, and for a file before others that were returned."""
         files = list(self._select_complete(self._list_requested()))
-        self._refuse_late([file for file in files if self._given and file.label not in self._given])
+        for file in (file for file in files if self._given and file.label not in self._given):
+            partition = self.naming.place_of(file.path)
+            table = partition.topic
+            if self.naming.first_of(file.path) < self._newest.get(partition, -1):
+                later = f"later files of table {table}" if table else "later files of transactions"
+                raise DataLoss(
+                    f"{file.path} appeared after {later} had been read",
+                    next_step="Load the table again with `replicator lanes resync LANE` before the next start. After a "
+                    "restart it is not known any more that the file was not read.",
+                )
         for file in files:
             self._newest[self.naming.place_of(file.path)] = self.naming.first_of(file.path)
             before = self._given.setdefault(file.label, file)
@@ -130,18 +139,6 @@ class ImmutableFilesSource(ArchiveSource):
 
     def _seconds_until_stable(self, file: ArchiveFile) -> float:
         return seconds_until_complete(file, self._options.settle_seconds)
-
-    def _refuse_late(self, fresh: Iterable[ArchiveFile]) -> None:
-        for file in fresh:
-            partition = self.naming.place_of(file.path)
-            table = partition.topic
-            if self.naming.first_of(file.path) < self._newest.get(partition, -1):
-                later = f"later files of table {table}" if table else "later files of transactions"
-                raise DataLoss(
-                    f"{file.path} appeared after {later} had been read",
-                    next_step="Load the table again with `replicator lanes resync LANE` before the next start. After a "
-                    "restart it is not known any more that the file was not read.",
-                )
 
 
 # Selection of files to read, for files whose names define their order.

@@ -87,8 +87,14 @@ class Cluster:
             return {}
         with self._request("The topics could not be described") as client:
             futures = client.describe_topics(TopicCollection(names), request_timeout=timeout)
-            described = {name: _read_description(future) for name, future in futures.items()}
-        return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items() if d is not None}
+            described = {}
+            for name, future in futures.items():
+                try:
+                    described[name] = _read_result(future)
+                except KafkaException as error:
+                    if unwrap_error(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+        return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items()}
 
     def find_topics(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
         """The wanted topics of `position`. Requested again if one is missing, as may happen while a broker starts."""
@@ -163,16 +169,6 @@ class Cluster:
 
 def _read_result(future: Any) -> Any:
     return future.result(TIMEOUT * 2)
-
-
-def _read_description(future: Any) -> Any:
-    """The description of a topic; None if it does not exist."""
-    try:
-        return _read_result(future)
-    except KafkaException as error:
-        if unwrap_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise
 
 
 def list_partitions(topics: Mapping[str, Topic]) -> tuple[TopicPartition, ...]:

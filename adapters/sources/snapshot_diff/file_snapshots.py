@@ -11,7 +11,7 @@ import sys
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import SEEK_END
 from pathlib import Path
@@ -363,7 +363,13 @@ class FileSnapshot:
         try:
             if self.seconds_until_stable(form) > 0:
                 return None
-            tables = self._tables(form)
+            tables, room = [], form.most
+            for file in self._list_files(form.suffixes):
+                table = form.read(file, room)
+                tables.append(table)
+                room -= table.nbytes if table is not None else 0
+                if room < 0:
+                    raise SnapshotTooLarge
         except SnapshotTooLarge:
             raise ConfigProblem(
                 f"{self.path} holds more than {form.most} bytes once it is unpacked (limits.memory).",
@@ -380,16 +386,6 @@ class FileSnapshot:
                 f"The files of the snapshot {self.path} differ in their columns.", next_step="Write it anew."
             )
         return pa.concat_tables(whole).combine_chunks()
-
-    def _tables(self, form: SnapshotFormat) -> list[pa.Table | None]:
-        tables, room = [], form.most
-        for file in self._list_files(form.suffixes):
-            table = form.read(file, room)
-            tables.append(table)
-            room -= table.nbytes if table is not None else 0
-            if room < 0:
-                raise SnapshotTooLarge
-        return tables
 
     def seconds_until_stable(self, form: SnapshotFormat) -> float:
         """Seconds until it is complete by its age; 0 or less if it is, or if its content shows it."""
@@ -492,21 +488,18 @@ def list_snapshots(path: str, form: SnapshotFormat = PARQUET) -> list[FileSnapsh
                 f"{other.path} and {snapshot.path} are both version {snapshot.version}.",
                 next_step="Remove one of them, or rename it.",
             )
-    _refuse_uneven([one.path for one in by_version.values()], form)
-    return sorted(by_version.values())
-
-
-def _refuse_uneven(paths: Sequence[Path], form: SnapshotFormat) -> None:
-    """Refuse versions of several digit groups with different widths: 2024-1-31 would be above 2024-2-1."""
+    # Versions of several digit groups must have equal widths: 2024-1-31 would be above 2024-2-1.
+    paths = [snapshot.path for snapshot in by_version.values()]
     by_widths = {tuple(map(len, _version_digits(path, form))): path for path in reversed(paths)}
     apart = next((widths for widths in by_widths if len(widths) > 1), None)
     if apart is not None and len(by_widths) > 1:
-        other = next(path for widths, path in by_widths.items() if widths != apart)
-        one, two = sorted([by_widths[apart], other])
+        other_path = next(path for widths, path in by_widths.items() if widths != apart)
+        one, two = sorted([by_widths[apart], other_path])
         raise ConfigProblem(
             f"The versions in the names of {one} and {two} have parts of different lengths, so their order is unknown.",
             next_step="Use the same number of digits for each part in all names: 2024-01-05, not 2024-1-5.",
         )
+    return sorted(by_version.values())
 
 
 def _list_paths(path: str, form: SnapshotFormat) -> Iterator[Path]:
