@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from ruamel.yaml import YAML
 from support.schema_changes import to_config_dsn
 
-from adapters.sinks.postgres.comparison import PostgresTargetSnapshot
+from adapters.sinks.postgres.sink import PostgresTargetSnapshot
 from adapters.sources.backfill import PostgresComparison
 from adapters.sql.checksums import kind_of_postgres
 from replicator.application.operations.diff import DiffOperation
