@@ -1,5 +1,5 @@
-"""Servers that tests share. Each is started once, when the first test asks for it, and stopped at the end. And what no test
-may leave behind."""
+"""Servers shared by the tests, and cleanup after tests. Each server is started once, by its first test, and stopped at
+the end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTINGS = {
     "max_connections": "100",
     "wal_level": "logical",
     "log_min_messages": "fatal",
-    "autovacuum": "off",  # It goes round all databases each minute, of which there are hundreds.
+    "autovacuum": "off",  # It visits all databases each minute, and there are hundreds.
 }
 
 SLOW_PROMISES = {
@@ -50,12 +50,12 @@ SLOW_PROMISES = {
     "test_histories_with_row_transforms_equal_the_model",
     "test_histories_in_which_deleted_rows_age_out_equal_the_model",
 }
-"""Tests of published suites that take seconds; the suites themselves know no such mark."""
+"""Tests of published suites that take seconds. The suites themselves have no such mark."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Leave out the long tests where nobody asked for them. A suite that names some tests of its contract, or cases of them,
-    in `always` passes the others only then."""
+    """Skips the long tests by default. A suite with tests or cases of its contract in `always` runs only those by
+    default."""
     for item in items:
         check_servers(tier_of(item.path, TESTS), set(item.fixturenames), item.nodeid)
         always = getattr(item.cls, "always", {item.originalname})
@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected stays until the end; the garbage collector need not look at it, again and again."""
+    """Collected objects stay until the end. The garbage collector must not scan them again and again."""
     gc.disable()
     result = yield
     gc.collect()
@@ -81,13 +81,13 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
-    """Modules are imported when they are collected."""
+    """Limits the imports of a module, which happen when it is collected."""
     with limited_to(tier_of(collector.path, TESTS) if isinstance(collector, pytest.Module) else ""):
         return (yield)
 
 
 def tier_of_case(item: pytest.Item) -> str:
-    """A case that its file or its own name says so runs on Spark, whichever tier its file is in."""
+    """The tier of a test. A test with `spark` in its file or name runs on Spark."""
     tier = tier_of(item.path, TESTS)
     return "spark" if "spark" in item.nodeid.lower() and tier in ("process", "component", "integration") else tier
 
@@ -115,12 +115,12 @@ STARTED_ONCE = {
     "mariadb": r"\bmariadb_server\b",
     "stack": r"\bstack: EmbeddedStack\b",
 }
-"""What takes long to start: by a word in the files that use it."""
+"""Servers that start slowly -> a pattern in the files that use them."""
 
 
 class SharedServers(LoadScopeScheduling):
-    """Tests that use the same server run on one worker, so that it is started once; so do all Spark tests, in one JVM. All
-    others stay together by file."""
+    """Tests with the same server run on one worker, so that it starts once. All Spark tests share one JVM. Other tests
+    stay together by file."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -137,7 +137,7 @@ def find_server(file: Path) -> str | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedServers:
-    """See pytest-xdist: what distributes tests over workers."""
+    """Distributes tests over workers, see pytest-xdist."""
     return SharedServers(config, log)
 
 
@@ -145,27 +145,27 @@ TRIED = re.compile(r"^REPLICATOR_SEED=(\d+) tried=(\d+)$", re.MULTILINE)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How many random histories were tried, for docs/reference/measurements.md."""
+    """Prints the number of random histories, for docs/reference/measurements.md."""
     said = [found for report in terminalreporter.getreports("passed") for found in TRIED.findall(report.capstdout)]
     if said:
         tried = sum(int(number) for _, number in said)
         terminalreporter.write_line(f"{len(said)} properties held for {tried} random inputs, seed {said[0][0]}.")
 
 
-# No test is judged by its time: others run beside it.
+# No deadlines: tests run in parallel.
 settings.register_profile(
     "tests", max_examples=min(100, 10 * EXAMPLES), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("unshrunk", settings.get_profile("tests"), phases=[Phase.generate])
 settings.load_profile("tests")
 
-# No power is cut here: what a killed process has written is there. `test_durability.py` looks at the calls.
+# These tests cut no power, and writes of a killed process are not lost. `test_durability.py` checks the calls.
 os.fsync = lambda _: None
 
 
 @pytest.fixture
 def unshrunk() -> Iterator[None]:
-    """For tests that plant a fault: nobody reads the smallest example of it."""
+    """For tests that plant a fault: they need no minimal example."""
     settings.load_profile("unshrunk")
     yield
     settings.load_profile("tests")
@@ -177,7 +177,7 @@ LEVELS, STRUCTLOG = [logger.level for logger in LOGGERS], structlog.get_config()
 
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
-    """Commands set the log of the whole program up, in fixtures too."""
+    """Restores logging after each test. Commands configure it for the whole process, also in fixtures."""
     handlers = list(LOGGERS[0].handlers)
     yield
     LOGGERS[0].handlers = handlers
@@ -187,7 +187,7 @@ def _log_as_before() -> Iterator[None]:
 
 
 class PostgresServer:
-    """A throw-away cluster on a free port; `database()` makes databases in it, whose owner is its superuser `tester`."""
+    """A temporary cluster on a free port. Its superuser `tester` owns the databases that `database()` creates."""
 
     def __init__(self) -> None:
         self.user = server_user()
@@ -222,7 +222,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         self.run("pg_ctl", "stop", "-w", "-m", "immediate")
-        # Hundreds of databases are a hundred thousand files, for which nobody waits.
+        # Hundreds of databases have a hundred thousand files. Do not wait for their removal.
         subprocess.Popen(["rm", "-rf", self.folder], start_new_session=True)
 
     def dsn(self, database: str = "postgres") -> str:
@@ -237,7 +237,7 @@ class PostgresServer:
             return [slot for (slot,) in connection.execute("SELECT slot_name FROM pg_replication_slots")]
 
     def database(self, name: str = "", language: str = "") -> str:
-        """The DSN of a new, empty database, which compares text as that language does, by default as bytes."""
+        """The DSN of a new, empty database. It compares text by the rules of `language`, by default as bytes."""
         name = name or f"test_{next(self.numbers)}"
         order = f"TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE '{language}' LOCALE 'C'" if language else ""
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
@@ -252,7 +252,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     yield server
     left = server.slots()
     server.stop()
-    assert not left, f"Tests have left the replication slots {left}. A server has few, for all of its databases."
+    assert not left, f"Tests have left the replication slots {left}. A server has few slots for all its databases."
 
 
 @pytest.fixture(scope="session")
@@ -262,7 +262,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     try:
         yield running
     finally:
-        # To end in order takes a broker with hundreds of topics most of a minute.
+        # An orderly stop of a broker with hundreds of topics takes most of a minute.
         running.service.kill()
 
 
@@ -280,7 +280,7 @@ SLOTS = "FROM pg_replication_slots WHERE database = current_database()"
 
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
-    """A database of one's own. Its replication slots are dropped at the end."""
+    """A database for one test. Its replication slots are dropped at the end."""
     dsn = postgres_server.database()
     yield dsn
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -291,13 +291,13 @@ def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(scope="class")
 def dsn_of_class(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> None:
-    """One for all tests of a class, as its `dsn`: for targets that take their schemas away when they are closed."""
+    """Sets `dsn` to a database for all tests of a class, for targets that drop their schemas when they are closed."""
     request.cls.dsn = postgres_server.database()
 
 
 @pytest.fixture(scope="session")
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    """A MariaDB with a binlog. Where there is none for this machine, who asks for it is skipped."""
+    """A MariaDB with a binlog. Its tests are skipped on a machine without MariaDB."""
     folder = tmp_path_factory.mktemp("mariadb")
     found = find_binaries(folder)
     if isinstance(found, str):
@@ -309,7 +309,7 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[ObjectStore]:
-    """An object store that lets everybody in."""
+    """An object store without authentication."""
     with object_store() as store:
         yield store
 

@@ -1,4 +1,4 @@
-"""Append-only targets beside the targets of the shipped config."""
+"""Append targets in addition to the targets of the shipped config."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ APPEND = json.dumps(
         },
     ]
 )
-"""`tables` of a config: as shipped, and the changes of two tables, and of one without a key, in two sinks."""
+"""`tables` of a config: the shipped ones, and in two sinks the changes of two tables and of a table without a key."""
 VISITS = """
     CREATE TABLE visits (note text);
     CREATE FUNCTION visit() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN INSERT INTO visits SELECT gen_random_uuid() FROM generate_series(1, 2); RETURN NULL; END $$;
     CREATE TRIGGER visited AFTER INSERT OR UPDATE ON products FOR EACH ROW EXECUTE FUNCTION visit();
 """
-"""A table without a key: two rows in the transaction of every change of a product."""
+"""A table without a key. Every change of a product inserts two rows in its transaction."""
 APPENDED = tuple((sink, table) for sink in ("lake", "target") for table in ("customers", "products"))
 Change = tuple[str, int, int]
-"""Operation, key and place in the source's log, which are the same however often a change is sent. (Its number in the
-transaction need not be: a worker that begins again in the middle of one may count anew.)"""
+"""Operation, key and log position. They stay the same when a change is sent again. Its number in the transaction may not: a
+worker that restarts within a transaction may count from the beginning."""
 
 
 def to_change(payload: Mapping[str, Any]) -> Change:
@@ -55,7 +55,7 @@ def to_change(payload: Mapping[str, Any]) -> Change:
 
 
 def count_topic_changes(world: World, table: str) -> Counter[Change]:
-    """Every change of a table as often as the topic has it."""
+    """The changes of a table in its topic, with the number of times each was sent."""
     records = world.topics.read([world.topic(table)])
     return Counter(to_change(r.payload) for r in records if r.payload)
 
@@ -66,8 +66,8 @@ def count_target_changes(world: World, sink: str, table: str) -> Counter[Change]
 
 
 def list_append_differences(world: World) -> list[str]:
-    """Changes that an append target lacks, has twice, or has although there was none; each counts once, however often the
-    connector sent it."""
+    """Changes that an append target lacks, has twice, or has in excess. Each change counts once, even if the connector
+    sent it again."""
     lines = []
     for sink, table in APPENDED:
         expected, found = Counter(set(count_topic_changes(world, table))), count_target_changes(world, sink, table)

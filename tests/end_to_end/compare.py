@@ -1,4 +1,4 @@
-"""Reads a table of a source and of its targets by key, with SQL and without code of the program."""
+"""Reads tables of a source and its targets by key, with SQL and without the program's code, and compares them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 Rows = Mapping[Any, Row]
 PLACEHOLDER = "__debezium_unavailable_value"
 JSON = ("attributes", "profile", "attrs")
-"""The columns of the tests' tables that are JSON."""
+"""The JSON columns of the tests' tables."""
 SHOWN = 8
 
 
@@ -36,7 +36,7 @@ SHOWN = 8
 
 
 def load_or_text(loader: type[Loader]) -> type[Loader]:
-    """The loader, giving text for what Python has no value for: infinity."""
+    """A loader that returns text for values without a Python equivalent, such as infinity."""
 
     class OrText(loader):  # type: ignore[misc, valid-type]
         def load(self, data: Buffer) -> Any:
@@ -57,7 +57,7 @@ LOADERS: Mapping[str, type[Loader]] = {
 
 
 def read_postgres_table(dsn: str, schema: str, table: str, where: str = "true") -> list[dict[str, Any]]:
-    """The rows of a table; none while it does not exist."""
+    """The rows of a table. Empty while the table does not exist."""
     query = sql.SQL("SELECT * FROM {} WHERE " + where).format(sql.Identifier(schema, table))
     with closing(psycopg.connect(dsn, autocommit=True, row_factory=dict_row)) as connection:
         for name, loader in LOADERS.items():
@@ -69,7 +69,7 @@ def read_postgres_table(dsn: str, schema: str, table: str, where: str = "true") 
 
 
 def read_lake_table(path: Path, where: str = "true") -> list[dict[str, Any]]:
-    """The rows of a Delta table, by SQL in DuckDB; none while it does not exist."""
+    """The rows of a Delta table, read with SQL in DuckDB. Empty while the table does not exist."""
     if not (path / "_delta_log").is_dir():
         return []
     with duckdb.connect() as connection:
@@ -84,14 +84,14 @@ def to_plain_row(row: Row) -> dict[str, Any]:
 
 
 def _to_plain_value(name: str, value: Any) -> Any:
-    """JSON is an object in one place and text in another; everything else must be equal as it is."""
+    """Parses JSON, which is an object in some systems and text in others. Other values stay as they are."""
     if isinstance(value, str) and name in JSON:
         return json.loads(value)
     return bytes(value) if isinstance(value, memoryview) else value
 
 
 def index_by_key(rows: Iterable[Row], *keys: str) -> Rows:
-    """The rows by key; a key that is there twice is a failure."""
+    """The rows by key. Fails if two rows have one key."""
     found: dict[Any, Row] = {}
     for row in rows:
         key = tuple(row[name] for name in keys)
@@ -104,9 +104,10 @@ def index_by_key(rows: Iterable[Row], *keys: str) -> Rows:
 
 
 def list_differences(expected: Rows, found: Rows, *, but: Sequence[str] = ()) -> list[str]:
-    """Missing rows, rows too many, and columns of the expected rows (less those in `but`) that differ; none when equal."""
+    """Missing rows, surplus rows, and columns of the expected rows that differ, without those in `but`. Empty if all
+    are equal."""
     lines = [f"row {key} is missing" for key in expected.keys() - found.keys()]
-    lines += [f"row {key} is too many" for key in found.keys() - expected.keys()]
+    lines += [f"row {key} is surplus" for key in found.keys() - expected.keys()]
     for key in expected.keys() & found.keys():
         lines += _list_column_differences(key, expected[key], found[key], but)
     return lines if len(lines) <= SHOWN else [*lines[:SHOWN], f"... {len(lines)} differences"]
@@ -121,7 +122,7 @@ def _list_column_differences(key: Any, expected: Row, found: Row, but: Sequence[
 
 
 def is_same_value(one: Any, other: Any) -> bool:
-    """Equal in value and, but for numbers, in type. NaN equals NaN."""
+    """Equal values. Numbers may have different types, and booleans equal only booleans. NaN equals NaN."""
     if isinstance(one, float | Decimal) and isinstance(other, float | Decimal) and isnan(one) and isnan(other):
         return True
     return bool(one == other) and (isinstance(one, bool) == isinstance(other, bool))
@@ -136,17 +137,17 @@ def _shorten(value: Any) -> str:
 
 
 def list_log_errors(log: Sequence[Row], records: Sequence[Record]) -> list[str]:
-    """What an event log lacks, has twice, or has otherwise than the topics do; nothing when it is whole."""
+    """Records that an event log lacks, has twice or has in another form than the topics. Empty if the log is complete."""
     expected = {(r.topic, r.partition, r.offset): r for r in records}
     found: dict[tuple[str, int, int], Row] = {}
     lines = []
     for row in log:
         place = (row["topic"], row["partition"], row["offset"])
-        lines += [f"{place} is there twice"] if place in found else []
+        lines += [f"{place} occurs twice"] if place in found else []
         found[place] = row
     lines += [f"{place} is missing" for place in expected.keys() - found.keys()]
-    lines += [f"{place} is too many" for place in found.keys() - expected.keys()]
-    lines += [f"{p} is not what the topic has" for p, r in expected.items() if p in found and not _is_record(found[p], r)]
+    lines += [f"{place} is surplus" for place in found.keys() - expected.keys()]
+    lines += [f"{p} differs from the topic" for p, r in expected.items() if p in found and not _is_record(found[p], r)]
     return lines[:SHOWN]
 
 
@@ -169,7 +170,7 @@ def _to_bytes(value: Any) -> bytes | None:
 
 
 def replay_log(log: Iterable[Row], topic: str, key: str = "id") -> Rows:
-    """The table that the log's events of one topic add up to."""
+    """The table that results from the log's events of one topic."""
     rows: dict[Any, Row | None] = {}
     for _, images in read_images(log, topic, key):
         rows |= images
@@ -177,9 +178,9 @@ def replay_log(log: Iterable[Row], topic: str, key: str = "id") -> Rows:
 
 
 def read_images(log: Iterable[Row], topic: str, key: str = "id") -> Iterator[tuple[Row, Mapping[Any, Row | None]]]:
-    """Each event of one topic and the rows that it leaves by key, None where it leaves none: of `before`, `after` and `op`,
-    values decoded as the connector encodes those of the four tables. Unsent values are those the row had, under its old key
-    if it was moved; what the connector sent again counts once."""
+    """Each event of one topic, with the resulting rows by key (None for a deleted row). Values are decoded as the
+    connector encodes those of the four tables. An unsent value comes from the row before, under its old key after a key
+    change. A change that was sent again counts once."""
     rows: dict[Any, Row | None] = {}
     gone: dict[Any, Row | None] = {}
     for event in _drop_repeats(sorted((e for e in log if e["topic"] == topic and e["op"]), key=_get_offset)):
@@ -201,7 +202,7 @@ def _get_offset(event: Row) -> tuple[int, int]:
 
 
 def _drop_repeats(events: Iterable[Row]) -> Iterator[Row]:
-    """Without repetitions: a change is known by its place in the source's log, its operation and its key."""
+    """Drops repeated changes. Log position, operation and key identify a change."""
     seen = set()
     for event in events:
         place = json.loads(event["value"])["payload"]["source"]["lsn"]
@@ -212,7 +213,7 @@ def _drop_repeats(events: Iterable[Row]) -> Iterator[Row]:
 
 
 def to_log_records(records: Iterable[Record]) -> Iterator[Row]:
-    """Records as an event log would have them, as far as `replay_log` reads it."""
+    """Records with the columns of an event log that `replay_log` reads."""
     for r in records:
         payload = r.payload or {"op": None, "before": None, "after": None}
         headers = json.dumps([[name, (value or b"").decode()] for name, value in r.headers])
@@ -227,7 +228,7 @@ def _find_old_key(event: Row, key: str) -> Any:
 
 
 def decode_value(name: str, value: Any) -> Any:
-    """A value of the shipped tables as Debezium encodes it with the shipped connector."""
+    """Decodes a value of the shipped tables as the shipped connector encodes it."""
     if value is None:
         return None
     if name in ("price", "unit_price", "total_amount"):

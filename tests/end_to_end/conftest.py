@@ -23,7 +23,7 @@ MakeWorld = Callable[..., World]
 
 
 def list_services(home: StackHome) -> Sequence[Service]:
-    """As ever, and beside the connector a converter to Avro, which is found by looking for it only."""
+    """The default services. The connector also has an Avro converter, which Connect finds only by a scan."""
     usual = default_services(home)
     looked_for = {"plugin.discovery": "hybrid_warn"}
     with_avro = ConnectService(home, connectors=("debezium-postgres-avro",), settings=looked_for)
@@ -32,7 +32,7 @@ def list_services(home: StackHome) -> Sequence[Service]:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
-    """Every server, on ports of its own beside a stack that a developer may have running."""
+    """All servers on free ports, so that a developer's stack can run too."""
     running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.find_free(), services=list_services)
     try:
         running.up()
@@ -43,7 +43,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
 
 @pytest.fixture
 def make_world(stack: EmbeddedStack, tmp_path: Path) -> Iterator[MakeWorld]:
-    """Makes pipelines; what they registered is gone, and their daemons ended, after the test."""
+    """Makes pipelines. After the test their registrations are removed and their daemons killed."""
     with ExitStack() as made:
 
         def make(name: str = "t", databases: Mapping[str, str] | None = None) -> World:
@@ -58,8 +58,7 @@ def make_world(stack: EmbeddedStack, tmp_path: Path) -> Iterator[MakeWorld]:
 
 @pytest.fixture
 def shipped_world(make_world: MakeWorld) -> World:
-    """The databases, the tables in the targets, and the connector as they are shipped, the targets as on the first day; only
-    ports and folders differ."""
+    """The shipped databases, target tables and connector, with empty targets. Only ports and folders differ."""
     world = make_world("cdc", SHIPPED)
     for server in ("datalake", "target"):
         empty_target(world, server)
@@ -68,7 +67,7 @@ def shipped_world(make_world: MakeWorld) -> World:
 
 
 def empty_target(world: World, server: str) -> None:
-    """Make a target's database anew, as its init script leaves it."""
+    """Creates a target's database again, as its init script leaves it."""
     name, script = SHIPPED[server], f"{server}-init.sql"
     admin = world.stack.dsn(server, "postgres", superuser=True)
     execute_statements(admin, f"DROP DATABASE {name} WITH (FORCE)")
@@ -80,13 +79,13 @@ def empty_target(world: World, server: str) -> None:
 
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
-    """A pipeline over empty databases of its own."""
+    """A pipeline over new, empty databases."""
     return make_world()
 
 
 @pytest.fixture
 def shop(world: World) -> World:
-    """A pipeline over the four tables, in databases of its own whose targets are still empty, with its connector."""
+    """A pipeline over the four tables in new databases with empty targets, and its connector."""
     world.create_shop()
     world.register()
     return world
@@ -94,13 +93,13 @@ def shop(world: World) -> World:
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel in an environment of its own."""
+    """The wheel in a new environment."""
     return Installed(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="session")
 def mariadb_worker(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectService]:
-    """A Connect worker with the connector for MariaDB, apart from the stack's own."""
+    """A Connect worker with the connector for MariaDB, separate from the stack's worker."""
     ports = replace(stack.home.ports, connect=free_port())
     own = {
         "group.id": "cdc-connect-mariadb",

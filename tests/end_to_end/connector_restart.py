@@ -11,7 +11,7 @@ from .stack import World
 
 
 def request_connector(world: World, method: str, what: str, body: Any = None) -> Any:
-    """What Kafka Connect answers to a request about the connector."""
+    """The answer of Kafka Connect to a request about the connector."""
     url = f"{world.environment['CONNECT_URL']}/connectors/{world.connector}/{what}"
     data = json.dumps(body).encode() if body else None
     with urlopen(Request(url, data, {"Content-Type": "application/json"}, method=method), timeout=30) as answer:
@@ -19,7 +19,7 @@ def request_connector(world: World, method: str, what: str, body: Any = None) ->
 
 
 def stop_connector(world: World) -> None:
-    """As an operator does; the place that it stopped at is stored then."""
+    """Stops the connector like an operator. Its position is stored then."""
     request_connector(world, "PUT", "stop")
     await_condition(
         lambda: (state := world.stack.rest.state(world.connector)) and state.paused and not state.tasks, "it stopped"
@@ -32,7 +32,7 @@ def resume_connector(world: World) -> None:
 
 
 def restart_without_loss(world: World) -> None:
-    """Where it stands well: where it does not, it is set back before, see `set_back`."""
+    """Restarts the connector. If it stopped within a transaction, it is reset first, see `reset_to_last_commit`."""
     stop_connector(world)
     if (
         read_connector_offset(world)["messageType"] == "BEGIN"
@@ -43,13 +43,13 @@ def restart_without_loss(world: World) -> None:
 
 
 def read_connector_offset(world: World) -> dict[str, Any]:
-    """Where the connector goes on from when it is started again."""
+    """The stored offset from which the connector continues."""
     (stored,) = request_connector(world, "GET", "offsets")["offsets"]
     return dict(stored["offset"])
 
 
 def reset_to_last_commit(world: World) -> None:
-    """What the docs say to do with a connector that was stopped within a transaction: it goes on behind the last commit."""
+    """Follows the docs for a connector that was stopped within a transaction: it continues behind the last commit."""
     told = request_connector(world, "GET", "offsets")
     offset = told["offsets"][0]["offset"]
     offset |= {"lsn": offset["lsn_commit"], "lsn_proc": offset["lsn_commit"], "messageType": "COMMIT"}

@@ -20,7 +20,7 @@ LOG_LINES = 15
 
 
 class Daemon:
-    """A running daemon. Its log is a file, whose end is part of every failed wait."""
+    """A running daemon. Every failed wait shows the end of its log file."""
 
     def __init__(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str], log: Path, address: str) -> None:
         self.log = log
@@ -39,7 +39,7 @@ class Daemon:
             return str(answer.read().decode())
 
     def status(self) -> dict[str, Any] | None:
-        """The status page; None while it does not answer."""
+        """The status page, or None while the daemon does not answer."""
         try:
             return dict(json.loads(self.page("/status.json")))
         except (URLError, OSError):
@@ -49,28 +49,26 @@ class Daemon:
         return {lane["id"]: lane for lane in (self.status() or {"lanes": ()})["lanes"]}
 
     def lane(self, name: str) -> dict[str, Any]:
-        """The status of one lane; an empty one while it is not known."""
+        """The status of one lane. Empty while the daemon does not list it."""
         return self.lanes().get(name, {"status": "", "position": {}, "error": "", "next_step": ""})
 
     def metrics(self) -> dict[str, float]:
-        """Every sample of the metrics page by its name with labels."""
+        """Every sample of the metrics page, by its name with labels."""
         lines = [line for line in self.page("/metrics").splitlines() if line and not line.startswith("#")]
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
     def await_condition(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
-        """The first true value of `condition`, looked at again and again; fails when the daemon ends meanwhile."""
+        """Waits for a true value of `condition`, and returns it. Fails when the daemon ends meanwhile."""
         return await_condition(condition, what, seconds, failing=self._describe_exit)
 
     def await_status(self, lane: str, *wanted: str, seconds: float = PATIENCE) -> dict[str, Any]:
-        """The lane's report once its status is one of `wanted`."""
+        """Waits for one of these states, and returns the lane's report."""
         self.await_condition(lambda: self.lane(lane)["status"] in wanted, f"{lane} is {' or '.join(wanted)}", seconds)
         return self.lane(lane)
 
     def await_running(self, *names: str) -> None:
-        """
-        These lanes, or all, run without an error. A lane that has just applied its last row may still catch up, and one
-        that was away says so until its batch has ended: a look at one moment is not enough.
-        """
+        """Waits until these lanes, or all, run without an error. A lane that has applied its last row may still catch
+        up. A lane that was suspended reports it until its batch ends."""
 
         def run() -> bool:
             lanes = self.lanes()
@@ -102,7 +100,7 @@ class Daemon:
 def await_condition(
     condition: Callable[[], T], what: str, seconds: float = PATIENCE, *, failing: Callable[[], str] = lambda: ""
 ) -> T:
-    """The first true value of `condition`. `failing` gives the reason why waiting on is in vain."""
+    """Waits for a true value of `condition`, and returns it. Fails at once when `failing` returns a reason."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         why = failing()

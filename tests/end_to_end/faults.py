@@ -22,15 +22,15 @@ from .stack import World
 from .workload import Writer, insert_customer, insert_product, there_and_back
 
 SECONDS_PER_KILL = 15.0
-"""On average; the other faults are spread over the time that all kills take."""
+"""On average. The other faults are spread over the time of all kills."""
 PATIENCE = 600.0
 OPEN = (insert_customer, insert_product, there_and_back)
-"""What an open transaction does: nothing that another one waits for."""
+"""Changes of an open transaction. They block no other transaction."""
 
 
 @dataclass
 class Faults:
-    """Each kind in a thread of its own, as often as is asked for."""
+    """Causes each kind of fault in a thread, a given number of times."""
 
     world: World
     seed: int
@@ -40,7 +40,7 @@ class Faults:
     failed: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Return when all are done."""
+        """Returns after the last fault."""
         seconds, others = self.kills * SECONDS_PER_KILL, max(1, self.kills // 4)
         kinds = (
             (self.kill_daemon, self.kills, SECONDS_PER_KILL),
@@ -54,7 +54,7 @@ class Faults:
             one.result()
 
     def _repeat(self, fault: Callable[[random.Random], None], times: int, seconds: float) -> None:
-        """Once in each stretch of so many seconds, at a random moment of it."""
+        """Causes one fault in each interval of `seconds`, at a random time."""
         chance, began = random.Random(f"{self.seed} {fault.__name__}"), time.monotonic()
         try:
             for number in range(times):
@@ -82,26 +82,26 @@ class Faults:
             broker.resume()
 
     def restart_target(self, chance: random.Random) -> None:
-        """The server is killed, and recovers from its log."""
+        """Kills the server, which recovers from its log."""
         self.world.stack.service("postgres-target").kill()
         time.sleep(chance.uniform(0, 8))
         self.world.stack.restart("postgres-target")
 
     def restart_connector(self, chance: random.Random) -> None:
-        """In a transaction that goes on afterwards."""
+        """Restarts the connector within a transaction that continues afterwards."""
         writer = Writer(self.world.source, chance.randrange(1_000, 1_000_000))
         with psycopg.connect(self.world.source) as connection, connection.cursor() as cursor:
             for change in OPEN:
                 change(writer, cursor)
             time.sleep(chance.uniform(0.5, 3))
             await_condition(lambda: try_restart(self.world), "the connector was restarted", PATIENCE)
-            time.sleep(chance.uniform(0, 8))  # It ends before the connector reads again, or afterwards.
+            time.sleep(chance.uniform(0, 8))  # The transaction ends before the connector reads again, or later.
             for change in OPEN:
                 change(writer, cursor)
 
 
 def try_restart(world: World) -> bool:
-    """Restart the connector as the docs say. False while the worker refuses, as it does while the broker stalls."""
+    """Restarts the connector as the docs describe. False if the worker refuses, for example while the broker stalls."""
     try:
         restart_without_loss(world)
     except (NoAnswer, EnvironmentProblem, OSError, AssertionError) as refused:
@@ -111,7 +111,7 @@ def try_restart(world: World) -> bool:
 
 
 def keep_running(world: World) -> None:
-    """Restart a connector that has failed, as an operator does."""
+    """Restarts a failed connector, like an operator."""
     try:
         state = world.stack.rest.state(world.connector)
     except NoAnswer:

@@ -1,4 +1,4 @@
-"""Row versions according to the topics, and contradictions between versions."""
+"""Row versions computed from the topics, and contradictions between versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def get_end(row: Row) -> tuple[float, ...]:
 
 
 def find_overlaps(versions: Sequence[Row]) -> list[str]:
-    """Versions of one key of which one begins before the other ends, or that end before they begin."""
+    """Versions of one key that overlap, and versions that end before they begin."""
     ordered = sorted(versions, key=lambda row: (row["id"], get_begin(row)))
     lines = [f"{row['id']} at {get_begin(row)} is empty" for row in ordered if get_begin(row) >= get_end(row)]
     pairs = [(one, other) for one, other in pairwise(ordered) if one["id"] == other["id"]]
@@ -30,7 +30,7 @@ def find_overlaps(versions: Sequence[Row]) -> list[str]:
 
 
 def read_versions(records: Sequence[Record], topic: str) -> Rows:
-    """The versions that a reader of the topic writes down, by key and the position in the source's log where each begins."""
+    """The versions computed from the topic, by key and by the log position where each begins."""
     found: dict[Any, Row] = {}
     began: dict[Any, int] = {}
     for event, images in read_images(to_log_records(records), topic):

@@ -16,8 +16,8 @@ SECONDS = 300
 
 
 class Installed:
-    """An environment below `folder`. The wheel's dependencies are those of the tests: installing them again takes a minute.
-    In a long run they are installed from the index, as a user does."""
+    """An environment below `folder`. It uses the dependencies of the tests, because an installation takes a minute. A
+    long run installs them from the index, like a user."""
 
     def __init__(self, folder: Path) -> None:
         self._environment = folder / "environment"
@@ -31,12 +31,12 @@ class Installed:
         else:
             run_checked([*pip, "--python", str(python), "install", "--no-deps", str(wheel)])
             [packages] = self._environment.glob("lib/*/site-packages")
-            # Paths in it are not followed further, so the checkout of an editable install stays out.
+            # Python does not process .pth files of that folder, so an editable install of the checkout is not visible.
             (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
         self.program = self._environment / "bin" / "replicator"
 
     def answer(self, folder: Path, *arguments: str) -> Any:
-        """The `result` of a command in that folder, which must end well."""
+        """The `result` of a successful command in that folder."""
         done = subprocess.run(
             [self.program, *arguments, "--json"], cwd=folder, env=clean_environment(), capture_output=True, text=True,
             timeout=SECONDS, check=False, stdin=subprocess.DEVNULL,
@@ -46,7 +46,7 @@ class Installed:
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's own, without what would lead to the checkout."""
+    """The environment of this process, without variables that lead to the checkout."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 

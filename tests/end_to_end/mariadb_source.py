@@ -36,7 +36,7 @@ NUMBERS = count(18_400)
 def start_mariadb_connector(
     world: World, database: MariaDb, worker: ConnectService, name: str, **settings: str
 ) -> Iterator[None]:
-    """A connector that runs, for the database of this name; its topics have the prefix of the world."""
+    """Runs a connector for the database of this name. Its topics have the world's prefix."""
     own = {
         "schema.history.internal.kafka.bootstrap.servers": world.stack.bootstrap_servers,
         "schema.history.internal.kafka.topic": f"{world.prefix}_schema_history",

@@ -9,7 +9,7 @@ from .stack import World
 
 
 def list_current_differences(world: World) -> list[str]:
-    """How the rows of both sinks, and the open versions of both histories, differ from the source."""
+    """Differences between the source and the rows of both sinks, and the open versions of both histories."""
     expected = index_by_key(read_postgres_table(world.source, "public", "items"), "id")
     found = {
         "lake": read_lake_table(world.lake / "items"),

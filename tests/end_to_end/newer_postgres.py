@@ -1,4 +1,4 @@
-"""A newer PostgreSQL server beside that of the stack, as the source."""
+"""A newer PostgreSQL server as the source, in addition to the stack's server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from adapters.stack.postgres import PostgresService, create_database, create_pub
 from .stack import World
 
 FIRST_THAT_DECODES_ANEW = 17
-"""From here on PostgreSQL sends an open transaction again after a restart of the connector."""
+"""From this version on, PostgreSQL sends an open transaction again after a restart of the connector."""
 NEWER = [found for found in installations() if found.major >= FIRST_THAT_DECODES_ANEW]
 SMALL = {"max__batch__size": "50", "max__queue__size": "100"}
-"""Settings of a connector, so that a restart falls into the delivery of copied rows."""
+"""Settings of a connector with small batches, so that a restart happens while copied rows are delivered."""
 SOURCE = DATABASES["source"]
 
 
 @contextmanager
 def start_newer_server(world: World, folder: Path) -> Iterator[int]:
-    """A server of the newer version as the world's source; its port."""
+    """Starts a newer server as the world's source, and yields its port."""
     home = replace(world.stack.home, folder=folder, ports=replace(world.stack.home.ports, source=free_port()))
     server = PostgresService(home, SOURCE, installation=NEWER[0])
     try:

@@ -24,7 +24,8 @@ LOSES_ROWS = "debezium-postgres-3.5"
 
 @contextmanager
 def start_old_connector(stack: EmbeddedStack, folder: Path, source: Installation | None = None) -> Iterator[EmbeddedStack]:
-    """The stack's broker and targets with the worker. The source is the stack's own, or a new server of another version."""
+    """Adds the worker to the stack's broker and targets. The source is the stack's server, or a new server of another
+    version."""
     own = {
         "group.id": f"cdc-connect-{folder.name}",
         **{f"{kind}.storage.topic": f"_connect_{folder.name}_{kind}" for kind in ("offset", "config", "status")},

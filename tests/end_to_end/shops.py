@@ -19,7 +19,7 @@ def read_source_rows(world: World, table: str, *keys: str, schema: str = "public
 
 
 def read_mirror_table(world: World, mirror: str, table: str) -> list[dict[str, Any]]:
-    """What the shipped config's sink of that name holds of a table."""
+    """The rows of a table in the shipped config's sink of that name."""
     if mirror == "lake":
         return compare.read_lake_table(world.lake / table)
     dsn, schema = (world.datalake, "cdc_processed") if mirror == "datalake" else (world.target, "public")
@@ -37,7 +37,7 @@ def read_log_rows(world: World, log: str) -> Sequence[Row]:
 
 
 def list_mirror_differences(world: World, tables: Sequence[str] = TABLES, mirrors: Sequence[str] = MIRRORS) -> list[str]:
-    """Every difference between the source and the mirrors; none when all are equal."""
+    """Every difference between the source and the mirrors. Empty if all are equal."""
     lines: list[str] = []
     for table in tables:
         expected = read_source_rows(world, table)
@@ -49,7 +49,7 @@ def list_mirror_differences(world: World, tables: Sequence[str] = TABLES, mirror
 
 
 def list_log_differences(world: World, tables: Sequence[str] = TABLES, logs: Sequence[str] = LOGS) -> list[str]:
-    """Whether each event log holds every record once, as it is, and adds up to the source's tables."""
+    """Each event log must have every record once and unchanged, and its replay must equal the source's tables."""
     records = world.topics.read(world.topics.names(f"{world.prefix}."))
     lines: list[str] = []
     for log in logs:
@@ -63,7 +63,7 @@ def list_log_differences(world: World, tables: Sequence[str] = TABLES, logs: Seq
 
 
 def list_topic_differences(world: World, tables: Sequence[str] = TABLES) -> list[str]:
-    """How the records in the topics add up to something other than the source: what no target can be blamed for."""
+    """Differences between the source and the replayed topics. They are no fault of a target."""
     log = list(compare.to_log_records(world.topics.read([world.topic(table) for table in tables])))
     lines: list[str] = []
     for table in tables:
@@ -73,7 +73,7 @@ def list_topic_differences(world: World, tables: Sequence[str] = TABLES) -> list
 
 
 def await_no_difference(found: Callable[[], list[str]], what: str, daemon: Daemon, seconds: float = 120) -> None:
-    """Wait until no difference is left; a failure shows those of the last look."""
+    """Waits until there is no difference. A failure shows the last differences."""
     last: list[str] = []
 
     def none() -> bool:
@@ -87,7 +87,7 @@ def await_no_difference(found: Callable[[], list[str]], what: str, daemon: Daemo
 
 
 def describe_lanes(daemon: Daemon) -> list[str]:
-    """What the daemon says of its lanes, a line each."""
+    """The daemon's report of its lanes, one line each."""
     return [f"{name}: {lane['status']} at {lane['position']} {lane['error'] or ''}" for name, lane in daemon.lanes().items()]
 
 
@@ -103,18 +103,18 @@ def await_equal(
 
 
 def await_snapshot(world: World) -> None:
-    """The topics hold the tables as they are."""
+    """Waits until the topics contain all rows of the tables."""
     await_condition(lambda: not list_topic_differences(world), "the topics hold the snapshot")
 
 
 def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = (), seconds: float = 120) -> None:
-    """Every lane (or those named) stands at the end of the topics, as the broker says it is now."""
+    """Waits until all lanes, or those named, are at the current end of the topics."""
 
     def missing() -> list[str]:
         ends = world.topics.ends(world.topics.names(f"{world.prefix}.public."))
         found = daemon.lanes()
         chosen: Mapping[str, Any] = {name: found.get(name) for name in lanes} if lanes else found
-        lines = [] if found else ["there is no lane"]
+        lines = [] if found else ["no lane is reported"]
         for name, lane in chosen.items():
             for (topic, partition), end in ends.items():
                 at = (lane or {"position": {}})["position"].get(topic, {}).get(str(partition))

@@ -36,7 +36,7 @@ WHERE s.slot_name = %s AND r.state = 'streaming'"""
 class World:
     """A folder with a copy of the shipped config, a prefix for topics, and three databases of the shared servers.
 
-    `databases` maps `source`, `datalake` and `target` to names of databases; without them, own ones are made.
+    `databases` maps `source`, `datalake` and `target` to names of databases. Missing ones are created.
     """
 
     def __init__(self, stack: EmbeddedStack, folder: Path, name: str, databases: Mapping[str, str] | None = None) -> None:
@@ -73,21 +73,21 @@ class World:
     # -- the source --------------------------------------------------------------------------------------------------
 
     def create_shop(self) -> None:
-        """The four tables of the shipped source with their sample rows."""
+        """Creates the four tables of the shipped source with their sample rows."""
         script = (PROJECT / "init-scripts" / "source-init.sql").read_text(encoding="utf-8")
         self.execute(script.partition("SET ROLE source_user;")[2].partition("RESET ROLE;")[0])
 
     def execute(self, script: str, *parameters: object) -> None:
-        """Run statements in the source, each its own transaction unless the script says otherwise."""
+        """Runs statements in the source, each in its own transaction unless the script has other ones."""
         execute_statements(self.source, script, *parameters)
 
     def register(self, prefix: str = "", **settings: str) -> str:
-        """Register a connector for the source database; the topics' prefix is the world's unless another one is given."""
+        """Registers a connector for the source database. The default prefix of its topics is the world's."""
         prefix = prefix or self.prefix
         self.connectors.add(prefix)
         name = register_source(self.stack, self.databases["source"], prefix, **settings)
         admin = self.stack.dsn("source", superuser=True)
-        what = f"{name} has taken its snapshot and follows the log"
+        what = f"{name} has finished its snapshot and streams the log"
         await_condition(lambda: fetch_rows(admin, STREAMS, make_slot_name(prefix)), what, failing=lambda: self._trace(name))
         return name
 
@@ -96,14 +96,14 @@ class World:
         return state.trace_head if state is not None and state.failed else ""
 
     def await_offsets(self) -> None:
-        """Wait until the worker has stored how far the connector got in the log. Killed before, it would take its snapshot
-        again, which knows nothing of rows deleted since the first."""
+        """Waits until the worker has stored the connector's log position. After an earlier kill, it would repeat its
+        snapshot, which lacks rows deleted since the first one."""
 
         def has_stored_offset() -> bool:
             mine = [r for r in self.topics.read(["_connect_offsets"]) if self.connector.encode() in (r.key or b"")]
             return bool(mine) and b"lsn_commit" in (mine[-1].value or b"")
 
-        await_condition(has_stored_offset, f"the place of {self.connector} in the log is stored")
+        await_condition(has_stored_offset, f"the log position of {self.connector} is stored")
 
     @property
     def connector(self) -> str:
@@ -119,7 +119,7 @@ class World:
     # -- the pipeline ------------------------------------------------------------------------------------------------
 
     def rewrite_config(self, config: Mapping[str, Any]) -> None:
-        """Replace top-level keys of the copied config."""
+        """Replaces top-level keys of the copied config."""
         path = self.folder / "config" / "replicator.yaml"
         yaml = YAML()
         document = yaml.load(path)
@@ -135,22 +135,22 @@ class World:
         return {**os.environ, "PYTHONFAULTHANDLER": "1", **self.environment}
 
     def daemon(self, *arguments: str) -> Daemon:
-        """Start `replicator run`; it is killed at the end of the test if it still runs."""
+        """Starts `replicator run`. It is killed at the end of the test if it still runs."""
         log = self.folder / f"daemon-{len(self.daemons)}.log"
         daemon = Daemon(self.arguments("run", *arguments), self.folder, self.environ, log, self.address)
         self.daemons.append(daemon)
         return daemon
 
     def run_until_caught_up(self) -> int:
-        """`replicator run --until-caught-up`; its exit code."""
+        """Runs `replicator run --until-caught-up`, and returns its exit code."""
         return self.daemon("--until-caught-up").wait(COMMAND_SECONDS)
 
     def program(self, *command: str, seconds: float = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
-        """Run one command of the program to its end."""
+        """Runs one command of the program to its end."""
         return run_program(self.folder, *self.arguments(*command)[1:], seconds=seconds, **self.environment)
 
     def get_result(self, *command: str, code: int = 0, seconds: float = COMMAND_SECONDS) -> Any:
-        """The `result` of a command with `--json`, which must end with that exit code."""
+        """The `result` of a command with `--json`. The command must end with that exit code."""
         answer = self.answer(*command, code=code, seconds=seconds)
         return answer["result"]
 
@@ -171,7 +171,7 @@ class World:
 
 
 def execute_statements(dsn: str, script: str, *parameters: object) -> None:
-    """Run statements; several at once are sent as they are, outside of a transaction of the driver."""
+    """Runs statements outside of a transaction of the driver."""
     with closing(psycopg.connect(dsn, autocommit=True)) as connection:
         connection.execute(script.encode(), parameters or None)
 
@@ -182,7 +182,7 @@ def fetch_rows(dsn: str, query: str, *parameters: object) -> list[tuple[Any, ...
 
 
 def run_python(code: str, cwd: Path, environment: Mapping[str, str], *arguments: str) -> str:
-    """What a Python program prints; it must end well."""
+    """The output of a Python program, which must end with code 0."""
     command: Sequence[str] = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, cwd=cwd, env=dict(environment), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Topics as an independent consumer reads them, and malformed records."""
+"""Topics read by an independent consumer, and malformed records."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Record:
 
     @property
     def payload(self) -> dict[str, Any] | None:
-        """The envelope; None for a tombstone."""
+        """The envelope, or None for a null record."""
         return None if self.value is None else dict(json.loads(self.value)["payload"])
 
 
 class Topics:
-    """What tests do to topics of one broker."""
+    """Actions on topics of one broker."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -56,7 +56,7 @@ class Topics:
             future.result(SECONDS)
 
     def set_broker(self, name: str, value: str) -> None:
-        """A setting of the broker, while it runs."""
+        """Changes a setting of the running broker."""
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
         for future in self.admin.incremental_alter_configs([resource]).values():
@@ -75,14 +75,14 @@ class Topics:
             future.result(SECONDS)
 
     def send_again(self, records: Iterable[Record]) -> None:
-        """Write records once more, as they are, to where they came from."""
+        """Writes records again, unchanged, to their topics and partitions."""
         producer = make_producer(self._servers)
         for record in records:
             producer.produce(record.topic, record.value, record.key, record.partition, headers=list(record.headers))
         assert producer.flush(SECONDS) == 0
 
     def produce(self, topic: str, records: Iterable[tuple[Any, Any]], partition: int = 0) -> None:
-        """Write keys and values: bytes as they are, None as null, anything else as JSON."""
+        """Writes keys and values: bytes unchanged, None as null, other values as JSON."""
         producer = make_producer(self._servers, **{"linger.ms": 20})
         for key, value in records:
             producer.produce(topic, encode_record(value), encode_record(key), partition)
@@ -95,7 +95,7 @@ class Topics:
             return {(p.topic, p.partition): self._range(consumer, p)[1] for p in self._partitions(topics)}
 
     def read(self, topics: Sequence[str]) -> list[Record]:
-        """Every record there is now, per partition in the order of offsets."""
+        """All current records, sorted by partition and offset."""
         with closing(self._consumer()) as consumer:
             ranges = {p: self._range(consumer, p) for p in self._partitions(topics)}
             left = {(p.topic, p.partition): end for p, (first, end) in ranges.items() if end > first}

@@ -1,4 +1,4 @@
-"""Tables with a column of every type: edge values first, then random ones, and how to compare them between systems."""
+"""Tables with a column of every type: edge values, then random values, and their comparison between systems."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from .stack import World
 Read = Callable[[Any], Any]
 Make = Callable[[Random], str]
 Table = Mapping[Any, Mapping[str, Any]]
-"""By key what the values of a row mean, and `touched`, of which an update makes another."""
+"""Key -> comparable values of a row, and `touched`, which every update changes."""
 ROWS = int(os.environ.get("REPLICATOR_EXAMPLES", "25")) * 4
-"""Of a snapshot, and again of the log."""
+"""Rows in the snapshot, and again in the log."""
 PATIENCE = 240.0
-"""Seconds: on Spark each step takes its time."""
+"""Seconds. Each step is slow on Spark."""
 SEED = int(os.environ.get("REPLICATOR_SEED", "7"))
 NULLS = 0.1
-"""How many values are NULL."""
+"""The share of NULL values."""
 AS_TEXT = ("json", "jsonb", "cidr", "macaddr", "int4range", "numrange", "tstzrange", "tsvector", "point", "bit")
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A column. `declared`: its type in the source. `edges`, `make`: values as the source reads them as text. `read`: what a
-    value means that the source, the lake or the target gave, in any form that docs/reference/types.md names."""
+    """A column. `declared`: its type in the source. `edges`, `make`: values as text for the source. `read`: converts a
+    value of the source, the lake or the target, in any form of docs/reference/types.md, to a comparable value."""
 
     name: str
     declared: str
@@ -52,28 +52,28 @@ class Typed:
     read: Read
 
     def values(self, random: Random) -> Iterator[str | None]:
-        """Without an end: the edges, then others, some of them NULL."""
+        """An endless stream: the edge values, then random values, some of them NULL."""
         yield from self.edges
         while True:
             yield None if random.random() < NULLS else self.make(random)
 
 
 def make_rows(columns: Sequence[Typed], count: int, seed: int) -> list[list[str | None]]:
-    """Rows of one value for each column."""
+    """Rows with one value for each column."""
     random = Random(seed)
     streams = [column.values(random) for column in columns]
     return [[next(stream) for stream in streams] for _ in range(count)]
 
 
 def read_table_values(columns: Sequence[Typed], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The rows by `id`, with what their values mean; a column that a row lacks is lacking."""
+    """The rows by `id`, with comparable values. Columns that a row lacks are left out."""
     own = [{name: row[name] for name in ("id", "touched")} for row in rows]
     said = [{c.name: _read_value(c, row[c.name]) for c in columns if c.name in row} for row in rows]
     return index_by_key([{**row, **values} for row, values in zip(own, said, strict=True)], "id")
 
 
 def _read_value(column: Typed, value: Any) -> Any:
-    """A value in no known form is shown as it is, so that it equals nothing."""
+    """A value in an unknown form becomes a text that equals no other value."""
     try:
         return None if value is None else column.read(value)
     except (AssertionError, ValueError, TypeError, ArithmeticError):
@@ -81,14 +81,15 @@ def _read_value(column: Typed, value: Any) -> Any:
 
 
 def await_equal(daemon: Daemon, source: Table, held: Callable[[], Mapping[str, Table]], what: str) -> None:
-    """Wait until every sink has the rows of the source, then compare their values; of each column the first difference."""
+    """Waits until every sink has the rows of the source, then compares their values. Shows the first difference of each
+    column."""
     touched = {key: row["touched"] for key, row in source.items()}
 
     def is_equal() -> bool:
         return all({key: row["touched"] for key, row in rows.items()} == touched for rows in held().values())
 
     try:
-        daemon.await_condition(is_equal, f"{what} are there", PATIENCE)
+        daemon.await_condition(is_equal, f"{what} are stored", PATIENCE)
     except AssertionError as late:
         lanes = [f"{name}: {lane['counts']} {lane['error']}" for name, lane in daemon.lanes().items()]
         raise AssertionError("\n".join([str(late), daemon.tail(), *lanes])) from None
@@ -101,17 +102,17 @@ def await_equal(daemon: Daemon, source: Table, held: Callable[[], Mapping[str, T
 
 
 def await_rejected(world: World, daemon: Daemon, held: Callable[[], Mapping[str, Table]], columns: Sequence[str]) -> None:
-    """Wait until every sink has the last row, which fits: then they have no other, and each of the rows before it is a dead
-    letter that names the column with what does not fit."""
+    """Waits until every sink has the last row, which is valid. The sinks must have no other row. Each earlier row must
+    be a dead letter that names its invalid column."""
     last = len(columns)
-    daemon.await_condition(lambda: all((last,) in rows for rows in held().values()), "the row that fits is there", PATIENCE)
+    daemon.await_condition(lambda: all((last,) in rows for rows in held().values()), "the valid row is stored", PATIENCE)
     assert [list(rows) for rows in held().values()] == [[(last,)]] * len(held())
     letters = [(letter["code"], letter["sentence"].split("'")[1]) for letter in world.dead_letters()]
     assert sorted(letters) == sorted(("OUT_OF_RANGE", name) for name in columns)
 
 
 def postgres_rows(dsn: str, table: str) -> list[dict[str, Any]]:
-    """The rows of a table, as its driver reads them; what it would make Python's own is text."""
+    """The rows of a table as the driver reads them. Types that it would convert to Python objects are text."""
     with closing(psycopg.connect(dsn, autocommit=True, row_factory=dict_row)) as connection:
         for name, loader in LOADERS.items():
             connection.adapters.register_loader(name, loader)
@@ -126,7 +127,7 @@ def postgres_rows(dsn: str, table: str) -> list[dict[str, Any]]:
             return []
 
 
-# -- what values mean --------------------------------------------------------------------------------------------------
+# -- comparable values -------------------------------------------------------------------------------------------------
 
 
 def same(value: Any) -> Any:
@@ -135,25 +136,25 @@ def same(value: Any) -> Any:
 
 
 def number(value: Any) -> Decimal:
-    """A number with all its digits, be it a number or text."""
+    """A number with all its digits, from a number or text."""
     assert not isinstance(value, float | bool)
     return Decimal(value)
 
 
 def floating(value: float) -> Any:
-    """The bits of a double, but for NaN, of which there is one."""
+    """The bits of a double. All NaN are equal."""
     assert isinstance(value, float)
     return "NaN" if math.isnan(value) else struct.pack(">d", value)
 
 
 def single(value: float) -> Any:
-    """The bits of a float of 32 bits."""
+    """The bits of a 32-bit float. All NaN are equal."""
     assert isinstance(value, float)
     return "NaN" if math.isnan(value) else struct.pack(">f", value)
 
 
 def document(value: Any) -> Any:
-    """JSON with all digits of its numbers, given as text or as what it says."""
+    """JSON with all digits of its numbers, from text or a parsed object."""
     return json.loads(value, parse_float=Decimal) if isinstance(value, str) else value
 
 
@@ -163,7 +164,7 @@ def octets(value: Any) -> bytes:
 
 
 def clock(value: Any) -> time:
-    """A time of day; of a lake it is text."""
+    """A time of day. A lake returns text."""
     return time.fromisoformat(value) if isinstance(value, str) else value
 
 
@@ -180,7 +181,7 @@ def day(value: Any) -> date:
 
 
 def bits(length: int) -> Read:
-    """A string of bits as a number; bytes have the lowest first."""
+    """A bit string as a number. Bytes start with the lowest."""
 
     def read(value: Any) -> int:
         if isinstance(value, str):
@@ -205,8 +206,8 @@ SHOWN_SPAN = re.compile(
 
 
 def span(value: str) -> tuple[int, int, Decimal]:
-    """An interval as months, days and seconds, of which none is made of another; ISO 8601 or PostgreSQL's text. Rounded to
-    microseconds: the connector sends 1.659804 s as 1.659803999."""
+    """An interval as months, days and seconds, from ISO 8601 or PostgreSQL's text. The parts are not converted into
+    each other. Seconds are rounded to microseconds: the connector sends 1.659804 s as 1.659803999."""
     months, days, seconds = _parse_span(value)
     return months, days, seconds.quantize(Decimal("0.000001"))
 
@@ -227,12 +228,12 @@ def _parse_span(value: str) -> tuple[int, int, Decimal]:
 
 
 def whole(low: int, high: int) -> Make:
-    """Whole numbers of all sizes between the two."""
+    """Whole numbers of all sizes between the two limits."""
     return lambda random: str(random.choice((random.randint(low, high), random.randint(max(low, -100), min(high, 100)))))
 
 
 def digits(precision: int, scale: int) -> Make:
-    """Decimals of up to so many digits."""
+    """Decimals of up to `precision` digits."""
 
     def make(random: Random) -> str:
         unscaled = random.randrange(10 ** random.randint(1, precision))
@@ -261,12 +262,12 @@ LETTERS = "aZ09 \t\n\r\x01\x7f\"'\\,{}[]();:%é漢🎉\u2028NULL"
 
 
 def any_text(random: Random) -> str:
-    """Text with what parsers trip over."""
+    """Text with characters that break parsers."""
     return "".join(random.choice(LETTERS) for _ in range(random.randint(0, 12)))
 
 
 def stamp(first: int, *, places: int = 6, years: tuple[int, int] = (1583, 9999)) -> Make:
-    """A timestamp, from position `first` of its text on, with so many decimals."""
+    """A timestamp with `places` decimals, cut to its text from position `first`."""
 
     def make(random: Random) -> str:
         at = datetime(
@@ -280,7 +281,7 @@ def stamp(first: int, *, places: int = 6, years: tuple[int, int] = (1583, 9999))
 
 
 def array(make: Make) -> Make:
-    """An array of such values, some of them NULL, as PostgreSQL writes it."""
+    """An array of such values, some of them NULL, in PostgreSQL's notation."""
 
     def element(random: Random) -> str:
         text = make(random).replace("\\", "\\\\").replace('"', '\\"')
@@ -290,7 +291,7 @@ def array(make: Make) -> Make:
 
 
 def any_document(random: Random, depth: int = 3) -> Any:
-    """What JSON can say."""
+    """A random JSON document."""
     kind = random.randrange(7 if depth else 5)
     if kind == 5:
         return [any_document(random, depth - 1) for _ in range(random.randint(0, 3))]

@@ -36,7 +36,7 @@ FINITE = ("nan", "NaN", "inf", "Inf")
 
 
 def quote_value(make: Make) -> Make:
-    """The value as text, whatever is in it."""
+    """The value as a text literal with any content."""
     return lambda random: text(make(random))
 
 
@@ -53,7 +53,7 @@ def some_bits(length: int) -> Make:
 
 
 def finite(make: Make) -> Make:
-    """There is neither NaN nor infinity."""
+    """Values without NaN and infinity."""
 
     def choose_value(random: Random) -> str:
         while any(word in (value := make(random)) for word in FINITE):
@@ -64,7 +64,7 @@ def finite(make: Make) -> Make:
 
 
 def six_digits(random: Random) -> str:
-    """More of a FLOAT the server does not tell a snapshot."""
+    """A FLOAT with six digits: a snapshot contains no more."""
     return f"{float(finite(any_single)(random)):.6g}"
 
 
@@ -77,7 +77,7 @@ def some_point(random: Random) -> str:
 
 
 def bits(value: Any) -> int:
-    """A string of bits as a number; bytes have the lowest first, one bit is a truth value."""
+    """A bit string as a number. Bytes start with the lowest, and one bit is a boolean."""
     if isinstance(value, bool | str):
         return int(value)
     return int.from_bytes(bytes(value), "little")
@@ -93,7 +93,7 @@ def shape(value: Any) -> tuple[bytes, int]:
 
 
 def spot(value: Any) -> tuple[bytes, int]:
-    """A point: its coordinates say the same as its WKB."""
+    """A point. Its coordinates must equal its WKB."""
     found = shape(value)
     if not isinstance(value, tuple):
         fields = json.loads(value) if isinstance(value, str) else value
@@ -171,7 +171,7 @@ SAID: Mapping[str, Asked] = {
     **dict.fromkeys(("ts0", "ts6"), ("{}", lambda found: datetime.fromisoformat(found).replace(tzinfo=UTC))),
     **dict.fromkeys(("p", "g"), ("concat(st_srid({0}), ':', hex(st_aswkb({0})))", wkb)),
 }
-"""How the server is asked for the values of a column, and what its text says; others are said as they are."""
+"""Column -> SQL expression of its values, and a function that parses the text. Other columns are read unchanged."""
 
 BEYOND = (("t0", "'-00:00:01'"), ("t0", "'24:00:00'"), ("t0", "'838:59:59'"), ("t6", "'-838:59:59.000000'"))
-"""Values that are rejected, and never anything else: each in a row of its own."""
+"""Values that must be rejected, each in a separate row."""

@@ -80,12 +80,13 @@ def some_numbers(random: Random) -> str:
 
 
 def money(value: Any) -> Decimal:
-    """PostgreSQL's own text of it has the signs of a locale."""
+    """PostgreSQL's text of money has the signs of a locale."""
     return Decimal(re.sub(r"[^\d.-]", "", value)) if isinstance(value, str) else number(value)
 
 
 def point(value: Any) -> Any:
-    """Its coordinates, as PostgreSQL writes them or in fields; of the latter the bytes (WKB) say the same."""
+    """The coordinates, from PostgreSQL's text or from fields. In fields, the bytes (WKB) must have the same
+    coordinates."""
     if isinstance(value, str) and value.startswith("("):
         return [floating(float(part)) for part in value.strip("()").split(",")]
     fields = json.loads(value) if isinstance(value, str) else value
@@ -178,7 +179,7 @@ EARLY = {
     "a_d": "{0001-01-01}",
     "m": "-92233720368547758.08",
 }
-"""What a connector reads right in the log, but not in a snapshot: days before 1582-10-15, much money."""
+"""Values that a connector reads correctly in the log, but not in a snapshot: days before 1582-10-15, large money."""
 
 BEYOND = tuple(
     (column, value)
@@ -196,4 +197,4 @@ BEYOND = tuple(
     }.items()
     for value in values
 )  # fmt: skip
-"""Values that are rejected, and never anything else: each in a row of its own."""
+"""Values that must be rejected, each in a separate row."""

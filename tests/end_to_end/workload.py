@@ -1,4 +1,4 @@
-"""Writers of the four tables: concurrent, like applications, and with a seed, so that a failure can be repeated."""
+"""Concurrent writers of the four tables, like applications. A seed makes a failure repeatable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ NAMES = ("Ada", "Émilie", "漢字", "O'Brien", 'Quote " \\ tab\t', "🎉 party"
 STATUS = ("new", "paid", "shipped", "cancelled")
 EVER = 1_000_000
 LARGE = 6_000
-"""Characters of a description that PostgreSQL keeps out of line: random, so that they cannot be compressed below that."""
+"""Length of a description that PostgreSQL stores out of line (TOAST). Its characters are random, so that compression does
+not make it small."""
 COPIED = 200
 SPARE = "NOT EXISTS (SELECT FROM orders o WHERE o.customer_id = c.id)"
 UNSOLD = "NOT EXISTS (SELECT FROM order_items i WHERE i.product_id = p.id)"
@@ -23,11 +24,12 @@ Change = Callable[["Writer", Cursor], None]
 
 
 class Rollback(Exception):
-    """This transaction is not to be."""
+    """Rolls back the transaction."""
 
 
 class Writer:
-    """Writes transactions of one to five changes; every tenth is rolled back, some contain a part that is."""
+    """Writes transactions of one to five changes. Every tenth is rolled back, and some contain a part that is rolled
+    back."""
 
     def __init__(self, dsn: str, seed: int, changes: Sequence[Change] = ()) -> None:
         self._dsn = dsn
@@ -37,8 +39,8 @@ class Writer:
         self.committed = 0
 
     def write(self, transactions: int, pause: Callable[[], bool] = lambda: False) -> None:
-        """Commit up to so many transactions; one that loses against another writer is given up. Before each, `pause` says
-        whether to end."""
+        """Commits up to `transactions` transactions. A transaction that loses against another writer is dropped.
+        `pause` runs before each, and returns True to end."""
         with closing(psycopg.connect(self._dsn, autocommit=True)) as connection:
             for _ in range(transactions):
                 if pause():
@@ -77,7 +79,7 @@ class Writer:
 
 
 def pick_id(table: str, writer: Writer, condition: str = "true") -> str:
-    """A subquery for the id of some row."""
+    """A subquery for the id of a row."""
     skip = writer.random.randint(0, 12)
     return (
         f"(SELECT {table[0]}.id FROM {table} {table[0]} WHERE {condition} ORDER BY {table[0]}.id DESC OFFSET {skip} LIMIT 1)"
@@ -114,7 +116,7 @@ def insert_product(w: Writer, c: Cursor) -> None:
 
 
 def restock(w: Writer, c: Cursor) -> None:
-    """A large description stays as it is, and is not sent."""
+    """A large description does not change, and is not sent."""
     c.execute(f"UPDATE products SET stock_quantity = stock_quantity + 1 WHERE id = {pick_id('products', w)}".encode())
 
 
@@ -133,7 +135,7 @@ def delete_product(w: Writer, c: Cursor) -> None:
 
 
 def reprice(w: Writer, c: Cursor) -> None:
-    """Many rows in one statement."""
+    """Changes many rows in one statement."""
     some = "SELECT id FROM products WHERE id %% 3 = %s ORDER BY id DESC LIMIT 12"
     c.execute(f"UPDATE products SET price = price / 2 WHERE id IN ({some})".encode(), (w.random.randint(0, 2),))
 
@@ -153,7 +155,7 @@ def update_order(w: Writer, c: Cursor) -> None:
 
 
 def delete_order(w: Writer, c: Cursor) -> None:
-    """Its items go with it."""
+    """Deletes an order with its items."""
     c.execute(f"DELETE FROM orders WHERE id = {pick_id('orders', w)}".encode())
 
 
@@ -162,7 +164,7 @@ def update_item(w: Writer, c: Cursor) -> None:
 
 
 def there_and_back(w: Writer, c: Cursor) -> None:
-    """Inserted, changed, deleted and inserted again under one key, in one transaction."""
+    """Inserts, changes, deletes and inserts a row again under one key, in one transaction."""
     key = w.next()
     insert = "INSERT INTO products (id, name, price) VALUES (%s, %s, 1)"
     c.execute(insert, (key, "first"))
@@ -172,7 +174,7 @@ def there_and_back(w: Writer, c: Cursor) -> None:
 
 
 def swap_products(w: Writer, c: Cursor) -> None:
-    """Two rows take each other's key, in one transaction."""
+    """Swaps the keys of two rows, in one transaction."""
     query = f"SELECT p.id FROM products p WHERE {UNSOLD} ORDER BY p.id DESC OFFSET %s LIMIT 2"
     if len(found := [key for (key,) in c.execute(query.encode(), (w.random.randint(0, 8),)).fetchall()]) == 2:
         one, other = found
@@ -181,7 +183,7 @@ def swap_products(w: Writer, c: Cursor) -> None:
 
 
 def copy_customers(w: Writer, c: Cursor) -> None:
-    """Many rows that share one position in the log."""
+    """Inserts many rows that share one log position."""
     with c.copy("COPY customers (first_name, last_name, email) FROM STDIN") as copy:
         for _ in range(COPIED):
             copy.write_row((w.name(), "copied", f"{w.next()}@example.com"))
@@ -195,10 +197,10 @@ CHANGES: tuple[Change, ...] = (
 
 
 class Load:
-    """Writers at work in threads of their own, until they are done or are asked to end.
+    """Writers in threads, until they are done or `end` is called.
 
-    With `rest` seconds between two transactions of a writer, the load goes on for as long as a test takes, and what is to be
-    compared in the end stays small.
+    With `rest` seconds between two transactions of a writer, the load lasts as long as a test, and the compared tables
+    stay small.
     """
 
     def __init__(
@@ -226,14 +228,14 @@ class Load:
         return sum(writer.committed for writer in self.writers)
 
     def finish(self) -> int:
-        """Wait for the writers to be done; the number of transactions committed."""
+        """Waits until the writers are done, and returns the number of committed transactions."""
         for thread in self._threads:
             thread.join(120)
         assert not self.busy and not self.failures, self.failures
         return self.committed
 
     def end(self) -> int:
-        """Let each writer end its transaction."""
+        """Lets each writer finish its transaction, then ends."""
         self._stop.set()
         return self.finish()
 

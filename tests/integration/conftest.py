@@ -1,4 +1,4 @@
-"""One embedded stack for the tests of this folder that need all of it."""
+"""One embedded stack for the tests of this folder that need all servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adapters.stack import EmbeddedStack, StackPorts
 
 @pytest.fixture(scope="session")
 def servers_of_a_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
-    """Started by who uses it."""
+    """A stack that its user starts."""
     made = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("stack"), StackPorts.find_free())
     yield made
     made.down(clean=True)
@@ -20,7 +20,7 @@ def servers_of_a_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emb
 
 @pytest.fixture(scope="module")
 def stack(servers_of_a_stack: EmbeddedStack) -> EmbeddedStack:
-    """All servers, and the shipped connector. What runs since another file goes on."""
+    """All servers, and the shipped connector. Servers that another file started keep running."""
     servers_of_a_stack.up()
     servers_of_a_stack.register_connector()
     return servers_of_a_stack

@@ -1,4 +1,4 @@
-"""A real browser, where this machine has one."""
+"""A real browser, if this machine has one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SECONDS = 120
 
 
-def browser() -> str:
-    """The program; who asks for it is skipped where there is none."""
+def find_browser() -> str:
+    """The program. Skips the test on a machine without a browser."""
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        pytest.skip("there is no Chromium here: install it, or say where it is in CHROMIUM")
+        pytest.skip("Chromium was not found: install it, or set CHROMIUM to its path")
     return found
 
 
 def run_chromium(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The browser without a window, run to its end with a profile of its own."""
+    """Runs the browser without a window, with a new profile, to its end."""
     done = subprocess.run(
         [
-            browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+            find_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
             "--no-first-run", "--disable-background-networking", f"--user-data-dir={folder / 'profile'}",
             "--enable-logging=stderr", *arguments,
         ],

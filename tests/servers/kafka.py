@@ -24,12 +24,13 @@ NO_COORDINATOR = (
 
 
 def make_producer(address: str, **settings: Any) -> Producer:
-    """One that keeps the order of its records: others change it where a partition of a new topic has no leader yet."""
+    """A producer that keeps the order of its records. Others may reorder while a partition of a new topic has no
+    leader."""
     return Producer({"bootstrap.servers": address, "log_level": 0, "enable.idempotence": True, **settings})
 
 
 class Broker:
-    """A broker, with what tests do to topics."""
+    """A broker, with actions on topics."""
 
     def __init__(
         self, folder: Path, ports: StackPorts | None = None, java_options: tuple[str, ...] = (), **settings: str
@@ -46,7 +47,7 @@ class Broker:
         self.service.wait()
 
     def create(self, *topics: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-        # Retention goes by the records' own times, which in tests may be long past.
+        # Retention uses the records' timestamps, which are old in some tests.
         kept = {"retention.ms": "-1", **(config or {})}
         wanted = [NewTopic(t, partitions, 1, config=kept) for t in topics]
         for future in self.admin.create_topics(wanted).values():
@@ -77,15 +78,15 @@ class Broker:
             future.result(20)
 
     def committed(self, group: str, topic: str, partitions: int = 1) -> list[int]:
-        """The group's offsets; -1001 where there is none. Asked by a consumer: `list_consumer_group_offsets` of an admin
-        client crashes while the coordinator loads (librdkafka 5040)."""
+        """The group's offsets, or -1001. Uses a consumer: `list_consumer_group_offsets` of an admin client crashes
+        while the coordinator loads (librdkafka 5040)."""
         with closing(Consumer({"bootstrap.servers": self.address, "group.id": group})) as consumer:
             asked = [KafkaPartition(topic, n) for n in range(partitions)]
             end = time.monotonic() + 20
             while True:
                 try:
                     return [p.offset for p in consumer.committed(asked, timeout=20)]
-                except KafkaException as error:  # For a while after its start, a broker is not yet the coordinator.
+                except KafkaException as error:  # A broker becomes the coordinator some time after its start.
                     if error.args[0].code() not in NO_COORDINATOR or time.monotonic() > end:
                         raise
                 time.sleep(0.2)
@@ -112,7 +113,7 @@ class Broker:
         self.await_ends_of_transactions(topic)
 
     def await_ends_of_transactions(self, topic: str) -> None:
-        """The broker ends a transaction in its partitions after it has answered the producer."""
+        """Waits for the end of transactions: the broker answers the producer before it ends them in the partitions."""
         until = time.monotonic() + 20
         while self._end(topic, IsolationLevel.READ_COMMITTED) < self._end(topic, IsolationLevel.READ_UNCOMMITTED):
             assert time.monotonic() < until

@@ -1,5 +1,5 @@
-"""A proxy before a broker. It can report a cluster without brokers, as a broker does whose session with the controller has
-expired, and it can hold answers back, as a slow connection does."""
+"""A proxy in front of a broker. It can report a cluster without brokers, like a broker whose session with the
+controller has expired. It can hold answers back, like a slow connection."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from contextlib import suppress
 
 METADATA = 3
 FLEXIBLE = 9
-"""From this version on Metadata has lengths of variable size; clients of the tests use no older one."""
+"""From this version on, Metadata has lengths of variable size. Clients of the tests use no older version."""
 
 
 class KafkaProxy:
-    """Clients that connect to `address` know the broker by this address only. While `hides_brokers`, no answer names it.
-    While `holds_answers`, connections stay and no answer comes."""
+    """Clients of `address` see the broker only under this address. While `hides_brokers`, answers contain no broker.
+    While `holds_answers`, connections stay open without answers."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -27,7 +27,7 @@ class KafkaProxy:
         self._named, self._renamed = (host.encode() + struct.pack(">i", number) for number in (int(port), self.port))
         self.hides_brokers = self.holds_answers = False
         self.hidden = 0
-        """Answers without brokers so far."""
+        """The number of answers without brokers so far."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class KafkaProxy:
                     while self.holds_answers:
                         time.sleep(0.05)
                     hidden = self.hides_brokers and struct.unpack_from(">i", frame)[0] in metadata
-                    # Metadata and FindCoordinator name the broker.
+                    # Metadata and FindCoordinator contain the broker.
                     frame = self._hide_brokers(frame) if hidden else frame.replace(self._named, self._renamed)
                 else:
                     key, version, number = struct.unpack_from(">hhi", frame)

