@@ -117,9 +117,9 @@ class DeltaEventStore:
             self._heads = {}
             table = prepare_table(self._path)
         else:
-            known = table.version()
+            last_version = table.version()
             table.update_incremental()
-            if table.version() != known:
+            if table.version() != last_version:
                 self._heads = {}
                 check_table(table)
         before = table.version()
