@@ -264,7 +264,22 @@ _any = msgspec.json.Decoder(msgspec.Raw).decode
 def read_event(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent | str:
     """The event, or the kind of an ignored record. Raises one of UNREADABLE, such as `ValueMisfit`, for others."""
     if ID in record.headers:
-        return _read_routed(record, options)
+        value, depth = record.value, options.limits.depth
+        payload = None
+        if value is not None:
+            refuse_depth(value, depth)
+            payload = _read_payload(_strip_schema(value, depth))
+        kind = next((record.headers[name] for name in TYPES if name in record.headers), None)
+        return OutboxEvent(
+            table=record.topic,
+            id=_read_id(_read_text(record.headers[ID], depth)),
+            aggregatetype=options.outbox.to_aggregate(record.topic),
+            aggregateid=_read_text(record.key, depth),
+            type=_read_text(kind, depth),
+            payload=payload,
+            at=_check_range(record.at),
+            after=None if payload is None else payload.encode(),
+        )
     if record.value is None:
         return TOMBSTONE
     change = _change(split_record(record.value, options.limits.depth)[1])
@@ -321,25 +336,6 @@ def _read_column(row: dict[str, msgspec.Raw], field: str, outbox: OutboxOptions)
 
 def _missing_column_error(name: str) -> ValueMisfit:
     return ValueMisfit(RejectCode.MALFORMED, f"its row has no column {name[:60]!r}, which every outbox table needs")
-
-
-def _read_routed(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent:
-    value, depth = record.value, options.limits.depth
-    payload = None
-    if value is not None:
-        refuse_depth(value, depth)
-        payload = _read_payload(_strip_schema(value, depth))
-    kind = next((record.headers[name] for name in TYPES if name in record.headers), None)
-    return OutboxEvent(
-        table=record.topic,
-        id=_read_id(_read_text(record.headers[ID], depth)),
-        aggregatetype=options.outbox.to_aggregate(record.topic),
-        aggregateid=_read_text(record.key, depth),
-        type=_read_text(kind, depth),
-        payload=payload,
-        at=_check_range(record.at),
-        after=None if payload is None else payload.encode(),
-    )
 
 
 def _strip_schema(text: bytes, depth: int) -> bytes:

@@ -169,7 +169,14 @@ def restore_type(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray
     if isinstance(arrow, pa.BaseExtensionType):
         return restore_type(column, arrow.storage_type)
     if t.is_time(arrow) and t.is_string(column.type):
-        return _text_to_time(column, arrow)
+        # Texts by `to_storage`, including 24:00:00.
+        per_second = _midnight(arrow) // 86_400
+        hours, minutes, seconds = (pc.cast(pc.utf8_slice_codeunits(column, at, at + 2), pa.int64()) for at in (0, 3, 6))
+        fraction = pc.utf8_slice_codeunits(column, 9, 18)
+        ticks = pc.cast(pc.if_else(pc.equal(fraction, ""), "0", fraction), pa.int64())
+        whole = pc.add(pc.add(pc.multiply(hours, 3600), pc.multiply(minutes, 60)), seconds)
+        number = pc.add(pc.multiply(whole, per_second), ticks)
+        return pc.cast(pc.cast(number, pa.int32()) if t.is_time32(arrow) else number, arrow)
     if t.is_null(arrow):
         return pa.chunked_array([pa.nulls(len(column))]) if column.null_count == len(column) else column
     return column
@@ -189,17 +196,6 @@ def mask_impossible(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     number = _to_ticks(column)
     beyond = pc.or_(pc.less(number, 0), pc.greater(number, _midnight(column.type)))
     return pc.fill_null(beyond, False) if pc.any(beyond).as_py() else None
-
-
-def _text_to_time(column: pa.ChunkedArray, time: pa.DataType) -> pa.ChunkedArray:
-    """The times of texts by `to_storage`, including 24:00:00."""
-    per_second = _midnight(time) // 86_400
-    hours, minutes, seconds = (pc.cast(pc.utf8_slice_codeunits(column, at, at + 2), pa.int64()) for at in (0, 3, 6))
-    fraction = pc.utf8_slice_codeunits(column, 9, 18)
-    ticks = pc.cast(pc.if_else(pc.equal(fraction, ""), "0", fraction), pa.int64())
-    whole = pc.add(pc.add(pc.multiply(hours, 3600), pc.multiply(minutes, 60)), seconds)
-    number = pc.add(pc.multiply(whole, per_second), ticks)
-    return pc.cast(pc.cast(number, pa.int32()) if t.is_time32(time) else number, time)
 
 
 def _to_ticks(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -55,7 +55,15 @@ class Requests:
         """The client for administration. Later calls return the same one, as long as it reaches a broker."""
         with self._opening:
             if self._admin is None:
-                settings: dict[str, Any] = {**self._options.client_settings(), "error_cb": _pass_errors(self)}
+                # `note_error` for the client that the requests hold. A reference back would leave it to the garbage
+                # collector, which may run in a thread of the client itself.
+                owner = weakref.ref(self)
+
+                def note_error(error: KafkaError) -> None:
+                    if (client := owner()) is not None:
+                        client.note_error(error)
+
+                settings: dict[str, Any] = {**self._options.client_settings(), "error_cb": note_error}
                 try:
                     self._admin = AdminClient(settings, logger=client_log(self._options.hide_secrets))
                 except KafkaException as error:
@@ -100,18 +108,6 @@ class Requests:
             raise translate_client_error(self._options, failure, doing) from None
         self._denied = self._failing_since = None
         self._wait = REOPEN
-
-
-def _pass_errors(requests: Requests) -> Callable[[KafkaError], None]:
-    """`note_error` for the client that the requests hold. A reference back would leave it to the garbage collector, which
-    may run in a thread of the client itself."""
-    owner = weakref.ref(requests)
-
-    def note_error(error: KafkaError) -> None:
-        if (client := owner()) is not None:
-            client.note_error(error)
-
-    return note_error
 
 
 # The log of librdkafka.

@@ -71,22 +71,18 @@ class EmbeddedStack:
                 raise EnvironmentProblem(elsewhere)
             stopped = [state for state in states if state.state is ServiceState.STOPPED]
             for state in stopped:
-                self._require_free(state)
+                # Accept the service's own server: a killed start may have launched it after the first look.
+                try:
+                    require_free(state.name, state.ports, self.home.ports)
+                except EnvironmentProblem:
+                    if self.service(state.name).status().state is ServiceState.STOPPED:
+                        raise
             if stopped:
                 self._tell(f"starting {', '.join(state.name for state in stopped)}")
             if any(isinstance(service, KafkaService | ConnectService) for service in self.services):
                 fetch_jars("kafka", "connect", "debezium-postgres")  # Together, because these share many jars.
             self._is_stopping = False
             _run_on_all(self.services, self._bring_up)
-
-    def _require_free(self, state: ServiceStatus) -> None:
-        """Raise EnvironmentProblem if another program uses a port of the service. Accept the service's own server: a killed
-        start may have launched it after the first look."""
-        try:
-            require_free(state.name, state.ports, self.home.ports)
-        except EnvironmentProblem:
-            if self.service(state.name).status().state is ServiceState.STOPPED:
-                raise
 
     def down(self, *, clean: bool = False) -> None:
         """Stop all services, readers before their sources. No process is left. `clean` also deletes the data."""

@@ -1,5 +1,4 @@
-"""What a source tells besides rows: its transactions, with the completeness watermark of a target, and its connector, with
-the rows that it may lose."""
+"""Transactions of a source, the completeness watermark of a target, and the rows that a connector may lose."""
 
 from __future__ import annotations
 

@@ -52,7 +52,20 @@ def make_raw_frame(history: History, start: int = 0, end: int | None = None, *, 
             key = _make_document(key_schema, _make_key(event.key, table, kinds), schemas)
         if change is not None:
             envelope = _make_envelope(history, event, change, kinds)
-            value = _make_document(_make_envelope_schema(table, kinds), envelope, schemas)
+            columns = [_make_field(name, kinds[name], optional=name not in table.keys) for name in table.column_names]
+            row = _make_struct(columns, "cdc.public.items.Value", optional=True)
+            fields = [
+                {**row, "field": "before"},
+                {**row, "field": "after"},
+                {
+                    **_make_plain_struct(SOURCE_FIELDS, "io.debezium.connector.postgresql.Source", optional=False),
+                    "field": "source",
+                },
+                {**_make_plain_struct(BLOCK_FIELDS, "event.block", optional=True), "field": "transaction"},
+                {"type": "string", "optional": False, "field": "op"},
+                {"type": "int64", "optional": True, "field": "ts_ms"},
+            ]
+            value = _make_document(_make_struct(fields, "cdc.public.items.Envelope"), envelope, schemas)
         keys = {"__debezium.newkey": event.moved_to, "__debezium.oldkey": change.moved_from if change else None}
         headers = [
             {"name": name, "value": json.dumps(_make_key(other, table, kinds), ensure_ascii=False).encode()}
@@ -127,17 +140,3 @@ def _make_struct(fields: Sequence[Mapping[str, Any]], name: str, *, optional: bo
 
 def _make_plain_struct(fields: Sequence[tuple[str, str, bool]], name: str, *, optional: bool) -> dict[str, Any]:
     return _make_struct([{"type": t, "optional": o, "field": n} for n, t, o in fields], name, optional=optional)
-
-
-def _make_envelope_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:
-    columns = [_make_field(name, kinds[name], optional=name not in table.keys) for name in table.column_names]
-    row = _make_struct(columns, "cdc.public.items.Value", optional=True)
-    fields = [
-        {**row, "field": "before"},
-        {**row, "field": "after"},
-        {**_make_plain_struct(SOURCE_FIELDS, "io.debezium.connector.postgresql.Source", optional=False), "field": "source"},
-        {**_make_plain_struct(BLOCK_FIELDS, "event.block", optional=True), "field": "transaction"},
-        {"type": "string", "optional": False, "field": "op"},
-        {"type": "int64", "optional": True, "field": "ts_ms"},
-    ]
-    return _make_struct(fields, "cdc.public.items.Envelope")

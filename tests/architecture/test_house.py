@@ -117,8 +117,8 @@ class Row(NamedTuple):
 
 
 ROWS = [
-    Row("product lines", lambda: sum(m.lines for m in read_modules()), 112_460, 78_000),
-    Row("files", lambda: len(read_modules()), 484, 450),
+    Row("product lines", lambda: sum(m.lines for m in read_modules()), 108_200, 78_000),
+    Row("files", lambda: len(read_modules()), 450, 450),
     Row("longest function, lines", lambda: max(count_lines(n) for _, n in list_functions()), 60, 60),
     Row(
         "function, 95th percentile, lines",
@@ -132,7 +132,7 @@ ROWS = [
         700,
         700,
     ),
-    Row("private functions with one caller, %", count_single_callers, 64, 45),
+    Row("private functions with one caller, %", count_single_callers, 45, 45),
     Row("modules with one importer and under 60 lines", count_small_modules, 0, 0),
     Row("port protocols", lambda: len(list_protocols()), 25, 25),
     Row("methods of ports", lambda: sum(isinstance(n, FUNCTIONS) for p in list_protocols() for n in p.body), 121, 90),

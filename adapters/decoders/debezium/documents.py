@@ -141,7 +141,18 @@ def _to_row(payload: bytes, key: dict[str, Any], columns: Mapping[str, Convert])
                 n: _convert(n, bytes(fields[n]), convert) if n in fields else None for n, convert in columns.items()
             }
     if event.after is None and event.description is not None:
-        images["after"] = key | _read_update(event.description, columns)
+        updated = _fields(event.description.updated_fields or "{}")
+        removed_fields = event.description.removed_fields or []
+        for path in (*updated, *removed_fields, *(t.field for t in event.description.truncated_arrays or ())):
+            column = path.partition(".")[0]
+            if column in columns and not (path == column and (path in updated or path in removed_fields)):
+                raise ValueMisfit(
+                    RejectCode.INCOMPLETE,
+                    f"its update says only what became of a part of column {column!r}; have whole documents sent with "
+                    "`capture.mode=change_streams_update_full`",
+                )
+        values = {name: _convert(name, bytes(raw), columns[name]) for name, raw in updated.items() if name in columns}
+        images["after"] = key | (values | {name: None for name in removed_fields if name in columns})
     elif event.after is None and event.patch is not None:
         raise ValueMisfit(
             RejectCode.MALFORMED,
@@ -150,21 +161,6 @@ def _to_row(payload: bytes, key: dict[str, Any], columns: Mapping[str, Convert])
         )
     metadata = {"op": event.op, "source": event.source, "transaction": event.transaction}
     return msgspec.json.encode(metadata | images)
-
-
-def _read_update(update: UpdateDescription, columns: Mapping[str, Convert]) -> dict[str, Any]:
-    updated = _fields(update.updated_fields or "{}")
-    removed_fields = update.removed_fields or []
-    for path in (*updated, *removed_fields, *(t.field for t in update.truncated_arrays or ())):
-        column = path.partition(".")[0]
-        if column in columns and not (path == column and (path in updated or path in removed_fields)):
-            raise ValueMisfit(
-                RejectCode.INCOMPLETE,
-                f"its update says only what became of a part of column {column!r}; have whole documents sent with "
-                "`capture.mode=change_streams_update_full`",
-            )
-    values = {name: _convert(name, bytes(raw), columns[name]) for name, raw in updated.items() if name in columns}
-    return values | {name: None for name in removed_fields if name in columns}
 
 
 def _convert(name: str, raw: bytes, convert: Callable[[bytes], Any]) -> Any:

@@ -84,7 +84,13 @@ class DeltaEventStore:
                     time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.002 * 2**attempt)))  # noqa: S311 - only spreads writers
                 except (DeltaError, OSError) as error:
                     self._drop_snapshot()
-                    return self._check_landed(events, error)
+                    # The error leaves the result of the commit open: raise it unless all events are stored.
+                    if not has_table(self._path):
+                        raise translate_error(error, NAME) from error
+                    stored_events = find_known_events(self._open_table(), [prepare_retry(new) for new in events], {}).stored
+                    if any(new.event_id not in stored_events for new in events):
+                        raise translate_error(error, NAME) from error
+                    return [AppendedEvent(stored_events[new.event_id], is_new=True) for new in events]
         raise Retryable("other writers keep committing to the events")
 
     def read(
@@ -145,16 +151,6 @@ class DeltaEventStore:
         write_deltalake(table, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
         with translate_errors(NAME):  # An error here is not a failed commit.
             sync_table(self._path, table)
-
-    def _check_landed(self, events: Sequence[NewEvent], error: Exception) -> Sequence[AppendedEvent]:
-        """The stored events after an error that leaves the result of the commit open. Raises that error unless
-        all are stored."""
-        if not has_table(self._path):
-            raise translate_error(error, NAME) from error
-        stored_events = find_known_events(self._open_table(), [prepare_retry(new) for new in events], {}).stored
-        if any(new.event_id not in stored_events for new in events):
-            raise translate_error(error, NAME) from error
-        return [AppendedEvent(stored_events[new.event_id], is_new=True) for new in events]
 
     def _open_table(self) -> DeltaTable:
         return check_table(open_table(self._path))

@@ -315,9 +315,7 @@ class BulkLoad:
                 counts += staged.counts
                 max_side_table_sequence = find_highest(max_side_table_sequence, staged.state.max_side_table_sequence)
         state = advance_state(write.plan, nothing, merge_facts(facts), max_side_table_sequence, write.at)
-        return StagedWrite(self._insert_operation(), state, counts, None)
 
-    def _insert_operation(self) -> Operation:
         def append(snapshot: DeltaTable, attempt: Attempt) -> None:
             with pa.memory_map(str(self.folder / ROWS_FILE)) as file:
                 rows = pa.ipc.open_file(file)
@@ -332,7 +330,7 @@ class BulkLoad:
                     commit_properties=attempt.properties,
                 )
 
-        return append
+        return StagedWrite(append, state, counts, None)
 
 
 def stage_in_parallel(stage: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:

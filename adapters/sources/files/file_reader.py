@@ -185,22 +185,18 @@ def read_bounded(stream: LineStream, longest: int, size: int | None = None) -> I
     while rest is None or rest > 0:
         line = stream.readline(longest + 1 if rest is None else min(longest + 1, rest))
         if len(line) > longest:
-            line = _skip_line(stream, line, rest)
+            # Skip the rest of the line.
+            count, last = len(line), line
+            while not last.endswith(b"\n"):
+                last = stream.readline(BLOCK if rest is None else min(BLOCK, rest - count))
+                if not last:
+                    break
+                count += len(last)
+            line = LongLine.from_text(line[:KEPT_BYTES] + (b"\n" if last.endswith(b"\n") else b""), count)
         if not line:
             return
         rest = None if rest is None else rest - line_size(line)
         yield line
-
-
-def _skip_line(stream: LineStream, head: bytes, max_bytes: int | None) -> LongLine:
-    """Skip the rest of a line that starts with `head`."""
-    count, last = len(head), head
-    while not last.endswith(b"\n"):
-        last = stream.readline(BLOCK if max_bytes is None else min(BLOCK, max_bytes - count))
-        if not last:
-            break
-        count += len(last)
-    return LongLine.from_text(head[:KEPT_BYTES] + (b"\n" if last.endswith(b"\n") else b""), count)
 
 
 # The interface to kinds of files: how they are listed, and how their lines become records.

@@ -227,18 +227,13 @@ class SplitScan:
         if self._before < 0:
             self._before = self._piece.lines
             if self._piece.start > self._piece.begun:
-                self._before += _count_ends(self._piece.file, self._piece.begun, self._piece.start)
+                start, end, count, last = self._piece.begun, self._piece.start, 0, b"\n"
+                with self._piece.file.path.open("rb") as stream:
+                    stream.seek(start)
+                    while start < end and (block := stream.read(min(1 << 20, end - start))):
+                        count, last, start = count + block.count(b"\n"), block[-1:], start + len(block)
+                self._before += count + (last != b"\n")
         return self._before + self._lines + 1
-
-
-def _count_ends(file: ArchiveFile, start: int, end: int) -> int:
-    """The number of lines that begin in [start, end)."""
-    count, last = 0, b"\n"
-    with file.path.open("rb") as stream:
-        stream.seek(start)
-        while start < end and (block := stream.read(min(1 << 20, end - start))):
-            count, last, start = count + block.count(b"\n"), block[-1:], start + len(block)
-    return count + (last != b"\n")
 
 
 def find_runs(batch: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:

@@ -214,7 +214,14 @@ class ErasureOperation:
         self._list.put_erasure(hashes, stored)
         outcome, looking = ErasureOutcome(), _RecordSearch(self._decoder, hashes, stored)
         records = self._find_records(looking)
-        letters = self._find_dead_letters(looking)
+        # The dead letters of the key. The decodable ones are first: their message keys identify the others.
+        every = [o for o in self._places.dead_letters.read() if o.source in ("", looking.erasure.source)]
+        pieces = [every[start : start + SLICE_ROWS] for start in range(0, len(every), SLICE_ROWS)]
+        for piece in pieces:
+            looking.find_matches(to_raw_frame(piece))
+        looking.refresh_keys()
+        hits = (hit for piece in pieces for hit in looking.find_matches(to_raw_frame(piece)))
+        letters = [letter for letter, hit in zip(every, hits, strict=True) if hit]
         if looking.messages:  # These message keys identify records that cannot be decoded.
             records = self._find_records(looking)
         stored = replace(stored, messages=stored.messages | looking.messages)
@@ -234,16 +241,6 @@ class ErasureOperation:
 
     def _find_records(self, looking: _RecordSearch) -> dict[str, list[tuple[str, int, int]]]:
         return {lane.id: looking.find_positions(log.records(lane), self._tell) for lane, log in self._places.logs}
-
-    def _find_dead_letters(self, looking: _RecordSearch) -> list[Any]:
-        """The dead letters of the key. The decodable ones are first: their message keys identify the others."""
-        every = [o for o in self._places.dead_letters.read() if o.source in ("", looking.erasure.source)]
-        pieces = [every[start : start + SLICE_ROWS] for start in range(0, len(every), SLICE_ROWS)]
-        for piece in pieces:
-            looking.find_matches(to_raw_frame(piece))
-        looking.refresh_keys()
-        hits = (hit for piece in pieces for hit in looking.find_matches(to_raw_frame(piece)))
-        return [letter for letter, hit in zip(every, hits, strict=True) if hit]
 
     def _erase_everywhere(
         self,

@@ -58,7 +58,15 @@ def write_bundle(
     written.
     """
     outcome: dict[str, str] = {}
-    with _create_file(path) as file:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise ConfigProblem(f"{path} already exists", next_step="Name another file, or remove it.") from None
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{path} cannot be written ({error.strerror})", next_step="Name a file in an existing folder."
+        ) from error
+    with zipfile.ZipFile(os.fdopen(handle, "wb"), "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("README.txt", README)
         for name, make_content in parts.items():
             tell(f"{name} ...")
@@ -81,18 +89,6 @@ def write_bundle(
             file.writestr("log.txt", _redact_secrets(secrets, whole_lines.decode(errors="replace")))
             outcome["log"] = ""
     return outcome
-
-
-def _create_file(path: Path) -> zipfile.ZipFile:
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise ConfigProblem(f"{path} already exists", next_step="Name another file, or remove it.") from None
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"{path} cannot be written ({error.strerror})", next_step="Name a file in an existing folder."
-        ) from error
-    return zipfile.ZipFile(os.fdopen(handle, "wb"), "w", zipfile.ZIP_DEFLATED)
 
 
 def _redact_secrets(secrets: Collection[str], text: str) -> str:
