@@ -30,7 +30,7 @@ STATEMENTS = (
 
 
 class Load(threading.Thread):
-    """Inserts, updates and deletes rows by whatever columns the table has, until it is told to end."""
+    """Inserts, updates and deletes rows with the current columns of the table, until `ended` is set."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__(daemon=True)
@@ -62,7 +62,7 @@ class Load(threading.Thread):
 
 
 @contextmanager
-def load(world: World) -> Iterator[Load]:
+def start_load(world: World) -> Iterator[Load]:
     running = Load(world.source)
     running.start()
     try:
@@ -86,7 +86,7 @@ def test_targets_follow_altered_tables_under_load(make_world: MakeWorld) -> None
     to = ", ".join(f"{{sink: {mirror}, dropped_columns: remove, renamed_columns: {{name: title}}}}" for mirror in MIRRORS)
     world.overrides.append(f'tables=[{{match: "public.gauges", source: shop, to: [{to}]}}]')
     daemon = world.daemon()
-    with load(world) as running:
+    with start_load(world) as running:
         for statement in STATEMENTS:
             before = running.statements
             await_no_difference(
@@ -96,7 +96,7 @@ def test_targets_follow_altered_tables_under_load(make_world: MakeWorld) -> None
         last = running.statements
         await_no_difference(lambda: [] if running.statements > last + 60 else ["more rows"], "rows after the last", daemon)
     query_source(world, "UPDATE gauges SET title = 'end', n = n")
-    await_no_difference(lambda: differences(world), "every mirror equals the source", daemon)
+    await_no_difference(lambda: list_gauge_differences(world), "every mirror equals the source", daemon)
     await_caught_up(world, daemon, [f"{mirror}.gauges" for mirror in MIRRORS])
     daemon.await_running(*(f"{mirror}.gauges" for mirror in MIRRORS))
     lanes = daemon.lanes()
@@ -108,7 +108,7 @@ def test_targets_follow_altered_tables_under_load(make_world: MakeWorld) -> None
     assert daemon.stop() == 0
 
 
-def differences(world: World) -> list[str]:
+def list_gauge_differences(world: World) -> list[str]:
     wanted = compare.index_by_key(compare.read_postgres_table(world.source, "public", "gauges"), "id")
     lines: list[str] = []
     for mirror in MIRRORS:

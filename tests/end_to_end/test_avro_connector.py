@@ -19,8 +19,8 @@ CONVERTER = "io.apicurio.registry.utils.converter.AvroConverter"
 FRAMING = {"auto-register": "true", "as-confluent": "true", "use-id": "contentId", "headers__enabled": "false"}
 
 
-def converters(registry: str) -> dict[str, str]:
-    """Apicurio's converter, which frames records as Confluent's does; dots as the stack wants them."""
+def make_converter_settings(registry: str) -> dict[str, str]:
+    """Apicurio's converter, with Confluent's framing. Double underscores stand for dots."""
     own = {"url": f"{registry}/apis/registry/v2", **FRAMING}
     settings = {
         f"{of}__converter__apicurio__registry__{name}": text for of in ("key", "value") for name, text in own.items()
@@ -31,7 +31,7 @@ def converters(registry: str) -> dict[str, str]:
 def test_avro_from_a_connector_into_every_target(world: World, registry: str) -> None:
     """The registry is unreachable while the program starts."""
     world.create_shop()
-    world.register(**converters(registry))
+    world.register(**make_converter_settings(registry))
     with open_proxy(registry) as before:
         before.refuse_connections()
         world.overrides += ["sources.shop.format=debezium_avro", f'sources.shop.registry={{"url": "{before.url}"}}']
@@ -51,7 +51,7 @@ def test_avro_from_a_connector_into_every_target(world: World, registry: str) ->
 
 
 def check_records(world: World) -> None:
-    """They are framed as they should be, and in the event logs as they came, with what they say as JSON."""
+    """The records have the right framing. Event logs store them unchanged, with their content as JSON."""
     records = world.topics.read([world.topic(table) for table in TABLES])
     assert records and all((r.value or b"\0")[:1] == (r.key or b"\0")[:1] == b"\0" for r in records)
     for log in ("raw", "raw_pg"):

@@ -31,8 +31,8 @@ SINKS = ("lake", "target")
 Rows = dict[int, dict[str, Any]]
 
 
-def prepared_world(world: World, script: str = CREATE, **more: Any) -> World:
-    """The table, and a pipeline that keeps it and its history in a lake and in PostgreSQL, and its records in a log."""
+def prepare_world(world: World, script: str = CREATE, **more: Any) -> World:
+    """The table, a pipeline with its rows and history in a lake and in PostgreSQL, and a log of its records."""
     world.execute(script)
     world.overrides[0] = f'sources.shop.topics=["{world.topic("items")}"]'
     world.overrides.append(f"sources.shop.database.slot={make_slot_name(world.prefix)}")
@@ -41,14 +41,14 @@ def prepared_world(world: World, script: str = CREATE, **more: Any) -> World:
     return world
 
 
-def journal(world: World) -> Path:
+def find_journal(world: World) -> Path:
     (folder,) = (world.folder / "state").glob("*/backfills/shop/public.items")
     return folder
 
 
-def written_down(world: World) -> list[dict[str, Any]]:
-    """The payloads that the last backfill wrote down."""
-    files = sorted(journal(world).glob("*.parquet"))
+def read_journal(world: World) -> list[dict[str, Any]]:
+    """The payloads in the journal of the last backfill."""
+    files = sorted(find_journal(world).glob("*.parquet"))
     return [json.loads(value)["payload"] for file in files for value in pq.read_table(file)["value"].to_pylist()]
 
 
@@ -56,13 +56,13 @@ def read_rows(payloads: Iterable[Mapping[str, Any]]) -> Rows:
     return {p["after"]["id"]: p["after"] for p in payloads if p["op"] == "r"}
 
 
-def place(payloads: Sequence[Mapping[str, Any]]) -> int:
+def get_position(payloads: Sequence[Mapping[str, Any]]) -> int:
     [found] = {json.loads(p["source"]["sequence"])[0] for p in payloads if p["op"] == "r"}
     return int(found)
 
 
 def select_records_between(world: World, low: int, high: int) -> list[Record]:
-    """The connector's records whose commit before lies between two places."""
+    """The connector's records whose preceding commit is between two positions."""
     found = []
     for record in world.topics.read([world.topic("items")]):
         if record.payload is not None:
@@ -84,40 +84,40 @@ def replay_changes(rows: Rows, records: Iterable[Record]) -> Rows:
     return now
 
 
-def read_up_to_now(world: World, daemon: Daemon) -> None:
-    """The connector has sent what was committed, and the daemon has applied it."""
+def await_current(world: World, daemon: Daemon) -> None:
+    """Waits until the connector has sent all commits and the daemon has applied them."""
     daemon.await_condition(lambda: not list_current_differences(world), "the targets equal the source", seconds=120)
 
 
 def test_backfill_of_a_changing_table_is_exact(world: World) -> None:
     """The first snapshot plus the changes between both positions equals the second snapshot, row by row."""
-    prepared_world(world).register(**{"snapshot.mode": "no_data"})
+    prepare_world(world).register(**{"snapshot.mode": "no_data"})
     daemon = world.daemon()
     daemon.await_condition(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
     with Clerk(world.source):
         first = world.get_result("backfill", "public.items")
-        before = written_down(world)
+        before = read_journal(world)
         assert first["rows"] == len(read_rows(before)) > ROWS / 2
         second = world.get_result("backfill", "public.items")
-        after = written_down(world)
+        after = read_journal(world)
     assert second["rows"] == len(read_rows(after)) and not second["resumed"]
-    read_up_to_now(world, daemon)
-    low = place(before)
-    meanwhile = select_records_between(world, low, place(after))
+    await_current(world, daemon)
+    low = get_position(before)
+    meanwhile = select_records_between(world, low, get_position(after))
     assert len(meanwhile) > 10
     assert replay_changes(read_rows(before), meanwhile) == read_rows(after)
     assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
     lanes = ["lake.items", "lake.versions", "target.items", "target.versions"]
     assert first["deletes_of"] == lanes and first["without"] == []
-    expected = versions_of(read_rows(before), select_records_between(world, low, 1 << 62))
+    expected = compute_versions(read_rows(before), select_records_between(world, low, 1 << 62))
     for sink, rows in read_histories(world).items():
         later = [r for r in rows if r["_cdc_last_seq_1"] >= low]
         assert sorted((r["id"], r["note"], r["turn"], r["_cdc_end_seq_1"] is None) for r in later) == expected, sink
     assert daemon.stop() == 0
 
 
-def versions_of(rows: Rows, records: Iterable[Record]) -> list[tuple[Any, ...]]:
-    """The versions that begin with these rows and those of the changes after them, and whether they are open."""
+def compute_versions(rows: Rows, records: Iterable[Record]) -> list[tuple[Any, ...]]:
+    """The versions of these rows after the changes, and whether each is open."""
     now, ended = dict(rows), []
     for payload in (record.payload for record in records):
         assert payload is not None
@@ -132,7 +132,7 @@ def versions_of(rows: Rows, records: Iterable[Record]) -> list[tuple[Any, ...]]:
 
 def test_deletes_lost_with_the_slot_are_found(world: World) -> None:
     """The slot is lost, so the stream never delivers these changes. The next backfill finds them, without a daemon."""
-    prepared_world(world).register(**{"snapshot.mode": "no_data"})
+    prepare_world(world).register(**{"snapshot.mode": "no_data"})
     assert world.get_result("backfill", "public.items")["rows"] == ROWS
     assert list_current_differences(world) == []
     drop_source(world.stack, world.prefix)
@@ -160,17 +160,17 @@ def test_deletes_lost_with_the_slot_are_found(world: World) -> None:
 
 def test_backfill_stores_rows_with_the_types_of_debezium(world: World) -> None:
     """The columns of a target are the same, whether a backfill or Debezium delivers its first row."""
-    prepared_world(world, TYPES, keys=["id"]).register(**{"snapshot.mode": "initial"})
+    prepare_world(world, TYPES, keys=["id"]).register(**{"snapshot.mode": "initial"})
     await_condition(lambda: len(world.topics.read([world.topic("items")])) == 4, "the connector has read the rows")
     world.get_result("backfill", "public.items")
     sent = {r.payload["after"]["id"]: r for r in world.topics.read([world.topic("items")]) if r.payload}
-    files = sorted(journal(world).glob("*.parquet"))
+    files = sorted(find_journal(world).glob("*.parquet"))
     mine = [json.loads(v) for f in files for v in pq.read_table(f)["value"].to_pylist()]
     assert len(mine) == 4
     for event in mine:
         theirs = json.loads(sent[event["payload"]["after"]["id"]].value or b"")
-        assert plain(event["payload"]["after"]) == plain(theirs["payload"]["after"])
-        assert columns(event["schema"]) == columns(theirs["schema"])
+        assert normalize_row(event["payload"]["after"]) == normalize_row(theirs["payload"]["after"])
+        assert list_column_types(event["schema"]) == list_column_types(theirs["schema"])
 
 
 TYPES = """
@@ -197,8 +197,8 @@ INSERT INTO items VALUES (3, -32768, -9223372036854775808, 0, false, 'NaN', 'Inf
 INSERT INTO items (id, b, v, by) VALUES (4, 4, 0.000, repeat('x', 200)::bytea)"""
 
 
-def plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers and times as such: how many bytes or digits stand for one is no matter."""
+def normalize_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers and times as values, independent of their encoded length."""
 
     def number(value: Any) -> Any:
         return int.from_bytes(base64.b64decode(value), "big", signed=True)
@@ -212,8 +212,8 @@ def plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def columns(schema: Mapping[str, Any]) -> list[Any]:
-    """What the schema says of the columns that decides their types."""
+def list_column_types(schema: Mapping[str, Any]) -> list[Any]:
+    """The parts of the schema that decide the columns' types."""
     [after] = [field for field in schema["fields"] if field["field"] == "after"]
     return [
         (
@@ -230,14 +230,14 @@ def columns(schema: Mapping[str, Any]) -> list[Any]:
 
 def test_killed_backfill_resumes(world: World) -> None:
     """Stored pieces stay. Rows read later have higher positions, and the stream delivers the deletes in between."""
-    prepared_world(world, CREATE.replace(str(ROWS), "52000")).register(**{"snapshot.mode": "no_data"})
+    prepare_world(world, CREATE.replace(str(ROWS), "52000")).register(**{"snapshot.mode": "no_data"})
     process = subprocess.Popen(world.arguments("backfill", "public.items"), cwd=world.folder, env=world.environ)
     await_condition(
         lambda: list((world.folder / "state").glob("*/backfills/shop/public.items/*.parquet")), "a piece is written down"
     )
     process.kill()
     process.wait()
-    pieces = len(list(journal(world).glob("*.parquet")))
+    pieces = len(list(find_journal(world).glob("*.parquet")))
     assert pieces == 1, "it was killed in the midst of it"
     execute_statements(
         world.source, "DELETE FROM items WHERE id % 30 = 0; UPDATE items SET note = 'later' WHERE id % 30 = 1"
@@ -254,7 +254,7 @@ def test_killed_backfill_resumes(world: World) -> None:
 
 
 def test_impossible_backfills_are_refused(world: World) -> None:
-    prepared_world(world)
+    prepare_world(world)
     without_slot = world.answer("backfill", "public.items", code=3)
     assert "slot" in without_slot["error"]["sentence"] and "no_data" in without_slot["error"]["next_step"]
     assert "matches 'public.nothing'" in world.answer("backfill", "public.nothing", code=2)["error"]["sentence"]

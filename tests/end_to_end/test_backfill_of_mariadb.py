@@ -35,8 +35,8 @@ MARK = "INSERT INTO items VALUES (0, 'mark', 1) ON DUPLICATE KEY UPDATE turn = t
 Rows = dict[int, dict[str, Any]]
 
 
-def prepared_world(world: World, database: MariaDb, script: str, **more: Any) -> str:
-    """A database with the table, and a pipeline that keeps it and its history in a lake and in PostgreSQL."""
+def prepare_world(world: World, database: MariaDb, script: str, **more: Any) -> str:
+    """A database with the table, and a pipeline with its rows and history in a lake and in PostgreSQL."""
     name = database.database().rpartition("/")[2]
     database.execute(f"USE {name}; {script}")
     world.overrides[0] = f'sources.shop.topics=["{world.prefix}.{name}.items", "{world.prefix}.transaction"]'
@@ -63,8 +63,8 @@ def prepared_world(world: World, database: MariaDb, script: str, **more: Any) ->
     return name
 
 
-def written_down(world: World, name: str) -> list[dict[str, Any]]:
-    """The records that the last backfill wrote down."""
+def read_journal(world: World, name: str) -> list[dict[str, Any]]:
+    """The records in the journal of the last backfill."""
     (folder,) = (world.folder / "state").glob(f"*/backfills/shop/{name}.items")
     files = sorted(Path(folder).glob("*.parquet"))
     return [json.loads(value) for file in files for value in pq.read_table(file)["value"].to_pylist()]
@@ -102,50 +102,50 @@ def test_backfill_stores_rows_with_the_types_of_debezium(
     mode: str, world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
 ) -> None:
     """For all types, whether the connector takes a snapshot or follows changes."""
-    name = prepared_world(world, mariadb_server, TYPES, bigint_unsigned=mode)
+    name = prepare_world(world, mariadb_server, TYPES, bigint_unsigned=mode)
     topic = f"{world.prefix}.{name}.items"
     with start_mariadb_connector(world, mariadb_server, mariadb_worker, name, **{"bigint.unsigned.handling.mode": mode}):
         await_condition(lambda: len(world.topics.read([topic])) == 3, "the connector has read the rows")
         world.get_result("backfill", f"{name}.items")
         mariadb_server.execute(f"USE {name}; {CHANGED}")
         await_condition(lambda: len(world.topics.read([topic])) == 6, "the connector has sent the changes")
-    mine = {number(event): event for event in written_down(world, name)}
+    mine = {get_number(event): event for event in read_journal(world, name)}
     assert len(mine) == 3
     for record in world.topics.read([topic]):
         theirs = json.loads(record.value or b"")
-        event = mine[number(theirs)]
-        after = plain(event["payload"]["after"])
+        event = mine[get_number(theirs)]
+        after = normalize_row(event["payload"]["after"])
         if theirs["payload"]["op"] == "u":
             after |= {"b": 1 - after["b"]}
         elif after["r"] is not None:
-            after |= {"r": single(float(f"{after['r']:.6g}"))}  # All that the connector sees of it in its snapshot.
-        assert after == plain(theirs["payload"]["after"]), theirs["payload"]["op"]
-        assert columns(event["schema"]) == columns(theirs["schema"])
+            after |= {"r": to_single(float(f"{after['r']:.6g}"))}  # All that the connector sees of it in its snapshot.
+        assert after == normalize_row(theirs["payload"]["after"]), theirs["payload"]["op"]
+        assert list_column_types(event["schema"]) == list_column_types(theirs["schema"])
 
 
-def number(event: Mapping[str, Any]) -> Any:
+def get_number(event: Mapping[str, Any]) -> Any:
     return event["payload"]["after"]["l"]
 
 
-def plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers and times as such: how many bytes or digits stand for one is no matter."""
+def normalize_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers and times as values, independent of their encoded length."""
     out = dict(row)
     for name in ("n", "w", "nu", "id", "lu"):
         if isinstance(row[name], str):
             out[name] = int.from_bytes(base64.b64decode(row[name]), "big", signed=True)
-    out["r"] = None if row["r"] is None else single(row["r"])
+    out["r"] = None if row["r"] is None else to_single(row["r"])
     for name in ("ts", "ts3", "ts6"):
         out[name] = None if row[name] is None else datetime.fromisoformat(row[name])
     return out
 
 
-def single(number: float) -> float:
-    """The nearest number of 32 bits."""
+def to_single(number: float) -> float:
+    """The nearest 32-bit float."""
     return float(struct.unpack("f", struct.pack("f", number))[0])
 
 
-def columns(schema: Mapping[str, Any]) -> list[Any]:
-    """What the schema says of the columns that decides their types."""
+def list_column_types(schema: Mapping[str, Any]) -> list[Any]:
+    """The parts of the schema that decide the columns' types."""
     [after] = [field for field in schema["fields"] if field["field"] == "after"]
     return [
         (f["field"], f["type"], f.get("name"), f.get("parameters", {}).get("scale"), f["optional"]) for f in after["fields"]
@@ -164,7 +164,7 @@ PUT = "INSERT INTO items VALUES (%s, 'changed', %s) ON DUPLICATE KEY UPDATE note
 
 
 class Clerk:
-    """Changes, deletes and inserts rows all the time, on two connections whose transactions overlap."""
+    """Changes, deletes and inserts rows all the time, on two connections with overlapping transactions."""
 
     def __init__(self, database: MariaDb, name: str, pause: float = 0.004) -> None:
         self._database, self._name, self._pause, self._end = database, name, pause, threading.Event()
@@ -211,7 +211,7 @@ def test_backfill_of_a_changing_table_is_exact(
 ) -> None:
     """The first snapshot plus the changes between both positions equals the second snapshot. Changes that the stream
     lacks are in the second one."""
-    name = prepared_world(world, mariadb_server, CREATE)
+    name = prepare_world(world, mariadb_server, CREATE)
     table = f"{name}.items"
     with start_mariadb_connector(world, mariadb_server, mariadb_worker, name, **{"snapshot.mode": "no_data"}):
         await_condition(lambda: is_followed(world, mariadb_server, name), f"the connector follows {name}")
@@ -219,19 +219,19 @@ def test_backfill_of_a_changing_table_is_exact(
         daemon.await_condition(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
         with Clerk(mariadb_server, name):
             world.get_result("backfill", table)
-            before = [event["payload"] for event in written_down(world, name)]
+            before = [event["payload"] for event in read_journal(world, name)]
             mariadb_server.execute(f"USE {name}; SET sql_log_bin = 0; DELETE FROM items WHERE id > {UNSEEN}")
             second = world.get_result("backfill", table)
-            after = [event["payload"] for event in written_down(world, name)]
+            after = [event["payload"] for event in read_journal(world, name)]
         expected = {int(r["id"] or 0): (r["note"], int(r["turn"] or 0)) for r in mariadb_server.rows(table, COLUMNS)}
         daemon.await_condition(
-            lambda: all(found == expected for found in targets(world).values()), "the targets are the table"
+            lambda: all(found == expected for found in read_targets(world).values()), "the targets are the table"
         )
         assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
         assert daemon.stop() == 0
     stream = [record.payload for record in world.topics.read([f"{world.prefix}.{name}.items"]) if record.payload]
-    low, high = place(before[0]), place(after[0])
-    meanwhile = [payload for payload in stream if low < place(payload) < high]
+    low, high = get_position(before[0]), get_position(after[0])
+    meanwhile = [payload for payload in stream if low < get_position(payload) < high]
     rows = replay_changes(read_rows(before), meanwhile)
     # Deletes that the stream has yet to bring are among them.
     unseen = {p["before"]["id"] for p in after if p["op"] == "d" and p["before"]["id"] > UNSEEN}
@@ -240,12 +240,12 @@ def test_backfill_of_a_changing_table_is_exact(
 
 
 def is_followed(world: World, database: MariaDb, name: str) -> bool:
-    """Whether changes arrive by now; others may follow the server, too."""
+    """Whether changes arrive already. Other tests may follow the server too."""
     database.execute(f"USE {name}; {MARK}")
     return bool(world.topics.read([f"{world.prefix}.{name}.items"]))
 
 
-def place(payload: Mapping[str, Any]) -> tuple[str, int]:
+def get_position(payload: Mapping[str, Any]) -> tuple[str, int]:
     return payload["source"]["file"], payload["source"]["pos"]
 
 
@@ -264,7 +264,7 @@ def replay_changes(rows: Rows, changes: Iterable[Mapping[str, Any]]) -> Rows:
     return now
 
 
-def targets(world: World) -> dict[str, dict[int, tuple[str, int]]]:
+def read_targets(world: World) -> dict[str, dict[int, tuple[str, int]]]:
     """The rows of the mirrors, and the open versions of the histories."""
     rows = {
         "lake": read_lake_table(world.lake / "items"),

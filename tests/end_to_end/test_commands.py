@@ -42,7 +42,7 @@ METRICS = {
 
 @pytest.fixture
 def at_work(shipped_world: World) -> Iterator[tuple[World, Daemon]]:
-    """The shipped pipeline in step with its source, a customer of this test's own inserted and then updated."""
+    """The shipped pipeline, caught up, with a customer that this test inserted and updated."""
     world, daemon = shipped_world, shipped_world.daemon()
     await_equal(world, daemon)
     world.execute("DELETE FROM customers WHERE email = %s", EMAIL)
@@ -130,7 +130,7 @@ def test_commands_that_change_the_pipeline(at_work: tuple[World, Daemon]) -> Non
     daemon.await_status("target.customers", "paused")
     world.execute("UPDATE customers SET city = 'Stockholm' WHERE email = %s", EMAIL)
     await_equal(world, daemon, mirrors=("lake", "datalake"))
-    assert city_in(world, "target") == "Berlin"
+    assert read_city(world, "target") == "Berlin"
     assert daemon.metrics()['replicator_lane_up{lane="target.customers"}'] == 0
     world.get_result("lanes", "resume", "target.customers")
     await_equal(world, daemon)
@@ -147,7 +147,7 @@ def test_commands_that_change_the_pipeline(at_work: tuple[World, Daemon]) -> Non
     assert daemon.lane("target.orders")["position"] == at_end
 
 
-def city_in(world: World, sink: str) -> str:
+def read_city(world: World, sink: str) -> str:
     found = world.get_result("query", f"{sink}.customers", "--where", f"email = '{EMAIL}'")
     return str(found[0]["city"])
 
@@ -155,8 +155,8 @@ def city_in(world: World, sink: str) -> str:
 # -- docs/how-to/use-the-local-servers.md ------------------------------------------------------------------------------
 
 
-def printed_commands(path: Path) -> list[str]:
-    """Every command in a code block for a shell that begins with psql or curl, less those for the reader's own servers."""
+def list_printed_commands(path: Path) -> list[str]:
+    """Commands in shell blocks that begin with psql or curl, without those for the reader's own servers."""
     blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
     lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if line.split(" ")[0] in ("psql", "curl") and "//connect:" not in line]
@@ -164,11 +164,11 @@ def printed_commands(path: Path) -> list[str]:
 
 def test_commands_of_the_documentation_page(at_work: tuple[World, Daemon]) -> None:
     world, daemon = at_work
-    commands = printed_commands(PROJECT / "docs" / "how-to" / "use-the-local-servers.md")
+    commands = list_printed_commands(PROJECT / "docs" / "how-to" / "use-the-local-servers.md")
     assert {command.split(" ")[0] for command in commands} == {"psql", "curl"}
     newest = str(max(key for (key,) in read_source_rows(world, "customers")))
     for command in commands:
-        output = shell(world, on_these_ports(world, daemon, command))
+        output = run_shell(world, replace_ports(world, daemon, command))
         assert output.strip(), command
         if "customers ORDER BY id" in command:
             assert EMAIL in output and newest in output, command
@@ -176,8 +176,8 @@ def test_commands_of_the_documentation_page(at_work: tuple[World, Daemon]) -> No
             assert json.loads(output)["connector"]["state"] == "RUNNING"
 
 
-def on_these_ports(world: World, daemon: Daemon, command: str) -> str:
-    """The command as printed, on the ports that this test's servers have, which go behind a service of psql."""
+def replace_ports(world: World, daemon: Daemon, command: str) -> str:
+    """The printed command with the ports of this test's servers. Ports of psql services are appended."""
     ports = world.stack.home.ports
     command = re.sub(r"service=(\w+)", lambda m: f'"{m[0]} port={getattr(ports, m[1])}"', command)
     shipped = {
@@ -191,8 +191,8 @@ def on_these_ports(world: World, daemon: Daemon, command: str) -> str:
     return re.sub(r"(127\.0\.0\.1|localhost):(\d+)", lambda m: f"{m[1]}:{known[m[2]]}", command)
 
 
-def shell(world: World, command: str) -> str:
-    """What a command prints; PostgreSQL's own client is looked for with its server, too."""
+def run_shell(world: World, command: str) -> str:
+    """The output of a command. PostgreSQL's client is also found next to its server."""
     path = f"{world.environ['PATH']}:{choose_installation().bin}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command], cwd=world.folder, capture_output=True, text=True, timeout=60,

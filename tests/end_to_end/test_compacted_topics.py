@@ -30,18 +30,18 @@ COMPACT = {
 INTO = ("items", "items_anew")
 
 
-def tables(*entries: dict[str, Any]) -> dict[str, Any]:
-    """The configuration of the one table; deletes are taken from messages without a value too."""
+def make_tables(*entries: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of the only table. Null records are also deletes."""
     return {"tables": [{"match": "public.items", "source": "shop", "tombstones": "delete", "to": list(entries)}]}
 
 
-def keys(records: Sequence[Record], op: str | None) -> set[int]:
-    """Of which rows there is a change of that kind; of None, a message without a value."""
+def list_keys(records: Sequence[Record], op: str | None) -> set[int]:
+    """The rows that have a change of that operation. None selects null records."""
     return {json.loads(r.key or b"")["payload"]["id"] for r in records if (r.payload or {"op": None})["op"] == op}
 
 
-def stands(world: World, into: str) -> list[str]:
-    """How the target in each sink differs from the source."""
+def list_target_differences(world: World, into: str) -> list[str]:
+    """The differences of the target in each sink from the source."""
     expected = index_by_key(read_postgres_table(world.source, "public", "items"), "id")
     found = {"lake": read_lake_table(world.lake / into), "target": read_postgres_table(world.target, "public", into)}
     return [
@@ -51,18 +51,18 @@ def stands(world: World, into: str) -> list[str]:
 
 def await_equal(world: World, daemon: Daemon, *into: str) -> None:
     daemon.await_condition(
-        lambda: not [line for name in into for line in stands(world, name)], "both sinks equal the source"
+        lambda: not [line for name in into for line in list_target_differences(world, name)], "both sinks equal the source"
     )
 
 
 def compact(world: World, topic: str) -> list[Record]:
-    """Change rows until the broker has taken away every change that deleted one; what is left."""
+    """Changes rows until the broker has removed every delete change, and returns the remaining records."""
     turns = iter(range(1, 1_000))
 
     def is_compacted() -> bool:
         world.execute(UPDATE, *[str(next(turns))] * 2)
         records = world.topics.read([topic])
-        return {*DELETED} <= keys(records, None) and not keys(records, "d")
+        return {*DELETED} <= list_keys(records, None) and not list_keys(records, "d")
 
     await_condition(is_compacted, "the broker compacts the topic", 60)
     return world.topics.read([topic])
@@ -76,7 +76,7 @@ def test_compacted_topic_gives_the_current_state(world: World) -> None:
     world.execute(CREATE)
     world.register()
     world.overrides[0] = f'sources.shop.topics=["{topic}"]'
-    world.rewrite_config(tables({"sink": "lake"}, {"sink": "target"}))
+    world.rewrite_config(make_tables({"sink": "lake"}, {"sink": "target"}))
     daemon = world.daemon()
     await_equal(world, daemon, "items")
     [stood] = {lane["position"][topic]["0"] for lane in daemon.lanes().values()}
@@ -84,10 +84,10 @@ def test_compacted_topic_gives_the_current_state(world: World) -> None:
     world.execute(f"DELETE FROM items WHERE id IN {DELETED}")
     world.execute("UPDATE items SET note = 'of this nothing is left'")
     left = compact(world, topic)
-    assert not {*DELETED} & keys(left, "d") and {*DELETED} <= keys(left, None), "the deletes are bare"
+    assert not {*DELETED} & list_keys(left, "d") and {*DELETED} <= list_keys(left, None), "the deletes are bare"
     offsets = {record.offset for record in left}
     assert stood not in offsets and len(offsets) < 0.7 * max(offsets), "the broker took records away, the next one too"
-    world.rewrite_config(tables(*({"sink": sink, "into": into} for sink in ("lake", "target") for into in INTO)))
+    world.rewrite_config(make_tables(*({"sink": sink, "into": into} for sink in ("lake", "target") for into in INTO)))
     daemon = world.daemon()
     await_equal(world, daemon, *INTO)
     daemon.await_running()
@@ -96,14 +96,16 @@ def test_compacted_topic_gives_the_current_state(world: World) -> None:
 
 
 def check_doctor(world: World, topic: str) -> None:
-    """It says who would miss what, and nothing of those who would not."""
+    """`doctor` warns of each lane that would miss deletes, and of no other."""
     assert read_doctor_warnings(world, topic) == []
-    world.rewrite_config(tables({"sink": "lake", "policy": "scd2"}, {"sink": "target", "policy": "append"}, {"sink": "raw"}))
+    world.rewrite_config(
+        make_tables({"sink": "lake", "policy": "scd2"}, {"sink": "target", "policy": "append"}, {"sink": "raw"})
+    )
     [text] = read_doctor_warnings(world, topic)
     assert "event log raw, lake under scd2, target under append want every change" in text
 
 
 def read_doctor_warnings(world: World, topic: str) -> list[str]:
-    """What `doctor` warns of that topic."""
+    """The warnings of `doctor` about that topic."""
     found = json.loads(world.program("doctor", "--json").stdout)["result"]
     return [d["sentence"] for d in found if d["severity"] == "warning" and f"{topic} is compacted" in d["sentence"]]

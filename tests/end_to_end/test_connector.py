@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 ATTEMPTS = 6
 
 
-def resent(world: World) -> Counter[object]:
-    """Changes that the topics hold more than once."""
+def list_resent_changes(world: World) -> Counter[object]:
+    """Changes that occur more than once in the topics."""
     found = count_topic_changes(world, "products") + count_topic_changes(world, "customers")
     return Counter({change: count for change, count in found.items() if count > 1})
 
@@ -43,7 +43,7 @@ def test_changes_sent_twice_by_a_killed_worker_are_applied_once(shop: World) -> 
     load.end()
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    assert resent(world), "no change was sent twice: the test showed nothing"
+    assert list_resent_changes(world), "no change was sent twice: the test showed nothing"
     await_no_difference(lambda: list_append_differences(world), "every change is once in every append target", daemon, 10)
     await_no_difference(
         lambda: list_visit_differences(world), "every row of the table without a key is there once", daemon, 10
@@ -57,13 +57,13 @@ def test_changes_sent_twice_by_a_killed_worker_are_applied_once(shop: World) -> 
 
 
 def await_resent(world: World) -> bool:
-    """Whether the worker, once it follows again, has sent changes twice."""
+    """Whether the worker has sent changes twice, once it follows the log again."""
     world.execute(
         "INSERT INTO customers (first_name, last_name, email) VALUES ('after', 'the kill', gen_random_uuid()::text)"
     )
     seen = sum(count_topic_changes(world, "customers").values())
     await_condition(lambda: sum(count_topic_changes(world, "customers").values()) > seen, "the worker follows again")
-    return bool(resent(world))
+    return bool(list_resent_changes(world))
 
 
 def test_connector_with_a_new_slot_is_not_stale(shop: World) -> None:

@@ -42,8 +42,8 @@ READ_OF_NEW_TABLES = "pg_catalog.pg_description"
 
 
 @contextmanager
-def followed_server(world: World, folder: Path) -> Iterator[str]:
-    """A server of the newer version with a connector that follows its log; the superuser's DSN."""
+def start_followed_server(world: World, folder: Path) -> Iterator[str]:
+    """A server of the newer version with a connector that follows its log. Yields the superuser's DSN."""
     with start_newer_server(world, folder) as port:
         world.execute(CREATE)
         world.connectors.add(world.prefix)
@@ -96,7 +96,7 @@ class Shop:
                 copy.write_row((next(self._ids), 0))
 
 
-def of_table(dsn: str, table: str) -> set[int]:
+def read_ids(dsn: str, table: str) -> set[int]:
     return {key for (key,) in fetch_rows(dsn, f"SELECT id FROM {table}")}
 
 
@@ -105,13 +105,13 @@ def read_sent_ids(world: World, table: str) -> set[int]:
     return {r.payload["after"]["id"] for r in world.topics.read(topics) if r.payload is not None} if topics else set()
 
 
-def lacking(world: World) -> dict[str, set[int]]:
+def find_lost_rows(world: World) -> dict[str, set[int]]:
     """Rows of the source that were not sent."""
-    found = {table: of_table(world.source, table) - read_sent_ids(world, table) for table in TABLES}
+    found = {table: read_ids(world.source, table) - read_sent_ids(world, table) for table in TABLES}
     return {table: keys for table, keys in found.items() if keys}
 
 
-def marked(world: World, status: str) -> set[str]:
+def read_marked_transactions(world: World, status: str) -> set[str]:
     """Transactions whose BEGIN or END was sent."""
     topics = world.topics.names(f"{world.prefix}.transaction")
     marks = [record.payload for record in world.topics.read(topics)] if topics else []
@@ -119,9 +119,11 @@ def marked(world: World, status: str) -> set[str]:
 
 
 def await_ends(world: World, shop: Shop) -> None:
-    """Until the connector stands behind the end of the last transaction: a restart has to find that place again."""
+    """Waits until the connector is behind the end of the last transaction. A restart must find that position again."""
     await_condition(
-        lambda: len(marked(world, "END")) == shop.ended, f"{shop.ended} transactions were sent to their ends", 100
+        lambda: len(read_marked_transactions(world, "END")) == shop.ended,
+        f"{shop.ended} transactions were sent to their ends",
+        100,
     )
 
 
@@ -138,7 +140,7 @@ def test_connector_restart_loses_no_row(world: World, tmp_path: Path) -> None:
         await_ends(world, shop)
         restart_without_loss(world)
 
-    with followed_server(world, tmp_path / "newer"):
+    with start_followed_server(world, tmp_path / "newer"):
         shop = Shop(world.source)
         shop.orders()
         shop.order_open_over(restart_behind_the_others)
@@ -146,23 +148,23 @@ def test_connector_restart_loses_no_row(world: World, tmp_path: Path) -> None:
         time.sleep(0.1)
         restart_without_loss(world)
         await_ends(world, shop)
-        assert lacking(world) == {}
+        assert find_lost_rows(world) == {}
         assert world.run_until_caught_up() == 0
         for table in ("orders", "order_items"):
-            assert of_table(world.target, table) == of_table(world.source, table)
+            assert read_ids(world.target, table) == read_ids(world.source, table)
         assert fetch_rows(world.target, "SELECT exact, behind FROM _replicator.transactions") == [(True, [])]
 
 
 def stop_between_begin_and_first_row(world: World, shop: Shop, admin: str, table: str) -> None:
-    """Of a transaction that was open while others ended. The connector has sent BEGIN and waits for what it wants to know of
-    `table`, of which it has sent no row before."""
+    """Stops the connector within a transaction that was open while others ended. It has sent BEGIN, and waits for the
+    schema of `table`, of which it has sent no row yet."""
     (log,) = [service.log for service in world.stack.services if isinstance(service, ConnectService)]
     stopping = f"Stopping task {world.connector}-0"
     with psycopg.connect(admin) as other:
         other.execute(f"LOCK TABLE {READ_OF_NEW_TABLES} IN ACCESS EXCLUSIVE MODE".encode())
-        begun, stopped = len(marked(world, "BEGIN")), log.read_text().count(stopping)
+        begun, stopped = len(read_marked_transactions(world, "BEGIN")), log.read_text().count(stopping)
         shop.order_open_over(lambda: None, before=table)
-        await_condition(lambda: len(marked(world, "BEGIN")) == begun + 4, "the transaction has begun")
+        await_condition(lambda: len(read_marked_transactions(world, "BEGIN")) == begun + 4, "the transaction has begun")
         request_connector(world, "PUT", "stop")
         await_condition(lambda: log.read_text().count(stopping) > stopped, "it is about to stop")
         time.sleep(0.5)
@@ -174,18 +176,18 @@ def stop_between_begin_and_first_row(world: World, shop: Shop, admin: str, table
 def test_connector_restart_between_begin_and_first_row_skips_rows(world: World, tmp_path: Path) -> None:
     """A defect of the connector; the docs say what to do before a restart. When a newer connector skips nothing, change
     the docs."""
-    with followed_server(world, tmp_path / "newer") as admin:
+    with start_followed_server(world, tmp_path / "newer") as admin:
         shop = Shop(world.source)
         shop.orders()
         await_ends(world, shop)
         stop_between_begin_and_first_row(world, shop, admin, "coupons")
         resume_connector(world)
         await_ends(world, shop)
-        lost = lacking(world)
+        lost = find_lost_rows(world)
         assert (lost.keys(), lost["coupons"]) == ({"coupons", "orders", "order_items"}, {1})
 
         stop_between_begin_and_first_row(world, shop, admin, "vouchers")
         reset_to_last_commit(world)
         resume_connector(world)
         await_ends(world, shop)
-        assert lacking(world) == lost
+        assert find_lost_rows(world) == lost

@@ -24,13 +24,13 @@ SEED = int(os.environ.get("REPLICATOR_SEED", "20240229"))
 
 
 def are_up(daemon: Daemon, count: int) -> bool:
-    """As many lanes as there are, and all of them at work."""
+    """Whether there are `count` lanes, all running."""
     lanes = daemon.lanes().values()
     return len(lanes) == count and all(lane["status"] == "running" for lane in lanes)
 
 
 def await_running(world: World, daemon: Daemon, extra: int = 0) -> None:
-    """Wait until every lane runs."""
+    """Waits until every lane runs."""
     count = len(LOGS) + len(MIRRORS) * len(TABLES) + extra
     daemon.await_condition(lambda: are_up(daemon, count), "every lane runs")
 
@@ -73,7 +73,7 @@ def test_run_after_sigterm_resumes_at_the_committed_position(shop: World) -> Non
     assert list_log_differences(world) == []
     done = Counter[str]()
     for daemon in (first, second):
-        for lane in last_report(daemon)["lanes"]:
+        for lane in read_last_report(daemon)["lanes"]:
             done[lane["id"]] += sum(lane["counts"].values())
     records = world.topics.read([world.topic(table) for table in TABLES])
     changes = Counter(r.topic.rpartition(".")[2] for r in records if r.value is not None)
@@ -81,8 +81,8 @@ def test_run_after_sigterm_resumes_at_the_committed_position(shop: World) -> Non
     assert done == expected
 
 
-def last_report(daemon: Daemon) -> dict[str, Any]:
-    """What `run --json` prints at its end."""
+def read_last_report(daemon: Daemon) -> dict[str, Any]:
+    """The last output of `run --json`."""
     line = daemon.log.read_text().splitlines()[-1]
     answer = json.loads(line)
     assert answer["command"] == "run" and answer["ok"], line

@@ -23,7 +23,7 @@ CITY = "UPDATE customers SET city = %s"
 
 @pytest.fixture
 def stop_in_step(shop: World) -> World:
-    """A pipeline that was in step with its source, and was stopped."""
+    """A pipeline that caught up with its source, then stopped."""
     daemon = shop.daemon()
     await_equal(shop, daemon)
     await_caught_up(shop, daemon)
@@ -31,19 +31,19 @@ def stop_in_step(shop: World) -> World:
     return shop
 
 
-def end_of(world: World, table: str) -> int:
+def get_end(world: World, table: str) -> int:
     return world.topics.ends([world.topic(table)]).get((world.topic(table), 0), 0)
 
 
 def change_unseen(world: World) -> None:
-    """Change every customer, and see it in the topic."""
-    wanted = end_of(world, "customers") + len(read_source_rows(world, "customers"))
+    """Changes every customer, and waits for the records in the topic."""
+    wanted = get_end(world, "customers") + len(read_source_rows(world, "customers"))
     world.execute(CITY, "changed while it was stopped")
-    await_condition(lambda: end_of(world, "customers") >= wanted, "the changes are in the topic")
+    await_condition(lambda: get_end(world, "customers") >= wanted, "the changes are in the topic")
 
 
-def until_suspended(daemon: Daemon) -> Mapping[str, Mapping[str, Any]]:
-    """The lanes, once all that lost records are suspended; every other one runs."""
+def await_suspended(daemon: Daemon) -> Mapping[str, Mapping[str, Any]]:
+    """The lanes after all lanes with lost records are suspended. All others run."""
     for lane in LOST:
         report = daemon.await_status(lane, "suspended")
         assert report["exit_code"] == DATA_LOSS
@@ -53,7 +53,7 @@ def until_suspended(daemon: Daemon) -> Mapping[str, Mapping[str, Any]]:
 
 
 def find_command(lane: Mapping[str, Any], verb: str) -> list[str]:
-    """The command with this verb that a lane's report names, as arguments."""
+    """The arguments of the command with this verb in a lane's report."""
     commands = [shlex.split(text) for text in re.findall(r"`([^`]*)`", lane["next_step"])]
     found = [command for command in commands if verb in command]
     assert found, lane["next_step"]
@@ -61,7 +61,7 @@ def find_command(lane: Mapping[str, Any], verb: str) -> list[str]:
     return found[0][1:]
 
 
-def agree(world: World, *command: str) -> None:
+def run_confirmed(world: World, *command: str) -> None:
     done = world.program(*command, *(("--yes",) if "resync" in command else ()), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -69,20 +69,20 @@ def agree(world: World, *command: str) -> None:
 def test_records_deleted_above_the_position_of_a_lane_are_data_loss(stop_in_step: World) -> None:
     world = stop_in_step
     change_unseen(world)
-    world.topics.delete_below(world.topic("customers"), end_of(world, "customers") - 2)
+    world.topics.delete_below(world.topic("customers"), get_end(world, "customers") - 2)
     assert world.run_until_caught_up() == DATA_LOSS
     daemon = world.daemon()
-    lanes = until_suspended(daemon)
+    lanes = await_suspended(daemon)
     assert "gone" in lanes["lake.customers"]["error"]
     # Two lanes while the daemon runs, two while it does not; of each pair one loads anew, and one accepts the loss.
-    agree(world, *find_command(lanes["lake.customers"], "skip"))
-    agree(world, *find_command(lanes["raw.shop"], "skip"))
-    agree(world, *find_command(lanes["datalake.customers"], "resync"))
+    run_confirmed(world, *find_command(lanes["lake.customers"], "skip"))
+    run_confirmed(world, *find_command(lanes["raw.shop"], "skip"))
+    run_confirmed(world, *find_command(lanes["datalake.customers"], "resync"))
     for lane in ("lake.customers", "raw.shop", "datalake.customers"):
         daemon.await_status(lane, "running")
     assert daemon.stop() == 0
-    agree(world, *find_command(lanes["target.customers"], "skip"))
-    agree(world, *find_command(lanes["raw_pg.shop"], "resync"))
+    run_confirmed(world, *find_command(lanes["target.customers"], "skip"))
+    run_confirmed(world, *find_command(lanes["raw_pg.shop"], "resync"))
     again = world.daemon()
     world.execute(CITY, "seen by all again")
     await_equal(world, again)
@@ -96,14 +96,14 @@ def test_topic_recreated_while_the_daemon_is_stopped_is_data_loss(stop_in_step: 
     world.topics.delete(world.topic("customers"))
     world.execute(CITY, "into the new topic")
     await_condition(
-        lambda: end_of(world, "customers") >= len(read_source_rows(world, "customers")), "the topic is there again"
+        lambda: get_end(world, "customers") >= len(read_source_rows(world, "customers")), "the topic is there again"
     )
     assert world.run_until_caught_up() == DATA_LOSS
     daemon = world.daemon()
-    lanes = until_suspended(daemon)
+    lanes = await_suspended(daemon)
     assert "created again" in lanes["lake.customers"]["error"]
     for name in LOST:
-        agree(world, *find_command(lanes[name], "resync"))
+        run_confirmed(world, *find_command(lanes[name], "resync"))
     await_equal(world, daemon)
     await_caught_up(world, daemon)
     assert daemon.stop() == 0
@@ -117,11 +117,11 @@ def test_topic_recreated_while_it_is_read_is_data_loss(shop: World) -> None:
     assert daemon.wait() == DATA_LOSS
     assert "replicator lanes resync" in daemon.log.read_text()
     await_condition(
-        lambda: end_of(world, "customers") >= len(read_source_rows(world, "customers")), "the topic is there again"
+        lambda: get_end(world, "customers") >= len(read_source_rows(world, "customers")), "the topic is there again"
     )
     again = world.daemon()
-    lanes = until_suspended(again)
+    lanes = await_suspended(again)
     for name in LOST:
-        agree(world, *find_command(lanes[name], "resync"))
+        run_confirmed(world, *find_command(lanes[name], "resync"))
     await_equal(world, again)
     assert again.stop() == 0

@@ -32,7 +32,7 @@ POISON = (b"no JSON at all", b"\xff\xfe", b'{"schema": 1, "payload": {"op": "c"}
 
 
 def configure(world: World) -> None:
-    """Into the lake and into PostgreSQL; what does not fit goes to a topic."""
+    """Targets in the lake and in PostgreSQL, and a topic for rejected records."""
     world.rewrite_config({
         "sinks": {
             "lake": {"kind": "delta", "path": "./deltalake"},
@@ -44,7 +44,7 @@ def configure(world: World) -> None:
     world.overrides.append("limits.message_bytes=16KiB")
 
 
-def differ(world: World) -> list[str]:
+def list_note_differences(world: World) -> list[str]:
     expected = compare.index_by_key(compare.read_postgres_table(world.source, "public", "notes"), "id")
     found = {
         "lake": compare.read_lake_table(world.lake / "notes"),
@@ -61,8 +61,8 @@ def list_dead_letters(world: World) -> dict[str, dict[str, Any]]:
     return {f"{each['event_id']} {each['lane']}".strip(): each for each in world.dead_letters()}
 
 
-def poison(world: World) -> list[str]:
-    """Put on the topic by hand; the events."""
+def produce_poison(world: World) -> list[str]:
+    """Writes poison records to the topic, and returns their event ids."""
     producer, topic, offsets = make_producer(world.stack.bootstrap_servers), world.topic("notes"), []
     for value in POISON:
         producer.produce(topic, value, b"by hand", 0, on_delivery=lambda _, message: offsets.append(message.offset()))
@@ -76,7 +76,7 @@ def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None
     configure(world)
     world.execute(STORY[0])
     await_condition(lambda: len(world.topics.read([world.topic("notes")])) == 2, "the topic is there")
-    by_hand = poison(world)
+    by_hand = produce_poison(world)
     for statement in STORY[1:]:
         world.execute(statement)
     # Seven more changes, and the tombstone behind the delete.
@@ -89,7 +89,7 @@ def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None
     assert sorted((each["lane"], each["code"]) for each in found.values()) == [
         *[("", "TOO_LARGE")] * 3, ("lake.notes", "INCOMPLETE"), ("target.notes", "INCOMPLETE"),
     ]  # fmt: skip
-    assert differ(world) != []
+    assert list_note_differences(world) != []
     some = {each["code"]: each["event_id"] for each in found.values()}
     told = {each["code"]: each for event in some.values() for each in world.get_result("dlq", "explain", event)}
     assert told["TOO_LARGE"]["what_to_do"].startswith("Raise the limit that the reason names, under `limits`")
@@ -100,7 +100,7 @@ def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None
     world.overrides.remove("limits.message_bytes=16KiB")
     said = world.answer("dlq", "replay", code=1)["result"]
     assert (said["replayed"], said["rejected"], said["left"]) == (len(found), len(POISON), {})
-    assert differ(world) == []
+    assert list_note_differences(world) == []
     assert {event: each["state"] for event, each in list_dead_letters(world).items()} == {
         **dict.fromkeys(by_hand, "open"), **dict.fromkeys(found, "replayed"),
     }  # fmt: skip
@@ -113,11 +113,11 @@ def test_dead_letters_are_explained_and_applied_by_a_retry(world: World) -> None
         lambda: len(world.topics.read([world.topic("notes")])) == 2 + len(POISON) + 8 + rows, "the end is in the topic"
     )
     assert world.run_until_caught_up() == 0
-    assert differ(world) == [] and world.dead_letters() == []
+    assert list_note_differences(world) == [] and world.dead_letters() == []
 
 
 def check_accounts(world: World) -> None:
-    """Applied by the daemon, whose published numbers leave no record out while rejects are open."""
+    """A daemon applies the records. Its published numbers account for every record while dead letters are open."""
     daemon = world.daemon()
     daemon.await_condition(lambda: {lane["lag_records"] for lane in daemon.lanes().values()} == {0}, "everything is applied")
     # Open dead letters are counted now and then.
@@ -134,7 +134,7 @@ def list_open_dead_letters(daemon: Daemon) -> int:
 
 
 def check_messages(world: World, found: dict[str, dict[str, Any]]) -> None:
-    """What a tool of Connect's sees."""
+    """The dead letters in the form that Connect tools read."""
     messages = world.topics.read([f"{world.prefix}.rejects"])
     assert len(messages) == len(found) + len(POISON)
     records = {(r.topic, r.partition, r.offset): r for r in world.topics.read([world.topic("notes")])}

@@ -56,7 +56,7 @@ REJECTS = Counter({("public.customers", "", "OUT_OF_RANGE"): 3})
 """Table, lane (none: before lanes part) and code."""
 
 
-def statements(name: str) -> list[str]:
+def read_statements(name: str) -> list[str]:
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     text = "\n".join(line for line in lines if not line.startswith("--"))
     return [statement.strip() for statement in text.split(";") if statement.strip()]
@@ -69,7 +69,7 @@ def execute(world: World, script: Iterable[str]) -> None:
 
 
 def read_expected_rows(world: World, table: str, *, final: bool) -> Rows:
-    """The source's rows, in the form that every target has the values in, with the exceptions."""
+    """The source's rows in the targets' form, with the exceptions."""
     rows = compare.index_by_key(compare.read_postgres_table(world.source, "public", table), *KEYS[table])
     out = {key: dict(row) for key, row in rows.items() if key not in REJECTED_ROWS.get(table, {})}
     kinds = (NOT_BACKFILLED, CONNECTOR, LEFT_BEHIND) if final else (CONNECTOR,)
@@ -83,19 +83,19 @@ def read_mirror_rows(world: World, mirror: str, table: str) -> Rows:
     return compare.index_by_key(read_mirror_table(world, mirror, table), *KEYS[table])
 
 
-def differences(world: World, *, final: bool) -> list[str]:
+def list_all_differences(world: World, *, final: bool) -> list[str]:
     lines: list[str] = []
     for table in KEYS:
-        wanted = {k: in_targets(row) for k, row in read_expected_rows(world, table, final=final).items()}
+        wanted = {k: to_target_form(row) for k, row in read_expected_rows(world, table, final=final).items()}
         for mirror in MIRRORS:
-            rows = {k: in_targets(row) for k, row in read_mirror_rows(world, mirror, table).items()}
+            rows = {k: to_target_form(row) for k, row in read_mirror_rows(world, mirror, table).items()}
             lines += [f"{mirror}.{table}: {d}" for d in compare.list_differences(wanted, rows)]
     return lines
 
 
-def in_targets(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Types that one system has and another has not, in the form in which the other keeps them: a time of day and a number
-    without bounds as text, an interval as ISO 8601 has it."""
+def to_target_form(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The form of types that exist in one system only: times of day and unlimited numbers as text, intervals as ISO
+    8601."""
     out = dict(row)
     if out.get("t") is not None:
         out["t"] = str(out["t"])
@@ -109,20 +109,22 @@ def in_targets(row: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def samples(make_world: MakeWorld) -> World:
     world = make_world("samples")
-    execute(world, statements("schema.sql"))
+    execute(world, read_statements("schema.sql"))
     world.register(value__converter__replace__null__with__default="false")
     return world
 
 
 def test_every_target_equals_the_source_except_listed_values(samples: World) -> None:
     world, daemon = samples, samples.daemon()
-    changes = statements("changes.sql")
+    changes = read_statements("changes.sql")
     cut = changes.index(WIDENED)
     execute(world, changes[:cut])
-    await_no_difference(lambda: differences(world, final=False), "the mirrors equal the source up to the widening", daemon)
+    await_no_difference(
+        lambda: list_all_differences(world, final=False), "the mirrors equal the source up to the widening", daemon
+    )
     execute(world, changes[cut:])
     await_no_difference(
-        lambda: differences(world, final=True), "the mirrors equal the source but for the exceptions", daemon
+        lambda: list_all_differences(world, final=True), "the mirrors equal the source but for the exceptions", daemon
     )
     await_caught_up(world, daemon, [f"{m}.{t}" for m in MIRRORS for t in KEYS] + [f"{log}.shop" for log in LOGS])
     letters = world.dead_letters()
@@ -135,7 +137,7 @@ def test_every_target_equals_the_source_except_listed_values(samples: World) -> 
 
 
 def check_logs(world: World) -> None:
-    """Everything is in the event logs, what was rejected and what has no key included."""
+    """The event logs contain all records, also rejected ones and those without a key."""
     records = world.topics.read(world.topics.names(f"{world.prefix}.public."))
     assert {r.topic.rpartition(".")[2] for r in records} == {*KEYS, "audit_log"}
     for log in LOGS:
@@ -143,7 +145,7 @@ def check_logs(world: World) -> None:
 
 
 def check_table_without_key(world: World, lanes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Its lanes are suspended, and say which line of which file to change; with that change they hold every change."""
+    """The lanes are suspended, and name the file and line to change. After that change they have every change."""
     config = (world.folder / "config" / "replicator.yaml").read_text().splitlines()
     for mirror in MIRRORS:
         lane = lanes[f"{mirror}.audit_log"]
@@ -156,7 +158,7 @@ def check_table_without_key(world: World, lanes: Mapping[str, Mapping[str, Any]]
 
 def test_table_without_key_with_append(samples: World) -> None:
     world = samples
-    execute(world, statements("changes.sql"))
+    execute(world, read_statements("changes.sql"))
     to = "[{sink: lake}, {sink: datalake}, {sink: target}]"
     world.overrides.append(f'tables=[{{match: "public.audit_log", source: shop, policy: append, to: {to}}}]')
     daemon = world.daemon()
@@ -165,7 +167,7 @@ def test_table_without_key_with_append(samples: World) -> None:
         daemon.await_status(name, "running")
     await_caught_up(world, daemon, names)
     records = [r for r in world.topics.read([world.topic("audit_log")]) if r.payload]
-    wanted = sorted((r.event_id, *image(r.payload or {})) for r in records)
+    wanted = sorted((r.event_id, *to_image(r.payload or {})) for r in records)
     assert Counter(op for _, op, *_ in wanted) == {"r": 2, "u": 2, "d": 1, "c": 1}
     for mirror in MIRRORS:
         rows = read_mirror_table(world, mirror, "audit_log")
@@ -173,6 +175,6 @@ def test_table_without_key_with_append(samples: World) -> None:
     assert daemon.stop() == 0
 
 
-def image(payload: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def to_image(payload: Mapping[str, Any]) -> tuple[str, str, str, str]:
     row = payload["after"] or payload["before"]
     return (payload["op"], repr(row["who"]), repr(row["what"]), repr(row["n"]))

@@ -23,7 +23,7 @@ SELECT 'wide', repeat(md5(i::text), 60), 1 FROM generate_series(1, 100) i"""
 
 @contextmanager
 def freeze_server(world: World) -> Iterator[None]:
-    """The target's server answers its clients no more: it neither refuses nor works."""
+    """The target's server does not answer its clients: it neither refuses nor works."""
     admin = world.stack.dsn("target", "postgres", superuser=True)
     found = fetch_rows(admin, "SELECT pid FROM pg_stat_activity WHERE datname = %s", world.databases["target"])
     clients = [psutil.Process(pid) for (pid,) in found]
@@ -47,7 +47,7 @@ def test_slow_target_delays_others_only_at_the_limit(shop: World) -> None:
             world.execute("UPDATE customers SET city = %s", city)
             await_equal(world, daemon, mirrors=("lake", "datalake"))
         assert daemon.lane("target.customers")["status"] == "running"
-        assert fill(world, daemon) > 0
+        assert fill_queue(world, daemon) > 0
     await_equal(world, daemon)
     await_caught_up(world, daemon)
     assert list_mirror_differences(world) == []
@@ -56,26 +56,26 @@ def test_slow_target_delays_others_only_at_the_limit(shop: World) -> None:
     assert daemon.stop() == 0
 
 
-def fill(world: World, daemon: Daemon) -> int:
-    """Write until the daemon stops reading; the records that it leaves in the topic."""
+def fill_queue(world: World, daemon: Daemon) -> int:
+    """Writes until the daemon stops reading, and returns the number of unread records."""
     topic = world.topic("products")
     for _ in range(40):
         world.execute(WIDE)
         wanted = world.topics.ends([topic])[topic, 0]
         if not reads_up_to(daemon, topic, wanted):
-            return wanted - position(daemon, topic)
+            return wanted - get_position(daemon, topic)
     raise AssertionError("nothing held the source up")
 
 
-def position(daemon: Daemon, topic: str) -> int:
+def get_position(daemon: Daemon, topic: str) -> int:
     status = daemon.status()
     return int(status["sources"][0]["position"].get(topic, {}).get("0", 0)) if status else 0
 
 
 def reads_up_to(daemon: Daemon, topic: str, wanted: int) -> bool:
-    """Whether the source gets there while others would long have."""
+    """Whether the source reads up to this position within 8 seconds."""
     try:
-        daemon.await_condition(lambda: position(daemon, topic) >= wanted, "the source has read everything", 8)
+        daemon.await_condition(lambda: get_position(daemon, topic) >= wanted, "the source has read everything", 8)
     except AssertionError:
         assert daemon.alive
         return False

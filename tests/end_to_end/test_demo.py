@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def start(installed, tmp_path):
-    """Starts the demo in an empty folder; its own is below another one."""
+    """Starts the demo in an empty folder. Its own folder is below another one."""
     (tmp_path / "here").mkdir()
     (tmp_path / "temporary").mkdir()
 
@@ -38,7 +38,7 @@ def start(installed, tmp_path):
 
 
 def list_left(tmp_path):
-    """Files of the demo, and processes that name its folder."""
+    """Remaining files of the demo, and processes with its folder in their command."""
     files = [*(tmp_path / "here").iterdir(), *(tmp_path / "temporary").glob("replicator-demo*")]
     commands = (" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
     return [*files, *(command for command in commands if f"{tmp_path}/temporary" in command)]

@@ -8,16 +8,16 @@ from deltalake import DeltaTable
 
 from .mirrored_items import list_current_differences
 from .stack import World, execute_statements
-from .test_backfill import prepared_world, read_up_to_now
+from .test_backfill import await_current, prepare_world
 from .test_incremental_snapshot import Clerk
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
 def test_diff_finds_and_repairs_rows_while_both_sides_change(world: World) -> None:
-    prepared_world(world).register()
+    prepare_world(world).register()
     daemon = world.daemon()
-    read_up_to_now(world, daemon)
+    await_current(world, daemon)
     with Clerk(world.source):
         found = world.get_result("diff", "items")
     assert [one["lane"] for one in found] == ["lake.items", "lake.versions", "target.items", "target.versions"]

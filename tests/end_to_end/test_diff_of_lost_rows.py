@@ -18,7 +18,7 @@ from .daemon import Daemon, await_condition
 from .newer_postgres import NEWER, SMALL
 from .old_connector import start_old_connector
 from .stack import STREAMS, World, fetch_rows
-from .test_backfill import prepared_world
+from .test_backfill import prepare_world
 from .test_incremental_snapshot import Clerk
 
 pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.timeout(1200)]
@@ -43,7 +43,7 @@ def read_targets(world: World, where: str = "true") -> dict[str, list[dict[str, 
 
 
 def find_differences(world: World) -> dict[str, set[tuple[str, int]]]:
-    """The kind and the key of each row of a lane that differs from the source, found by SQL."""
+    """By lane the kind and key of each row that differs from the source, found with SQL."""
     expected = index_by_key(read_postgres_table(world.source, "public", "items"), "id")
     found = {}
     for lane, target in read_targets(world).items():
@@ -62,13 +62,13 @@ def write_mark(world: World, number: int) -> None:
 
 
 def await_mark(world: World, daemon: Daemon, number: int) -> None:
-    """Return when both targets have the row. Changes before it that they lack then are lost."""
+    """Waits until both targets have the mark. Earlier changes that they lack then are lost."""
     condition = f"id = {MARKS[number]}"
     daemon.await_condition(lambda: all(read_targets(world, condition).values()), "the mark is in the targets", SECONDS)
 
 
-def restart(world: World) -> None:
-    """Restart the connector without a stop before it, and return when it streams again."""
+def restart_abruptly(world: World) -> None:
+    """Restarts the connector without a stop, and waits until it streams again."""
     admin = world.stack.dsn("source", superuser=True)
     [(before,)] = fetch_rows(admin, PID, make_slot_name(world.prefix))
     world.stack.rest.restart(world.connector)
@@ -79,7 +79,7 @@ def restart(world: World) -> None:
 
 
 def lose_copied_rows(world: World, daemon: Daemon) -> None:
-    """dbz#1554: many rows of a COPY have one position in the log. The connector skips more of them than it has sent."""
+    """dbz#1554: many rows of a COPY share one log position. The connector skips more of them than it has sent."""
     topic = world.topic("items")
 
     def count_records() -> int:
@@ -91,7 +91,7 @@ def lose_copied_rows(world: World, daemon: Daemon) -> None:
             for key in range(COPIED):
                 copy.write_row((10_000 * (number + 1) + key, "copied", number))
         await_condition(lambda before=before: count_records() > before, "the delivery has begun")  # type: ignore[misc]
-        restart(world)
+        restart_abruptly(world)
         write_mark(world, number)
         await_mark(world, daemon, number)
         if any(find_differences(world).values()):
@@ -99,8 +99,8 @@ def lose_copied_rows(world: World, daemon: Daemon) -> None:
 
 
 def lose_open_transaction(world: World, daemon: Daemon) -> None:
-    """dbz#76: a transaction is open during the restart, and another one was delivered. The open one goes on in the log where
-    the other one ended: the connector takes that for the place up to which it has sent everything."""
+    """dbz#76: a transaction is open during the restart, and another one was delivered. The open transaction continues
+    in the log where the other one ended. The connector takes that position as completely sent."""
     with psycopg.connect(world.source) as connection:
         connection.execute("INSERT INTO items SELECT i, 'open', 1 FROM generate_series(3001, 3020) i")
         connection.execute("UPDATE items SET note = 'open' WHERE id BETWEEN 1001 AND 1010")
@@ -108,7 +108,7 @@ def lose_open_transaction(world: World, daemon: Daemon) -> None:
         write_mark(world, 0)
         connection.execute("INSERT INTO items VALUES (3101, 'open', 2)")
         await_mark(world, daemon, 0)
-        restart(world)
+        restart_abruptly(world)
     write_mark(world, 1)
     await_mark(world, daemon, 1)
 
@@ -140,7 +140,7 @@ def test_diff_finds_and_repairs_rows_that_the_connector_lost(
     home = tmp_path / "home"
     home.mkdir()
     with start_old_connector(stack, tmp_path / "old", source) as beside:
-        world = prepared_world(World(beside, home, "t"))
+        world = prepare_world(World(beside, home, "t"))
         world.rewrite_config({"tables": [{"match": "public.items", "source": "shop", "to": LANES}]})
         try:
             world.register(heartbeat__interval__ms="0", **SMALL)

@@ -21,7 +21,7 @@ from .compare import read_lake_table, read_postgres_table
 from .daemon import await_condition
 from .mariadb_source import start_mariadb_connector
 from .stack import World, execute_statements
-from .test_backfill_of_mariadb import COLUMNS, CREATE, Clerk, prepared_world
+from .test_backfill_of_mariadb import COLUMNS, CREATE, Clerk, prepare_world
 
 pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -31,21 +31,21 @@ QUICK = {"heartbeat.interval.ms": "200", "connect.keep.alive.interval.ms": "1000
 """A server without changes tells its readers after this time how far they have read."""
 
 
-def settings(world: World, *more: str) -> Loaded:
+def load_config(world: World, *more: str) -> Loaded:
     file = world.folder / "config" / "replicator.yaml"
     return load_settings(file, overrides=[*world.overrides, *more], environ=world.environ)
 
 
-def compare(loaded: Loaded, table: str, **options: Any) -> dict[str, LaneDiff]:
+def diff_table(loaded: Loaded, table: str, **options: Any) -> dict[str, LaneDiff]:
     return {diff.lane: diff for diff in diff_tables(loaded, [table], print, **options)}
 
 
-def describe(diff: LaneDiff) -> set[tuple[str, int]]:
+def list_row_differences(diff: LaneDiff) -> set[tuple[str, int]]:
     return {(one.kind, one.key["id"]) for one in diff.differences}
 
 
 @contextmanager
-def paused(worker: ConnectService, name: str) -> Iterator[None]:
+def pause_connector(worker: ConnectService, name: str) -> Iterator[None]:
     """The connector sends nothing meanwhile."""
     url = f"http://127.0.0.1:{worker.ports['rest']}/connectors/{name}/pause"
     with urlopen(Request(url, method="PUT"), timeout=30):
@@ -60,7 +60,7 @@ def test_diff_reports_only_real_differences_while_both_sides_change(
 ) -> None:
     """A change in flight is no difference. A row that another program wrote, removed or added in a target is one. The
     comparison waits for changes that the connector has not sent; without Kafka Connect it cannot."""
-    name = prepared_world(world, mariadb_server, CREATE)
+    name = prepare_world(world, mariadb_server, CREATE)
     table = f"{name}.items"
     world.overrides.append(f"tables=[{{match: {table}, source: shop, to: [{{sink: lake}}, {{sink: target}}]}}]")
     worker = f"{{url: 'http://127.0.0.1:{mariadb_worker.ports['rest']}', connector: {world.prefix}-mariadb}}"
@@ -74,15 +74,15 @@ def test_diff_reports_only_real_differences_while_both_sides_change(
             return all({row["id"]: (row["note"], row["turn"]) for row in found} == expected for found in targets)
 
         daemon.await_condition(is_current, "the targets are the table")
-        loaded = settings(world, f"sources.shop.connect={worker}")
+        loaded = load_config(world, f"sources.shop.connect={worker}")
         with Clerk(mariadb_server, name, PAUSE):
-            found = compare(loaded, table)
+            found = diff_table(loaded, table)
         assert set(found) == {"lake.items", "target.items"}
         assert all(diff.equal and diff.rows > 1000 for diff in found.values()), found
-        with paused(mariadb_worker, f"{world.prefix}-mariadb"):
+        with pause_connector(mariadb_worker, f"{world.prefix}-mariadb"):
             mariadb_server.execute(f"INSERT INTO {table} VALUES (3001, 'here', 1), (3002, NULL, 1), (3003, 'there ', 1)")
             with pytest.raises(EnvironmentProblem, match="The connector has not confirmed"):
-                compare(loaded, table, timeout=2)
+                diff_table(loaded, table, timeout=2)
         daemon.await_condition(is_current, "the targets are the table")
         execute_statements(
             world.target, "UPDATE items SET note = 'there' WHERE id = 3003; DELETE FROM items WHERE id = 3001"
@@ -90,13 +90,13 @@ def test_diff_reports_only_real_differences_while_both_sides_change(
         execute_statements(world.target, "INSERT INTO items SELECT 4000, note, turn FROM items WHERE id = 3003")
         DeltaTable(world.lake / "items").update(new_values={"note": ""}, predicate="id = 3002")
         with pytest.raises(EnvironmentProblem, match=r"Add `connect: \{url: ..., connector: ...\}` to the source"):
-            compare(settings(world), table)
+            diff_table(load_config(world), table)
         with Clerk(mariadb_server, name, PAUSE):
-            found = compare(loaded, table)
-            assert describe(found["target.items"]) == {("different", 3003), ("missing", 3001), ("extra", 4000)}
-            assert describe(found["lake.items"]) == {("different", 3002)}
+            found = diff_table(loaded, table)
+            assert list_row_differences(found["target.items"]) == {("different", 3003), ("missing", 3001), ("extra", 4000)}
+            assert list_row_differences(found["lake.items"]) == {("different", 3002)}
             written = [repair_table(loaded, diff, print) for diff in found.values()]
         assert [(one.rows, one.deletes) for one in written] == [(1, 0), (2, 1)]
         daemon.await_condition(is_current, "the targets are the table")
-        assert all(diff.equal for diff in compare(settings(world), table).values())
+        assert all(diff.equal for diff in diff_table(load_config(world), table).values())
         assert daemon.stop() == 0

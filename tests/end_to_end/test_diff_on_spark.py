@@ -11,7 +11,7 @@ from support.small_spark import SMALL
 
 from .compare import index_by_key, list_differences, read_lake_table, read_postgres_table
 from .stack import World
-from .test_backfill import prepared_world
+from .test_backfill import prepare_world
 from .test_incremental_snapshot import Clerk
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.long, pytest.mark.timeout(1200)]
@@ -23,14 +23,14 @@ PAUSE = 0.1
 
 
 def find_differences(world: World) -> list[str]:
-    """How the rows of the lake differ from the source."""
+    """The differences of the lake's rows from the source."""
     expected = index_by_key(read_postgres_table(world.source, "public", "items"), "id")
     return list_differences(expected, index_by_key(read_lake_table(world.lake / "items"), "id"))
 
 
 def test_diff_reports_only_real_differences_in_a_lake_of_spark(world: World) -> None:
     """A change in flight is no difference. A row that another program wrote, removed or added is one."""
-    prepared_world(world)
+    prepare_world(world)
     world.overrides += [f"spark={json.dumps(SMALL)}"]
     tables = [{"match": "public.items", "source": "shop", "to": [{"sink": "lake"}]}]
     world.rewrite_config({"engine": "spark", "tables": tables})

@@ -40,7 +40,7 @@ POLICIES = {**dict.fromkeys(CURRENT, "scd1"), **dict.fromkeys(HISTORIES, "scd2")
 
 
 def configure(world: World) -> None:
-    """Every table in a target of each policy and in event logs, and once more under whole transactions."""
+    """Every table in a target of each policy and in event logs, and again with whole transactions."""
     marks = f"{world.prefix}.transaction"
     topics = f"{world.prefix}.public.*"
     world.overrides[0] = f'sources.shop.topics=["{topics}"]'
@@ -76,7 +76,7 @@ def read_table(world: World, sink: str, table: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def watch_connector(world: World) -> Iterator[None]:
-    """Restart the connector whenever it has failed."""
+    """Restarts the connector whenever it has failed."""
     end, failures = threading.Event(), list[BaseException]()
 
     def watch() -> None:
@@ -99,8 +99,8 @@ def watch_connector(world: World) -> Iterator[None]:
 # -- what must hold at the end -----------------------------------------------------------------------------------------
 
 
-def targets_differ(world: World) -> list[str]:
-    """How current states, and the open versions of histories, differ from the source."""
+def list_target_differences(world: World) -> list[str]:
+    """Differences of current states, and of the open versions of histories, from the source."""
     lines: list[str] = []
     for table in TABLES:
         expected = read_source_rows(world, table)
@@ -110,8 +110,8 @@ def targets_differ(world: World) -> list[str]:
     return lines
 
 
-def histories_differ(world: World, records: Sequence[Record]) -> list[str]:
-    """Versions that overlap, and how the histories differ from what the topics say."""
+def list_history_differences(world: World, records: Sequence[Record]) -> list[str]:
+    """Overlapping versions, and differences of the histories from the topics."""
     lines: list[str] = []
     for table in TABLES:
         expected = read_versions(records, world.topic(table))
@@ -122,8 +122,8 @@ def histories_differ(world: World, records: Sequence[Record]) -> list[str]:
     return lines
 
 
-def changes_differ(world: World, records: Sequence[Record]) -> list[str]:
-    """Changes that a target lacks, has twice or has without any reason; each counts once, however often it was sent."""
+def list_change_differences(world: World, records: Sequence[Record]) -> list[str]:
+    """Changes that a target lacks, has twice or has in excess. Each change counts once, even if it was sent again."""
     lines: list[str] = []
     for table in TABLES:
         sent: set[Change] = {to_change(r.payload) for r in records if r.payload and r.topic == world.topic(table)}
@@ -136,7 +136,7 @@ def changes_differ(world: World, records: Sequence[Record]) -> list[str]:
 
 
 def find_unaccounted(world: World, daemon: Daemon) -> list[str]:
-    """The sinks in whose lanes some records that the daemon read are not counted, or counted twice."""
+    """The sinks whose lanes count some read records twice or not at all."""
     status, metrics, lines = world.get_result("status"), daemon.page("/metrics"), []
     for source in status["sources"]:
         assert source["records"] > 0
@@ -147,7 +147,7 @@ def find_unaccounted(world: World, daemon: Daemon) -> list[str]:
 
 
 def await_sent(world: World, daemon: Daemon) -> None:
-    """Wait until the topics and every lane have all that was written."""
+    """Waits until the topics and every lane have all written rows."""
     email = f"{time.time_ns()}@example.com"
     world.execute("INSERT INTO customers (first_name, last_name, email) VALUES ('last', 'one', %s)", email)
     topic = [world.topic("customers")]
@@ -158,7 +158,7 @@ def await_sent(world: World, daemon: Daemon) -> None:
 
 
 def restart_daemon(world: World, daemon: Daemon) -> Daemon:
-    """Another daemon, none of whose lanes is behind the others: it reads every record once for all of them."""
+    """Starts another daemon, with no lane behind the others: it reads every record once for all lanes."""
     assert daemon.stop() == 0
     return world.daemon()
 
@@ -187,10 +187,10 @@ def test_every_target_equals_the_source_after_random_faults(world: World, tmp_pa
         records = world.topics.read([world.topic(table) for table in TABLES])
         print(f"seed {seed}: {dict(faults.done)}, {committed} transactions, {len(records)} records")
         assert list_topic_differences(world) == []
-        assert targets_differ(world) == []
+        assert list_target_differences(world) == []
         assert list_log_differences(world) == []
-        assert histories_differ(world, records) == []
-        assert changes_differ(world, records) == []
+        assert list_history_differences(world, records) == []
+        assert list_change_differences(world, records) == []
         assert find_unaccounted(world, daemon) == []
         assert world.dead_letters() == []
         daemon.await_running()

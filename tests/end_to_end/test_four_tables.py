@@ -38,7 +38,7 @@ def test_all_five_targets_equal_the_source(shipped_world: World) -> None:
     )
     assert list_mirror_differences(world) == []
     assert world.dead_letters() == []
-    await_no_difference(lambda: lags(daemon), "every lane knows that nothing is left", daemon, 30)
+    await_no_difference(lambda: list_lags(daemon), "every lane knows that nothing is left", daemon, 30)
     daemon.await_running()
     check_accounts(world, world.get_result("status"))
     check_metrics(world, daemon.metrics())
@@ -46,14 +46,14 @@ def test_all_five_targets_equal_the_source(shipped_world: World) -> None:
     assert daemon.stop() == 0
 
 
-def lags(daemon: Daemon) -> list[str]:
-    """The lanes that have records left or, while the broker is slow to say where the topics end, do not know of any."""
+def list_lags(daemon: Daemon) -> list[str]:
+    """Lanes with remaining records, or with an unknown lag while the broker is slow to report the ends of topics."""
     lanes = daemon.lanes().items()
     return [f"{name} has {lane['lag_records']} records left" for name, lane in lanes if lane["lag_records"] != 0]
 
 
 def check_accounts(world: World, status: dict[str, object]) -> None:
-    """Every record is a change or ignored; every change is, in every lane, exactly one of six things."""
+    """Every record is a change or ignored. In every lane, every change has exactly one of six outcomes."""
     records = world.topics.read([world.topic(table) for table in TABLES])
     changes = Counter(r.topic for r in records if r.value is not None)
     lanes = {lane["id"]: lane for lane in status["lanes"]}  # type: ignore[attr-defined]

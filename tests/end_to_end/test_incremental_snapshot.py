@@ -75,34 +75,34 @@ class Clerk:
         assert not self.failures and not self._thread.is_alive()
 
 
-def signal(world: World, name: str) -> None:
+def send_signal(world: World, name: str) -> None:
     asked = {"data-collections": ["public.items"], "type": "incremental"}
     world.execute(SIGNAL, name, json.dumps(asked))
 
 
-def reads(world: World) -> list[Record]:
+def list_snapshot_records(world: World) -> list[Record]:
     """The rows that the connector has read again."""
     records = world.topics.read([world.topic("items")])
     return [r for r in records if r.payload and r.payload["op"] == "r"]
 
 
 def await_snapshot(world: World, daemon: Daemon, before: int) -> None:
-    """Wait until the last chunk has been read: nothing more is, for longer than a chunk takes."""
+    """Waits for the last chunk: no new rows for longer than a chunk takes."""
 
     def is_read() -> bool:
-        count = len(reads(world))
+        count = len(list_snapshot_records(world))
         time.sleep(1.5)
-        return count > before and count == len(reads(world))
+        return count > before and count == len(list_snapshot_records(world))
 
     daemon.await_condition(is_read, "the rows were read again", seconds=240)
 
 
-def versions(rows: Sequence[Mapping[str, Any]]) -> list[Version]:
+def list_versions(rows: Sequence[Mapping[str, Any]]) -> list[Version]:
     return sorted((row["id"], row["note"], row["turn"], row["_cdc_end_seq_1"] is None) for row in rows)
 
 
-def versions_in(records: Sequence[Record]) -> list[Version]:
-    """What a reader of the topic writes down who begins a version wherever a row differs from what it was."""
+def compute_versions(records: Sequence[Record]) -> list[Version]:
+    """The versions computed from the topic: a version begins when a row changes."""
     ended: list[Version] = []
     now: dict[int, tuple[int, str, int]] = {}
     for payload in (record.payload for record in records):
@@ -127,25 +127,25 @@ def test_snapshot_rows_overwrite_no_newer_change(world: World) -> None:
     world.register(**SETTINGS)
     with Clerk(world.source):
         daemon = world.daemon()
-        signal(world, "first")
-        daemon.await_condition(lambda: reads(world), "rows are read")
+        send_signal(world, "first")
+        daemon.await_condition(lambda: list_snapshot_records(world), "rows are read")
         await_snapshot(world, daemon, 0)
     daemon.await_condition(lambda: not list_current_differences(world), "both sinks equal the source")
     records = world.topics.read([world.topic("items")])
-    read = reads(world)
+    read = list_snapshot_records(world)
     meanwhile = {r.payload["op"] for r in records if r.payload and read[0].offset < r.offset < read[-1].offset}
     assert {"u", "d", "r"} <= meanwhile, "there were changes meanwhile"
-    expected = versions_in(records)
+    expected = compute_versions(records)
     for sink, rows in read_histories(world).items():
-        assert versions(rows) == expected, sink
-    before = len(reads(world))
-    signal(world, "second")
+        assert list_versions(rows) == expected, sink
+    before = len(list_snapshot_records(world))
+    send_signal(world, "second")
     await_snapshot(world, daemon, before)
     last = world.topics.ends([world.topic("items")])[world.topic("items"), 0]
     at = lambda lane: lane["position"].get(world.topic("items"), {}).get("0", 0)  # noqa: E731
     daemon.await_condition(lambda: all(at(lane) >= last for lane in daemon.lanes().values()), "all was read")
     assert list_current_differences(world) == []
     for sink, rows in read_histories(world).items():
-        assert versions(rows) == expected, sink
+        assert list_versions(rows) == expected, sink
     assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
     assert daemon.stop() == 0

@@ -80,7 +80,7 @@ def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def instant(text: str) -> datetime:
+def parse_instant(text: str) -> datetime:
     return parse_time(text).replace(tzinfo=UTC)
 
 
@@ -89,7 +89,7 @@ READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("active", "y", "tu", "customer_id", "order_id", "line_no", "qty", "loyalty"), int),
     **dict.fromkeys(("credit", "total"), Decimal),
     **dict.fromkeys(("created_at", "dt0"), parse_time),
-    **dict.fromkeys(("updated_at", "dflt"), instant),
+    **dict.fromkeys(("updated_at", "dflt"), parse_instant),
     **dict.fromkeys(("avatar", "bin16"), bytes.fromhex),
     "bits": lambda text: int(text).to_bytes(2, "little"),
     "born": date.fromisoformat,
@@ -109,40 +109,40 @@ COLUMNS = {
 KEYS = {"order_items": ("order_id", "line_no")}
 
 
-def source_rows(database: MariaDb, table: str, *more: str) -> list[dict[str, Any]]:
+def read_source_rows(database: MariaDb, table: str, *more: str) -> list[dict[str, Any]]:
     names = [*COLUMNS[table].split(), *more]
     rows = database.rows(table, {name: ASKED.get(name, name) for name in names})
     return [{name: None if text is None else READ.get(name, str)(text) for name, text in row.items()} for row in rows]
 
 
-def stands(world: World, database: MariaDb, *more: str) -> list[str]:
-    """How the tables of both sinks differ from the source. `more`: columns of customers that there are by now."""
+def list_table_differences(world: World, database: MariaDb, *more: str) -> list[str]:
+    """Differences of the tables in both sinks from the source. `more`: columns added to customers."""
     lines: list[str] = []
     for table in COLUMNS:
         keys = KEYS.get(table, ("id",))
-        expected = index_by_key(source_rows(database, table, *(more if table == "customers" else ())), *keys)
-        lake = [row | _times(row) for row in read_lake_table(world.lake / table)]
+        expected = index_by_key(read_source_rows(database, table, *(more if table == "customers" else ())), *keys)
+        lake = [row | _parse_times(row) for row in read_lake_table(world.lake / table)]
         found = {"lake": lake, "target": read_postgres_table(world.target, "public", table)}
         for sink, rows in found.items():
             lines += [f"{sink}.{table}: {line}" for line in list_differences(expected, index_by_key(rows, *keys))]
     return lines
 
 
-def _times(row: Mapping[str, Any]) -> dict[str, time]:
-    """Times of day are text in a lake."""
+def _parse_times(row: Mapping[str, Any]) -> dict[str, time]:
+    """Parses times of day, which are text in a lake."""
     return {name: time.fromisoformat(row[name]) for name in ("t",) if row.get(name) is not None}
 
 
 def await_equal(world: World, database: MariaDb, daemon: Daemon, *more: str) -> None:
     try:
-        daemon.await_condition(lambda: not stands(world, database, *more), "both sinks equal the source")
+        daemon.await_condition(lambda: not list_table_differences(world, database, *more), "both sinks equal the source")
     except AssertionError as late:
-        late.add_note("\n".join(stands(world, database, *more)))
+        late.add_note("\n".join(list_table_differences(world, database, *more)))
         raise
 
 
-def without_key(world: World) -> list[Counter[Any]]:
-    """The changes of the table without a key, of which each is a row of its own."""
+def count_keyless_changes(world: World) -> list[Counter[Any]]:
+    """The changes of the table without a key. Each is a row."""
     found = (read_lake_table(world.lake / "nopk"), read_postgres_table(world.target, "public", "nopk"))
     return [Counter((row["_cdc_op"], row["a"], row["b"]) for row in rows) for rows in found]
 
@@ -163,11 +163,13 @@ def test_every_type_and_change_of_mariadb_is_replicated(
         world.overrides[0] = f'sources.shop.topics=["{world.prefix}", "{world.prefix}.shop.*", "{world.prefix}.transaction"]'
         daemon = world.daemon()
         await_equal(world, mariadb_server, daemon)
-        await_condition(lambda: without_key(world) == [Counter({("r", 1, "x"): 2})] * 2, "and the rows without a key")
+        await_condition(
+            lambda: count_keyless_changes(world) == [Counter({("r", 1, "x"): 2})] * 2, "and the rows without a key"
+        )
         mariadb_server.execute(CHANGE)
         await_equal(world, mariadb_server, daemon, "loyalty")
         daemon.await_condition(
-            lambda: without_key(world) == [NOPK] * 2, "every change of the rows without a key is there once"
+            lambda: count_keyless_changes(world) == [NOPK] * 2, "every change of the rows without a key is there once"
         )
         daemon.await_running()
         assert {lane["counts"]["rejected"] for lane in daemon.lanes().values()} == {0}

@@ -95,10 +95,10 @@ def test_full_disk_loses_nothing(shop: World, small_disk: Path) -> None:
     daemon = world.daemon()
     await_equal(world, daemon)
     filler = small_disk / "filler"
-    fill(filler)
+    fill_disk(filler)
     Load(world.source, (81,), transactions=30, rest=0).finish()
     await_equal(world, daemon, mirrors=("datalake", "target"))
-    daemon.await_condition(lambda: lake_waits(daemon), "lanes of the lake wait for room")
+    daemon.await_condition(lambda: is_lake_waiting(daemon), "lanes of the lake wait for room")
     filler.unlink()
     await_equal(world, daemon)
     await_caught_up(world, daemon)
@@ -107,13 +107,13 @@ def test_full_disk_loses_nothing(shop: World, small_disk: Path) -> None:
     assert daemon.stop() == 0
 
 
-def fill(path: Path) -> None:
+def fill_disk(path: Path) -> None:
     with suppress(OSError), path.open("wb", buffering=0) as file:
         while file.write(b"\0" * 4096):
             continue
 
 
-def lake_waits(daemon: Daemon) -> bool:
+def is_lake_waiting(daemon: Daemon) -> bool:
     lanes = daemon.lanes()
     waiting = [name for name, lane in lanes.items() if lane["status"] == "retrying"]
     suspended = [name for name, lane in lanes.items() if lane["status"] == "suspended"]

@@ -41,7 +41,7 @@ Event = tuple[str, str, str, Any]
 
 @dataclass
 class Shop:
-    """Places orders, and pays some of them. `events`: what was told of what was committed, by id."""
+    """Places orders, and pays some of them. `events`: the committed events by id."""
 
     dsn: str
     events: dict[str, Event] = field(default_factory=dict)
@@ -73,8 +73,8 @@ class Shop:
 
 
 def configure(world: World) -> str:
-    """Two sources of the events beside that of the rows: the table itself, and what EventRouter makes of it, whose topics
-    begin with the answer."""
+    """Two sources of events in addition to the rows: the outbox table, and EventRouter's topics. Returns the prefix of
+    these topics."""
     router = f"{world.prefix}router.event"
     kafka = {"transport": "kafka", "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}"}
     outbox = {"format": "debezium_outbox", **kafka}
@@ -112,7 +112,7 @@ def configure(world: World) -> str:
 
 
 def read_events(world: World) -> dict[str, list[Mapping[str, Any]]]:
-    """The events that each of the four targets holds."""
+    """The events in each of the four targets."""
     kinds = ("order", "payment")
     return {
         "lake": [row for kind in kinds for row in read_lake_table(world.lake / kind)],
@@ -122,18 +122,18 @@ def read_events(world: World) -> dict[str, list[Mapping[str, Any]]]:
     }
 
 
-def event(row: Mapping[str, Any]) -> Event:
+def to_event(row: Mapping[str, Any]) -> Event:
     kept = row["payload"]
     return row["aggregatetype"], row["aggregateid"], row["type"], json.loads(kept) if isinstance(kept, str) else kept
 
 
 def list_incomplete_targets(world: World, events: Mapping[str, Event]) -> list[str]:
-    """Every target that does not hold each of the events exactly once."""
+    """Targets that do not have each event exactly once."""
     return [name for name, rows in read_events(world).items() if sorted(format_rows(rows)) != sorted(format_events(events))]
 
 
 def format_rows(rows: list[Mapping[str, Any]]) -> list[str]:
-    return [json.dumps([str(row["id"]), event(row)], sort_keys=True) for row in rows]
+    return [json.dumps([str(row["id"]), to_event(row)], sort_keys=True) for row in rows]
 
 
 def format_events(events: Mapping[str, Event]) -> list[str]:
@@ -173,7 +173,7 @@ def test_every_event_is_stored_once_with_its_row(world: World) -> None:
 
 
 def has_read_all(lanes: Mapping[str, Any], ends: Mapping[tuple[str, int], int]) -> list[bool]:
-    """Whether each lane has read those of these topics to their ends that its table comes from."""
+    """Whether each lane is at the end of its topics."""
     positions = [lane["position"] for lane in lanes.values()]
     at = [found[topic][str(p)] >= end for found in positions for (topic, p), end in ends.items() if topic in found]
     return at or [False]

@@ -23,7 +23,7 @@ def test_dev_and_prod_environments(shop: World) -> None:
         assert compare.list_differences(read_source_rows(world, table), rows) == []
     assert compare.read_lake_table(world.lake / "dev" / "cdc_events")
     assert not (world.lake / "customers").exists()
-    world.environment = {**world.environment, **prod(world)}
+    world.environment = {**world.environment, **make_prod_environment(world)}
     assert world.daemon("--env", "prod", "--until-caught-up").wait() == 0
     world.lake = world.folder / "srv" / "deltalake"
     assert list_mirror_differences(world, mirrors=MIRRORS) == []
@@ -32,8 +32,8 @@ def test_dev_and_prod_environments(shop: World) -> None:
     check_secrets(world)
 
 
-def prod(world: World) -> Mapping[str, str]:
-    """Nothing of prod has a default; the DSNs come from files."""
+def make_prod_environment(world: World) -> Mapping[str, str]:
+    """The environment of prod, which has no defaults. DSNs come from files."""
     secrets = {"DATALAKE_DSN": world.datalake, "TARGET_DSN": world.target}
     for name, dsn in secrets.items():
         (world.folder / name).write_text(dsn + "\n")
@@ -42,7 +42,7 @@ def prod(world: World) -> Mapping[str, str]:
 
 
 def check_secrets(world: World) -> None:
-    """No password in what was logged, and each of prod's settings is missed when it is not given."""
+    """Logs contain no password, and `check` reports each missing setting of prod."""
     for daemon in world.daemons:
         assert "_password" not in daemon.log.read_text()
     for name in ("KAFKA_BOOTSTRAP_SERVERS", "DATALAKE_DSN_FILE", "TARGET_DSN_FILE"):

@@ -39,7 +39,7 @@ Seen = tuple[int, int]
 
 
 class Reader:
-    """Looks at a target all the time."""
+    """Reads a target all the time."""
 
     def __init__(self, look: Callable[[], Seen]) -> None:
         self.looks, self.seen = 0, [look()]
@@ -65,19 +65,19 @@ class Reader:
         return self.seen
 
 
-def in_the_lake(world: World) -> Seen:
+def count_in_lake(world: World) -> Seen:
     table = DeltaTable(str(world.lake / "changes")).to_pyarrow_table(columns=["id", "note"])
     still = table.filter(pc.greater(table["id"], MOVING))
     return pc.sum(pc.equal(still["note"], "spoilt")).as_py(), still.num_rows
 
 
-def in_postgres(world: World) -> Seen:
+def count_in_postgres(world: World) -> Seen:
     ((spoilt, there),) = fetch_rows(world.target, COUNTED)
     return spoilt, there
 
 
-def spoil(world: World, sink: str) -> None:
-    """Values that only a replay brings back. The lane may be at work on the lake's table."""
+def spoil_rows(world: World, sink: str) -> None:
+    """Writes values that only a replay corrects. The lane may write the lake's table at the same time."""
     if sink != "lake":
         execute_statements(world.target, SPOILT)
         return
@@ -92,16 +92,16 @@ def spoil(world: World, sink: str) -> None:
     await_condition(try_to_spoil, "the lake's table is spoilt")
 
 
-def made_so_far(world: World, sink: str) -> int:
-    """Rows of the table that is to be in the place of the lane's."""
+def count_rebuilt_rows(world: World, sink: str) -> int:
+    """The number of rows in the table that will replace the lane's table."""
     if sink == "lake":
         return len(read_lake_table(world.lake / ANEW))
     (there,) = fetch_rows(world.target, "SELECT to_regclass(%s)::text", ANEW)[0]
     return int(fetch_rows(world.target, f"SELECT count(*) FROM {ANEW}")[0][0]) if there else 0
 
 
-def killed_half_way(world: World, sink: str) -> int:
-    """How many rows a replay had made when it was killed."""
+def kill_replay_half_way(world: World, sink: str) -> int:
+    """The number of rows that a replay had written when it was killed."""
     command = world.arguments("replay", "public.items", "--lane", f"{sink}.changes", "--json")
     with (world.folder / f"killed-{sink}.log").open("wb") as log:
         going = subprocess.Popen(
@@ -109,11 +109,11 @@ def killed_half_way(world: World, sink: str) -> int:
         )
         try:
             what = f"some rows of {sink} are made anew"
-            await_condition(lambda: made_so_far(world, sink), what, PATIENCE, failing=lambda: _describe_end(going))
+            await_condition(lambda: count_rebuilt_rows(world, sink), what, PATIENCE, failing=lambda: _describe_end(going))
         finally:
             going.kill()
             going.wait(60)
-    return made_so_far(world, sink)
+    return count_rebuilt_rows(world, sink)
 
 
 def _describe_end(going: subprocess.Popen[bytes]) -> str:
@@ -121,7 +121,7 @@ def _describe_end(going: subprocess.Popen[bytes]) -> str:
 
 
 def run_replay(world: World, sink: str) -> dict[str, Any]:
-    """What a replay says that runs to its end."""
+    """The answer of a replay that runs to its end."""
     done = subprocess.run(
         world.arguments("replay", "public.items", "--lane", f"{sink}.changes", "--json"), cwd=world.folder,
         env=world.environ, capture_output=True, text=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL,
@@ -130,7 +130,7 @@ def run_replay(world: World, sink: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout)["result"])
 
 
-def differences(world: World, sink: str) -> list[str]:
+def list_event_differences(world: World, sink: str) -> list[str]:
     """Changes that the target lacks or has twice."""
     sent = world.topics.read([world.topic("items")])
     expected = Counter(f"{r.topic}-{r.partition}-{r.offset}" for r in sent if r.value is not None)
@@ -153,20 +153,22 @@ def test_killed_and_repeated_replay_applies_every_change_once(world: World, sink
     world.rewrite_config({"tables": [{"match": "public.items", "source": "shop", "to": lanes}]})
     world.register()
     daemon = world.daemon()
-    look = partial(in_the_lake if sink == "lake" else in_postgres, world)
-    await_no_difference(lambda: differences(world, sink) or ["rows"] * (look()[1] < STILL), "the snapshot is there", daemon)
-    spoil(world, sink)
+    look = partial(count_in_lake if sink == "lake" else count_in_postgres, world)
+    await_no_difference(
+        lambda: list_event_differences(world, sink) or ["rows"] * (look()[1] < STILL), "the snapshot is there", daemon
+    )
+    spoil_rows(world, sink)
     reader = Reader(look)
     with Clerk(world.source):
-        half = killed_half_way(world, sink)
+        half = kill_replay_half_way(world, sink)
         assert 0 < half < ROWS
         said = run_replay(world, sink)
         log = len(read_lake_table(world.lake / "cdc_events"))
         assert said["rejected"] == 0 and 0 < said["records"] <= log - half, (said, half, log)
         time.sleep(0.5)  # The lane goes on.
     assert reader.end() == [(STILL, STILL), (0, STILL)] and reader.looks > 10
-    await_no_difference(lambda: differences(world, sink), "every change is there once", daemon)
+    await_no_difference(lambda: list_event_differences(world, sink), "every change is there once", daemon)
     daemon.await_running()
     assert world.dead_letters() == []
-    assert made_so_far(world, sink) == 0
+    assert count_rebuilt_rows(world, sink) == 0
     assert daemon.stop() == 0

@@ -31,7 +31,7 @@ PATIENCE = 500.0
 
 @pytest.fixture
 def small(shop: World) -> World:
-    """A world whose Spark leaves room for the servers."""
+    """A world whose Spark leaves memory for the servers."""
     shop.overrides += [f"spark={json.dumps(SMALL)}"]
     return shop
 
@@ -87,7 +87,7 @@ def test_each_engine_resumes_after_the_other(small: World) -> None:
 
 @contextmanager
 def hold_target_back(world: World, daemon: Daemon) -> Iterator[None]:
-    """The lake has a batch that the target has not: somebody else holds its table."""
+    """Another session locks the target's table, so that the lake has a batch more than the target."""
 
     def get_position(lane: str) -> int:
         return sum(offset for partitions in daemon.lane(lane)["position"].values() for offset in partitions.values())
@@ -102,7 +102,7 @@ def hold_target_back(world: World, daemon: Daemon) -> Iterator[None]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """A master and two workers of their own; the master's address."""
+    """A master and two workers. Returns the master's address."""
     with spark_cluster(PROJECT, tmp_path / "cluster", 2) as master:
         yield master
 
@@ -120,7 +120,7 @@ def test_killed_executor_loses_and_doubles_nothing(small: World, cluster: str) -
     load = Load(world.source, (74,), rest=1)
     daemon = world.daemon(*SPARK)
     await_applied(daemon)
-    executors = executors_below(daemon)
+    executors = list_executors(daemon)
     assert len(executors) == 2
     assert used.exists(), "executors run the Python that the config names"
     executors[0].kill()
@@ -136,9 +136,10 @@ def test_killed_executor_loses_and_doubles_nothing(small: World, cluster: str) -
     assert daemon.stop() == 0
 
 
-def executors_below(daemon: Daemon) -> list[psutil.Process]:
-    """The executors that work for this daemon: its process hears from them, so its port is in their command line."""
-    drivers = {c.laddr.port for p in processes_of(daemon) for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
+def list_executors(daemon: Daemon) -> list[psutil.Process]:
+    """The executors of this daemon. Their command line contains a port of its process, where it receives their
+    messages."""
+    drivers = {c.laddr.port for p in list_processes(daemon) for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
     return [
         p
         for p in psutil.process_iter(["cmdline"])
@@ -147,11 +148,11 @@ def executors_below(daemon: Daemon) -> list[psutil.Process]:
     ]
 
 
-def processes_of(daemon: Daemon) -> list[psutil.Process]:
+def list_processes(daemon: Daemon) -> list[psutil.Process]:
     me = psutil.Process(daemon.process.pid)
     return [me, *me.children(recursive=True)]
 
 
 def await_applied(daemon: Daemon) -> None:
-    """This run has applied something."""
+    """Waits until this run has applied changes."""
     daemon.await_condition(lambda: (daemon.lane("lake.orders").get("counts") or {}).get("applied"), "it applies", PATIENCE)

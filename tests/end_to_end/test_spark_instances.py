@@ -68,7 +68,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def get_offset(daemon: Daemon) -> int:
-    """Where the lane stands."""
+    """The position of the lane."""
     return sum(offset for partitions in daemon.lane(LANE)["position"].values() for offset in partitions.values())
 
 

@@ -28,7 +28,7 @@ print(json.dumps([[list(map(str, row)) for row in spark.sql(one).collect()] for 
 
 
 class Shop:
-    """A project whose lake has names in a metastore of its own."""
+    """A project whose lake has names in a private metastore."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

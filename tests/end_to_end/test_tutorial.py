@@ -25,7 +25,7 @@ ELSEWHERE = ("pip install", "replicator stack")
 
 
 class Terminal:
-    """A shell in which blocks run one after the other, with the folder and the variables that the one before left."""
+    """A shell that runs blocks one after the other. Each block gets the folder and the variables of the block before."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self.environment = folder, environment
@@ -49,7 +49,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(installed: Installed, world: World, tmp_path: Path) -> Iterator[Terminal]:
-    """Its connectors are removed at the end, with their slots."""
+    """Its connectors and their slots are removed at the end."""
     world.create_shop()
     path = f"{installed.program.parent}{os.pathsep}{os.environ['PATH']}"
     yield Terminal(tmp_path, {**clean_environment(), "PATH": path})
@@ -57,7 +57,7 @@ def terminal(installed: Installed, world: World, tmp_path: Path) -> Iterator[Ter
 
 
 def list_blocks(world: World) -> list[str]:
-    """The blocks of the page, for the servers and databases of the test."""
+    """The blocks of the page, with the servers and databases of the test."""
     ports, databases = world.stack.home.ports, world.databases
     here = {
         "5433": ports.source, "5435": ports.target, "29092": ports.kafka, "8083": ports.connect,

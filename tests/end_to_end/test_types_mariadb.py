@@ -23,15 +23,17 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 TABLES = ("kept", "beyond")
 
 
-def write(database: MariaDb, table: str, first: int, names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> None:
-    """Insert what expressions give, under numbers from `first` on."""
+def insert_rows(
+    database: MariaDb, table: str, first: int, names: Sequence[str], rows: Sequence[Sequence[str | None]]
+) -> None:
+    """Inserts the values of expressions, with ids from `first` on."""
     columns = ", ".join(f"`{name}`" for name in names)
     values = ",\n".join(f"({first + i}, {', '.join(v or 'NULL' for v in row)})" for i, row in enumerate(rows))
     database.execute(f"INSERT INTO {table} (id, {columns}) VALUES {values};")
 
 
-def source(database: MariaDb) -> Table:
-    """What the server says."""
+def read_source_values(database: MariaDb) -> Table:
+    """The values that the server returns."""
     said = {column.name: types.SAID.get(column.name, ("{}", str)) for column in types.COLUMNS}
     asked = {name: expression.format(f"`{name}`") for name, (expression, _) in said.items()}
     rows = database.rows("kept", {"id": "id", "touched": "touched", **asked})
@@ -44,7 +46,7 @@ def read_values(row: dict[str, str | None], said: dict[str, types.Asked]) -> dic
 
 
 def read_sink_values(world: World, table: str) -> dict[str, Table]:
-    """What the rows of a table mean in each sink."""
+    """The comparable values of a table's rows in each sink."""
     found = {"lake": read_lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
     return {sink: read_table_values(types.COLUMNS, rows) for sink, rows in found.items()}
 
@@ -57,18 +59,20 @@ def test_values_of_every_type_are_exact_or_rejected(
     for table in TABLES:
         database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, touched int DEFAULT 0, {columns});")
     names = [column.name for column in types.COLUMNS]
-    write(database, "kept", 1, names, make_rows(types.COLUMNS, ROWS, SEED))
+    insert_rows(database, "kept", 1, names, make_rows(types.COLUMNS, ROWS, SEED))
     with start_mariadb_connector(world, database, mariadb_worker, "shop", **{"bigint.unsigned.handling.mode": "precise"}):
         world.overrides[0] = f'sources.shop.topics=["{world.prefix}", "{world.prefix}.shop.*", "{world.prefix}.transaction"]'
         both = [{"sink": "lake"}, {"sink": "target"}]
         world.rewrite_config({"tables": [{"match": f"shop.{table}", "source": "shop", "to": both} for table in TABLES]})
         daemon = world.daemon()
-        await_equal(daemon, source(database), lambda: read_sink_values(world, "kept"), "the rows of the snapshot")
-        write(database, "kept", ROWS + 1, names, make_rows(types.COLUMNS, ROWS, SEED + 1))
+        await_equal(
+            daemon, read_source_values(database), lambda: read_sink_values(world, "kept"), "the rows of the snapshot"
+        )
+        insert_rows(database, "kept", ROWS + 1, names, make_rows(types.COLUMNS, ROWS, SEED + 1))
         database.execute("UPDATE kept SET touched = touched + 1 WHERE id % 3 = 0; DELETE FROM kept WHERE id % 10 = 9;")
-        await_equal(daemon, source(database), lambda: read_sink_values(world, "kept"), "the changes")
+        await_equal(daemon, read_source_values(database), lambda: read_sink_values(world, "kept"), "the changes")
         for i, (column, value) in enumerate((*types.BEYOND, ("i", "7"))):
-            write(database, "beyond", i, [column], [[value]])
+            insert_rows(database, "beyond", i, [column], [[value]])
         await_rejected(world, daemon, lambda: read_sink_values(world, "beyond"), [column for column, _ in types.BEYOND])
         assert daemon.stop() == 0
     database.execute("DROP TABLE kept, beyond;")

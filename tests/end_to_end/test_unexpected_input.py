@@ -70,7 +70,7 @@ def test_existing_targets_with_other_columns_and_types(shop: World) -> None:
     too_long = {key for key, row in read_source_rows(world, "customers").items() if len(row["first_name"]) > 4}
     dear = {key for key, row in read_source_rows(world, "products").items() if row["price"] >= 10}
     check_customers(world, too_long)
-    check_but(world, "products", dear)
+    check_all_except(world, "products", dear)
     letters = Counter((d["table"], d["lane"], d["code"]) for d in world.dead_letters())
     assert letters == {
         ("public.customers", "target.customers", "OUT_OF_RANGE"): len(too_long),
@@ -84,8 +84,8 @@ def test_existing_targets_with_other_columns_and_types(shop: World) -> None:
     assert daemon.stop() == 0
 
 
-def check_but(world: World, table: str, rejected: Collection[Any]) -> None:
-    """The target has the source's rows, less those rejected."""
+def check_all_except(world: World, table: str, rejected: Collection[Any]) -> None:
+    """The target has the source's rows, without the rejected ones."""
     wanted = {key: row for key, row in read_source_rows(world, table).items() if key not in rejected}
     assert rejected and wanted
     found = {key: row for key, row in read_mirror_rows(world, "target", table).items() if key != (2000,)}
@@ -93,7 +93,7 @@ def check_but(world: World, table: str, rejected: Collection[Any]) -> None:
 
 
 def check_customers(world: World, rejected: Collection[Any]) -> None:
-    check_but(world, "customers", rejected)
+    check_all_except(world, "customers", rejected)
     found = read_mirror_rows(world, "target", "customers")
     assert (found[1,]["note"], found[2000,]["note"], found[2000,]["first_name"]) == ("kept", "not of the source", "mine")
     assert {row["note"] for key, row in found.items() if key not in ((1,), (2000,))} == {"mine"}
@@ -132,9 +132,9 @@ def test_hostile_table_names(world: World) -> None:
             )
             source.execute(values)
     world.register()
-    before = outside(world)
+    before = list_outside_files(world)
     daemon = world.daemon()
-    await_no_difference(lambda: hostile_differ(world), "every hostile table is in every target", daemon)
+    await_no_difference(lambda: list_hostile_differences(world), "every hostile table is in every target", daemon)
     with psycopg.connect(world.source) as source:
         for name in HOSTILE:
             quoted = sql.Identifier(name)
@@ -142,9 +142,11 @@ def test_hostile_table_names(world: World) -> None:
                 sql.SQL("UPDATE {} SET {} = {} WHERE id = 2").format(quoted, sql.Identifier("C"), sql.Literal("'; --"))
             )
             source.execute(sql.SQL("DELETE FROM {} WHERE id = 3").format(quoted))
-    await_no_difference(lambda: hostile_differ(world), "every hostile table is in every target after changes", daemon)
+    await_no_difference(
+        lambda: list_hostile_differences(world), "every hostile table is in every target after changes", daemon
+    )
     check_one_of_two_cases(daemon.lanes())
-    assert outside(world) == before
+    assert list_outside_files(world) == before
     assert world.dead_letters() == []
     for name in (INTO.get(n, n) for n in HOSTILE if n.lower() != "case"):
         rows = world.get_result("query", f"lake.{name}", "--where", "id = 2 AND \"C\" LIKE '%--'")
@@ -153,14 +155,15 @@ def test_hostile_table_names(world: World) -> None:
 
 
 def check_one_of_two_cases(lanes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Folders that differ in case only are one folder on some disks: the lake keeps the first, and names the second."""
+    """Some disks do not distinguish upper and lower case in folder names. The lake keeps the first table, and reports
+    the second."""
     suspended = {name: lane for name, lane in lanes.items() if lane["status"] != "running"}
     assert list(suspended) in (["lake.case"], ["lake.Case"])
     (lane,) = suspended.values()
     assert "differ in case only" in lane["error"] and "into" in lane["next_step"]
 
 
-def hostile_differ(world: World) -> list[str]:
+def list_hostile_differences(world: World) -> list[str]:
     lines: list[str] = []
     for name in HOSTILE:
         expected, into = read_source_rows(world, name), INTO.get(name, name)
@@ -171,8 +174,8 @@ def hostile_differ(world: World) -> list[str]:
     return [*lines, *([] if len(folders) == len(HOSTILE) - 1 else [f"the lake has {sorted(folders)}"])]
 
 
-def outside(world: World) -> set[Path]:
-    """Whatever there is beside the folders of a pipeline: nothing may be added by a name."""
+def list_outside_files(world: World) -> set[Path]:
+    """All files next to the folders of a pipeline. No table name may add one."""
     allowed = {"deltalake", "state"}
     beside = {p for p in world.folder.iterdir() if p.name not in allowed and not p.name.startswith("daemon-")}
     return beside | set(world.folder.parent.iterdir()) | set(world.folder.parent.parent.iterdir())
@@ -186,7 +189,7 @@ def test_malformed_records_are_dead_letters(shop: World) -> None:
     world, daemon = shop, shop.daemon()
     await_equal(world, daemon)
     template = next(r for r in world.topics.read([world.topic("customers")]) if r.payload)
-    bad = bad_records(json.loads(template.key or b""), json.loads(template.value or b""))
+    bad = make_bad_records(json.loads(template.key or b""), json.loads(template.value or b""))
     world.topics.produce(world.topic("customers"), [(key, value) for _, key, value in bad])
     world.execute("UPDATE customers SET city = 'after the bad records'")
     await_equal(world, daemon)
@@ -209,8 +212,8 @@ def test_malformed_records_are_dead_letters(shop: World) -> None:
     assert daemon.stop() == 0
 
 
-def bad_records(key: Mapping[str, Any], value: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The code, and what is written: a record of the connector, spoilt."""
+def make_bad_records(key: Mapping[str, Any], value: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """The error code and content of each invalid record, made from a record of the connector."""
     payload = value["payload"]
     without_id = {**payload, "after": {k: v for k, v in payload["after"].items() if k != "id"}}
     null_id = {**payload, "after": {**payload["after"], "id": None}}
@@ -245,22 +248,22 @@ def test_names_too_long_for_postgresql_are_refused_with_a_remedy(shop: World) ->
     await_snapshot(world)
     records = [r for r in world.topics.read([world.topic("customers")]) if r.payload]
     world.topics.create(world.topic(long_name))
-    world.topics.produce(world.topic(long_name), [(r.key, of_table(r, long_name)) for r in records])
+    world.topics.produce(world.topic(long_name), [(r.key, set_table(r, long_name)) for r in records])
     daemon = world.daemon()
     for mirror in ("datalake", "target"):
         lane = daemon.await_status(f"{mirror}.{long_name}", "suspended")
         assert "63" in lane["error"] and "into" in lane["next_step"] and lane["exit_code"] == 2
     await_equal(world, daemon)
-    await_no_difference(lambda: lake_differs(world, long_name), "the lake has the rows", daemon)
+    await_no_difference(lambda: list_lake_differences(world, long_name), "the lake has the rows", daemon)
     assert daemon.stop() == 0
 
 
-def of_table(record: Record, table: str) -> dict[str, Any]:
-    """The same change, of another table."""
+def set_table(record: Record, table: str) -> dict[str, Any]:
+    """The same change in another table."""
     value = json.loads(record.value or b"")
     value["payload"]["source"]["table"] = table
     return dict(value)
 
 
-def lake_differs(world: World, table: str) -> list[str]:
+def list_lake_differences(world: World, table: str) -> list[str]:
     return compare.list_differences(read_source_rows(world, "customers"), read_mirror_rows(world, "lake", table))

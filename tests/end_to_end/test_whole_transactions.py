@@ -44,7 +44,7 @@ Orders = Mapping[int, str]
 
 @dataclass
 class Clerk:
-    """Writes orders with their items, each in one transaction; knows what each transaction, by its number, did to orders."""
+    """Writes orders with their items, each in one transaction. `done`: the changes to orders by transaction number."""
 
     dsn: str
     number: int
@@ -102,8 +102,8 @@ class Clerk:
 
 @dataclass
 class Reader:
-    """Looks at the target all the time, each time at one moment of it. `states`: what was there whenever another exact
-    watermark was; `torn`: orders and items without each other."""
+    """Reads the target all the time, each time in one snapshot. `states`: the rows at each new exact watermark. `torn`:
+    orders and items without each other."""
 
     dsn: str
     states: dict[str, Orders] = field(default_factory=dict)
@@ -140,18 +140,18 @@ class Reader:
                 self.states.setdefault(name, {row[0]: row[3] for row in seen})
 
 
-def orders(dsn: str) -> Orders:
+def read_orders(dsn: str) -> Orders:
     return {row["id"]: row["written_by"] for row in read_postgres_table(dsn, "public", "orders")}
 
 
-def ends(world: World) -> list[str]:
+def list_ended_transactions(world: World) -> list[str]:
     """The connector's names of the transactions, in the order of their ends."""
     told = [r.payload or {} for r in world.topics.read([f"{world.prefix}.transaction"])]
     return [payload["id"] for payload in told if payload["status"] == "END"]
 
 
 def compute_expected(names: list[str], clerks: list[Clerk]) -> dict[str, Orders]:
-    """What the source held after each of these transactions."""
+    """The source's rows after each of these transactions."""
     done = {number: change for clerk in clerks for number, change in clerk.done.items()}
     now: dict[int, str] = {}
     after: dict[str, Orders] = {}
@@ -179,40 +179,42 @@ def test_readers_see_whole_transactions_only(world: World) -> None:
     daemon = world.daemon()
     with reader.looking():
         await_orders(world, daemon)
-        write_side_by_side(clerks)
+        write_concurrently(clerks)
         await_orders(world, daemon)
-        last = ends(world)[-1]
+        last = list_ended_transactions(world)[-1]
         daemon.await_condition(lambda: fetch_rows(world.target, TOLD) == [(last, True, [])], f"the watermark is {last}")
-        daemon.await_condition(lambda: in_lake(world).get("transaction") == last, f"the watermark of the lake is {last}")
-    after = compute_expected(ends(world), clerks)
+        daemon.await_condition(
+            lambda: read_lake_watermark(world).get("transaction") == last, f"the watermark of the lake is {last}"
+        )
+    after = compute_expected(list_ended_transactions(world), clerks)
     assert not reader.torn
     assert {name: after[name] for name in reader.states} == reader.states
-    assert after[last] == orders(world.source)
+    assert after[last] == read_orders(world.source)
     assert len(reader.states) > 3 and reader.looks > 20
     check_lake(world)
     assert last in world.program("status").stdout
     assert daemon.stop() == 0
 
 
-def in_lake(world: World) -> dict[str, Any]:
-    """What the lake says is complete."""
+def read_lake_watermark(world: World) -> dict[str, Any]:
+    """The completeness watermark of the lake."""
     path = world.lake / "_replicator" / "transactions"
     found = DeltaTable(str(path)).to_pyarrow_table().to_pylist() if (path / "_delta_log").is_dir() else []
     return dict(found[0]) if found else {}
 
 
 def check_lake(world: World) -> None:
-    """The versions that it names belong together: every order has its items, and is the source's."""
-    told = in_lake(world)
+    """The versions in the watermark are consistent: every order has its items, and equals the source's."""
+    told = read_lake_watermark(world)
     versions = dict(told["versions"])
     tables = {t: DeltaTable(str(world.lake / t), version=v).to_pyarrow_table().to_pylist() for t, v in versions.items()}
     items = Counter(row["order_id"] for row in tables["order_items"])
     assert told["exact"] and not told["behind"]
-    assert {row["id"]: row["written_by"] for row in tables["orders"]} == orders(world.source)
+    assert {row["id"]: row["written_by"] for row in tables["orders"]} == read_orders(world.source)
     assert {row["id"]: row["items"] for row in tables["orders"]} == items
 
 
-def write_side_by_side(clerks: list[Clerk]) -> None:
+def write_concurrently(clerks: list[Clerk]) -> None:
     threads = [threading.Thread(target=clerk.write, daemon=True) for clerk in clerks]
     for thread in threads:
         thread.start()
@@ -223,5 +225,5 @@ def write_side_by_side(clerks: list[Clerk]) -> None:
 
 
 def await_orders(world: World, daemon: Daemon) -> None:
-    written = orders(world.source)
-    daemon.await_condition(lambda: orders(world.target) == written, "every order is there")
+    written = read_orders(world.source)
+    daemon.await_condition(lambda: read_orders(world.target) == written, "every order is there")

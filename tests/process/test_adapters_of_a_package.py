@@ -46,7 +46,7 @@ ORDERS = "cdc.public.orders.jsonl"
 
 
 class Shop:
-    """The pipeline, in which the package is installed."""
+    """A pipeline with the installed package."""
 
     def __init__(self, folder: Path, package: Path) -> None:
         self.folder, self._package = folder, package
@@ -65,7 +65,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """A pipeline that has read its records, one of which is unreadable."""
+    """A pipeline that has read its records. One record is unreadable."""
     package, folder = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("shop")
     install_box(package)
     (folder / "config").mkdir()

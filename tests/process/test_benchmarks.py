@@ -49,35 +49,37 @@ COMPARES_NOTHING = {"memory"}
 ON_SPARK = "policies --rows 20000 --changes 100 --runs 1 --keys uniform --policy scd1 --sinks spark"
 
 
-def documented_commands() -> list[str]:
-    """What stands behind `python -m benchmarks` in the documentation, each once."""
+def list_documented_commands() -> list[str]:
+    """The arguments of `python -m benchmarks` in the documentation, each once."""
     found = (match.strip() for page in PAGES for match in COMMAND.findall(page.read_text()))
     return sorted({text for text in found if not text.startswith("COMMAND")})
 
 
-def benchmark(text: str) -> str:
+def get_benchmark(text: str) -> str:
     """The benchmark that a documented command runs."""
     first = text.split(maxsplit=1)[0] if text else "throughput"
     return "throughput" if first.startswith("-") else first
 
 
-def environment() -> dict[str, str]:
+def make_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(PROJECT)}
 
 
-@pytest.mark.parametrize("text", documented_commands())
+@pytest.mark.parametrize("text", list_documented_commands())
 def test_documented_command_has_valid_options(text):
     assert callable(parser().parse_args(shlex.split(text)).measure)
 
 
 def test_every_benchmark_is_documented_and_made_tiny():
-    assert {benchmark(text) for text in documented_commands()} == set(TINY)
+    assert {get_benchmark(text) for text in list_documented_commands()} == set(TINY)
 
 
 def test_terminated_benchmark_stops_its_servers():
     """First: a checkout has room for one benchmark at a time."""
     command = [sys.executable, "-m", "benchmarks", "memory", "--events", "1000000"]
-    running = subprocess.Popen(command, cwd=PROJECT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    running = subprocess.Popen(
+        command, cwd=PROJECT, env=make_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     while not list_servers() and running.poll() is None:
         time.sleep(0.1)
     assert running.poll() is None, running.stderr.read()
@@ -87,27 +89,27 @@ def test_terminated_benchmark_stops_its_servers():
 
 
 def list_servers() -> list[psutil.Process]:
-    """Servers whose folder is below that of the benchmarks."""
+    """Servers whose folder is below the folder of the benchmarks."""
     return [p for p in psutil.process_iter(["cmdline"]) if any(str(RESULTS) in part for part in p.info["cmdline"] or ())]
 
 
-def run(arguments: str, out: Path) -> tuple[str, dict]:
-    """What a benchmark prints, and its figures."""
+def run_benchmark(arguments: str, out: Path) -> tuple[str, dict]:
+    """The output of a benchmark, and its figures."""
     command = [sys.executable, "-m", "benchmarks", *shlex.split(arguments), "--json", str(out)]
-    done = subprocess.run(command, cwd=PROJECT, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=PROJECT, env=make_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout, json.loads(out.read_text())
 
 
 def test_tiny_benchmark_is_a_program_that_writes_its_figures(tmp_path):
-    printed, figures = run(f"columns {TINY['columns']}", tmp_path / "figures.json")
+    printed, figures = run_benchmark(f"columns {TINY['columns']}", tmp_path / "figures.json")
     assert figures
     assert "A/A" in printed
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[EmbeddedStack]:
-    """All servers that benchmarks start, once for all of them. Nothing is measured, so Java compiles for a fast start."""
+    """All servers of the benchmarks, started once. Nothing is measured, so Java compiles for a fast start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("benchmarks.servers.CONNECT_JAVA", JAVA_OPTIONS)
         with servers(source=True) as started:
@@ -116,7 +118,7 @@ def stack() -> Iterator[EmbeddedStack]:
 
 @pytest.fixture
 def on_one_stack(request, monkeypatch):
-    """Benchmarks of this process find the servers started, and none of the topics."""
+    """Benchmarks of this process use the started servers, without existing topics."""
 
     @contextmanager
     def shared(**_: bool) -> Iterator[EmbeddedStack]:
@@ -149,6 +151,6 @@ def test_tiny_benchmark_prints_its_control(name, on_one_stack, capsys):
 @pytest.mark.long
 @pytest.mark.parametrize("arguments", [f"spark {TINY['spark']}", ON_SPARK], ids=["spark", "policies"])
 def test_tiny_benchmark_prints_its_control_on_spark(arguments, tmp_path):
-    printed, figures = run(arguments, tmp_path / "figures.json")
+    printed, figures = run_benchmark(arguments, tmp_path / "figures.json")
     assert figures
     assert "A/A" in printed

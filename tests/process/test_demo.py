@@ -15,7 +15,7 @@ LOGGED = {**ROW, "created_at": "2026-01-02T00:00:00Z"}
 
 @pytest.fixture
 def rows(tmp_path, monkeypatch):
-    """The rows that a demo reads, by place; each table has the same."""
+    """The rows that a demo reads, by database. Each table has the same rows."""
     found = {"source_db": {1: ROW}, **{p: {1: TARGET_ROW} for p in MIRRORS}, **{p: {1: LOGGED} for p in LOGS}}
     monkeypatch.setattr(Demo, "read", lambda self, place, table: found[place])
     return found

@@ -37,7 +37,7 @@ FEED = ("id,name,operation\n1,a,INSERT\n2,b,INSERT\n", "id,name,operation\n1,c,U
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which pip has installed the package."""
+    """The folder into which pip has installed the package."""
     folder = tmp_path_factory.mktemp("installed")
     options = ("--no-deps", "--no-build-isolation", "--no-compile", "--target", str(folder))
     subprocess.run([sys.executable, "-m", "pip", "-q", "install", *options, str(EXAMPLE)], check=True, capture_output=True)

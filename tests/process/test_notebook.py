@@ -42,7 +42,7 @@ spark: {spark}
 """
 
 
-def record(
+def write_records(
     folder: Path, table: str, columns: Any, offset: int, events: list[tuple[str, dict[str, Any] | None, Any]]
 ) -> None:
     schema = make_envelope_schema(columns, table)
@@ -55,19 +55,19 @@ def record(
             out.write(json.dumps(place | {"key": json.dumps(key), "value": value}) + "\n")
 
 
-def run(config: Path) -> None:
+def run_pipeline(config: Path) -> None:
     done = CliRunner().invoke(main, ["run", "-c", str(config), "--until-caught-up"])
     assert done.exit_code == 0, done.output
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """Two customers, of whom one changes later, and two orders of one."""
+    """Two customers, one of whom changes later, and two orders of one customer."""
     (tmp_path / "config").mkdir()
     (tmp_path / "archive").mkdir()
     config = tmp_path / "config" / "replicator.yaml"
     config.write_text(CONFIG.format(folder=tmp_path, spark=json.dumps(SMALL)))
-    record(
+    write_records(
         tmp_path,
         "customers",
         CUSTOMERS,
@@ -75,15 +75,15 @@ def shop(tmp_path: Path) -> Path:
         [("c", {"id": 1, "email": "ada@x.org"}, None), ("c", {"id": 2, "email": "b"}, None)],
     )
     orders = [{"id": n, "customer_id": 1, "total_amount": n * 10.5} for n in (1, 2)]
-    record(tmp_path, "orders", ORDERS, 0, [("c", order, None) for order in orders])
-    run(config)
-    record(tmp_path, "customers", CUSTOMERS, 2, [("u", {"id": 1, "email": "ada@y.org"}, None)])
-    run(config)
+    write_records(tmp_path, "orders", ORDERS, 0, [("c", order, None) for order in orders])
+    run_pipeline(config)
+    write_records(tmp_path, "customers", CUSTOMERS, 2, [("u", {"id": 1, "email": "ada@y.org"}, None)])
+    run_pipeline(config)
     return tmp_path
 
 
 def format_output(cell: Any) -> str:
-    """What a cell shows, as text; of plots that there is one."""
+    """The output of a cell as text. A plot is the text `(image)`."""
     parts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
     images = ["(image)" for output in cell.outputs if "image/png" in output.get("data", {})]
     return "\n".join([*parts, *images])

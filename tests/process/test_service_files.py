@@ -76,7 +76,7 @@ tables: [{match: public.*, source: recorded, schema: {id: int64, name: string}, 
 
 
 def make_record():
-    """A change as Debezium sends it, in the format of archives."""
+    """A Debezium change in the archive format."""
     source = {
         "connector": "postgresql",
         "db": "shop",

@@ -119,7 +119,7 @@ def test_ports_are_named_in_text() -> None:
 
 
 class StartedService:
-    """A service that is told to start, and does."""
+    """A service that starts when requested."""
 
     def __init__(self, name: str, ports: Mapping[str, int], folder: Path) -> None:
         self.name, self.ports, self.log = name, ports, folder / name
@@ -189,7 +189,7 @@ def test_each_healthy_server_is_reported(tmp_path: Path) -> None:
 
 
 class InterruptedStart(StartedService):
-    """Its start takes longer than a user waits, who presses Ctrl-C."""
+    """A slow start, interrupted by Ctrl-C."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("one", {}, folder)
@@ -204,7 +204,7 @@ class InterruptedStart(StartedService):
 
 @pytest.fixture
 def ctrl_c_interrupts() -> Iterator[None]:
-    """As in a new program. Commands that other tests have run in this process have handlers of their own."""
+    """Restores the default Ctrl-C handler. Commands of other tests in this process have changed it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""What `scripts/start.sh` prints at its end, and when it is interrupted."""
+"""The output of `scripts/start.sh` at its end, and after an interruption."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""How many kills and histories `scripts/test.sh` lets the tests take."""
+"""The number of kills and histories that `scripts/test.sh` passes to the tests."""
 
 import os
 import subprocess

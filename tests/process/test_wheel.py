@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it works in an empty folder without the checkout and without the extras."""
+"""The content of the wheel. It works in an empty folder without the checkout and without the extras."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ print(json.dumps(found))
 """
 
 
-class Done(NamedTuple):
-    """What a command did."""
+class Outcome(NamedTuple):
+    """The result of a command."""
 
     code: int
     out: str
@@ -65,20 +65,20 @@ class Done(NamedTuple):
 
 def run_commands(
     folder: Path, path: Sequence[Path], commands: Sequence[Sequence[str]], blocked: Sequence[str] = ()
-) -> tuple[str, list[Done]]:
-    """The folder of shipped connectors, and what each command does. `path`: what comes before the dependencies. `blocked`:
-    modules that are not there."""
+) -> tuple[str, list[Outcome]]:
+    """The folder of shipped connectors, and the result of each command. `path`: folders before the dependencies.
+    `blocked`: modules to hide."""
     given = json.dumps([list(map(str, path)), sysconfig.get_path("purelib"), blocked, commands])
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, given]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     connectors, *found = json.loads(done.stdout)
-    return connectors, [Done(*one) for one in found]
+    return connectors, [Outcome(*one) for one in found]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(PROJECT))
+    run_pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(PROJECT))
     [built] = folder.iterdir()
     return built
 
@@ -86,11 +86,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
-    pip("install", "--no-deps", "--no-compile", "--target", str(folder), str(wheel))
+    run_pip("install", "--no-deps", "--no-compile", "--target", str(folder), str(wheel))
     return folder
 
 
-def pip(*arguments: str) -> None:
+def run_pip(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "pip", "-q", *arguments], check=True, capture_output=True)
 
 
@@ -221,8 +221,8 @@ CASES: Mapping[str, Case] = {
 
 
 @pytest.fixture(scope="module")
-def without_extras(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Done]:
-    """What each case does where no package of an extra is installed."""
+def without_extras(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Outcome]:
+    """The result of each case without the packages of extras."""
     folder = tmp_path_factory.mktemp("empty")
     part = folder / "archive" / "topics" / "a" / "partition=0"
     part.mkdir(parents=True)
@@ -239,14 +239,14 @@ def without_extras(installed: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_command_without_the_packages_of_an_extra_names_it(name: str, without_extras: Mapping[str, Done]) -> None:
+def test_a_command_without_the_packages_of_an_extra_names_it(name: str, without_extras: Mapping[str, Outcome]) -> None:
     done = without_extras[name]
     assert done.code == 3, done
     assert f"pip install 'replicator[{CASES[name].extra}]'" in done.err
     assert "Traceback" not in done.err and not re.search(r"requirements|scripts/|\.lock|\.sh\b", done.err)
 
 
-def test_without_extras_a_config_is_checked_and_doctor_names_the_extra(without_extras: Mapping[str, Done]) -> None:
+def test_without_extras_a_config_is_checked_and_doctor_names_the_extra(without_extras: Mapping[str, Outcome]) -> None:
     assert without_extras["check"].code == 0
     findings = json.loads(without_extras["doctor"].out)["result"]
     [kafka] = [one for one in findings if one["subject"] == "source shop"]

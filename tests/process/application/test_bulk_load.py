@@ -62,12 +62,12 @@ KILLED = [
 ]
 
 
-class Killed(BaseException):
-    """The process is gone."""
+class ProcessKilled(BaseException):
+    """Stands for the end of the process."""
 
 
 class Sink(DeltaRsSink):
-    """Counts what it does; `faults` are raised before or after a load."""
+    """Records its calls. `faults` are raised before or after a load."""
 
     faults: list[tuple[str, BaseException]]
 
@@ -92,7 +92,7 @@ class Sink(DeltaRsSink):
 
 
 class Source(FakeSource):
-    """Notes from which offset it is read."""
+    """Records the offset from which it is read."""
 
     starts: list[int]
 
@@ -102,7 +102,7 @@ class Source(FakeSource):
 
 
 class Program:
-    """One start of a replay over what outlives it."""
+    """One start of a replay over state that survives it."""
 
     options: ClassVar[dict[str, int]] = {}
 
@@ -128,12 +128,12 @@ class Program:
         return self.sink.read("x").to_pylist()
 
 
-def pieces_of(history: History) -> list[pa.Table]:
+def make_pieces(history: History) -> list[pa.Table]:
     edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
     return [make_raw_frame(history, a, b) for a, b in pairwise(edges)]
 
 
-def as_the_model(history: History, policy: str, program: Program) -> None:
+def equals_model(history: History, policy: str, program: Program) -> None:
     table = history.table()
     changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
     rows, _ = fold_changes(policy, table.column_names, table.keys, changes)
@@ -144,8 +144,8 @@ def as_the_model(history: History, policy: str, program: Program) -> None:
     assert counts.rejected == 0
 
 
-def in_order(seed: int) -> History:
-    """Every change in the order of its sequence, in few batches; what moves rows or clears the table among them."""
+def make_ordered_history(seed: int) -> History:
+    """All changes in order of their sequence, in few batches, with key changes and truncates."""
     history = make_random_history(seed, 40, toast=True, keys=("int", "text", "composite"))
     return replace(history, shape=replace(history.shape, scramble=None, shuffle=None, partitions=1, unseen=False))
 
@@ -153,11 +153,11 @@ def in_order(seed: int) -> History:
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_targets_equal_the_model(seed: int, policy: str, tmp_path: Path) -> None:
-    history = in_order(seed)
-    program = Program(tmp_path, pieces_of(history), policy)
+    history = make_ordered_history(seed)
+    program = Program(tmp_path, make_pieces(history), policy)
     assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
     if history.changes():
-        as_the_model(history, policy, program)
+        equals_model(history, policy, program)
     assert not list((tmp_path / "laid").rglob("*.arrow"))
 
 
@@ -169,10 +169,10 @@ def test_partitions_folded_separately_equal_the_model(
     """Large partitions are folded so, whatever they contain."""
     monkeypatch.setattr(bulk_load, "MIN_FOLD_BYTES", 0)
     test_targets_equal_the_model(seed, policy, tmp_path)
-    history = make_history(*steady()[0].statements, Statement("write", 3, salt=70), Statement("delete", 4))
+    history = make_history(*make_bulk_history()[0].statements, Statement("write", 3, salt=70), Statement("delete", 4))
     program = Program(tmp_path / "other", [make_raw_frame(history, 0, 40), make_raw_frame(history, 40)], policy)
     assert program.run() is ExitCode.OK
-    as_the_model(history, policy, program)
+    equals_model(history, policy, program)
 
 
 @pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
@@ -192,8 +192,8 @@ def test_prefetched_batches_equal_the_model(seed: int, policy: str, tmp_path: Pa
     test_targets_equal_the_model(seed, policy, tmp_path / "random")
 
 
-def steady() -> tuple[History, list[pa.Table]]:
-    """A history of which everything is laid down, in eight pieces: keys that are written again and again, and deleted."""
+def make_bulk_history() -> tuple[History, list[pa.Table]]:
+    """A history in eight pieces that is bulk loaded whole. Keys are written again and again, and deleted."""
     random = Random(7)
     acts = [
         Statement("delete", random.randrange(9))
@@ -208,62 +208,62 @@ def steady() -> tuple[History, list[pa.Table]]:
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 def test_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
-    history, pieces = steady()
+    history, pieces = make_bulk_history()
     program = Program(tmp_path, pieces, policy)
     assert program.run() is ExitCode.OK
     assert program.sink.did == ["load"]
-    as_the_model(history, policy, program)
+    equals_model(history, policy, program)
     assert program.shared.lanes.list_runs()[0].counts.total == len(history.changes())
     more = make_history(*history.statements, *make_writes(1, 2, salt=90), Statement("delete", 3))
     again = Program(tmp_path, [*pieces, make_raw_frame(more, len(history.events), len(more.events))], policy)
     assert again.run() is ExitCode.OK
     assert again.sink.did == ["apply"], "a target with rows is merged into"
-    as_the_model(more, policy, again)
+    equals_model(more, policy, again)
 
 
 @pytest.mark.parametrize(("after", "policy"), KILLED)
 def test_killed_program_resumes(after: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The piece that was being spilled is spilled again. Of the earlier pieces only the last one is read again."""
-    history, pieces = steady()
+    history, pieces = make_bulk_history()
     say, said = bulk_load.SpillFiles._write_manifest, []
 
     def dies(self: bulk_load.SpillFiles) -> None:
         said.append(None)
         if len(said) == after:
-            raise Killed
+            raise ProcessKilled
         say(self)
 
     monkeypatch.setattr(bulk_load.SpillFiles, "_write_manifest", dies)
     seen: dict[str, Any] = {}
     killed = Program(tmp_path, pieces, policy, seen=seen)
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         killed.run()
     monkeypatch.undo()
     killed.sink.close()
     program = Program(tmp_path, pieces, policy, seen=seen)
     assert program.run() is ExitCode.OK
     assert program.sink.did == ["load"]
-    as_the_model(history, policy, program)
+    equals_model(history, policy, program)
     assert program.source.starts == [pieces[max(after - 2, 0)]["offset"][0].as_py()]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("error", [Killed(), Retryable("away")])
+@pytest.mark.parametrize("error", [ProcessKilled(), Retryable("away")])
 def test_failed_load_is_repeated(when: str, error: BaseException, tmp_path: Path) -> None:
-    history, pieces = steady()
+    history, pieces = make_bulk_history()
     program = Program(tmp_path, pieces, "scd1", [(when, error)])
-    if isinstance(error, Killed):
-        with pytest.raises(Killed):
+    if isinstance(error, ProcessKilled):
+        with pytest.raises(ProcessKilled):
             program.run()
         program.sink.close()
         program = Program(tmp_path, pieces, "scd1")
     assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
-    as_the_model(history, "scd1", program)
+    equals_model(history, "scd1", program)
     assert not list((tmp_path / "laid").rglob("*.arrow"))
 
 
-def stop_after(folder: Path, pieces: Sequence[pa.Table], policy: str = "scd1") -> Program:
-    """A program to which the end was said when it had laid down these pieces."""
+def run_until_spilled(folder: Path, pieces: Sequence[pa.Table], policy: str = "scd1") -> Program:
+    """A program that is stopped after it has spilled these pieces."""
     program = Program(folder, pieces, policy)
     program.worker.start()
     run = program.source.run
@@ -281,7 +281,7 @@ def stop_after(folder: Path, pieces: Sequence[pa.Table], policy: str = "scd1") -
 
 
 def test_load_is_reported_as_a_call_of_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, pieces = steady()
+    _, pieces = make_bulk_history()
     load, calls = Sink.load, []
 
     def record_call(*args: Any) -> Any:
@@ -295,31 +295,31 @@ def test_load_is_reported_as_a_call_of_the_sink(tmp_path: Path, monkeypatch: pyt
 
 
 def test_spill_files_wait_after_a_stop_request(tmp_path: Path) -> None:
-    history, pieces = steady()
-    before = stop_after(tmp_path, pieces[:5])
+    history, pieces = make_bulk_history()
+    before = run_until_spilled(tmp_path, pieces[:5])
     assert before.sink.did == [] and not before.rows()
     program = Program(tmp_path, pieces, "scd1")
     assert program.run() is ExitCode.OK and program.sink.did == ["load"]
-    as_the_model(history, "scd1", program)
+    equals_model(history, "scd1", program)
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 def test_spill_files_are_loaded_before_a_truncate(policy: str, tmp_path: Path) -> None:
     """Also if the truncate is the first write after a restart."""
-    history, pieces = steady()
+    history, pieces = make_bulk_history()
     more = make_history(*history.statements, Statement("truncate"), *make_writes(1, 2, salt=90))
-    stop_after(tmp_path, pieces[:5], policy)
+    run_until_spilled(tmp_path, pieces[:5], policy)
     end = pieces[4]["offset"][-1].as_py() - history.events[0].offset + 1
     rest = [*pieces[:4], make_raw_frame(more, end - pieces[4].num_rows, len(more.events))]
     program = Program(tmp_path, rest, policy)
     assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
     assert program.sink.did[0] == "load"
-    as_the_model(more, policy, program)
+    equals_model(more, policy, program)
 
 
 def test_spill_files_without_their_records_suspend_the_lane(tmp_path: Path) -> None:
-    _, pieces = steady()
-    stop_after(tmp_path, pieces[:5])
+    _, pieces = make_bulk_history()
+    run_until_spilled(tmp_path, pieces[:5])
     program = Program(tmp_path, pieces[:4], "scd1")
     assert program.run() is ExitCode.RUNTIME and not program.rows()
     problem = program.shared.lanes.list_runs()[0].problem
@@ -350,17 +350,17 @@ def test_spill_files_of_another_program_version_are_written_again(
     what, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another hash assigns a key to another partition."""
-    history, pieces = steady()
-    stop_after(tmp_path, pieces[:5])
+    history, pieces = make_bulk_history()
+    run_until_spilled(tmp_path, pieces[:5])
     monkeypatch.setattr(*what)
     program = Program(tmp_path, pieces, "scd1")
     assert program.run() is ExitCode.OK and program.sink.did == ["load"]
-    as_the_model(history, "scd1", program)
+    equals_model(history, "scd1", program)
 
 
 def test_spill_files_of_another_policy_are_discarded(tmp_path: Path) -> None:
-    _, pieces = steady()
-    stop_after(tmp_path, pieces[:5])
+    _, pieces = make_bulk_history()
+    run_until_spilled(tmp_path, pieces[:5])
     program = Program(tmp_path, pieces, "scd2")
     assert program.run() is ExitCode.CONFIG and program.sink.did == []
     problem = program.shared.lanes.list_runs()[0].problem
@@ -371,7 +371,7 @@ def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    _, pieces = steady()
+    _, pieces = make_bulk_history()
     monkeypatch.setattr(bulk_load.SpillFiles, "_write_manifest", full)
     program = Program(tmp_path, pieces, "scd1")
     assert program.run() is not ExitCode.OK

@@ -30,13 +30,13 @@ MORE = [pytest.param(entry, seed, marks=pytest.mark.long) for entry in ENTRIES f
 Rows = list[dict[str, Any]]
 
 
-def rows(table: pa.Table) -> list[str]:
-    """Without the time of the commit."""
+def to_sorted_rows(table: pa.Table) -> list[str]:
+    """The rows without the time of the commit."""
     return sorted(repr(sorted(row.items())) for row in table.drop_columns([CDC_APPLIED_AT]).to_pylist())
 
 
 def query_as_of(shop: CheckpointedShop, as_of: datetime | Position, **how: Any) -> tuple[pa.Table, str]:
-    """The rows, and which of the two has told them."""
+    """The rows, and whether the target or the log supplied them."""
     said: list[str] = []
     found = read_target(shop.parts, f"lake.{shop.lane.into}", as_of=as_of, tell=said.append, **how)
     return found, said[0].rsplit(": ", 1)[1].split()[0]
@@ -60,26 +60,26 @@ def test_versions_log_and_model_agree(tmp_path: Path, entry: str, seed: int) -> 
         if set(place) != set(history.position(count)):
             continue  # Nothing had come of some partition, of which there is no place then.
         (found, by), (other, other_by) = query_as_of(shop, place), query_as_of(shop, place, from_log=True)
-        assert rows(found) == rows(other) and other_by == "from", (entry, seed, end)
+        assert to_sorted_rows(found) == to_sorted_rows(other) and other_by == "from", (entry, seed, end)
         told.add(by)
     for _ in range(3):
         _, moment = chance.choice(list_change_times(history))
-        told.add(agreeing(shop, entry, moment))
+        told.add(check_moment(shop, entry, moment))
     if seed == 1:
         assert "version" in told
 
 
-def agreeing(shop: CheckpointedShop, entry: str, moment: datetime) -> str:
-    """Which of the two has told the rows of a time, which both and the model have."""
+def check_moment(shop: CheckpointedShop, entry: str, moment: datetime) -> str:
+    """The supplier of the rows at a time. Target, log and model must have the same rows."""
     (found, by), (other, _) = query_as_of(shop, moment), query_as_of(shop, moment, from_log=True)
-    assert rows(found) == rows(other), (entry, moment)
+    assert to_sorted_rows(found) == to_sorted_rows(other), (entry, moment)
     if entry in POLICIES:
         assert equals_model(shop.history, POLICIES[entry], moment, other), (entry, moment)
     return by
 
 
-def simple(folder: Path) -> CheckpointedShop:
-    """Forty changes of one partition, of which the lake has three commits."""
+def make_shop(folder: Path) -> CheckpointedShop:
+    """Forty changes of one partition, in three commits of the lake."""
     writes = tuple(Statement("write", n % 7, salt=n) for n in range(40))
     shop = CheckpointedShop(folder / "shop", History(StreamShape(values=("text", "int"), tombstones=False), writes), "plain")
     for end in (10, 20, 40):
@@ -88,7 +88,7 @@ def simple(folder: Path) -> CheckpointedShop:
 
 
 def test_version_with_missing_files_is_rebuilt_from_the_log(tmp_path: Path) -> None:
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     place, wanted = shop.history.position(20), {"where": "k1 IS NOT NULL"}
     before, by = query_as_of(shop, place)
     assert by == "version"
@@ -96,22 +96,29 @@ def test_version_with_missing_files_is_rebuilt_from_the_log(tmp_path: Path) -> N
     DeltaTable(str(shop.folder / "lake" / "plain")).vacuum(0, dry_run=False, enforce_retention_duration=False)
     for how in ({}, wanted, page):
         after, by = query_as_of(shop, place, **how)
-        assert by == "from" and rows(after) == rows(before) != rows(query_as_of(shop, shop.history.position(40))[0])
+        assert by == "from" and to_sorted_rows(after) == to_sorted_rows(before) != to_sorted_rows(
+            query_as_of(shop, shop.history.position(40))[0]
+        )
 
 
 def test_version_of_another_writer_has_no_position(tmp_path: Path) -> None:
     """The version before it holds only rows of records."""
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     before, _ = query_as_of(shop, shop.history.position(40))
     table = DeltaTable(str(shop.folder / "lake" / "plain"))
     table.optimize.compact()
     table.delete("k1 = 1")
     found, by = query_as_of(shop, shop.history.position(40))
-    assert by == "version" and rows(found) == rows(before) and table.to_pyarrow_table().num_rows < found.num_rows
+    assert (
+        by == "version"
+        and to_sorted_rows(found) == to_sorted_rows(before)
+        and table.to_pyarrow_table().num_rows < found.num_rows
+    )
 
 
-def one_batch(folder: Path, entry: str = "plain", begun: int = 0) -> CheckpointedShop:
-    """Of two schemas: what came before keys that changed is a commit alone, of a table that has the later column already."""
+def make_shop_with_one_batch(folder: Path, entry: str = "plain", begun: int = 0) -> CheckpointedShop:
+    """A history of two schemas. The changes before a key change are one commit, of a table that has the later column
+    already."""
     before, behind = ([Statement("write", n, salt=n + more) for n in range(6)] for more in (0, 1))
     writes = (*before, Statement("chain", 1, 9, salt=1, mask=3), Statement("add_column"), *behind)
     shop = CheckpointedShop(
@@ -126,18 +133,18 @@ def one_batch(folder: Path, entry: str = "plain", begun: int = 0) -> Checkpointe
 
 
 def test_version_with_a_column_of_later_records_is_not_used(tmp_path: Path) -> None:
-    shop = one_batch(tmp_path)
+    shop = make_shop_with_one_batch(tmp_path)
     place, end = shop.history.position(6), shop.history.position(len(shop.history.events))
     (found, by), (other, _) = query_as_of(shop, place), query_as_of(shop, place, from_log=True)
-    assert by == "from" and found.schema == other.schema and rows(found) == rows(other)
+    assert by == "from" and found.schema == other.schema and to_sorted_rows(found) == to_sorted_rows(other)
     (now, by), (other, _) = query_as_of(shop, end), query_as_of(shop, end, from_log=True)
-    assert by == "version" and now.schema == other.schema and rows(now) == rows(other)
+    assert by == "version" and now.schema == other.schema and to_sorted_rows(now) == to_sorted_rows(other)
     assert set(now.column_names) - set(found.column_names) == {"v3"}
 
 
 def test_version_is_used_if_the_log_cannot_be_replayed(tmp_path: Path) -> None:
     """A rule of today's config names a column that no record of that time has."""
-    shop = one_batch(tmp_path, "{sink: lake, into: plain, columns: {v3: {rename: w3}}}")
+    shop = make_shop_with_one_batch(tmp_path, "{sink: lake, into: plain, columns: {v3: {rename: w3}}}")
     said: list[str] = []
     with pytest.raises(Fatal, match="'columns' names column 'v3'"):
         read_target(shop.parts, "lake.plain", as_of=shop.history.position(6), from_log=True)
@@ -148,7 +155,7 @@ def test_version_is_used_if_the_log_cannot_be_replayed(tmp_path: Path) -> None:
 
 def test_versions_before_a_reload_are_not_used(tmp_path: Path) -> None:
     """They were written under other rules: here they hold values that are masked today."""
-    shop = one_batch(tmp_path, begun=6)
+    shop = make_shop_with_one_batch(tmp_path, begun=6)
     assert query_as_of(shop, shop.history.position(6))[1] == "version"
     shop.config("{sink: lake, into: plain, columns: {v1: {mask: nothing}}}")
     lanes.resync_lane(shop.parts, "lake.plain", accept_missing=True)
@@ -165,7 +172,7 @@ REFUSED = {
 
 
 def test_invalid_positions_are_refused(tmp_path: Path) -> None:
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     for places, sentence in REFUSED.values():
         with pytest.raises(InvalidReadQuery, match=sentence):
             query_as_of(shop, Position({TopicPartition(*place): at for place, at in places.items()}))

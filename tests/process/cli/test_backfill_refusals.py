@@ -51,7 +51,7 @@ CASES = {
 }
 
 
-def read(folder: Path, text: str):
+def load_config(folder: Path, text: str):
     path = folder / "config" / "replicator.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -63,7 +63,7 @@ def test_impossible_backfill_is_refused(tmp_path, case):
     old, new, sentence, step = CASES[case]
     assert old in CONFIG
     with pytest.raises(ConfigProblem) as refused:
-        backfill_table(read(tmp_path, CONFIG.replace(old, new, 1)), "public.orders", lambda _: None)
+        backfill_table(load_config(tmp_path, CONFIG.replace(old, new, 1)), "public.orders", lambda _: None)
     assert sentence in refused.value.sentence and step in refused.value.next_step
 
 
@@ -84,7 +84,7 @@ def test_possible_backfill_fails_only_at_the_connection(tmp_path, case):
     for old, new in READ[case].items():
         text = text.replace(old, new, 1)
     with pytest.raises(Retryable, match=r"127\.0\.0\.1"):
-        backfill_table(read(tmp_path, text), "public.orders", lambda _: None)
+        backfill_table(load_config(tmp_path, text), "public.orders", lambda _: None)
 
 
 def test_name_that_avro_does_not_allow_is_refused():
@@ -101,7 +101,7 @@ def test_rows_of_private_tables_are_stored_masked(tmp_path):
     text = CONFIG.replace("    to:", "    columns: {email: {mask: hmac, key: KEY}}\n    to:", 1)
     texts = [text.replace("KEY", word * 16) for word in ("a", "b")]
     readers = [
-        _build_reader(read(tmp_path / str(n), one), "public.orders", "shop") for n, one in enumerate((*texts, CONFIG))
+        _build_reader(load_config(tmp_path / str(n), one), "public.orders", "shop") for n, one in enumerate((*texts, CONFIG))
     ]
     columns = (PgColumn("id", True, "int", "int4", "b", -1), PgColumn("email", False, "text", "text", "b", -1))
     table = BackfillTable("d", "public", "orders", columns, ("id",))
@@ -118,7 +118,9 @@ def test_rows_of_private_tables_are_stored_masked(tmp_path):
 def test_engine_without_backfills_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(adapters, "list_names", lambda _: ["kafka", "kafka_spark", "backfills"])
     with pytest.raises(ConfigProblem, match="do not run on the engine 'spark'") as refused:
-        backfill_table(read(tmp_path, CONFIG.replace("engine: local", "engine: spark")), "public.orders", lambda _: None)
+        backfill_table(
+            load_config(tmp_path, CONFIG.replace("engine: local", "engine: spark")), "public.orders", lambda _: None
+        )
     assert "--set engine=local" in refused.value.next_step
 
 
@@ -126,7 +128,7 @@ def test_table_of_two_sources_needs_a_source_name(tmp_path):
     """The name of another source is refused."""
     second = CONFIG[CONFIG.index("  shop:") : CONFIG.index("sinks:")].replace("shop:", "other:").replace("[shop]", "[other]")
     entry = "  - match: public.orders\n    source: other\n    to: [{sink: lake, into: others}]\n"
-    loaded = read(tmp_path, CONFIG.replace("sinks:", f"{second}sinks:") + entry)
+    loaded = load_config(tmp_path, CONFIG.replace("sinks:", f"{second}sinks:") + entry)
     with pytest.raises(ConfigProblem, match="comes from several sources") as refused:
         backfill_table(loaded, "public.orders", lambda _: None)
     assert "shop, other" in refused.value.next_step
@@ -140,7 +142,7 @@ REFUSED = RegisterEntry(beginnings={"lake.orders (aside.orders)": Position()})
 
 
 class ReadRows:
-    """A backfill that has read a table without rows."""
+    """A backfill that has read an empty table."""
 
     def __init__(self):
         self.calls = []
@@ -166,7 +168,7 @@ class ReadRows:
 )
 def test_rows_of_another_table_are_not_deleted(tmp_path, monkeypatch, before, after):
     """Two tables have the same target, so a backfill of the second one deletes no rows there."""
-    loaded = read(tmp_path, CONFIG.replace("public.*", "'*.orders'"))
+    loaded = load_config(tmp_path, CONFIG.replace("public.*", "'*.orders'"))
     write_deltalake(str(tmp_path / "lake" / "orders"), pa.table({"id": [7], "_cdc_seq_1": [5]}))
     register, reader = FileRegister(build.get_register_folder(loaded)), ReadRows()
     register.save("shop", before)

@@ -38,8 +38,8 @@ def test_bar_shows_the_records_of_the_slower_lane() -> None:
     assert "45 of 70 records" in shown and "orders" in shown and "/s" in shown
 
 
-def on_a_terminal(project: Path, *words: str) -> tuple[str, str]:
-    """What a command writes to its terminal as errors, and to its output."""
+def run_in_terminal(project: Path, *words: str) -> tuple[str, str]:
+    """The standard error of a command on its terminal, and its standard output."""
     ours, theirs = pty.openpty()
     ran = subprocess.Popen([PROGRAM, *words], cwd=project, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True)
     os.close(theirs)
@@ -57,10 +57,10 @@ def on_a_terminal(project: Path, *words: str) -> tuple[str, str]:
 
 @pytest.mark.slow
 def test_bar_is_shown_on_a_terminal_only(project: Path) -> None:
-    seen, said = on_a_terminal(project, "replay", "public.orders", "--into", "anew")
+    seen, said = run_in_terminal(project, "replay", "public.orders", "--into", "anew")
     assert "19 of 19 records" in seen and "anew" in seen and "records" in said
-    seen, _ = on_a_terminal(project, "replay", "public.orders", "--into", "other", "--json")
+    seen, _ = run_in_terminal(project, "replay", "public.orders", "--into", "other", "--json")
     lines = re.sub(r"\x1b\[[0-9;]*m", "", seen).splitlines()
     assert lines and all(re.match(r"\S+Z \[warning +\] (record rejected|rows may be lost)", line) for line in lines), seen
-    seen, _ = on_a_terminal(project, "replay", "public.orders", "--into", "third", "-q")
+    seen, _ = run_in_terminal(project, "replay", "public.orders", "--into", "third", "-q")
     assert not seen

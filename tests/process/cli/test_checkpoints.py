@@ -76,15 +76,15 @@ def test_replay_from_a_checkpoint_equals_a_replay_of_the_whole_log(tmp_path: Pat
     assert used[0] == 2
 
 
-def simple(folder: Path, more: str = "") -> CheckpointedShop:
-    """Forty-odd changes under scd1, of one partition."""
+def make_shop(folder: Path, more: str = "") -> CheckpointedShop:
+    """About forty changes of one partition under scd1."""
     writes = tuple(Statement("write", n % 7, salt=n) for n in range(40))
     history = History(StreamShape(values=("text", "int"), tombstones=False), writes)
     return CheckpointedShop(folder / "shop", history, "plain", more)
 
 
 def test_checkpoint_of_other_rules_is_not_used(tmp_path: Path) -> None:
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     shop.reach(30)
     taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
     assert checkpoint.take_checkpoint(shop.parts, shop.lane) == taken, "nothing has come since"
@@ -98,7 +98,7 @@ def test_checkpoint_of_other_rules_is_not_used(tmp_path: Path) -> None:
 
 def test_checkpoint_of_recreated_topics_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason is reported."""
-    shop, topic = simple(tmp_path), "cdc.public.items"
+    shop, topic = make_shop(tmp_path), "cdc.public.items"
     shop.reach(20)
     ids = [((topic, "first"),)]
     monkeypatch.setattr(checkpoint, "get_topic_identity", lambda *_: ids[-1])
@@ -112,7 +112,7 @@ def test_checkpoint_of_recreated_topics_is_not_used(tmp_path: Path, monkeypatch:
 
 
 def test_kill_during_a_checkpoint_keeps_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     shop.reach(20)
     taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(40)
@@ -121,8 +121,8 @@ def test_kill_during_a_checkpoint_keeps_the_one_before(tmp_path: Path, monkeypat
     assert store is not None
     for step in ("publish_draft", "copy_checkpoint"):
         with monkeypatch.context() as patched:
-            patched.setattr(CheckpointStore, step, kill)
-            with pytest.raises(Killed):
+            patched.setattr(CheckpointStore, step, raise_killed)
+            with pytest.raises(ProcessKilled):
                 checkpoint.take_checkpoint(shop.parts, shop.lane)
         assert store.list_usable() == [taken] and list(store.folder.glob("draft*"))
         assert shop.replay_lane(tmp_path / f"begun-{step}", from_snapshot=True) == (*whole, 1)
@@ -131,7 +131,7 @@ def test_kill_during_a_checkpoint_keeps_the_one_before(tmp_path: Path, monkeypat
 
 def test_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
     """The checkpoint before it is used, also as the base of the next one."""
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     for end in (10, 20):
         shop.reach(end)
         checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -151,7 +151,7 @@ def test_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
 
 def test_checkpoint_with_a_gap_behind_it_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless no later record is needed. The remedy is to reload the lane."""
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     shop.reach(20)
     taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(30)
@@ -167,17 +167,17 @@ def test_checkpoint_with_a_gap_behind_it_is_not_used(tmp_path: Path, monkeypatch
     assert checkpoint.take_checkpoint(shop.parts, shop.lane).number == 2
 
 
-class Killed(BaseException):
-    """What nothing catches."""
+class ProcessKilled(BaseException):
+    """An exception that no code catches."""
 
 
-def kill(*_: object) -> None:
-    raise Killed
+def raise_killed(*_: object) -> None:
+    raise ProcessKilled
 
 
 def test_log_is_truncated_up_to_its_checkpoints(tmp_path: Path) -> None:
     """Never beyond the retention. Queries of the deleted part are refused."""
-    shop = simple(tmp_path, ", retention: 1 milliseconds")
+    shop = make_shop(tmp_path, ", retention: 1 milliseconds")
     place = TopicPartition("cdc.public.items", 0)
     said: list[str] = []
     shop.reach(20)
@@ -230,8 +230,8 @@ def test_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest
     shop.reach(count)
     asked, said = RebuildRequest(shop.lane, "again"), list[str]()
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaLane, "record_state", kill)
-        with pytest.raises(Killed):
+        patched.setattr(DeltaLane, "record_state", raise_killed)
+        with pytest.raises(ProcessKilled):
             checkpoint.prepare_restored_rebuild(shop.parts, asked, said.append)
     rebuild = checkpoint.prepare_restored_rebuild(shop.parts, asked, said.append)
     (taken,) = checkpoint.list_checkpoints(shop.parts, shop.lane)
@@ -242,27 +242,27 @@ def test_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest
     (lane,) = made.status().report().lanes
     assert lane.counts["applied"] > 0 and read_canonical_rows(lake / "again") == read_canonical_rows(lake / entry)
     assert DeltaTable(str(lake / "again")).metadata().partition_columns == ["k1"] * (entry == "partitioned")
-    assert lane.position == next(run.position for run in ran(shop) if run.id == f"lake.{entry}")
+    assert lane.position == next(run.position for run in run_shop(shop) if run.id == f"lake.{entry}")
     before = read_canonical_rows(lake / entry)
-    done = table_swap.swap_target(shop.parts, shop.lane, make, said.append)
+    done = table_swap.swap_target(shop.parts, shop.lane, catch_up, said.append)
     assert done["rejected"] == 0 and len(said) == 3 and read_canonical_rows(lake / entry) == before
-    assert {run.counts["applied"] for run in ran(shop)} == {0}
+    assert {run.counts["applied"] for run in run_shop(shop)} == {0}
 
 
 def test_lane_whose_target_belongs_to_another_table_is_not_swapped(tmp_path: Path) -> None:
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     shop.reach(5)
     register, before = shop.parts.register, read_canonical_rows(tmp_path / "shop" / "lake" / "plain")
     entry = register.load(shop.lane.source)
     register.save(shop.lane.source, replace(entry, beginnings={**entry.beginnings, make_refused_id(shop.lane): Position()}))
     with pytest.raises(ConfigProblem, match="both go to plain in sink lake"):
-        table_swap.swap_target(shop.parts, shop.lane, make)
+        table_swap.swap_target(shop.parts, shop.lane, catch_up)
     assert read_canonical_rows(tmp_path / "shop" / "lake" / "plain") == before
 
 
 def test_lane_whose_target_belongs_to_another_table_gets_no_checkpoint(tmp_path: Path) -> None:
     """Both lanes have the same name, so the checkpoint would replace those of the other table."""
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     shop.config("{sink: lake}")
     shop.reach(5)
     checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -277,7 +277,7 @@ def test_lane_whose_target_belongs_to_another_table_gets_no_checkpoint(tmp_path:
 
 def test_checkpoint_removed_during_the_copy_is_replaced_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy starts again with another checkpoint."""
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     for end in (20, 30):
         shop.reach(end)
         checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -304,19 +304,19 @@ def test_checkpoint_removed_during_the_copy_is_replaced_by_another(tmp_path: Pat
     assert read_canonical_rows(tmp_path / "shop" / "lake" / "again") == whole[0]
 
 
-def make(rebuild: Components) -> dict[str, Any]:
+def catch_up(rebuild: Components) -> dict[str, Any]:
     rebuild.catch_up()
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
-def ran(shop: CheckpointedShop) -> tuple[Any, ...]:
+def run_shop(shop: CheckpointedShop) -> tuple[Any, ...]:
     made = Container(loaded=shop.load_config)
     run_until_caught_up(made)
     return tuple(run for run in made.status().report().lanes if run.table)
 
 
 def test_replay_without_a_checkpoint_reports_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop, said = simple(tmp_path), list[str]()
+    shop, said = make_shop(tmp_path), list[str]()
     shop.reach(20)
     assert checkpoint.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None and said == []
     checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -339,7 +339,7 @@ LAYOUTS = {
 
 def test_checkpoint_does_not_depend_on_the_file_layout(tmp_path: Path) -> None:
     """A checkpoint of another layout or engine is used, and each engine can store one from the same files."""
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     shop.reach(20)
     first = checkpoint.take_checkpoint(shop.parts, shop.lane)
     for number, (layout, engine) in enumerate(LAYOUTS.values()):
@@ -361,7 +361,7 @@ def test_checkpoint_does_not_depend_on_the_file_layout(tmp_path: Path) -> None:
 
 def test_target_that_cannot_restore_a_checkpoint_reads_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command reports it. If the start of the log is deleted, nothing is written."""
-    shop = simple(tmp_path, ", retention: 1 milliseconds")
+    shop = make_shop(tmp_path, ", retention: 1 milliseconds")
     shop.reach(20)
     checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(40)
@@ -386,7 +386,7 @@ def test_target_that_cannot_restore_a_checkpoint_reads_the_log(tmp_path: Path, m
 
 def test_checkpoints_are_stored_when_due_and_reported(tmp_path: Path) -> None:
     """By a run that ends, by a daemon, and by the command. Erasures apply to them too."""
-    shop = simple(tmp_path)
+    shop = make_shop(tmp_path)
     shop.reach(20)
     folder = tmp_path / "shop"
     ended = run_program(folder, "run", "--until-caught-up", "--json", "-q", seconds=300)
@@ -403,7 +403,7 @@ def test_checkpoints_are_stored_when_due_and_reported(tmp_path: Path) -> None:
     shown = run_program(folder, "status", seconds=300)
     assert "lake.plain: snapshot 2 of " in shown.stdout
     found = shop.replay_lane(tmp_path / "before", from_snapshot=True)[0]
-    left = left_by_kills(folder)
+    left = leave_files_of_kills(folder)
     gone = run_program(folder, "forget", "public.items", "1", "--yes", "--vacuum", seconds=300)
     assert gone.returncode == 0 and "lake.plain, snapshot 2" in gone.stdout, gone.stdout + gone.stderr
     assert not any(path.exists() for path in left)
@@ -413,8 +413,8 @@ def test_checkpoints_are_stored_when_due_and_reported(tmp_path: Path) -> None:
     assert len(shop.replay_lane(tmp_path / "after", from_snapshot=True)[0]) == len(found) - 1
 
 
-def left_by_kills(folder: Path) -> list[Path]:
-    """Of the first snapshot of another lane, and of a replay that had one copied."""
+def leave_files_of_kills(folder: Path) -> list[Path]:
+    """Files of a killed first checkpoint of another lane, and of a killed replay with a copied checkpoint."""
     home = folder / "log" / "_replicator" / "snapshots" / "shop"
     replay = folder / "state" / "shop" / "replays" / "lake.again"
     replay.mkdir(parents=True)
@@ -428,7 +428,7 @@ def left_by_kills(folder: Path) -> list[Path]:
 @pytest.mark.slow
 def test_daemon_stores_checkpoints_and_truncates_its_log(tmp_path: Path) -> None:
     """Its lanes and the log continue during and after it."""
-    shop, folder = simple(tmp_path), tmp_path / "shop"
+    shop, folder = make_shop(tmp_path), tmp_path / "shop"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         shop.config("plain", ", retention: 1 milliseconds", port=free.getsockname()[1])
@@ -443,19 +443,19 @@ def test_daemon_stores_checkpoints_and_truncates_its_log(tmp_path: Path) -> None
             time.sleep(0.5)
         shop.record(40)
         at = first["lanes"][1]["position"]["cdc.public.items"]["0"]
-        wait_for_status(folder, lambda said: positions(said) == {at + 20})
+        wait_for_status(folder, lambda said: list_positions(said) == {at + 20})
     finally:
         program.send_signal(signal.SIGTERM)
         assert program.wait(120) == 0
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True)[0] == read_canonical_rows(folder / "lake" / "plain")
 
 
-def positions(said: dict[str, Any]) -> set[int]:
+def list_positions(said: dict[str, Any]) -> set[int]:
     return {lane["position"]["cdc.public.items"]["0"] for lane in said["lanes"]}
 
 
 def wait_for_status(folder: Path, is_so: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """The status, once it is so."""
+    """Waits until the status fulfils the condition, and returns it."""
     deadline = time.monotonic() + 200
     while True:
         said = json.loads(run_program(folder, "status", "--json", "-q", seconds=200).stdout)["result"]

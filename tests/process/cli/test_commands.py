@@ -381,7 +381,7 @@ def test_completion_is_quick_and_loads_no_driver(project, monkeypatch):
 
 
 def assert_quick(command):
-    """What it prints, in less than 0.3 seconds of processor time."""
+    """The output of a command that takes less than 0.3 seconds of processor time."""
     spent = []
     for _ in range(5):
         before = os.times()

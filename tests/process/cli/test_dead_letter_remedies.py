@@ -19,27 +19,27 @@ MATCH = "{match: public.t,"
 FORMAT = "format: debezium_json"
 
 
-def item(number: int, name: Any = "a", offset: int | None = None, **more: Any) -> dict[str, Any]:
+def make_record(number: int, name: Any = "a", offset: int | None = None, **more: Any) -> dict[str, Any]:
     """A change of the row with this key."""
     row = {"id": number, "name": name}
     return dict(make_archive_record("t", number if offset is None else offset, COLUMNS, [ID], after=row, **more))
 
 
-def plain(number: int) -> dict[str, Any]:
+def make_schemaless_record(number: int) -> dict[str, Any]:
     """A change without schema."""
-    made = item(number)
+    made = make_record(number)
     return {**made, "value": json.dumps(json.loads(made["value"])["payload"])}
 
 
 def explain_dead_letter(project: Project) -> str:
-    """What to do about the one letter there is."""
+    """The remedy of the only dead letter."""
     [letter] = project.ask("dlq", "list")["result"]
     [told] = project.ask("dlq", "explain", letter["event_id"])["result"]
     return str(told["what_to_do"])
 
 
 def replay_dead_letters(project: Project) -> list[int]:
-    """The ids in the lake once the letters were replayed, which the next run leaves as they are."""
+    """The ids in the lake after a retry of the dead letters. The next run must not change the rows."""
     said = project.ask("dlq", "replay")
     assert said["exit"] == 0, said
     rows = project.rows("lake", "t")
@@ -57,19 +57,19 @@ def replay_dead_letters(project: Project) -> list[int]:
             (FORMAT, "format: canal_json"),
         ),
         (  # A column that cannot be read, of records without a schema.
-            [plain(0)],
+            [make_schemaless_record(0)],
             (MATCH, f"{MATCH} schema: {{id: int64, name: 'list<string>'}},"),
             "declare the columns under `schema` of the table. Then replay the record",
             ("'list<string>'", "string"),
         ),
         (
-            [{**item(0), "key": None}, item(1)],
+            [{**make_record(0), "key": None}, make_record(1)],
             ("", ""),
             "Name the key columns with `keys`, and replay the record",
             (MATCH, f"{MATCH} keys: [id],"),
         ),
         (
-            [item(0, "x" * 3000), item(1)],
+            [make_record(0, "x" * 3000), make_record(1)],
             ("pipeline: changing\n", "pipeline: changing\nlimits: {message_bytes: 2KiB}\n"),
             "Raise the limit that the reason names, under `limits`",
             ("2KiB", "16KiB"),
@@ -109,7 +109,7 @@ def test_remedy_for_columns_that_rows_do_not_have(tmp_path: Path, option: str, r
     """Other columns are another rule, so the lane is reloaded, and with it the rejected record."""
     project = Project(tmp_path, {"t": ""})
     project.configure((MATCH, f"{MATCH} {option}: [name],"))
-    project.feed("a", [item(0, None), item(1)])
+    project.feed("a", [make_record(0, None), make_record(1)])
     project.run()
     step = explain_dead_letter(project)
     assert remedy in step and "`replicator lanes resync LANE`" in step
@@ -125,7 +125,7 @@ STOPS = ("pipeline: changing\n", "pipeline: changing\non_reject: stop_lane\n")
 
 
 def explain_stop(project: Project, *records: Any) -> str:
-    """What to do about the one record at which the lane stopped; nothing else was written."""
+    """The remedy for the only record at which the lane stopped. Nothing else was written."""
     project.configure(STOPS)
     project.feed("a", records)
     lane = project.run()["lake.t"]
@@ -133,7 +133,7 @@ def explain_stop(project: Project, *records: Any) -> str:
     return explain_dead_letter(project)
 
 
-def goes_on(project: Project, *ids: int) -> None:
+def check_lane_continues(project: Project, *ids: int) -> None:
     lane = project.run()["lake.t"]
     assert (lane["status"], lane["position"]) == ("running", {"cdc.public.t": {"0": 3}}), lane["error"]
     assert [row["id"] for row in project.rows("lake", "t")] == list(ids)
@@ -143,20 +143,22 @@ def goes_on(project: Project, *ids: int) -> None:
 def test_stopped_lane_continues_without_the_record(tmp_path: Path, on_reject: str) -> None:
     """A purge alone is not enough while `on_reject` stops the lane there."""
     project = Project(tmp_path, {"t": ""})
-    step = explain_stop(project, item(0), wrong(1, 1), item(2))
+    step = explain_stop(project, make_record(0), make_invalid_record(1, 1), make_record(2))
     assert "To continue without it, set `on_reject` to continue or hold_key" in step
     project.configure(("stop_lane", on_reject))
-    goes_on(project, 0, 2)
+    check_lane_continues(project, 0, 2)
 
 
 def test_stopped_lane_skips_the_record(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
-    project.feed("0", [item(0)])
+    project.feed("0", [make_record(0)])
     assert project.run()["lake.t"]["status"] == "running"
-    said = re.search(r"`replicator (lanes skip) LANE (--until \S+)`", explain_stop(project, wrong(1, 1), item(2)))
+    said = re.search(
+        r"`replicator (lanes skip) LANE (--until \S+)`", explain_stop(project, make_invalid_record(1, 1), make_record(2))
+    )
     assert said is not None
     assert project.ask(*said[1].split(), "lake.t", *said[2].split())["exit"] == 0
-    goes_on(project, 0, 2)
+    check_lane_continues(project, 0, 2)
 
 
 @pytest.mark.parametrize("replays", [False, True])
@@ -165,7 +167,9 @@ def test_stopped_lane_applies_the_record_after_a_config_change(tmp_path: Path, r
     project = Project(tmp_path, {"t": ""})
     project.configure((MATCH, f"{MATCH} schema: {{id: int64, name: 'list<string>'}},"))
     step = explain_stop(
-        project, plain(0), *({**plain(n), "value": plain(n)["value"].replace('"a"', "null")} for n in (1, 2))
+        project,
+        make_schemaless_record(0),
+        *({**make_schemaless_record(n), "value": make_schemaless_record(n)["value"].replace('"a"', "null")} for n in (1, 2)),
     )
     assert "declare the columns under `schema` of the table. Then replay the record" in step
     assert "read it again after a restart" in step
@@ -173,44 +177,46 @@ def test_stopped_lane_applies_the_record_after_a_config_change(tmp_path: Path, r
     if replays:
         assert project.ask("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
         assert "stop_lane" not in explain_dead_letter(project)
-    goes_on(project, 0, 1, 2)
+    check_lane_continues(project, 0, 1, 2)
 
 
 def test_record_of_unknown_table_stops_all_lanes(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
     project.configure(STOPS, ("pipeline: changing\n", "pipeline: changing\nlimits: {message_bytes: 2KiB}\n"))
-    project.feed("a", [item(0, "x" * 3000), item(1), item(2)])
+    project.feed("a", [make_record(0, "x" * 3000), make_record(1), make_record(2)])
     assert project.ask("run", "--until-caught-up")["exit"] == 4
     step = explain_dead_letter(project)
     assert "Raise the limit that the reason names" in step and step.endswith("set `on_reject` to continue or hold_key."), (
         step
     )
     project.configure(("stop_lane", "continue"))
-    goes_on(project, 1, 2)
+    check_lane_continues(project, 1, 2)
 
 
 def make_change_without_position(number: int, offset: int) -> dict[str, Any]:
-    """A change that does not say where in its source's log it is."""
-    made = item(number, offset=offset)
+    """A change without a position in its source's log."""
+    made = make_record(number, offset=offset)
     value = json.loads(made["value"])
     value["payload"]["source"] |= {"lsn": None, "sequence": None}
     return {**made, "value": json.dumps(value)}
 
 
-def wrong(number: int, offset: int) -> dict[str, Any]:
-    """A change whose row is not what its schema says."""
-    made = item(number, offset=offset)
+def make_invalid_record(number: int, offset: int) -> dict[str, Any]:
+    """A change whose row does not fit its schema."""
+    made = make_record(number, offset=offset)
     return {**made, "value": made["value"].replace('"name":"a"', '"name":7')}
 
 
-@pytest.mark.parametrize(("make", "code"), [(make_change_without_position, "NO_SEQUENCE"), (wrong, "MALFORMED")])
+@pytest.mark.parametrize(
+    ("make", "code"), [(make_change_without_position, "NO_SEQUENCE"), (make_invalid_record, "MALFORMED")]
+)
 def test_next_change_of_the_row_updates_the_targets(tmp_path: Path, make: Any, code: str) -> None:
     project = Project(tmp_path, {"t": ""})
-    project.feed("a", [item(0), make(1, 1)])
+    project.feed("a", [make_record(0), make(1, 1)])
     project.run()
     assert [letter["code"] for letter in project.ask("dlq", "list")["result"]] == [code]
     assert FIX_SOURCE in explain_dead_letter(project) and "`sequence_by`" not in explain_dead_letter(project)
-    project.feed("b", [item(1, "b", offset=2)])
+    project.feed("b", [make_record(1, "b", offset=2)])
     assert project.run()["lake.t"]["status"] == "running"
     assert project.rows("lake", "t") == [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
     assert project.ask("dlq", "purge", "--yes")["result"] == {"purged": 1}
@@ -233,13 +239,13 @@ def test_remedy_for_records_without_log_positions(tmp_path: Path, said: str) -> 
 
 def test_register_of_a_source_can_be_removed(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
-    project.feed("a", [item(0), item(1)])
+    project.feed("a", [make_record(0), make_record(1)])
     project.run()
     file = tmp_path / "state" / "changing" / "sources" / "recorded.json"
     file.write_text("{")
     said = project.ask("run", "--until-caught-up")
     assert said["exit"] == 3 and str(file) in said["error"]["sentence"] and "Remove the file" in said["error"]["next_step"]
     file.unlink()
-    project.feed("b", [item(0, "b", offset=2)])
+    project.feed("b", [make_record(0, "b", offset=2)])
     assert project.run()["lake.t"]["counts"]["applied"] == 1, "nothing is applied twice"
     assert project.rows("lake", "t") == [{"id": 0, "name": "b"}, {"id": 1, "name": "a"}]

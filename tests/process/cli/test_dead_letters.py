@@ -39,7 +39,7 @@ on_every_store = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module", params=STORES)
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with two rejected records, one of them not UTF-8, and one line that is no record."""
+    """A project with two rejected records, one of them not UTF-8, and one invalid line."""
     folder = tmp_path_factory.mktemp("shop")
     letters = "{path: ./letters}"
     if request.param == "postgres":

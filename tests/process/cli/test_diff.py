@@ -35,7 +35,7 @@ DIFF = ("diff", "order_items")
 
 @pytest.fixture(scope="module")
 def read_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Caught up. Tests do not write into it."""
+    """A shop that has caught up. Tests do not write into it."""
     folder = tmp_path_factory.mktemp("shop")
     for name in ("config", "archive"):
         (folder / name).mkdir()

@@ -68,22 +68,22 @@ RESULT = {
 
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
-    """The folder of the table; the project around it has the example as its configuration."""
+    """The folder of the table. The project around it uses the example's configuration."""
     (tmp_path / "config").mkdir()
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
     folder = tmp_path / "dms" / "public" / "users"
     folder.mkdir(parents=True)
-    put(folder / "LOAD00000001.csv", LOAD)
+    write_closed_file(folder / "LOAD00000001.csv", LOAD)
     return folder
 
 
-def put(file: Path, text: str | bytes) -> None:
-    """A file that nobody writes to any more."""
+def write_closed_file(file: Path, text: str | bytes) -> None:
+    """Writes a file with an old time, so that the source takes it as complete."""
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     set_old_time(file)
 
 
-def rows(project: Path) -> dict[int, tuple[str, str, date]]:
+def read_rows(project: Path) -> dict[int, tuple[str, str, date]]:
     found = DeltaTable(str(project / "deltalake" / "dms" / "users")).to_pyarrow_table().to_pylist()
     return {row["user_id"]: (row["name"], row["city"], row["last_login"]) for row in found}
 
@@ -92,14 +92,14 @@ def rows(project: Path) -> dict[int, tuple[str, str, date]]:
 def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> None:
     """Local and Spark runs alternate."""
     run_until_caught_up(tmp_path, engine)
-    assert len(rows(tmp_path)) == 7
-    put(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
+    assert len(read_rows(tmp_path)) == 7
+    write_closed_file(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
     (users / "2021" / "10").mkdir(parents=True)
-    put(users / "2021" / "10" / "20211017-194324349.csv", CHANGES)
+    write_closed_file(users / "2021" / "10" / "20211017-194324349.csv", CHANGES)
     run_until_caught_up(tmp_path, "local")
-    put(users / "20211017-194400000.csv", LATER)
+    write_closed_file(users / "20211017-194400000.csv", LATER)
     said = run_until_caught_up(tmp_path, engine)
-    assert rows(tmp_path) == RESULT
+    assert read_rows(tmp_path) == RESULT
     (lane,) = said["result"]["lanes"]
     assert lane["counts"]["applied"] == 2
     again = run_until_caught_up(tmp_path, engine)
@@ -114,24 +114,24 @@ def test_files_that_arrive_during_the_run_are_applied(users: Path, tmp_path: Pat
     program = threading.Thread(target=lambda: run_inside(loaded, once=False, stop=stop, served=False))
     program.start()
     try:
-        wait_until(lambda: len(rows(tmp_path)) == 7)
-        arrive(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
-        wait_until(lambda: len(rows(tmp_path)) == 10)
-        arrive(users / "2021" / "10" / "20211017-194324349.csv", CHANGES.encode())
-        wait_until(lambda: len(rows(tmp_path)) == 12)
-        arrive(users / "20211017-194400000.csv", LATER.encode())
-        wait_until(lambda: rows(tmp_path) == RESULT)
+        wait_until(lambda: len(read_rows(tmp_path)) == 7)
+        add_file(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
+        wait_until(lambda: len(read_rows(tmp_path)) == 10)
+        add_file(users / "2021" / "10" / "20211017-194324349.csv", CHANGES.encode())
+        wait_until(lambda: len(read_rows(tmp_path)) == 12)
+        add_file(users / "20211017-194400000.csv", LATER.encode())
+        wait_until(lambda: read_rows(tmp_path) == RESULT)
         assert len(RESULT) == 13
     finally:
         stop.set()
         program.join(60)
 
 
-def arrive(file: Path, content: bytes) -> None:
-    """A file appears, whole, under its name."""
+def add_file(file: Path, content: bytes) -> None:
+    """Adds a whole file under its name."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.partial")
-    put(partial, content)
+    write_closed_file(partial, content)
     partial.replace(file)
 
 
@@ -149,11 +149,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 
 def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
     bad = b"U,6,Mindy\nX,1,a,b,2021-01-01\nU,2,a,b,yesterday\nU,3,\xff,b,2021-01-01\nU,4,a,b,2021-01-01,more\n"
-    put(users / "20211017-194324349.csv", bad + CHANGES.encode())
+    write_closed_file(users / "20211017-194324349.csv", bad + CHANGES.encode())
     said = run_until_caught_up(tmp_path, "local")
     (lane,) = said["result"]["lanes"]
     # Seven of the full load and two new ones; what became of number 6 is one row.
-    assert lane["counts"]["applied"] == 9 and lane["counts"]["folded"] == 1 and rows(tmp_path)[6] == RESULT[6]
+    assert lane["counts"]["applied"] == 9 and lane["counts"]["folded"] == 1 and read_rows(tmp_path)[6] == RESULT[6]
     listed = run_program(tmp_path, "dlq", "list", "--json")
     sentences = sorted(letter["sentence"] for letter in json.loads(listed.stdout)["result"])
     assert len(sentences) == 5, sentences
@@ -166,17 +166,19 @@ def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
 def test_files_with_headers_and_unconfigured_tables(users: Path, tmp_path: Path) -> None:
     others = users.parent / "others"
     others.mkdir()
-    put(others / "LOAD00000001.csv", "a,b\n1,2\n")
-    put(users / "LOAD00000001.csv", "city,user_id,name,last_login\nNULL,1,NULL,2021-04-01\n'a,\nb',2,'NULL',NULL\n")
-    put(users / "20211017-194324349.csv", "Op,user_id,name,city,last_login\nU,1,?,Rome,2021-04-02\n")
+    write_closed_file(others / "LOAD00000001.csv", "a,b\n1,2\n")
+    write_closed_file(
+        users / "LOAD00000001.csv", "city,user_id,name,last_login\nNULL,1,NULL,2021-04-01\n'a,\nb',2,'NULL',NULL\n"
+    )
+    write_closed_file(users / "20211017-194324349.csv", "Op,user_id,name,city,last_login\nU,1,?,Rome,2021-04-02\n")
     csv = json.dumps({"header": True, "quote": "'", "null_value": "NULL", "unsent_value": "?"})
     said = run_until_caught_up(tmp_path, "local", "--set", f"sources.bucket.csv={csv}")
-    assert rows(tmp_path) == {1: (None, "Rome", date(2021, 4, 2)), 2: ("NULL", "a,\nb", None)}
+    assert read_rows(tmp_path) == {1: (None, "Rome", date(2021, 4, 2)), 2: ("NULL", "a,\nb", None)}
     (lane,) = said["result"]["lanes"]
     assert lane["counts"]["rejected"] == 0
 
 
 def test_file_that_dms_did_not_write_ends_the_run(users: Path, tmp_path: Path) -> None:
-    put(users / "export.csv", "1,a\n")
+    write_closed_file(users / "export.csv", "1,a\n")
     said = json.dumps(run_until_caught_up(tmp_path, "local", code=2))
     assert "export.csv is no file of AWS DMS" in said

@@ -26,19 +26,19 @@ from replicator.application.state_folder import InstanceLock
 PARTS = {"table", "schemas", "positions", "register entry"}
 
 
-def files_of(project: Path, name: str) -> list[str]:
-    """What is left of a table, by path, but for locks and the event log."""
+def list_remaining_files(project: Path, name: str) -> list[str]:
+    """The paths of a table's remaining files, without locks and the event log."""
     found = [str(path.relative_to(project)) for folder in ("lake", "state") for path in (project / folder).rglob("*.*")]
     return [path for path in found if name in path and not path.endswith(".lock") and "cdc_events" not in path]
 
 
-def entry(project: Path) -> str:
+def read_register(project: Path) -> str:
     (file,) = (project / "state" / "shop" / "sources").glob("*.json")
     return file.read_text()
 
 
-def without_products(project: Path) -> None:
-    """The config names another table."""
+def remove_products(project: Path) -> None:
+    """Changes the config to another table."""
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("public.*", "public.orders"))
 
@@ -52,14 +52,14 @@ def test_drop_removes_everything_and_the_next_run_reloads_the_table(answer, proj
     assert (result["lane"], result["table"]) == ("lake.products", "public.products")
     assert result["config"] == "config/replicator.yaml:11"
     assert {one["what"] for one in result["belongings"]} >= PARTS
-    assert not files_of(project, "products") and "lake.products" not in entry(project)
+    assert not list_remaining_files(project, "products") and "lake.products" not in read_register(project)
     assert answer("query", "orders")["result"] and answer("drop", "lake.products", "--yes", code=2)
     done = run_program(project, "run", "--until-caught-up", "-q")
     assert done.returncode == 0, done.stderr
-    assert without_times(answer("query", "products")["result"]) == without_times(before)
+    assert drop_times(answer("query", "products")["result"]) == drop_times(before)
 
 
-def without_times(rows):
+def drop_times(rows):
     return [{name: value for name, value in row.items() if name != "_cdc_applied_at"} for row in rows]
 
 
@@ -69,7 +69,7 @@ def test_drop_with_engine_spark_starts_no_spark(answer, project, monkeypatch):
 
     monkeypatch.setattr("adapters.spark.session.open_session", session)
     answer("drop", "products", "--yes", "--set", "engine=spark")
-    assert not files_of(project, "products")
+    assert not list_remaining_files(project, "products")
 
 
 def test_table_in_a_catalog_that_the_engine_cannot_reach_is_not_dropped(ask, project):
@@ -79,15 +79,15 @@ def test_table_in_a_catalog_that_the_engine_cannot_reach_is_not_dropped(ask, pro
     result = ask("drop", "products", "--yes")
     assert result.exit_code == 2 and "lake.products is registered in the catalog of the engine 'spark'" in result.stderr
     assert "--set engine=spark" in result.stderr and "(config/replicator.yaml:5)" in result.stderr
-    assert files_of(project, "lake/products")
+    assert list_remaining_files(project, "lake/products")
 
 
 def test_table_that_the_config_no_longer_names_is_dropped(answer, project):
-    without_products(project)
+    remove_products(project)
     said = answer("drop", "products", "--yes")["result"]
     assert (said["lane"], said["table"], said["config"]) == ("lake.products", None, None)
     assert run_program(project, "run", "--until-caught-up", "-q").returncode == 0
-    assert not files_of(project, "products")
+    assert not list_remaining_files(project, "products")
 
 
 def test_output_on_a_terminal(ask, project, monkeypatch):
@@ -96,10 +96,10 @@ def test_output_on_a_terminal(ask, project, monkeypatch):
     assert result.exit_code == 1 and "Delete all of this of lake.products? [y/N]" in result.output
     assert re.search(rf"^  table +{project}/lake/products$", result.output, re.M)
     assert "The config contains the lane (config/replicator.yaml:11): the next start creates" in result.output
-    assert files_of(project, "lake/products")
+    assert list_remaining_files(project, "lake/products")
     result = ask("drop", "products", input="y\n")
     assert result.exit_code == 0 and result.output.endswith("lake.products: dropped\n")
-    assert not files_of(project, "products")
+    assert not list_remaining_files(project, "products")
 
 
 def test_drop_without_a_terminal_needs_yes(ask, answer, project):
@@ -109,7 +109,7 @@ def test_drop_without_a_terminal_needs_yes(ask, answer, project):
     said = answer("drop", "products", code=2)
     assert said["result"]["lane"] == "lake.products" and said["error"]["code"] == 2
     assert {one["what"] for one in said["result"]["belongings"]} >= PARTS
-    assert files_of(project, "lake/products")
+    assert list_remaining_files(project, "lake/products")
 
 
 def test_drop_on_a_real_terminal(project):
@@ -120,7 +120,7 @@ def test_drop_on_a_real_terminal(project):
     while b"[y/N]" not in said and select.select([master], [], [], 60)[0]:
         said += os.read(master, 4096)
     os.write(master, b"y\n")
-    assert child.wait(60) == 0 and not files_of(project, "orders")
+    assert child.wait(60) == 0 and not list_remaining_files(project, "orders")
     os.close(master)
 
 
@@ -139,10 +139,10 @@ def test_drop_on_a_real_terminal(project):
     ],
 )
 def test_names_without_a_target_are_refused(answer, project, name, words, step):
-    before = files_of(project, "")
+    before = list_remaining_files(project, "")
     said = answer("drop", name, "--yes", code=2)["error"]
     assert words in said["sentence"] and step in said["next_step"]
-    assert files_of(project, "") == before
+    assert list_remaining_files(project, "") == before
 
 
 def test_table_of_another_lane_with_the_same_name_is_refused(answer, project):
@@ -174,7 +174,7 @@ def test_target_of_another_table_with_the_same_name_stays(answer, project):
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("public.*", '"*.*"'))
     run_program(project, "run", "--until-caught-up", "-q")
-    assert "sales.orders" in entry(project)
+    assert "sales.orders" in read_register(project)
     said = answer("drop", "sales.orders", "--yes", code=2)["error"]
     assert "both go to orders in sink lake" in said["sentence"]
     assert answer("query", "orders")["result"]
@@ -196,16 +196,16 @@ def test_killed_drop_is_reported_and_repeated(ask, answer, project, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(LocalFolder, "clear", kill)
         assert ask("drop", "products", "--yes").exit_code == 130
-    assert [path for path in files_of(project, "products") if path.endswith(DROP_MARK)]
+    assert [path for path in list_remaining_files(project, "products") if path.endswith(DROP_MARK)]
     lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
     assert "half dropped" in lanes["lake.products"]["error"] and lanes["lake.orders"]["error"] is None
     done = run_program(project, "run", "--until-caught-up", "-q")
     assert done.returncode == 4 and "`replicator drop lake.products` removes the rest" in done.stderr + done.stdout
     assert "half dropped" in answer("lanes", "resync", "lake.products", "--yes", code=4)["error"]["sentence"]
     answer("drop", "products", "--yes")
-    assert not files_of(project, "products")
+    assert not list_remaining_files(project, "products")
     assert run_program(project, "run", "--until-caught-up", "-q").returncode == 0
-    assert files_of(project, "products"), "loaded again"
+    assert list_remaining_files(project, "products"), "loaded again"
 
 
 def test_drop_is_refused_while_another_instance_writes_the_target(answer, project):
@@ -221,7 +221,7 @@ def test_drop_is_refused_while_another_instance_writes_the_target(answer, projec
     said = answer("drop", "products", "--yes", code=5)["error"]
     assert "already written by another instance" in said["sentence"] and "Stop that instance" in said["next_step"]
     held.release()
-    assert files_of(project, "lake/products")
+    assert list_remaining_files(project, "lake/products")
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ def test_drop_while_the_daemon_runs(answer, project):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
-    without_products(project)
+    remove_products(project)
     program = start_program(project, "run")
     deadline = time.monotonic() + 60
     while [lane["status"] for lane in answer("status")["result"]["lanes"]] != ["running"] * 2:
@@ -239,7 +239,7 @@ def test_drop_while_the_daemon_runs(answer, project):
         time.sleep(0.1)
     said = answer("drop", "orders", "--yes", code=5)["error"]
     assert "the daemon is running and writes lake.orders" in said["sentence"] and "Stop the daemon" in said["next_step"]
-    assert answer("drop", "products", "--yes")["ok"] and not files_of(project, "products")
+    assert answer("drop", "products", "--yes")["ok"] and not list_remaining_files(project, "products")
     program.send_signal(signal.SIGTERM)
     assert program.wait(60) == 0
     assert answer("query", "orders")["result"]

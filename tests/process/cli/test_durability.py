@@ -54,7 +54,8 @@ EVENT = {
 
 
 class Disk:
-    """What the program has asked to be on the disk: of files, by number, the time; of folders, which files they named."""
+    """The syncs that the program has requested. `written`: file number -> time. `named`: the files that a folder
+    contained."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.written: dict[int, int] = {}

@@ -30,15 +30,15 @@ http: {address: "127.0.0.1:0"}
 """
 
 
-def rows(lake: Path, table: str) -> list[dict]:
+def read_rows(lake: Path, table: str) -> list[dict]:
     found = DeltaTable(str(lake / table)).to_pyarrow_table().drop_columns(["_cdc_applied_at"]).to_pylist()
     return sorted(found, key=lambda row: row["_event_id"])
 
 
 def assert_equal_lakes(project: Path) -> None:
     for table in TABLES:
-        assert rows(project / "next", table), table
-        assert rows(project / "next", table) == rows(project / "lake", table)
+        assert read_rows(project / "next", table), table
+        assert read_rows(project / "next", table) == read_rows(project / "lake", table)
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])

@@ -37,7 +37,7 @@ def shop(tmp_path, monkeypatch):
     return file
 
 
-def run(*arguments):
+def run_command(*arguments):
     done = CliRunner().invoke(main, [*arguments, "--json"])
     answer = parse_answer(done)
     return done.exit_code, answer["result"] if answer["ok"] else answer["error"]["sentence"]
@@ -45,7 +45,7 @@ def run(*arguments):
 
 def test_events_of_a_customer_from_three_programs(shop):
     """Customer `C101` of the worked example."""
-    code, first = run("emit", "Customer", "C101", "CustomerCreated", "--data", ALICE, "--expected-version", "0")
+    code, first = run_command("emit", "Customer", "C101", "CustomerCreated", "--data", ALICE, "--expected-version", "0")
     assert (code, first["event_version"], first["is_new"]) == (0, 1, True)
     moved = {"old_city": "NYC", "new_city": "LA", "change_reason": "relocation"}
     done = events.emit_event("C101", "Customer", "CustomerAddressChanged", moved, {"by": {"id": 7}}, 1)
@@ -58,10 +58,12 @@ def test_events_of_a_customer_from_three_programs(shop):
             store.emit_event("C101", "Customer", "CustomerDeleted", {}, expected_version=2)
         assert store.version("Customer", "C101") == 3
         assert [e.event_version for e in store.events("Customer", until=done.created_at)] == [1, 2]
-    code, found = run("events", "Customer", "C101")
+    code, found = run_command("events", "Customer", "C101")
     assert [e["event_type"] for e in found] == ["CustomerCreated", "CustomerAddressChanged", "CustomerEmailUpdated"]
     assert found[0]["event_data"] == json.loads(ALICE)
-    assert run("events", "Customer", "--until", found[1]["created_at"][:26] + "+0000", "--limit", "5")[1] == found[:2]
+    assert (
+        run_command("events", "Customer", "--until", found[1]["created_at"][:26] + "+0000", "--limit", "5")[1] == found[:2]
+    )
     shown = CliRunner().invoke(main, ["events", "Customer", "C101"]).output
     assert "version 3  CustomerEmailUpdated\n    old_email = alice@email.com" in shown
 
@@ -78,13 +80,13 @@ def test_events_of_a_customer_from_three_programs(shop):
     ],
 )
 def test_invalid_events_are_refused(shop, more, code, said):
-    found, sentence = run("emit", "Customer", "C101", "Created", *more)
+    found, sentence = run_command("emit", "Customer", "C101", "Created", *more)
     assert (found, said in sentence) == (code, True), sentence
     assert not list((shop.parents[1] / "lake").rglob("*.parquet"))
 
 
 def test_serve_needs_a_token(shop):
-    code, sentence = run("serve", "--set", "serve.token=''")
+    code, sentence = run_command("serve", "--set", "serve.token=''")
     assert (code, "token" in sentence) == (2, True)
 
 
@@ -113,4 +115,4 @@ def test_serve_runs_until_it_is_stopped(shop):
     out, log = program.communicate(timeout=60)
     assert (program.returncode, "stopped cleanly" in out) == (0, True), log
     assert "s3cr3t" not in out + log + line
-    assert [e["event_data"] for e in run("events", "Customer")[1]] == [{"a": "1"}]
+    assert [e["event_data"] for e in run_command("events", "Customer")[1]] == [{"a": "1"}]

@@ -62,48 +62,51 @@ IN_DATABASE = """
       - {sink: target, into: changes, policy: append}"""
 
 
-def customer(email: str, name: str, age: Any = 30) -> dict[str, Any]:
+def make_customer(email: str, name: str, age: Any = 30) -> dict[str, Any]:
     return {"email": email, "name": name, "age": age}
 
 
-def key(email: str) -> str:
+def make_key(email: str) -> str:
     schema = {"type": "struct", "fields": [COLUMNS[0]], "optional": False, "name": f"{TOPIC}.Key"}
     return json.dumps({"schema": schema, "payload": {"email": email}})
 
 
-def event(at: int, op: str, after: Any, before: Any = None) -> str:
+def make_event(at: int, op: str, after: Any, before: Any = None) -> str:
     return encode_with_schema(
         make_envelope_schema(COLUMNS, "customers"), make_payload(op, after, before, at, source={"table": "customers"})
     ).decode()
 
 
-def changes(start: int) -> list[tuple[str, str | None]]:
-    """What is sent of three people: rows, an update with both images, a deleted and made row, poison, a tombstone."""
-    at, (ada, bob, cyd) = 1_000 * (start + 1), (customer(ADA, PLANTED), customer(BOB, OTHERS[0]), customer(CYD, OTHERS[1]))
+def make_changes(start: int) -> list[tuple[str, str | None]]:
+    """Records of three people: rows, an update with both images, a deleted and inserted row, poison, a null record."""
+    at, (ada, bob, cyd) = (
+        1_000 * (start + 1),
+        (make_customer(ADA, PLANTED), make_customer(BOB, OTHERS[0]), make_customer(CYD, OTHERS[1])),
+    )
     return [
-        (key(BOB), event(at, "c", bob)),
-        (key(ADA), event(at + 1, "c", ada)),
-        (key(ADA), event(at + 2, "u", ada | {"age": 31}, ada)),
-        (key(CYD), event(at + 3, "c", cyd)),
-        (key(ADA), event(at + 4, "u", ada | {"age": f"of {PLANTED}"}, ada)),
-        (key(ADA), f"no event, but of {PLANTED}"),
-        (key(BOB), event(at + 5, "u", bob | {"age": "unknown"}, bob)),
-        (key(ADA), event(at + 6, "d", None, ada)),
-        (key(ADA), None),
-        (key(ADA), event(at + 7, "c", ada | {"age": 33})),
+        (make_key(BOB), make_event(at, "c", bob)),
+        (make_key(ADA), make_event(at + 1, "c", ada)),
+        (make_key(ADA), make_event(at + 2, "u", ada | {"age": 31}, ada)),
+        (make_key(CYD), make_event(at + 3, "c", cyd)),
+        (make_key(ADA), make_event(at + 4, "u", ada | {"age": f"of {PLANTED}"}, ada)),
+        (make_key(ADA), f"no event, but of {PLANTED}"),
+        (make_key(BOB), make_event(at + 5, "u", bob | {"age": "unknown"}, bob)),
+        (make_key(ADA), make_event(at + 6, "d", None, ada)),
+        (make_key(ADA), None),
+        (make_key(ADA), make_event(at + 7, "c", ada | {"age": 33})),
     ]
 
 
 def change_key_and_back(at: int) -> list[tuple[str, str | None]]:
-    """A row that gets Ada's key, and loses it again."""
+    """A row whose key changes to Ada's and back."""
     return [
-        (key(OLD), event(at, "c", customer(OLD, PLANTED))),
-        (key(ADA), event(at + 1, "u", customer(ADA, PLANTED), customer(OLD, PLANTED))),
-        (key(OLD), event(at + 2, "u", customer(OLD, PLANTED), customer(ADA, PLANTED))),
+        (make_key(OLD), make_event(at, "c", make_customer(OLD, PLANTED))),
+        (make_key(ADA), make_event(at + 1, "u", make_customer(ADA, PLANTED), make_customer(OLD, PLANTED))),
+        (make_key(OLD), make_event(at + 2, "u", make_customer(OLD, PLANTED), make_customer(ADA, PLANTED))),
     ]
 
 
-def record(folder: Path, records: list[tuple[str, str | None]]) -> None:
+def append_records(folder: Path, records: list[tuple[str, str | None]]) -> None:
     path = folder / "archive" / "customers.jsonl"
     start = len(path.read_text().splitlines()) if path.exists() else 0
     place = {"topic": TOPIC, "partition": 0, "timestamp": None, "headers": None}
@@ -112,8 +115,8 @@ def record(folder: Path, records: list[tuple[str, str | None]]) -> None:
             more.write(json.dumps(place | {"offset": offset, "key": message, "value": value}) + "\n")
 
 
-def program(folder: Path, *words: str, code: int = 0) -> dict[str, Any]:
-    """The object that a command prints, run in this process: the program's own start takes longer than most of them."""
+def run_command(folder: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    """Runs a command in this process and returns its object. A start of the program takes longer than most commands."""
     with chdir(folder):
         done = CliRunner().invoke(main, [*words, "--json", "-q"])
     assert done.exit_code == code, done.output + repr(done.exception)
@@ -121,28 +124,28 @@ def program(folder: Path, *words: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-def caught_up(folder: Path, *words: str) -> None:
-    program(folder, "run", "--until-caught-up", *words)
+def run_until_caught_up(folder: Path, *words: str) -> None:
+    run_command(folder, "run", "--until-caught-up", *words)
 
 
-def project(folder: Path, letters: str = "{path: ./letters}", dsn: str = "", to: str = EVERYTHING) -> Path:
+def make_project(folder: Path, letters: str = "{path: ./letters}", dsn: str = "", to: str = EVERYTHING) -> Path:
     (folder / "config").mkdir()
     (folder / "archive").mkdir()
     database = DATABASE.format(dsn=dsn) if dsn else ""
     text = CONFIG.format(letters=letters, database=database, to=to + (IN_DATABASE if dsn else ""))
     (folder / "config" / "replicator.yaml").write_text(text)
-    record(folder, changes(0))
-    caught_up(folder)
+    append_records(folder, make_changes(0))
+    run_until_caught_up(folder)
     return folder
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    return project(tmp_path, to=LITTLE)
+    return make_project(tmp_path, to=LITTLE)
 
 
 def find_secret(folder: Path) -> list[str]:
-    """Where the bytes of a secret are, in files of what is stored, those of Parquet read; and not in what was sent."""
+    """Stored files that contain a secret. Parquet files are decoded; the archive and the config are left out."""
     found = []
     for path in folder.rglob("*"):
         inside = path.relative_to(folder).parts
@@ -152,13 +155,13 @@ def find_secret(folder: Path) -> list[str]:
     return found
 
 
-def now(folder: Path) -> dict[str, str]:
-    """The rows of every Delta table as they are, and the names they hold."""
+def read_lake(folder: Path) -> dict[str, str]:
+    """The current rows of every Delta table, as text."""
     lake = {path.parent.relative_to(folder) for path in folder.rglob("_delta_log")}
     return {str(name): repr(DeltaTable(str(folder / name)).to_pyarrow_table().to_pylist()) for name in lake}
 
 
-def in_database(dsn: str) -> dict[str, str]:
+def read_database(dsn: str) -> dict[str, str]:
     """The rows of every table of the database."""
     query = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT LIKE 'pg\\_%' "
     with psycopg.connect(dsn) as connection:
@@ -167,19 +170,19 @@ def in_database(dsn: str) -> dict[str, str]:
         for name in tables:
             rows = connection.execute(f"SELECT to_jsonb(t)::text FROM {name} AS t").fetchall()
             more = connection.execute(f"SELECT t::text FROM {name} AS t").fetchall()
-            found[name] = bytes(repr(rows + more), "utf-8").decode() + _as_text(rows)
+            found[name] = bytes(repr(rows + more), "utf-8").decode() + _to_text(rows)
     return found
 
 
-def _as_text(rows: list[Any]) -> str:
-    """Bytes are hexadecimal digits there."""
+def _to_text(rows: list[Any]) -> str:
+    """The values as text. Bytes are hexadecimal digits in the rows."""
     texts = []
     for (row,) in rows:
         texts += [bytes.fromhex(v[2:]).decode("latin1") for v in json.loads(row).values() if str(v).startswith("\\x")]
     return repr(texts)
 
 
-def secrets_in(places: dict[str, str]) -> list[str]:
+def list_tables_with_secrets(places: dict[str, str]) -> list[str]:
     return [name for name, text in places.items() if any(secret in text for secret in SECRETS)]
 
 
@@ -192,49 +195,53 @@ def test_erased_person_is_removed_from_every_sink_and_stays_away(tmp_path: Path,
     server = request.getfixturevalue("postgres_server")
     server.database(name := f"forgetting_{random.randrange(10**9)}")
     dsn = server.url(name)
-    shop = project(tmp_path, f'{{dsn: "{dsn}"}}', dsn)
-    program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
-    assert len(secrets_in(now(shop))) == 7 and len(secrets_in(in_database(dsn))) >= 5
-    said = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    shop = make_project(tmp_path, f'{{dsn: "{dsn}"}}', dsn)
+    run_command(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+    assert len(list_tables_with_secrets(read_lake(shop))) == 7 and len(list_tables_with_secrets(read_database(dsn))) >= 5
+    said = run_command(shop, "forget", "public.customers", ADA, "--yes")["result"]
     assert said["removed"] == {
         "raw": 7, "logged": 7, "dead letters": 2, "lake.customers": 1, "lake.history": 3, "lake.changes": 4,
         "lake.softly": 1, "lake.hashed": 1, "lake.again": 1, "target.customers": 1, "target.history": 3, "target.changes": 4,
     }  # fmt: skip
-    assert not secrets_in(now(shop)) and not secrets_in(in_database(dsn))
-    assert all(OTHERS[1] in text for name, text in now(shop).items() if "_replicator" not in name)
-    letters = program(shop, "dlq", "list")["result"]
+    assert not list_tables_with_secrets(read_lake(shop)) and not list_tables_with_secrets(read_database(dsn))
+    assert all(OTHERS[1] in text for name, text in read_lake(shop).items() if "_replicator" not in name)
+    letters = run_command(shop, "dlq", "list")["result"]
     assert [letter["offset"] for letter in letters] == [6]
     assert said["versions"] and find_secret(shop), "older versions are told of"
-    program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    run_command(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
     assert not find_secret(shop)
 
-    record(shop, changes(1))
-    caught_up(shop)
+    append_records(shop, make_changes(1))
+    run_until_caught_up(shop)
     for lane in ("lake.customers", "target.history"):
-        program(shop, "lanes", "resync", lane, "--yes")
-    caught_up(shop)
-    program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "later", "--policy", "scd2")
-    program(shop, "dlq", "replay", code=1)
-    assert not secrets_in(now(shop)) and not secrets_in(in_database(dsn)) and not find_secret(shop)
-    assert OTHERS[0] in now(shop)["lake/later"] and OTHERS[0] in in_database(dsn)["mirror.history"]
+        run_command(shop, "lanes", "resync", lane, "--yes")
+    run_until_caught_up(shop)
+    run_command(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "later", "--policy", "scd2")
+    run_command(shop, "dlq", "replay", code=1)
+    assert (
+        not list_tables_with_secrets(read_lake(shop))
+        and not list_tables_with_secrets(read_database(dsn))
+        and not find_secret(shop)
+    )
+    assert OTHERS[0] in read_lake(shop)["lake/later"] and OTHERS[0] in read_database(dsn)["mirror.history"]
     shutil.rmtree(shop / "lake")
-    caught_up(shop)
-    assert not find_secret(shop) and OTHERS[0] in now(shop)["lake/customers"]
+    run_until_caught_up(shop)
+    assert not find_secret(shop) and OTHERS[0] in read_lake(shop)["lake/customers"]
 
 
 def test_row_is_erased(shop: Path) -> None:
     """Its records are removed too, also rejected ones, and later records are not stored. Other rows stay."""
-    said = program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]
+    said = run_command(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]
     assert said["removed"] == {"raw": 7, "dead letters": 2, "lake.customers": 1, "lake.history": 3}
     assert not find_secret(shop) and not said["versions"] and not said["linked"]
-    record(shop, changes(1))
-    caught_up(shop)
-    found = now(shop)
+    append_records(shop, make_changes(1))
+    run_until_caught_up(shop)
+    found = read_lake(shop)
     assert not find_secret(shop) and len([name for name, text in found.items() if OTHERS[0] in text]) >= 4
     log = DeltaTable(str(shop / "lake" / "cdc_events")).to_pyarrow_table().to_pylist()
     assert sorted(row["offset"] for row in log) == list(range(20))
     assert sum(row["key"] is None for row in log) == 14 == sum((row["error"] or "")[:9] == "FORGOTTEN" for row in log)
-    again = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    again = run_command(shop, "forget", "public.customers", ADA, "--yes")["result"]
     assert set(again["removed"].values()) == {0}
     (marker,) = json.loads((shop / "state" / "shop" / "erasures.json").read_text())["erasures"]
     assert marker["removed"]["raw"] == 7 and marker["at"] and marker["by"]
@@ -259,27 +266,27 @@ def test_projections_of_an_erased_row_are_erased(shop: Path) -> None:
         (shop / "config" / f"{name}.sql").write_text(query)
     gold = "  gold: {kind: delta, path: ./gold}\n"
     config.write_text(config.read_text().replace("sinks:\n", f"sinks:\n{gold}") + f"projections: {json.dumps(said)}\n")
-    record(shop, [(key(ADA), event(9_000, "u", customer(ADA, PLANTED, 44)))])
-    caught_up(shop)
-    program(shop, "refresh")
-    assert {"gold/names", "gold/again", "gold/logged"} <= set(secrets_in(now(shop)))
-    done = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    append_records(shop, [(make_key(ADA), make_event(9_000, "u", make_customer(ADA, PLANTED, 44)))])
+    run_until_caught_up(shop)
+    run_command(shop, "refresh")
+    assert {"gold/names", "gold/again", "gold/logged"} <= set(list_tables_with_secrets(read_lake(shop)))
+    done = run_command(shop, "forget", "public.customers", ADA, "--yes")["result"]
     assert sorted(done["projections"]) == ["gold.again", "gold.logged", "gold.names"]
-    assert not secrets_in(now(shop)) and OTHERS[1] in now(shop)["gold/again"]
+    assert not list_tables_with_secrets(read_lake(shop)) and OTHERS[1] in read_lake(shop)["gold/again"]
     assert len([told for told in done["versions"] if f"{shop}/gold/" in told]) == 3
-    program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    run_command(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
     assert not find_secret(shop)
 
 
 def test_other_keys_of_the_row_are_reported(shop: Path) -> None:
     """A change with the key on one side belongs to the row. The operator decides about its earlier and later keys."""
-    record(shop, change_key_and_back(9_000))
-    caught_up(shop)
-    said = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    append_records(shop, change_key_and_back(9_000))
+    run_until_caught_up(shop)
+    said = run_command(shop, "forget", "public.customers", ADA, "--yes")["result"]
     assert said["linked"] == [[OLD]] and said["removed"]["raw"] == 9
     rows = DeltaTable(str(shop / "lake" / "cdc_events")).to_pyarrow_table().to_pylist()
     assert sorted(row["offset"] for row in rows if row["key"] is not None) == [0, 3, 6, 10]
-    program(shop, "forget", "public.customers", OLD, "--yes", "--vacuum")
+    run_command(shop, "forget", "public.customers", OLD, "--yes", "--vacuum")
     assert not find_secret(shop)
 
 
@@ -289,10 +296,18 @@ def test_killed_erasure_already_applies_and_resumes(shop: Path) -> None:
     hashed = hashes.hash_key("recorded", "public.customers", ("email",), (ADA,))
     erasures.put_erasure(hashes, Erasure("recorded", "public.customers", ("email",), hashed, datetime.now(UTC)))
     before = DeltaTable(str(shop / "lake" / "history")).to_pyarrow_table().num_rows
-    record(shop, [(key(ADA), event(9_000, "u", customer(ADA, PLANTED, 40))), (key(CYD), event(9_001, "d", None))])
-    caught_up(shop)
+    append_records(
+        shop,
+        [
+            (make_key(ADA), make_event(9_000, "u", make_customer(ADA, PLANTED, 40))),
+            (make_key(CYD), make_event(9_001, "d", None)),
+        ],
+    )
+    run_until_caught_up(shop)
     assert DeltaTable(str(shop / "lake" / "history")).to_pyarrow_table().num_rows == before
-    assert program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]["removed"]["lake.history"] == 3
+    assert (
+        run_command(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]["removed"]["lake.history"] == 3
+    )
     assert not find_secret(shop)
 
 
@@ -305,20 +320,20 @@ def test_spill_files_of_a_killed_replay_are_removed(shop: Path, monkeypatch: pyt
     again = ("replay", "public.customers", "--lane", "lake.customers", "--into", "again")
     with monkeypatch.context() as killed:
         killed.setattr(BulkLoader, "load_target", dies)
-        program(shop, *again, code=1)
+        run_command(shop, *again, code=1)
     laid = shop / "state" / "shop" / "replays" / "lake.again" / "shop" / SPILL_FOLDER
     assert list(laid.rglob("rows.arrow"))
-    program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    run_command(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
     assert not laid.exists()
-    program(shop, *again)
-    assert not find_secret(shop) and OTHERS[0] in now(shop)["lake/again"]
+    run_command(shop, *again)
+    assert not find_secret(shop) and OTHERS[0] in read_lake(shop)["lake/again"]
 
 
 def test_invalid_erasures_are_refused(shop: Path) -> None:
     """Nothing is erased or stored, and the error says what to do."""
 
     def expect_refusal(*words: str, code: int = 2) -> str:
-        error: str = program(shop, "forget", *words, code=code)["error"]["sentence"]
+        error: str = run_command(shop, "forget", *words, code=code)["error"]["sentence"]
         assert not (shop / "state" / "shop" / "erasures.json").exists() and find_secret(shop)
         return error
 
@@ -332,8 +347,8 @@ def test_invalid_erasures_are_refused(shop: Path) -> None:
     lock.release()
 
 
-def sentence(shop: Path, code: int) -> str:
-    """Of the program itself: this process would keep its lock."""
+def get_error_sentence(shop: Path, code: int) -> str:
+    """Runs the program itself: this process would keep its lock."""
     done = run_program(shop, "run", "--until-caught-up", "--json", "-q")
     assert done.returncode == code, done.stdout + done.stderr
     said: str = parse_answer(done)["error"]["sentence"]
@@ -342,22 +357,22 @@ def sentence(shop: Path, code: int) -> str:
 
 def test_incomplete_erasure_list_stops_the_program(shop: Path) -> None:
     """Without the key of the list, or under another name of the source, erased rows would return."""
-    program(shop, "forget", "public.customers", ADA, "--yes")
+    run_command(shop, "forget", "public.customers", ADA, "--yes")
     config, kept = shop / "config" / "replicator.yaml", shop / "state" / "shop" / "erasures.key"
     text, secret = config.read_text(), kept.read_text()
     config.write_text(text.replace("recorded", "renamed"))
-    assert "Under another source name they would come back" in sentence(shop, code=2)
+    assert "Under another source name they would come back" in get_error_sentence(shop, code=2)
     config.write_text(text)
     kept.write_text("00" * 32)
-    assert "is not the secret of the list" in sentence(shop, code=3)
+    assert "is not the secret of the list" in get_error_sentence(shop, code=3)
     kept.unlink()
-    assert "cannot be read" in sentence(shop, code=3)
+    assert "cannot be read" in get_error_sentence(shop, code=3)
     kept.write_text(secret)
-    caught_up(shop)
+    run_until_caught_up(shop)
 
 
-def on_spark(folder: Path, *words: str) -> dict[str, Any]:
-    """As `program`, on Spark."""
+def run_on_spark(folder: Path, *words: str) -> dict[str, Any]:
+    """`run_command` on Spark."""
     done = run_program(folder, *words, "--json", "-q", "--set", "engine=spark")
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = parse_answer(done)
@@ -376,35 +391,37 @@ def test_spark_filters_and_erases_the_same(tmp_path: Path) -> None:
     (tmp_path / "config" / "replicator.yaml").write_text(
         CONFIG.format(letters="{path: ./letters}", database="", to=LITTLE + more)
     )
-    record(tmp_path, changes(0))
-    on_spark(tmp_path, "run", "--until-caught-up")
-    said = on_spark(tmp_path, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]
+    append_records(tmp_path, make_changes(0))
+    run_on_spark(tmp_path, "run", "--until-caught-up")
+    said = run_on_spark(tmp_path, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]
     everything = {"raw": 7, "dead letters": 2, "lake.customers": 1, "lake.history": 3, "lake.marked": 1, "lake.clustered": 1}
     assert said["removed"] == everything
     assert {name for name in ("marked", "clustered") if any(f"lake/{name}," in told for told in said["versions"])}
-    assert len(said["versions"]) == 2 and not others_held(tmp_path)
-    record(tmp_path, changes(1))
-    on_spark(tmp_path, "run", "--until-caught-up")
-    on_spark(tmp_path, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
-    assert not others_held(tmp_path) and DeltaTable(str(tmp_path / "lake" / "again")).to_pyarrow_table().num_rows == 2
+    assert len(said["versions"]) == 2 and not find_secret_elsewhere(tmp_path)
+    append_records(tmp_path, make_changes(1))
+    run_on_spark(tmp_path, "run", "--until-caught-up")
+    run_on_spark(tmp_path, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+    assert (
+        not find_secret_elsewhere(tmp_path) and DeltaTable(str(tmp_path / "lake" / "again")).to_pyarrow_table().num_rows == 2
+    )
 
 
-def others_held(folder: Path) -> list[str]:
-    """Without older versions of the tables that Spark alone writes."""
+def find_secret_elsewhere(folder: Path) -> list[str]:
+    """The files with secrets, without older versions of the tables that only Spark writes."""
     return [path for path in find_secret(folder) if not path.startswith(("lake/marked", "lake/clustered"))]
 
 
 def test_table_with_the_same_name_loses_nothing(shop: Path) -> None:
     """Its lanes have the targets. The other table was never read, so no run has refused its lanes yet."""
-    program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
-    config, before = shop / "config" / "replicator.yaml", now(shop)
+    run_command(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+    config, before = shop / "config" / "replicator.yaml", read_lake(shop)
     text = config.read_text().replace("match: public.customers", "match: '*.customers'")
     config.write_text(text.replace("\n      - {sink: lake, into: history, policy: scd2}", ""))
-    said = program(shop, "forget", "aside.customers", BOB, "--yes", code=2)["error"]
+    said = run_command(shop, "forget", "aside.customers", BOB, "--yes", code=2)["error"]
     assert "the key of table aside.customers is unknown" in said["sentence"]
-    said = program(shop, "replay", "aside.customers", "--into", "again", code=2)["error"]
+    said = run_command(shop, "replay", "aside.customers", "--into", "again", code=2)["error"]
     assert "lake.again was started with other options" in said["sentence"]
-    said = program(shop, "replay", "aside.customers", code=2)["error"]
+    said = run_command(shop, "replay", "aside.customers", code=2)["error"]
     assert "aside.customers both go to customers in sink lake" in said["sentence"]
-    program(shop, "drop", "aside.customers", "--yes", code=2)
-    assert now(shop) == before and any(BOB in rows for rows in before.values())
+    run_command(shop, "drop", "aside.customers", "--yes", code=2)
+    assert read_lake(shop) == before and any(BOB in rows for rows in before.values())

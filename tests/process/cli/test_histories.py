@@ -26,12 +26,12 @@ TABLES = "".join(
 )
 
 
-def rows(project: Path, table: str) -> list[dict]:
+def read_rows(project: Path, table: str) -> list[dict]:
     return DeltaTable(str(project / "lake" / table)).to_pyarrow_table().to_pylist()
 
 
-def values(row: dict) -> str:
-    """Without `title`, which the source renames: a mirror written by several runs keeps what it held."""
+def format_values(row: dict) -> str:
+    """The values without `title`, which the source renames: a mirror written by several runs keeps its old column."""
     return repr({name: value for name, value in row.items() if not name.startswith("_") and name != "title"})
 
 
@@ -50,13 +50,16 @@ def test_open_versions_equal_the_current_rows(project: Path, engine: str) -> Non
             (archive / name).write_text("".join(text[:count]))
         run_until_caught_up(project, engine if count == 8 else "local", *history)
         for table in ("products", "orders"):
-            versions = rows(project, f"{table}_history")
+            versions = read_rows(project, f"{table}_history")
             current = [row for row in versions if row["_cdc_end_seq_1"] is None]
-            assert sorted(map(values, current)) == sorted(map(values, rows(project, table))), (count, table)
-    changes = rows(project, "products_changes")
+            assert sorted(map(format_values, current)) == sorted(map(format_values, read_rows(project, table))), (
+                count,
+                table,
+            )
+    changes = read_rows(project, "products_changes")
     assert {row["_cdc_op"] for row in changes} >= {"c", "u", "d"}
-    versions = rows(project, "products_history")
-    assert len(versions) > len(rows(project, "products"))
+    versions = read_rows(project, "products_history")
+    assert len(versions) > len(read_rows(project, "products"))
     ended = [row for row in versions if row["_cdc_end_seq_1"] is not None]
     assert ended and all(row["__START_AT"] <= row["__END_AT"] for row in ended)
 

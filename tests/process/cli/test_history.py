@@ -45,32 +45,32 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ask(shop: Path, *words: str) -> list[dict[str, Any]]:
+def run_command(shop: Path, *words: str) -> list[dict[str, Any]]:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     return parse_answer(done)["result"]
 
 
-def refusal(shop: Path, *words: str) -> dict[str, Any]:
+def get_error(shop: Path, *words: str) -> dict[str, Any]:
     done = run_program(shop, *words, "--json", "-q")
     return parse_answer(done)["error"]
 
 
 def test_history_of_a_row_ends_with_the_target_row(shop: Path) -> None:
-    entries = ask(shop, "history", "public.customers", "1")
+    entries = run_command(shop, "history", "public.customers", "1")
     assert [entry["operation"] for entry in entries] == ["r", "u", "u", "u", "u"]
     assert [entry["changed"] for entry in entries[1:]] == [["email", "profile"], ["loyalty"], ["loyalty"], ["name"]]
     assert all(one["after"] == following["before"] for one, following in pairwise(entries))
-    [row] = ask(shop, "query", "public.customers", "--where", "id = 1")
+    [row] = run_command(shop, "query", "public.customers", "--where", "id = 1")
     assert {name: row[name] for name in entries[-1]["after"]} == entries[-1]["after"]
     assert [entry["transaction"] for entry in entries] == ["755", "761", "778", "780", "782"]
 
 
 def test_history_of_a_row_includes_its_old_key(shop: Path) -> None:
     """Values that the key change did not send are those of the old key."""
-    [_, away] = ask(shop, "history", "public.order_items", "2", "1")
+    [_, away] = run_command(shop, "history", "public.order_items", "2", "1")
     assert away["moved_away"] and away["after"] is None
-    moved = ask(shop, "history", "public.order_items", "2", "9")[0]
+    moved = run_command(shop, "history", "public.order_items", "2", "9")[0]
     assert moved["moved_from"] == {"order_id": 2, "line_no": 1}
     assert (moved["before"]["sku"], moved["after"]["sku"]) == ("SKU-2", "SKU-2") and "line_no" in moved["changed"]
 
@@ -83,17 +83,17 @@ def test_text_output_shows_changed_values(shop: Path) -> None:
 
 def test_audit_lists_the_changes_of_a_period(shop: Path) -> None:
     """With the changed columns, if records have the before image."""
-    every = ask(shop, "audit", "public.order_items")
+    every = run_command(shop, "audit", "public.order_items")
     assert [one["operation"] for one in every] == ["r", "r", "u", "m", "c", "d", "c", "c", "c", "d"]
     assert every[3]["key"] == '{"order_id": 2, "line_no": 1}' and {one["changed"] for one in every} == {None}
-    since = ask(shop, "audit", "public.order_items", "--since", "2026-11-20T17:47:26.855+0000")
+    since = run_command(shop, "audit", "public.order_items", "--since", "2026-11-20T17:47:26.855+0000")
     assert since == every[6:]
     assert {one["who"] for one in every} == {None}
-    by = ask(shop, "audit", "public.order_items", "--by", "sku")
+    by = run_command(shop, "audit", "public.order_items", "--by", "sku")
     assert [one["who"] for one in by] == WHO
-    refused = refusal(shop, "audit", "public.order_items", "--by", "updated_by")
+    refused = get_error(shop, "audit", "public.order_items", "--by", "updated_by")
     assert "has no column 'updated_by'" in refused["sentence"] and "sku" in refused["next_step"]
-    told = ask(shop, "audit", "public.audit_log", "--until", "2026-11-20T17:47:26.855+0000")
+    told = run_command(shop, "audit", "public.audit_log", "--until", "2026-11-20T17:47:26.855+0000")
     assert [(one["operation"], one["key"], one["changed"]) for one in told] == [
         *[("r", None, None)] * 2,
         *[("u", None, ["n"])] * 2,
@@ -104,7 +104,7 @@ def test_audit_lists_the_changes_of_a_period(shop: Path) -> None:
     assert "is empty" not in run_program(shop, "audit", "public.audit_log").stderr
     text = run_program(shop, "audit", "public.customers", "--csv", "--limit", "2").stdout.splitlines()
     assert len(text) == 3 and text[2].startswith('"at"') is False and '"{""id"": 1}"' in text[2]
-    assert "has no event log" in refusal(shop, "audit", "public.products")["sentence"]
+    assert "has no event log" in get_error(shop, "audit", "public.products")["sentence"]
 
 
 REFUSED = {
@@ -120,7 +120,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_invalid_query_is_refused(shop: Path, case: str) -> None:
     words, sentence = REFUSED[case]
-    found = refusal(shop, "history", *words)
+    found = get_error(shop, "history", *words)
     assert sentence in found["sentence"] and found["next_step"]
 
 
@@ -141,7 +141,7 @@ def test_key_whose_type_changed_is_found_under_both_types(tmp_path: Path) -> Non
     (tmp_path / "archive" / "t.jsonl").write_text("\n".join(lines) + "\n")
     done = run_program(tmp_path, "run", "--until-caught-up", "-q")
     assert done.returncode == 0, done.stderr
-    assert [entry["after"] for entry in ask(tmp_path, "history", "public.t", "1")] == [
+    assert [entry["after"] for entry in run_command(tmp_path, "history", "public.t", "1")] == [
         {"id": 1, "n": 0},
         {"id": "1", "n": 1},
     ]

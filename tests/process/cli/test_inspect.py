@@ -31,7 +31,7 @@ ROWS = (
 """The source as a table of a catalog, which Spark alone knows."""
 
 
-def write(folder: Path, values: list[bytes | str]) -> Path:
+def write_archive_file(folder: Path, values: list[bytes | str]) -> Path:
     folder.mkdir()
     known = {"topic": "sales", "partition": 0, "timestamp": 7000, "headers": None, "key": None}
     said = [v if isinstance(v, str) else {"base64": base64.b64encode(v).decode()} for v in values]
@@ -44,7 +44,7 @@ def write(folder: Path, values: list[bytes | str]) -> Path:
 def project(tmp_path: Path) -> Path:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
-    write(tmp_path / "archive", [*dts_sales.make_loaded_messages(), *dts_sales.make_changed_messages()])
+    write_archive_file(tmp_path / "archive", [*dts_sales.make_loaded_messages(), *dts_sales.make_changed_messages()])
     return tmp_path
 
 
@@ -74,14 +74,14 @@ def test_table_output(project: Path) -> None:
 
 
 def test_unreadable_record_has_its_reason(project: Path) -> None:
-    write(project / "more", ["junk", dts_sales.make_loaded_messages()[0]])
+    write_archive_file(project / "more", ["junk", dts_sales.make_loaded_messages()[0]])
     rows = inspect_source(project, "more/sales.jsonl", "--format", "dts_avro")["result"]
     assert "no Avro record of DTS" in rows[0]["error"] and (rows[1]["recordID"], rows[1]["error"]) == (1, None)
     assert rows[1]["recordTimestamp"] == "1970-01-01 00:00:00"
 
 
 def test_other_formats_have_the_columns_of_the_event_log(project: Path) -> None:
-    write(project / "more", [json.dumps({"_op": "c", "_version": 1, "_order": 1, "_row": 2, "id": 1})])
+    write_archive_file(project / "more", [json.dumps({"_op": "c", "_version": 1, "_order": 1, "_row": 2, "id": 1})])
     [row] = inspect_source(project, "more", "--format", "rows")["result"]
     assert (row["topic"], row["offset"], row["op"], row["seq_3"], row["ts"]) == ("sales", 0, "c", 2, "1970-01-01 00:00:07")
 

@@ -45,18 +45,18 @@ SHIFTED: list[Row] = [(2, "a"), (3, "b")]
 CHAINED: list[Row] = [(2, "b"), (3, "a")]
 
 
-def configure(more: str = "") -> None:
+def write_config(more: str = "") -> None:
     Path("config").mkdir(exist_ok=True)
     Path("config/replicator.yaml").write_text(CONFIG % more)
 
 
-def feed(name: str, first: int, records: Sequence[Record]) -> None:
+def write_records(name: str, first: int, records: Sequence[Record]) -> None:
     Path("in").mkdir(exist_ok=True)
-    lines = [json.dumps(record(first + i, one)) for i, one in enumerate(records)]
+    lines = [json.dumps(make_record(first + i, one)) for i, one in enumerate(records)]
     Path(f"in/{name}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def record(offset: int, change_of: Record) -> dict[str, Any]:
+def make_record(offset: int, change_of: Record) -> dict[str, Any]:
     op, key, value, commit, lsn, other = change_of
     row = {"id": key, "c": value}
     place = {
@@ -73,14 +73,14 @@ def record(offset: int, change_of: Record) -> dict[str, Any]:
     return {"topic": "cdc.public.t", "partition": 0, "offset": offset, "timestamp": 1_700_000_000_000 + offset, **made}
 
 
-def ask(*words: str) -> Any:
+def run_command(*words: str) -> Any:
     done = CliRunner().invoke(main, [*words, "--json", "-q"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)["result"]
 
 
-def current() -> tuple[list[Row], list[Row]]:
-    """The rows of both targets now."""
+def read_current_rows() -> tuple[list[Row], list[Row]]:
+    """The current rows of both targets."""
     rows, versions = (DeltaTable(f"lake/{name}").to_pyarrow_table().to_pylist() for name in "th")
     still = [row for row in versions if row["__END_AT"] is None]
     return sorted((r["id"], r["c"]) for r in rows), sorted((r["id"], r["c"]) for r in still)
@@ -94,30 +94,30 @@ def test_ambiguous_delete_is_rejected_and_applied_with_the_option(
 ) -> None:  # fmt: skip
     records, right, fitting = (CHAIN, CHAINED, "default") if is_chain else (SHIFT, SHIFTED, "full")
     monkeypatch.chdir(tmp_path)
-    configure(f", replica_identity: {fitting}" if is_said else "")
+    write_config(f", replica_identity: {fitting}" if is_said else "")
     at = 2 if cut else len(records)
-    feed("0", 0, BORN + records[:at])
-    ask("run", "--until-caught-up")
+    write_records("0", 0, BORN + records[:at])
+    run_command("run", "--until-caught-up")
     if cut:
-        feed("1", 4, records[at:])
-        ask("run", "--until-caught-up")
-    letters = sorted(ask("dlq", "list"), key=lambda letter: letter["lane"], reverse=True)
+        write_records("1", 4, records[at:])
+        run_command("run", "--until-caught-up")
+    letters = sorted(run_command("dlq", "list"), key=lambda letter: letter["lane"], reverse=True)
     assert [(letter["code"], letter["lane"]) for letter in letters] == [
         ("AMBIGUOUS", f"lake.{n}") for n in "th" if not is_said
     ]
-    assert all(set(right) <= set(rows) for rows in current())
+    assert all(set(right) <= set(rows) for rows in read_current_rows())
     if not is_said:
-        configure(f", replica_identity: {{'public.*': {fitting}}}")
-        ask("dlq", "replay")
-    assert current() == (right, right)
+        write_config(f", replica_identity: {{'public.*': {fitting}}}")
+        run_command("dlq", "replay")
+    assert read_current_rows() == (right, right)
 
 
 def test_transactions_with_different_commits_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    configure()
-    feed("0", 0, BORN + SEVERAL_COMMITS)
-    ask("run", "--until-caught-up")
-    assert current() == (SHIFTED, SHIFTED)
+    write_config()
+    write_records("0", 0, BORN + SEVERAL_COMMITS)
+    run_command("run", "--until-caught-up")
+    assert read_current_rows() == (SHIFTED, SHIFTED)
 
 
 @pytest.mark.parametrize("is_chain", [False, True])
@@ -127,8 +127,8 @@ def test_transaction_named_by_changes_only(
 ) -> None:  # fmt: skip
     """A row that took the key of another row stays. The delete can be applied when no row has the key."""
     moves = [(1, 9, "a"), (9, 3, "a")] if is_chain else [(1, 2, "a"), (2, 3, "b")]
-    messages = [operation(n, None, (key, value)) for n, (key, value) in enumerate([(1, "a"), (2, "b")])]
-    messages += [operation(n, (old, value), (new, value)) for n, (old, new, value) in enumerate(moves, 2)]
+    messages = [make_operation(n, None, (key, value)) for n, (key, value) in enumerate([(1, "a"), (2, "b")])]
+    messages += [make_operation(n, (old, value), (new, value)) for n, (old, new, value) in enumerate(moves, 2)]
     right = CHAINED if is_chain else SHIFTED
     monkeypatch.chdir(tmp_path)
     Path("config").mkdir()
@@ -138,17 +138,17 @@ def test_transaction_named_by_changes_only(
     for number, end in enumerate(ends):
         Path("in").mkdir(exist_ok=True)
         Path(f"in/{number}.jsonl").write_text("\n".join(lines[ends[number - 1] if number else 0 : end]) + "\n")
-        ask("run", "--until-caught-up")
+        run_command("run", "--until-caught-up")
     doubted = ["AMBIGUOUS"] * 2 if cut and not is_chain else []
-    assert [letter["code"] for letter in ask("dlq", "list")] == doubted
-    assert current() == (right, right)
+    assert [letter["code"] for letter in run_command("dlq", "list")] == doubted
+    assert read_current_rows() == (right, right)
     if doubted:
         DeltaTable("lake/t").delete("id = 2")
-        ask("dlq", "replay", "--lane", "lake.t")
-        assert [letter["lane"] for letter in ask("dlq", "list", "--state", "open")] == ["lake.h"]
+        run_command("dlq", "replay", "--lane", "lake.t")
+        assert [letter["lane"] for letter in run_command("dlq", "list", "--state", "open")] == ["lake.h"]
 
 
-def operation(number: int, before: Row | None, after: Row) -> dict[str, Any]:
+def make_operation(number: int, before: Row | None, after: Row) -> dict[str, Any]:
     images = {name: row and dict(zip(("id", "c"), row, strict=True)) for name, row in (("before", before), ("after", after))}
     said = {
         "op_type": "U" if before else "I",

@@ -22,7 +22,7 @@ RUN = ("run", "--until-caught-up", "-q")
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """One whose format `rows` is the one that kills."""
+    """A project whose format `rows` crashes the process."""
     package = tmp_path / "package" / "killing-1.0.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: killing\nVersion: 1.0\n")
@@ -32,19 +32,19 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environment(folder: Path, **more: str) -> dict[str, str]:
+def make_environment(folder: Path, **more: str) -> dict[str, str]:
     found = os.pathsep.join([str(folder / "package"), os.environ.get("PYTHONPATH", "")])
     return {"PYTHONPATH": found, **more}
 
 
-def start(folder: Path, **variables: str) -> RunningProgram:
-    return start_program(folder, *RUN, **environment(folder, **variables))
+def start_run(folder: Path, **variables: str) -> RunningProgram:
+    return start_program(folder, *RUN, **make_environment(folder, **variables))
 
 
-def run_until_it_ends(folder: Path, most: int = 25, dies: int = -signal.SIGSEGV, seconds: float = 100) -> int:
-    """As whoever looks after a daemon does; how often it was killed, and ended with `dies`."""
+def run_with_restarts(folder: Path, most: int = 25, dies: int = -signal.SIGSEGV, seconds: float = 100) -> int:
+    """Restarts the program like a process supervisor. Returns how often it was killed, with the exit code `dies`."""
     for deaths in range(most):
-        code = start(folder).wait(seconds)
+        code = start_run(folder).wait(seconds)
         if code == 0:
             return deaths
         assert code == dies, code
@@ -52,13 +52,13 @@ def run_until_it_ends(folder: Path, most: int = 25, dies: int = -signal.SIGSEGV,
 
 
 def list_dead_letters(folder: Path) -> list[dict[str, Any]]:
-    return run_command(folder, "dlq", "list", **environment(folder))["result"]
+    return run_command(folder, "dlq", "list", **make_environment(folder))["result"]
 
 
 def test_poison_record_is_found_and_all_others_are_applied(project: Path) -> None:
     poison = {7: "deadly", 8: "deadly too"}
     append_records(project, *(make_row_record(i, i % 10, poison.get(i, str(i))) for i in range(40)))
-    deaths = run_until_it_ends(project)
+    deaths = run_with_restarts(project)
     found = list_dead_letters(project)
     assert {letter["event_id"]: letter["code"] for letter in found} == {"items-0-7": "CRASHED", "items-0-8": "CRASHED"}
     assert all("deadly" in letter["record"] and letter["stage"] == "route" for letter in found)
@@ -67,15 +67,15 @@ def test_poison_record_is_found_and_all_others_are_applied(project: Path) -> Non
     changes = run_command(project, "query", "changes")["result"]
     assert sorted(each["_cdc_seq_1"] for each in changes) == [i for i in range(40) if i not in poison]
     # Known ever after: also to a lane that reads everything again.
-    run_command(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
-    assert run_until_it_ends(project) == 0
+    run_command(project, "lanes", "resync", "lake.changes", "--yes", **make_environment(project))
+    assert run_with_restarts(project) == 0
     assert len(run_command(project, "query", "changes")["result"]) == 38 and len(list_dead_letters(project)) == 2
     # A release that decodes it, and the record is tried again.
-    said = run_command(project, "dlq", "replay", **environment(project, CALM="yes"))["result"]
+    said = run_command(project, "dlq", "replay", **make_environment(project, CALM="yes"))["result"]
     assert said == {"replayed": 2, "rejected": 0, "left": {}}
     assert sorted(each["_cdc_seq_1"] for each in run_command(project, "query", "changes")["result"]) == list(range(40))
-    run_command(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
-    assert start(project, CALM="yes").wait(100) == 0
+    run_command(project, "lanes", "resync", "lake.changes", "--yes", **make_environment(project))
+    assert start_run(project, CALM="yes").wait(100) == 0
     assert len(run_command(project, "query", "changes")["result"]) == 40
     assert {letter["state"] for letter in list_dead_letters(project)} == {"replayed"}
 
@@ -86,7 +86,7 @@ def test_poison_record_that_kills_spark_workers_is_found(project: Path) -> None:
     """A worker process of Spark dies, and the program ends because of it."""
     write_config(project, price="string", more="engine: spark")
     append_records(project, *(make_row_record(i, i % 10, "deadly" if i == 7 else str(i)) for i in range(40)))
-    deaths = run_until_it_ends(project, dies=1, seconds=400)
+    deaths = run_with_restarts(project, dies=1, seconds=400)
     assert {letter["event_id"]: letter["code"] for letter in list_dead_letters(project)} == {"items-0-7": "CRASHED"}
     assert 3 < deaths <= 12
     assert query_rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
@@ -104,7 +104,7 @@ def test_kills_at_random_times_reject_nothing(project: Path) -> None:
         append_records(project, *(make_row_record(fed + i, i % 10, str(fed + i)) for i in range(20)))
         fed += 20
         before = notes.stat().st_ino if notes.exists() else 0
-        daemon = start(project, SLOW="0.05" if noted else "0.5")
+        daemon = start_run(project, SLOW="0.05" if noted else "0.5")
         limit = time.monotonic() + 60
         while (notes.stat().st_ino if notes.exists() else 0) == before and daemon.poll() is None:
             assert time.monotonic() < limit
@@ -114,7 +114,7 @@ def test_kills_at_random_times_reject_nothing(project: Path) -> None:
         daemon.wait(20)
         noted += '"decoding": {' in notes.read_text()
     assert noted >= 2, "some were killed amid a decoding"
-    assert start(project).wait(100) == 0
+    assert start_run(project).wait(100) == 0
     assert list_dead_letters(project) == []
     assert query_rows(project) == [(key, str(fed - 10 + key), fed - 10 + key) for key in range(10)]
     assert len(run_command(project, "query", "changes", "--limit", "1000")["result"]) == fed

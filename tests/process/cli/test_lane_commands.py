@@ -24,7 +24,7 @@ ORDERS = "cdc.public.orders:0"
 
 @pytest.fixture(params=["stopped", pytest.param("running", marks=pytest.mark.slow)])
 def pipeline(request, project, answer):
-    """The project, with a daemon and without one; how to ask for the lanes."""
+    """The project with or without a daemon, and a function that lists its lanes."""
     config = project / "config" / "replicator.yaml"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -102,8 +102,8 @@ def test_command_waits_for_its_lane_up_to_a_limit():
     daemon.await_answer(lambda: None, "a")
 
 
-class Silent(BaseHTTPRequestHandler):
-    """A daemon that tells its status and answers no command."""
+class SilentDaemon(BaseHTTPRequestHandler):
+    """A daemon that publishes its status and answers no command."""
 
     state: ClassVar[dict[str, str]] = {}
 
@@ -121,8 +121,8 @@ class Silent(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def silent(project):
-    """The configuration whose page is that daemon's."""
-    server = HTTPServer(("127.0.0.1", 0), Silent)
+    """The configuration with the address of a silent daemon."""
+    server = HTTPServer(("127.0.0.1", 0), SilentDaemon)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield load_settings(project / "config" / "replicator.yaml", overrides=[f"http.address=127.0.0.1:{server.server_port}"])
     server.shutdown()
@@ -136,6 +136,6 @@ def test_interrupted_answer_of_the_daemon_is_an_error(silent):
 def test_daemon_of_another_configuration_is_not_used(silent, monkeypatch):
     """It has the same port and pipeline name, like a second copy of an example."""
     assert daemon_client.ask_status(silent) is not None
-    monkeypatch.setattr(Silent, "state", {"state": "/srv/other/state/shop"})
+    monkeypatch.setattr(SilentDaemon, "state", {"state": "/srv/other/state/shop"})
     assert daemon_client.ask_status(silent) is None
     assert daemon_client.ask_control(silent, "resync", "lake.orders", None) is False

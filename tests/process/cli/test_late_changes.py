@@ -25,8 +25,8 @@ http: {address: "127.0.0.1:0"}
 TOPIC = "cdc.public.products"
 
 
-def record(offset: int, second: int, op: str = "u") -> str:
-    """A change of one row at that second, at that place in the source's log."""
+def make_record(offset: int, second: int, op: str = "u") -> str:
+    """A change of one row at that second, with that log position."""
     known = json.loads((SAMPLES / f"{TOPIC}.jsonl").read_text().splitlines()[0])
     event = json.loads(known["value"])
     payload = event["payload"]
@@ -37,8 +37,8 @@ def record(offset: int, second: int, op: str = "u") -> str:
     return json.dumps({**known, "offset": offset, "value": json.dumps(event)}) + "\n"
 
 
-def run(folder: Path, *records: str) -> dict:
-    """Run over the archive with some more records; the lane of changes as the run reports it."""
+def run_with_records(folder: Path, *records: str) -> dict:
+    """Runs over the archive with more records, and returns the report of the lane of changes."""
     with (folder / "archive" / f"{TOPIC}.jsonl").open("a") as more:
         more.writelines(records)
     done = run_program(folder, "run", "--until-caught-up", "--json", "-q")
@@ -46,7 +46,7 @@ def run(folder: Path, *records: str) -> dict:
     return next(lane for lane in parse_answer(done)["result"]["lanes"] if lane["id"] == "lake.changes")
 
 
-def ask(folder: Path, *command: str) -> list[dict]:
+def run_command(folder: Path, *command: str) -> list[dict]:
     return json.loads(run_program(folder, *command, "--json").stdout)["result"]
 
 
@@ -55,11 +55,11 @@ def test_late_changes_are_rejected_and_counted(tmp_path):
     for name in ("config", "archive"):
         (tmp_path / name).mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
-    first = run(tmp_path, record(0, 1_000), record(1, 900), record(2, 940, "d"))
+    first = run_with_records(tmp_path, make_record(0, 1_000), make_record(1, 900), make_record(2, 940, "d"))
     assert (first["counts"]["applied"], first["counts"]["rejected"]) == (2, 1)
-    second = run(tmp_path, record(3, 939), record(4, 5_000), record(5, 4_940))
+    second = run_with_records(tmp_path, make_record(3, 939), make_record(4, 5_000), make_record(5, 4_940))
     assert (second["counts"]["applied"], second["counts"]["rejected"]) == (2, 1)
-    letters = sorted(ask(tmp_path, "dlq", "list"), key=lambda letter: letter["event_id"])
+    letters = sorted(run_command(tmp_path, "dlq", "list"), key=lambda letter: letter["event_id"])
     assert [(letter["event_id"], letter["lane"], letter["code"]) for letter in letters] == [
         (f"{TOPIC}-0-1", "lake.changes", "LATE"),
         (f"{TOPIC}-0-3", "lake.changes", "LATE"),
@@ -69,8 +69,8 @@ def test_late_changes_are_rejected_and_counted(tmp_path):
         "'watermark' accepts such changes from now on. `replicator lanes resync lake.changes` also loads the rejected ones"
     )
     assert '"sku"' in letters[1]["record"]
-    assert len(ask(tmp_path, "query", "changes")) == 4
-    plans = {lane["lane"]: lane for lane in ask(tmp_path, "plan", "products")}
+    assert len(run_command(tmp_path, "query", "changes")) == 4
+    plans = {lane["lane"]: lane for lane in run_command(tmp_path, "plan", "products")}
     assert {name: plan["watermark"] for name, plan in plans.items()} == {"lake.products": None, "lake.changes": "0:01:00"}
     assert "late" in plans["lake.changes"]["stages"] and "late" not in plans["lake.products"]["stages"]
     assert "policy append, late after 0:01:00" in run_program(tmp_path, "plan", "products").stdout

@@ -40,13 +40,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(tmp_path / "project", {"t": ""})
 
 
-def configure(project: Project, **said: str) -> None:
+def write_config(project: Project, **said: str) -> None:
     text = CONFIG.format(**{"schema": DECLARED, "table": "", "entry": "", **said})
     (project.folder / "config" / "replicator.yaml").write_text(text)
 
 
 def feed_record(project: Project, offset: int, columns: list[Any], **row: Any) -> dict[str, Any]:
-    """The lane once the program has read a record more."""
+    """The lane after the program has read one more record."""
     project.feed(f"part{offset}", [make_archive_record("t", offset, columns, [ID], after=row)])
     return project.run()["lake.t"]
 
@@ -54,7 +54,7 @@ def feed_record(project: Project, offset: int, columns: list[Any], **row: Any) -
 @pytest.mark.parametrize(("level", "rule"), RULES)
 def test_column_that_appears_and_disappears(project: Project, level: str, rule: str) -> None:
     """The program starts again for each record, so that it has no memory of the others."""
-    configure(project, **{level: rule})
+    write_config(project, **{level: rule})
     for offset, columns in enumerate(([ID, NAME], [ID, NAME, PHONE], [ID, NAME])):
         row = {"id": offset, "name": "a"} | ({"phone": "sentinel"} if PHONE in columns else {})
         lane = feed_record(project, offset, columns, **row)
@@ -71,7 +71,7 @@ def test_column_that_appears_and_disappears(project: Project, level: str, rule: 
 
 @pytest.mark.parametrize("level", ["table", "entry"])
 def test_unknown_column_in_a_rule_suspends_the_lane(project: Project, level: str) -> None:
-    configure(project, schema="", **{level: MASK})
+    write_config(project, schema="", **{level: MASK})
     lane = feed_record(project, 0, [ID, NAME], id=0, name="a")
     assert lane["status"] == "suspended"
     assert "'phone'" in lane["error"] and "declare all columns of the table with `schema:" in lane["next_step"]
@@ -83,7 +83,7 @@ def test_event_log_stops_at_a_misspelt_mask(project: Project, behind: bool) -> N
     """The log is alone, or later than other lanes (`behind`). It continues when the name is correct, and when a schema
     change removes the column."""
     log = ", to: [{sink: raw}, {sink: lake}]", ", to: [{sink: raw}]"
-    configure(project, schema="", table=MASK)
+    write_config(project, schema="", table=MASK)
     if behind:
         project.configure(("{sink: raw}, ", ""), ("phone", "mail"))
         feed_record(project, 0, [ID, NAME, MAIL], id=0, name="a", mail="sentinel")
@@ -114,7 +114,7 @@ RENAMED = ", renamed_columns: {phone: mail}"
 def test_private_column_renamed_by_the_source_stays_private(project: Project, place: str, rule: str) -> None:
     """Only records declare its columns, and the mask applies to the new name without a rule of its own."""
     said = {"table": rule + RENAMED} if place == "table" else {"table": rule, "entry": RENAMED}
-    configure(project, schema="", **said)
+    write_config(project, schema="", **said)
     for offset, columns in enumerate(([ID, PHONE], [ID, MAIL], [ID, MAIL])):
         row = {"id": offset, columns[1]["field"]: "sentinel"}
         lane = feed_record(project, offset, columns, **row)
@@ -129,7 +129,7 @@ def test_private_column_renamed_by_the_source_stays_private(project: Project, pl
 
 
 def test_private_column_renamed_without_a_rule_suspends_the_lane(project: Project) -> None:
-    configure(project, schema="", table=MASK)
+    write_config(project, schema="", table=MASK)
     feed_record(project, 0, [ID, PHONE], id=0, phone="sentinel")
     lane = feed_record(project, 1, [ID, MAIL], id=1, mail="x")
     assert lane["status"] == "suspended" and "renamed_columns" in lane["next_step"]

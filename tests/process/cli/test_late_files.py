@@ -27,8 +27,8 @@ http: {{address: "127.0.0.1:0"}}
 """
 
 
-def write(folder: Path, name: str, *offsets: int, table: str = "t") -> None:
-    """Inserts of rows whose ids are the offsets. The file appears whole."""
+def write_file(folder: Path, name: str, *offsets: int, table: str = "t") -> None:
+    """Adds a whole file of inserts. The ids of the rows are their offsets."""
     records = []
     for offset in offsets:
         source = {"connector": "mysql", "db": "public", "table": table, "file": "b.1", "pos": offset + 1, "row": 0}
@@ -49,28 +49,28 @@ def project(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return tmp_path
 
 
-def ask(*arguments: str, code: ExitCode = ExitCode.OK) -> str:
+def run_command(*arguments: str, code: ExitCode = ExitCode.OK) -> str:
     done = CliRunner().invoke(main, list(arguments))
     assert done.exit_code == code, done.output
     return done.output
 
 
-def once(code: ExitCode = ExitCode.OK) -> str:
-    return ask("run", "--until-caught-up", code=code)
+def run_until_caught_up(code: ExitCode = ExitCode.OK) -> str:
+    return run_command("run", "--until-caught-up", code=code)
 
 
-def rows() -> list[Any]:
+def read_ids() -> list[Any]:
     return sorted(DeltaTable("lake/t").to_pyarrow_table()["id"].to_pylist())
 
 
-def wait_for(project: Path, table: str) -> None:
-    """Return once the register knows the topic of the table."""
+def await_registered(project: Path, table: str) -> None:
+    """Waits until the register contains the table's topic."""
     while not any(f'"cdc.public.{table}"' in path.read_text() for path in project.glob("state/**/s.json")):
         time.sleep(0.05)
 
 
-def daemon(project: Path, step: Callable[[threading.Event], object]) -> None:
-    """Run until `step`, taken on another thread, stops it, or it stops by itself."""
+def run_daemon(project: Path, step: Callable[[threading.Event], object]) -> None:
+    """Runs until `step`, in another thread, stops it, or until it stops by itself."""
     stop = threading.Event()
     helper = threading.Thread(target=step, args=(stop,), daemon=True)
     helper.start()
@@ -80,68 +80,68 @@ def daemon(project: Path, step: Callable[[threading.Event], object]) -> None:
 
 @pytest.mark.parametrize("project", ["", ", mode: batch"], ids=["stream", "batch"], indirect=True)
 def test_missing_records_are_reported_until_the_lane_is_reloaded(project: Path) -> None:
-    write(project, "2.jsonl", 3, 4, 5)
-    once()
-    write(project, "1.jsonl", 0, 1, 2)
+    write_file(project, "2.jsonl", 3, 4, 5)
+    run_until_caught_up()
+    write_file(project, "1.jsonl", 0, 1, 2)
     for _ in range(2):
-        said = once(ExitCode.DATA_LOSS)
+        said = run_until_caught_up(ExitCode.DATA_LOSS)
         assert "Lane lake.t lacks the records at offsets 0 to 2 of cdc.public.t[0]" in said and "lanes resync lake.t" in said
     (project / "in" / "1.jsonl").rename(project / "kept")
-    once()
+    run_until_caught_up()
     (project / "kept").rename(project / "in" / "1.jsonl")
-    ask("lanes", "resync", "lake.t", "--yes")
-    once()
-    assert rows() == [*range(6)]
+    run_command("lanes", "resync", "lake.t", "--yes")
+    run_until_caught_up()
+    assert read_ids() == [*range(6)]
     # Older files that were applied may go, and come back.
     (project / "in" / "1.jsonl").rename(project / "kept")
-    write(project, "3.jsonl", 6)
-    once()
+    write_file(project, "3.jsonl", 6)
+    run_until_caught_up()
     (project / "kept").rename(project / "in" / "1.jsonl")
-    once()
-    assert rows() == [*range(7)]
+    run_until_caught_up()
+    assert read_ids() == [*range(7)]
 
 
 def test_late_table_in_a_topic_misses_nothing(project: Path) -> None:
-    write(project, "1.jsonl", 0, 1)
-    once()
-    write(project, "2.jsonl", 2)
+    write_file(project, "1.jsonl", 0, 1)
+    run_until_caught_up()
+    write_file(project, "2.jsonl", 2)
     other = (project / "in" / "2.jsonl").read_text().replace('\\"table\\": \\"t\\"', '\\"table\\": \\"new\\"')
     (project / "in" / "2.jsonl").write_text(other)
-    once()
-    once()
-    assert "lake.new" in ask("status")
+    run_until_caught_up()
+    run_until_caught_up()
+    assert "lake.new" in run_command("status")
 
 
 def test_decreasing_offsets_are_reported_with_both_files(project: Path) -> None:
-    write(project, "1.jsonl", 3, 4)
-    write(project, "2.jsonl", 0)
-    said = once(ExitCode.DATA_LOSS)
+    write_file(project, "1.jsonl", 3, 4)
+    write_file(project, "2.jsonl", 0)
+    said = run_until_caught_up(ExitCode.DATA_LOSS)
     assert "Record 0 of cdc.public.t[0] was found in 2.jsonl after record 3, in 1.jsonl," in said
     assert "rename the files" in said and "no table matched" not in said
 
 
 def test_running_daemon_reports_missing_records(project: Path) -> None:
-    write(project, "2.jsonl", 3, 4)
+    write_file(project, "2.jsonl", 3, 4)
 
     def step(_: threading.Event) -> None:
-        wait_for(project, "t")
-        write(project, "1.jsonl", 0, 1, 2)
+        await_registered(project, "t")
+        write_file(project, "1.jsonl", 0, 1, 2)
 
     with pytest.raises(RunFailed, match=r"lacks the records at offsets 0 to 2 of cdc.public.t\[0\]") as failed:
-        daemon(project, step)
+        run_daemon(project, step)
     assert failed.value.exit_code is ExitCode.DATA_LOSS
 
 
 def test_topic_starts_at_the_first_record_that_a_daemon_read(project: Path) -> None:
     """The files of this topic did not exist when the daemon started."""
-    write(project, "1.jsonl", 0, table="u")
+    write_file(project, "1.jsonl", 0, table="u")
 
     def step(stop: threading.Event) -> None:
-        wait_for(project, "u")
-        write(project, "3.jsonl", 3)
-        wait_for(project, "t")
+        await_registered(project, "u")
+        write_file(project, "3.jsonl", 3)
+        await_registered(project, "t")
         stop.set()
 
-    daemon(project, step)
-    write(project, "2.jsonl", 0)
-    assert "Lane lake.t lacks the records at offsets 0 to 2 of cdc.public.t[0]" in once(ExitCode.DATA_LOSS)
+    run_daemon(project, step)
+    write_file(project, "2.jsonl", 0)
+    assert "Lane lake.t lacks the records at offsets 0 to 2 of cdc.public.t[0]" in run_until_caught_up(ExitCode.DATA_LOSS)

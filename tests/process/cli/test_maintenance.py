@@ -19,7 +19,7 @@ ALL = {"raw", "lake.products", "lake.orders", "dead_letters"}
 
 
 def append_again(table: Path) -> int:
-    """Rewrites a table as often as makes something to vacuum; the number of its files that are not needed."""
+    """Rewrites a table so that there are files to vacuum. Returns the number of unneeded files."""
     for _ in range(2):
         DeltaTable(str(table)).update({"_event_id": '"_event_id"'})
     needed = len(DeltaTable(str(table)).file_uris())

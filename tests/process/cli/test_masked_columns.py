@@ -67,16 +67,16 @@ http: {{address: "127.0.0.1:0"}}
 """
 
 
-def customer(number: Any, email: str, country: str = "DE", **more: Any) -> dict[str, Any]:
+def make_customer(number: Any, email: str, country: str = "DE", **more: Any) -> dict[str, Any]:
     return {"id": number, "email": email, "phone": "0176-55", "name": "Alice", "country": country} | more
 
 
-def key(number: Any) -> str:
+def make_key(number: Any) -> str:
     schema = {"type": "struct", "fields": [COLUMNS[0]], "optional": False, "name": "cdc.public.customers.Key"}
     return json.dumps({"schema": schema, "payload": {"id": number}})
 
 
-def event(at: int, op: str, after: Any, before: Any = None) -> str:
+def make_event(at: int, op: str, after: Any, before: Any = None) -> str:
     source = {"table": "customers", "query": "UPDATE customers SET email = 'alice@example.org'"}
     return encode_with_schema(
         make_envelope_schema(COLUMNS, "customers"), make_payload(op, after, before, at, source=source)
@@ -84,23 +84,26 @@ def event(at: int, op: str, after: Any, before: Any = None) -> str:
 
 
 RECORDS: list[tuple[str | None, str | None]] = [
-    (key(47110815), event(1000, "c", customer(47110815, "alice@example.com"))),
-    (key(47120816), event(1010, "c", customer(47120816, "bob@example.com", name="Bobby", phone="0177-66"))),
+    (make_key(47110815), make_event(1000, "c", make_customer(47110815, "alice@example.com"))),
+    (make_key(47120816), make_event(1010, "c", make_customer(47120816, "bob@example.com", name="Bobby", phone="0177-66"))),
     (
-        key(47110815),
-        event(
-            1020, "u", customer(47110815, "alice@example.org", "FR", name=UNSENT), customer(47110815, "alice@example.com")
+        make_key(47110815),
+        make_event(
+            1020,
+            "u",
+            make_customer(47110815, "alice@example.org", "FR", name=UNSENT),
+            make_customer(47110815, "alice@example.com"),
         ),
     ),
-    (key(47110815), '{"schema": null, "payload": {"after": {"email": "alice@example.com"'),
-    (key(47120816), event(1030, "u", customer("47120816 as text", "bob@example.com"))),
+    (make_key(47110815), '{"schema": null, "payload": {"after": {"email": "alice@example.com"'),
+    (make_key(47120816), make_event(1030, "u", make_customer("47120816 as text", "bob@example.com"))),
     (None, '{"email": "bob@example.com"}'),
-    (key(47120816), event(1040, "d", None, customer(47120816, "bob@example.com", name="Bobby"))),
-    (key(47120816), None),
+    (make_key(47120816), make_event(1040, "d", None, make_customer(47120816, "bob@example.com", name="Bobby"))),
+    (make_key(47120816), None),
 ]
 
 
-def digest(value: str) -> str:
+def compute_hmac(value: str) -> str:
     return hmac.new(KEY.encode(), value.encode(), hashlib.sha256).hexdigest()
 
 
@@ -116,7 +119,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
+def read_rows(folder: Path) -> list[dict[str, Any]]:
     return DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
 
 
@@ -135,26 +138,26 @@ def test_no_stored_file_holds_private_values(shop: Path, engine: str) -> None:
         names = [name for name in names if name not in ("germans", "changes")]
     assert_private(json.dumps(run_until_caught_up(shop, engine)), "what the program says")
     for name in names:
-        found = rows(shop / "lake" / name)
+        found = read_rows(shop / "lake" / name)
         assert found or name == "germans", name
         assert_private(repr(found), name)
     for file in (shop / "lake").rglob("*.json"):
         assert_private(file.read_text(), str(file))
-    (alice,) = rows(shop / "lake" / "customers")
+    (alice,) = read_rows(shop / "lake" / "customers")
     assert {n: alice[n] for n in ("id", "email_hash", "name", "country", "offset")} == {
-        "id": digest("47110815"),
-        "email_hash": digest("alice@example.org"),
-        "name": f"Al-{digest('Alice')[:16]}",
+        "id": compute_hmac("47110815"),
+        "email_hash": compute_hmac("alice@example.org"),
+        "name": f"Al-{compute_hmac('Alice')[:16]}",
         "country": "FR",
         "offset": 2,
     }
     assert "phone" not in alice
-    withheld = [row["offset"] for row in rows(shop / "lake" / "cdc_events") if b"withheld" in (row["value"] or b"")]
+    withheld = [row["offset"] for row in read_rows(shop / "lake" / "cdc_events") if b"withheld" in (row["value"] or b"")]
     assert sorted(withheld) == [3, 5]
-    letters = rows(shop / "lake" / "_replicator" / "dead_letters")
+    letters = read_rows(shop / "lake" / "_replicator" / "dead_letters")
     assert sorted(letter["event_id"][-1] for letter in letters) == ["3", "4", "5"]
     readable = next(letter for letter in letters if letter["event_id"].endswith("4"))
-    assert json.loads(readable["record"])["payload"]["after"]["email"] == digest("bob@example.com")
+    assert json.loads(readable["record"])["payload"]["after"]["email"] == compute_hmac("bob@example.com")
 
 
 def test_commands_do_not_show_the_key(shop: Path) -> None:
@@ -195,11 +198,11 @@ def test_event_log_is_read_again_under_the_same_masks(shop: Path) -> None:
     """Masked values are not masked twice, so a key stays the same."""
     run_until_caught_up(shop, "local")
     run_until_caught_up(shop, "local", *add_pipeline(shop, NEXT))
-    first, second = ([timeless(row) for row in rows(shop / lake / "customers")] for lake in ("lake", "next"))
+    first, second = ([drop_time(row) for row in read_rows(shop / lake / "customers")] for lake in ("lake", "next"))
     assert second == first
 
 
-def timeless(row: dict[str, Any]) -> dict[str, Any]:
+def drop_time(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "_cdc_applied_at"}
 
 
@@ -208,4 +211,4 @@ def test_key_of_a_mask_from_a_file(shop: Path, monkeypatch: pytest.MonkeyPatch) 
     (shop / "secret").write_text(KEY + "\n")
     monkeypatch.setenv("MASK_KEY_FILE", str(shop / "secret"))
     run_until_caught_up(shop, "local")
-    assert [row["id"] for row in rows(shop / "lake" / "customers")] == [digest("47110815")]
+    assert [row["id"] for row in read_rows(shop / "lake" / "customers")] == [compute_hmac("47110815")]

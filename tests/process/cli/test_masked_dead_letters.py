@@ -21,12 +21,12 @@ KEY = "only-for-these-tests-0123456789"
 
 
 def add_mask(kind: str) -> str:
-    """In the place of the column's type: one with a mask."""
+    """The column's type with a mask appended."""
     return f"{kind}}}\n    columns: {{price: {{mask: hmac, key: {KEY}}}"
 
 
-def rejected(folder: Path) -> None:
-    """A letter with a value in clear."""
+def make_dead_letter(folder: Path) -> None:
+    """Stores a dead letter with an unmasked value."""
     write_config(folder)
     append_records(folder, make_row_record(0, 1, 10), make_row_record(1, 2, POISON))
     run_until_caught_up(folder)
@@ -35,7 +35,7 @@ def rejected(folder: Path) -> None:
 
 
 def test_record_rejected_again_is_stored_masked(tmp_path: Path) -> None:
-    rejected(tmp_path)
+    make_dead_letter(tmp_path)
     write_config(tmp_path, price=add_mask("int64"))
     before = run_command(tmp_path, "dlq", "list")["result"]
     run_command(tmp_path, "dlq", "replay", code=1)
@@ -45,7 +45,7 @@ def test_record_rejected_again_is_stored_masked(tmp_path: Path) -> None:
 
 
 def test_retried_record_is_applied_masked(tmp_path: Path) -> None:
-    rejected(tmp_path)
+    make_dead_letter(tmp_path)
     write_config(tmp_path, price=add_mask("string"))
     shutil.rmtree(tmp_path / "lake")  # A target whose column is a number takes no text.
     run_command(tmp_path, "dlq", "replay")

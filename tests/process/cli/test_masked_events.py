@@ -46,7 +46,7 @@ def mask_value(value: object, length: int | None = None) -> str:
     return make_text_mask(Mask("hmac" if length is None else "truncate", KEY.encode(), length or 0))(str(value))
 
 
-def of_table(number: int, payload: object, op: str = "c") -> dict[str, Any]:
+def make_table_event(number: int, payload: object, op: str = "c") -> dict[str, Any]:
     row = {"id": f"t{number}", "aggregatetype": "order", "aggregateid": 47110815, "type": "Placed", "payload": payload}
     images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
     value = {**images, "op": op, "source": {**SOURCE, "ts_us": 1_700_000_000_000_000 + number}}
@@ -66,9 +66,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
     said = {"phone": "0176-55", "total": 7}
     records = [
-        of_table(1, json.dumps({"email": "alice@example.com", **said})),
-        of_table(2, json.dumps(["alice@example.com"])),
-        of_table(1, json.dumps({"email": "alice@example.com", **said}), op="d"),
+        make_table_event(1, json.dumps({"email": "alice@example.com", **said})),
+        make_table_event(2, json.dumps(["alice@example.com"])),
+        make_table_event(1, json.dumps({"email": "alice@example.com", **said}), op="d"),
         make_routed_event(1, {"email": "bob@example.com", **said}),
         make_routed_event(2, "alice@example.com"),
         {**make_routed_event(3, 0), "value": '{"email": "alice@example.com"'},
@@ -82,7 +82,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
+def read_rows(folder: Path) -> list[dict[str, Any]]:
     return DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
 
 
@@ -93,8 +93,8 @@ def read_stored_text(shop: Path) -> str:
     return "\n".join([*texts, *(repr(pq.read_table(file, partitioning=None).to_pylist()) for file in of_rows)])
 
 
-def events(folder: Path) -> dict[str, tuple[Any, ...]]:
-    return {row["id"]: (row["aggregateid"], row["type"], json.loads(row["payload"])) for row in rows(folder)}
+def read_events(folder: Path) -> dict[str, tuple[Any, ...]]:
+    return {row["id"]: (row["aggregateid"], row["type"], json.loads(row["payload"])) for row in read_rows(folder)}
 
 
 def test_no_stored_event_holds_private_values(shop: Path) -> None:
@@ -104,8 +104,8 @@ def test_no_stored_event_holds_private_values(shop: Path) -> None:
         name: (mask_value(47110815), kind, {"email": mail, "phone": None, "total": 7})
         for name, kind, mail in (("t1", "Placed", alice), ("r1", "Paid", bob))
     }
-    assert events(shop / "lake" / "order") == expected
-    stored = {row["event_id"]: row for row in rows(shop / "lake" / "events")}
+    assert read_events(shop / "lake" / "order") == expected
+    stored = {row["event_id"]: row for row in read_rows(shop / "lake" / "events")}
     assert {name: (row["aggregate_id"], dict(row["event_data"])["email"]) for name, row in stored.items()} == {
         "t1": (mask_value(47110815), alice),
         "r1": (mask_value(47110815), bob),
@@ -113,5 +113,5 @@ def test_no_stored_event_holds_private_values(shop: Path) -> None:
     assert [value for value in CLEAR if value in read_stored_text(shop)] == []
     done = run_program(shop, "replay", "outbox.event.order", "--into", "again", "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert events(shop / "lake" / "again") == expected
+    assert read_events(shop / "lake" / "again") == expected
     assert [value for value in CLEAR if value in read_stored_text(shop)] == []

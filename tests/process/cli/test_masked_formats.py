@@ -49,11 +49,11 @@ TABLES = {"binlog": "shop.customers", "rows": "customers", "dms": "app.customers
 ALICE, BOB, CAROL = 47110815, 47120816, 47130817
 
 
-def digest(value: object) -> str:
+def compute_hmac(value: object) -> str:
     return hmac.new(KEY.encode(), str(value).encode(), hashlib.sha256).hexdigest()
 
 
-def customer(number: object, email: str, country: str = "DE") -> dict[str, Any]:
+def make_customer(number: object, email: str, country: str = "DE") -> dict[str, Any]:
     return {"id": number, "email": email, "phone": "0176-55", "country": country}
 
 
@@ -65,17 +65,17 @@ def write_archive(folder: Path, topic: str, values: list[Any], keys: list[str | 
     (folder / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def binlog(kind: str, row: dict[str, Any], **more: Any) -> dict[str, Any]:
+def make_binlog_message(kind: str, row: dict[str, Any], **more: Any) -> dict[str, Any]:
     said = {"database": "shop", "table": "customers", "type": kind, "ts": 1_700_000_000, "data": row}
     return {**said, "primary_key": [row["id"]], "query": "... 'alice@example.org'", **more}
 
 
 def make_flattened_rows() -> list[Any]:
     rows = [
-        customer(ALICE, "alice@example.com"),
-        customer(CAROL, "carol@example.com"),
-        customer(ALICE, "alice@example.org", "FR"),
-        customer(f"{ALICE}x", "alice@example.org"),
+        make_customer(ALICE, "alice@example.com"),
+        make_customer(CAROL, "carol@example.com"),
+        make_customer(ALICE, "alice@example.org", "FR"),
+        make_customer(f"{ALICE}x", "alice@example.org"),
     ]
     added = {"__op": "u", "__deleted": "false", "__query": "... 'alice@example.org'"}
     return [
@@ -91,19 +91,21 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tables = "".join(TABLE.format(match=match, source=source) for source, match in TABLES.items())
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG + tables + 'http: {address: "127.0.0.1:0"}\n')
     messages = [
-        binlog("insert", customer(ALICE, "alice@example.com")),
-        binlog("insert", customer(str(BOB), "bob@example.com")),
-        binlog("update", customer(CAROL, "carol@example.com"), old={"id": BOB, "email": "bob@example.com"}),
-        binlog("update", customer(ALICE, "alice@example.org", "FR"), old={"email": "alice@example.com"}),
-        binlog("update", customer(f"{ALICE}x", "alice@example.org")),
+        make_binlog_message("insert", make_customer(ALICE, "alice@example.com")),
+        make_binlog_message("insert", make_customer(str(BOB), "bob@example.com")),
+        make_binlog_message(
+            "update", make_customer(CAROL, "carol@example.com"), old={"id": BOB, "email": "bob@example.com"}
+        ),
+        make_binlog_message("update", make_customer(ALICE, "alice@example.org", "FR"), old={"email": "alice@example.com"}),
+        make_binlog_message("update", make_customer(f"{ALICE}x", "alice@example.org")),
         '{"database": "shop", "table": "customers", "type": "insert", "data": {"email": "alice@example.com"',
     ]
     write_archive(tmp_path / "binlog", "binlog", messages, [json.dumps({"pk.id": ALICE})] * len(messages))
     rows = [
-        {"op": "c", **customer(ALICE, "alice@example.com")},
-        {"op": "c", **customer(CAROL, "carol@example.com")},
-        {"op": "u", **customer(ALICE, "alice@example.org", "FR")},
-        {"op": "?", **customer(ALICE, "alice@example.org")},
+        {"op": "c", **make_customer(ALICE, "alice@example.com")},
+        {"op": "c", **make_customer(CAROL, "carol@example.com")},
+        {"op": "u", **make_customer(ALICE, "alice@example.org", "FR")},
+        {"op": "?", **make_customer(ALICE, "alice@example.org")},
     ]
     write_archive(tmp_path / "rows", "customers", rows, [str(ALICE), None, "alice@example.com", None])
     write_archive(
@@ -121,19 +123,19 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
+def read_rows(folder: Path) -> list[dict[str, Any]]:
     found = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
     return sorted(({n: v for n, v in row.items() if n != "_cdc_applied_at"} for row in found), key=repr)
 
 
 def assert_private(shop: Path) -> None:
     held = {str(file): file.read_text() for file in (shop / "lake").rglob("*.json")}
-    logs = {str(log.parent): repr(rows_of(log.parent)) for log in (shop / "lake").rglob("_delta_log")}
+    logs = {str(log.parent): repr(read_rows(log.parent)) for log in (shop / "lake").rglob("_delta_log")}
     wrong = [(where, value) for where, text in {**held, **logs}.items() for value in (*PRIVATE, KEY) if value in text]
     assert not wrong, wrong
 
 
-def program(shop: Path, *words: str) -> dict[str, Any]:
+def run_command(shop: Path, *words: str) -> dict[str, Any]:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = parse_answer(done)
@@ -147,11 +149,11 @@ def index_rows(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_no_stored_file_holds_private_values(shop: Path, engine: str) -> None:
     run_until_caught_up(shop, engine)
-    alice, carol = (f"{mail[:2]}-{digest(mail)[:16]}" for mail in ("alice@example.org", "carol@example.com"))
-    expected = {digest(ALICE): (alice, "FR"), digest(CAROL): (carol, "DE")}
-    assert {name: index_rows(rows_of(shop / "lake" / name)) for name in TABLES} == dict.fromkeys(TABLES, expected)
-    assert "phone" not in rows_of(shop / "lake" / "rows")[0]
-    letters = rows_of(shop / "lake" / "_replicator" / "dead_letters")
+    alice, carol = (f"{mail[:2]}-{compute_hmac(mail)[:16]}" for mail in ("alice@example.org", "carol@example.com"))
+    expected = {compute_hmac(ALICE): (alice, "FR"), compute_hmac(CAROL): (carol, "DE")}
+    assert {name: index_rows(read_rows(shop / "lake" / name)) for name in TABLES} == dict.fromkeys(TABLES, expected)
+    assert "phone" not in read_rows(shop / "lake" / "rows")[0]
+    letters = read_rows(shop / "lake" / "_replicator" / "dead_letters")
     assert sorted((letter["source"], letter["code"]) for letter in letters) == [
         *(("binlog", code) for code in ("MALFORMED", "OUT_OF_RANGE")),
         ("dms", "OUT_OF_RANGE"),
@@ -168,14 +170,14 @@ OTHERS = ("binlog", *(pytest.param(name, marks=pytest.mark.long) for name in ("r
 def test_masked_key_is_replayed_and_erased(shop: Path, source: str) -> None:
     """The key is given in clear. The replayed rows equal the live rows, before and after the erasure."""
     run_until_caught_up(shop, "local")
-    program(shop, "replay", TABLES[source], "--into", "again")
-    assert rows_of(shop / "lake" / "again") == rows_of(shop / "lake" / source)
+    run_command(shop, "replay", TABLES[source], "--into", "again")
+    assert read_rows(shop / "lake" / "again") == read_rows(shop / "lake" / source)
     assert_private(shop)
-    removed = program(shop, "forget", TABLES[source], str(ALICE), "--yes")["result"]["removed"]
+    removed = run_command(shop, "forget", TABLES[source], str(ALICE), "--yes")["result"]["removed"]
     assert (removed[f"lake.{source}"] > 0, removed["lake.again"] > 0, removed["raw"] > 0) == (True, True, True)
-    log = rows_of(shop / "lake" / "cdc_events")
+    log = read_rows(shop / "lake" / "cdc_events")
     left = [row["value"] for row in log if row["topic"] in (TABLES[source], source)]
-    assert digest(ALICE).encode() not in b"".join(filter(None, left))
-    program(shop, "replay", TABLES[source], "--into", "once_more")
+    assert compute_hmac(ALICE).encode() not in b"".join(filter(None, left))
+    run_command(shop, "replay", TABLES[source], "--into", "once_more")
     for name in (source, "again", "once_more"):
-        assert list(index_rows(rows_of(shop / "lake" / name))) == [digest(CAROL)]
+        assert list(index_rows(read_rows(shop / "lake" / name))) == [compute_hmac(CAROL)]

@@ -43,19 +43,19 @@ CLEAR = ("47110815", "47120816", "alice@", "bob@", "0176-55", KEY)
 SOURCES = ("asked", "people")
 
 
-def digest(value: object, length: int | None = None) -> str:
+def mask_value(value: object, length: int | None = None) -> str:
     return make_text_mask(Mask("hmac" if length is None else "truncate", KEY.encode(), length or 0))(str(value))
 
 
-def configure(folder: Path, columns: str) -> None:
+def write_config(folder: Path, columns: str) -> None:
     (folder / "config").mkdir(exist_ok=True)
     (folder / "config" / "replicator.yaml").write_text(
         CONFIG.format(columns=columns).replace("sqlite:///asked.db", f"sqlite:///{folder / 'asked.db'}")
     )
 
 
-def put(folder: Path, day: int, *people: tuple[Any, ...]) -> None:
-    """In the database, and in a snapshot of all."""
+def insert_people(folder: Path, day: int, *people: tuple[Any, ...]) -> None:
+    """Inserts people into the database, and writes a snapshot of all."""
     database = QueriedDatabase(f"sqlite:///{folder / 'asked.db'}")
     for one in people:
         said = f"{one!r}"[:-1]
@@ -73,7 +73,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     QueriedDatabase(f"sqlite:///{tmp_path / 'asked.db'}").run(
         "CREATE TABLE asked (id bigint PRIMARY KEY, email text, phone text, modified timestamp NOT NULL)"
     )
-    put(tmp_path, 1, ALICE, BOB)
+    insert_people(tmp_path, 1, ALICE, BOB)
     return tmp_path
 
 
@@ -82,7 +82,7 @@ def read_target(shop: Path, name: str) -> dict[Any, Any]:
 
 
 def read_stored_text(shop: Path) -> str:
-    """All that the program keeps, in clear."""
+    """All stored content of the program, decoded."""
     files = [file for folder in ("lake", "state") for file in (shop / folder).rglob("*") if file.is_file()]
     of_rows = [file for file in files if file.suffix == ".parquet"]
     texts = [file.read_bytes().decode(errors="replace") for file in files if file not in of_rows]
@@ -90,11 +90,11 @@ def read_stored_text(shop: Path) -> str:
 
 
 def test_no_stored_file_holds_private_values(shop: Path) -> None:
-    configure(shop, MASKED)
+    write_config(shop, MASKED)
     run_until_caught_up(shop, "local")
-    put(shop, 2, (ALICE[0], "alice@example.org", ALICE[2]), BOB)
+    insert_people(shop, 2, (ALICE[0], "alice@example.org", ALICE[2]), BOB)
     run_until_caught_up(shop, "local")
-    expected = {digest(ALICE[0]): digest("alice@example.org", 2), digest(BOB[0]): digest(BOB[1], 2)}
+    expected = {mask_value(ALICE[0]): mask_value("alice@example.org", 2), mask_value(BOB[0]): mask_value(BOB[1], 2)}
     assert {name: read_target(shop, name) for name in SOURCES} == dict.fromkeys(SOURCES, expected)
     assert [value for value in CLEAR if value in read_stored_text(shop)] == []
     for name in SOURCES:
@@ -104,14 +104,14 @@ def test_no_stored_file_holds_private_values(shop: Path) -> None:
         done = run_program(shop, "forget", name, str(ALICE[0]), "--yes", "--json", "-q")
         assert done.returncode == 0, done.stdout + done.stderr
         assert parse_answer(done)["result"]["removed"][f"lake.{name}"] > 0
-        assert list(read_target(shop, name)) == [digest(BOB[0])]
+        assert list(read_target(shop, name)) == [mask_value(BOB[0])]
     assert [value for value in CLEAR if value in read_stored_text(shop)] == []
 
 
 def test_mask_added_later_stops_the_run_with_a_remedy(shop: Path) -> None:
-    configure(shop, "")
+    write_config(shop, "")
     run_until_caught_up(shop, "local")
-    configure(shop, MASKED)
+    write_config(shop, MASKED)
     done = run_program(shop, "run", "--until-caught-up", "--json", "-q")
     assert done.returncode == 4, done.stdout + done.stderr
     told_by = done.stdout + done.stderr
@@ -122,4 +122,4 @@ def test_mask_added_later_stops_the_run_with_a_remedy(shop: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     run_until_caught_up(shop, "local")
     for name in SOURCES:
-        assert sorted(read_target(shop, name)) == sorted([digest(ALICE[0]), digest(BOB[0])])
+        assert sorted(read_target(shop, name)) == sorted([mask_value(ALICE[0]), mask_value(BOB[0])])

@@ -69,21 +69,21 @@ PRIVATE = (
 UNSENT = b64encode(b"__debezium_unavailable_value").decode()
 
 
-def money(number: int) -> str:
+def encode_money(number: int) -> str:
     return b64encode(number.to_bytes(8, "big", signed=True)).decode()
 
 
-def person(born: Any, photo: str, **more: Any) -> dict[str, Any]:
+def make_person(born: Any, photo: str, **more: Any) -> dict[str, Any]:
     seen = "2024-12-24T10:11:12.5Z"
-    return {"born": born, "seen": seen, "balance": money(7654321), "photo": photo, "country": "UK"} | more
+    return {"born": born, "seen": seen, "balance": encode_money(7654321), "photo": photo, "country": "UK"} | more
 
 
-def key(born: int) -> str:
+def make_key(born: int) -> str:
     schema = {"type": "struct", "fields": [COLUMNS[0]], "optional": False, "name": "cdc.public.people.Key"}
     return json.dumps({"schema": schema, "payload": {"born": born}})
 
 
-def event(at: int, op: str, after: Any, before: Any = None) -> str:
+def make_event(at: int, op: str, after: Any, before: Any = None) -> str:
     source = {"table": "people"}
     return encode_with_schema(
         make_envelope_schema(COLUMNS, "people"), make_payload(op, after, before, at, source=source)
@@ -91,16 +91,19 @@ def event(at: int, op: str, after: Any, before: Any = None) -> str:
 
 
 RECORDS = (
-    (key(ADA), event(1000, "c", person(ADA, b64encode(PHOTO).decode()))),
-    (key(GRACE), event(1010, "c", person(GRACE, b64encode(OTHER).decode()))),
-    (key(ADA), event(1020, "u", person(ADA, UNSENT, country="FR"), person(ADA, b64encode(PHOTO).decode()))),
-    (key(GRACE), event(1030, "d", None, person(GRACE, b64encode(OTHER).decode(), seen="infinity"))),
-    (key(GRACE), None),
-    (key(GRACE), event(1040, "c", person(GRACE, b64encode(OTHER).decode(), seen="infinity"))),
+    (make_key(ADA), make_event(1000, "c", make_person(ADA, b64encode(PHOTO).decode()))),
+    (make_key(GRACE), make_event(1010, "c", make_person(GRACE, b64encode(OTHER).decode()))),
+    (
+        make_key(ADA),
+        make_event(1020, "u", make_person(ADA, UNSENT, country="FR"), make_person(ADA, b64encode(PHOTO).decode())),
+    ),
+    (make_key(GRACE), make_event(1030, "d", None, make_person(GRACE, b64encode(OTHER).decode(), seen="infinity"))),
+    (make_key(GRACE), None),
+    (make_key(GRACE), make_event(1040, "c", make_person(GRACE, b64encode(OTHER).decode(), seen="infinity"))),
 )
 
 
-def digest(value: str) -> str:
+def compute_hmac(value: str) -> str:
     return hmac.new(KEY.encode(), value.encode(), hashlib.sha256).hexdigest()
 
 
@@ -116,7 +119,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
+def read_rows(folder: Path) -> list[dict[str, Any]]:
     found = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
     return [{name: value for name, value in row.items() if name != "_cdc_applied_at"} for row in found]
 
@@ -124,23 +127,23 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_masked_values_are_equal_after_a_second_read(shop: Path, engine: str) -> None:
     told = json.dumps(run_until_caught_up(shop, engine))
-    stores = [repr(rows(shop / "lake" / name)) for name in ("people", "cdc_events", "_replicator/dead_letters")]
+    stores = [repr(read_rows(shop / "lake" / name)) for name in ("people", "cdc_events", "_replicator/dead_letters")]
     logs = [file.read_text() for file in (shop / "lake").rglob("*.json")]
     for text in (told, *stores, *logs):
         assert not [value for value in PRIVATE if value in text]
-    (ada,) = rows(shop / "lake" / "people")
+    (ada,) = read_rows(shop / "lake" / "people")
     assert {n: ada[n] for n in ("born", "seen", "balance", "photo", "country")} == {
-        "born": digest("1815-12-10"),
-        "seen": f"2024-{digest('2024-12-24 10:11:12.500000')[:16]}",
-        "balance": digest("76543.21"),
-        "photo": digest(PHOTO.hex()),
+        "born": compute_hmac("1815-12-10"),
+        "seen": f"2024-{compute_hmac('2024-12-24 10:11:12.500000')[:16]}",
+        "balance": compute_hmac("76543.21"),
+        "photo": compute_hmac(PHOTO.hex()),
         "country": "FR",
     }
-    letters = rows(shop / "lake" / "_replicator" / "dead_letters")
+    letters = read_rows(shop / "lake" / "_replicator" / "dead_letters")
     assert [letter["event_id"] for letter in letters] == ["cdc.public.people-0-5"]
     run_until_caught_up(shop, engine, *add_pipeline(shop, NEXT))
-    assert rows(shop / "next" / "people") == [ada]
-    again = rows(shop / "next" / "_replicator" / "dead_letters")
+    assert read_rows(shop / "next" / "people") == [ada]
+    again = read_rows(shop / "next" / "_replicator" / "dead_letters")
     assert [letter["event_id"] for letter in again] == ["cdc.public.people-0-5"]
 
 
@@ -148,4 +151,4 @@ def test_row_is_erased_by_the_clear_value_of_its_key(shop: Path) -> None:
     run_until_caught_up(shop, "local")
     done = run_program(shop, "forget", "public.people", "1815-12-10", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert rows(shop / "lake" / "people") == []
+    assert read_rows(shop / "lake" / "people") == []

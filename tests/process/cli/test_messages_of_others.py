@@ -34,7 +34,7 @@ PEOPLE = "schema: {id: int64, name: string, is_adult: bool, birthday: 'timestamp
 STAYS = {1: "4.56", 2: "8.1", 3: "0.8", 4: "0.75", 5: "0.875", 6: "1.0", 7: "7.88", 8: "0.1"}
 
 
-def folder(path: Path, sample: str, match: str, more: str = "") -> Path:
+def make_project(path: Path, sample: str, match: str, more: str = "") -> Path:
     (path / "config").mkdir()
     settings = "\n    ".join(more.split(", keys")).replace("\n    : ", "\n    keys: ")
     config = CONFIG.format(kind=sample.split("-", maxsplit=1)[0], match=match, more=settings)
@@ -47,17 +47,17 @@ def folder(path: Path, sample: str, match: str, more: str = "") -> Path:
     return path
 
 
-def rows(project: Path, name: str) -> list[dict]:
+def read_rows(project: Path, name: str) -> list[dict]:
     return DeltaTable(str(project / "lake" / name)).to_pyarrow_table().to_pylist()
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_canal_message_with_several_rows(tmp_path: Path, engine: str) -> None:
     """The rows get other keys and are deleted under these. Only the earlier rows remain."""
-    said = run_until_caught_up(folder(tmp_path, "canal-keys", "demo.demo", "keys: [v1]"), engine)
+    said = run_until_caught_up(make_project(tmp_path, "canal-keys", "demo.demo", "keys: [v1]"), engine)
     assert [lane["counts"]["rejected"] for lane in said["result"]["lanes"]] == [0, 0]
-    assert rows(tmp_path, "demo") == []
-    versions = [(r["v1"], r["v2"], r["__END_AT"] is None) for r in rows(tmp_path, "versions")]
+    assert read_rows(tmp_path, "demo") == []
+    versions = [(r["v1"], r["v2"], r["__END_AT"] is None) for r in read_rows(tmp_path, "versions")]
     assert sorted(versions) == [(1, 2, False), (3, 4, False), (5, 6, False), (7, 8, False)]
 
 
@@ -68,15 +68,18 @@ def test_canal_message_with_several_rows(tmp_path: Path, engine: str) -> None:
 def test_products(tmp_path: Path, engine: str, sample: str, first: int, more: str) -> None:
     """Statements between the changes are skipped."""
     match = {"canal": "canal_hvygfc.products", "maxwell": "maxwell_eal7e6.products"}[sample]
-    said = run_until_caught_up(folder(tmp_path, f"{sample}-products", match, more), engine)
+    said = run_until_caught_up(make_project(tmp_path, f"{sample}-products", match, more), engine)
     assert [lane["counts"]["rejected"] for lane in said["result"]["lanes"]] == [0, 0]
-    assert {r["id"] - first: r["weight"] for r in rows(tmp_path, "products")} == STAYS
-    assert len(rows(tmp_path, "versions")) == 11
-    assert sum(r["__END_AT"] is None for r in rows(tmp_path, "versions")) == len(STAYS)
+    assert {r["id"] - first: r["weight"] for r in read_rows(tmp_path, "products")} == STAYS
+    assert len(read_rows(tmp_path, "versions")) == 11
+    assert sum(r["__END_AT"] is None for r in read_rows(tmp_path, "versions")) == len(STAYS)
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_people_of_maxwell(tmp_path: Path, engine: str) -> None:
     """Numbers are booleans if the table declares it."""
-    run_until_caught_up(folder(tmp_path, "maxwell-t", "test.t", PEOPLE), engine)
-    assert sorted((r["id"], r["name"], r["is_adult"]) for r in rows(tmp_path, "t")) == [(1, "tom", False), (2, "chi", True)]
+    run_until_caught_up(make_project(tmp_path, "maxwell-t", "test.t", PEOPLE), engine)
+    assert sorted((r["id"], r["name"], r["is_adult"]) for r in read_rows(tmp_path, "t")) == [
+        (1, "tom", False),
+        (2, "chi", True),
+    ]

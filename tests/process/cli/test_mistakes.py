@@ -144,15 +144,15 @@ def test_all_findings_are_reported_at_once_with_their_lines(answer, project):
     assert [(f["code"], f["line"]) for f in said["result"]] == [("unknown_key", 1), ("unknown_sink", 11)]
 
 
-def advised_commands():
-    """The commands that sentences of the program name, each with where it stands."""
+def list_advised_commands():
+    """The commands in sentences of the program, each with its file."""
     for file in sorted(f for folder in ("adapters", "replicator") for f in (REPOSITORY / folder).rglob("*.py")):
         for words in re.findall(r"`replicator ([^`{\n\"]+)", file.read_text()):
             yield file.name, words.split()
 
 
 def test_advised_commands_exist():
-    found = list(advised_commands())
+    found = list(list_advised_commands())
     assert len(found) > 15
     for file, words in found:
         command = main

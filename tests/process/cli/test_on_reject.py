@@ -16,7 +16,7 @@ from support.dead_letter_project import (
     run_until_caught_up,
     write_config,
 )
-from test_retry_dead_letters import FIXED, NAMED, configure_operations, replay, states
+from test_retry_dead_letters import FIXED, NAMED, configure_operations, read_states, retry_dead_letters
 
 WAITS = "an earlier record of its key is not replayed yet"
 ENGINES = ["local", pytest.param("spark", marks=pytest.mark.long)]
@@ -50,18 +50,18 @@ def test_blocked_key_is_released_by_a_retry(tmp_path: Path, engine: str) -> None
     append_records(tmp_path, make_row_record(6, 2, 26))
     run_until_caught_up(tmp_path, 6, *on)
     assert query_rows(tmp_path) == [(1, 11, 3), (3, 30, 5)], "a fixed config alone lets nothing pass what is before it"
-    alone = replay(tmp_path, "--event", "items-0-4", code=1)
+    alone = retry_dead_letters(tmp_path, "--event", "items-0-4", code=1)
     assert alone == {
         "replayed": 0,
         "rejected": 0,
         "left": {"items-0-4": "an earlier record of its key is not replayed yet"},
     }
-    assert replay(tmp_path, "--set", f"engine={engine}") == {"replayed": 4, "rejected": 0, "left": {}}
+    assert retry_dead_letters(tmp_path, "--set", f"engine={engine}") == {"replayed": 4, "rejected": 0, "left": {}}
     assert query_rows(tmp_path) == [(1, 11, 3), (2, 26, 6), (3, 30, 5)]
     append_records(tmp_path, make_row_record(7, 2, 27))
     run_until_caught_up(tmp_path, 0, *on)
     assert query_rows(tmp_path) == [(1, 11, 3), (2, 27, 7), (3, 30, 5)]
-    assert set(states(tmp_path).values()) == {"replayed"}
+    assert set(read_states(tmp_path).values()) == {"replayed"}
     assert found["items-0-1"]["key_hash"] == hashlib.sha256(b"2").hexdigest(), "nothing is private here"
     assert not [*tmp_path.rglob("keys.secret")]
 
@@ -79,7 +79,7 @@ SECRETIVE = "bob@example.org"
 
 
 def configure_masked_key(folder: Path, operations: str) -> None:
-    """The key of the table is private."""
+    """A config whose key column is masked."""
     more = "int64}\n    columns: {id: {mask: hmac, key: only-for-these-tests-0123456789}"
     configure_operations(folder, operations, more="on_reject: hold_key", price=more)
     path = folder / "config" / "replicator.yaml"
@@ -114,10 +114,10 @@ def test_private_key_is_blocked_and_not_shown(tmp_path: Path, engine: str) -> No
     assert len(told) > 64 and hashlib.sha256(json.dumps(SECRETIVE).encode()).hexdigest() not in told
     assert SECRETIVE not in json.dumps(letters)
     configure_masked_key(tmp_path, FIXED)
-    assert replay(tmp_path, "--event", "items-0-4", code=1)["left"] == {"items-0-4": WAITS}
+    assert retry_dead_letters(tmp_path, "--event", "items-0-4", code=1)["left"] == {"items-0-4": WAITS}
     # Of a record that could not be read nothing is kept: what comes after it goes on without it.
     run_command(tmp_path, "dlq", "purge", "--event", "items-0-1", "--yes")
-    assert replay(tmp_path, "--set", f"engine={engine}") == {"replayed": 2, "rejected": 0, "left": {}}
+    assert retry_dead_letters(tmp_path, "--set", f"engine={engine}") == {"replayed": 2, "rejected": 0, "left": {}}
     assert sorted(price for _, price, _ in query_rows(tmp_path)) == [11, 22, 30]
     feed_changes(tmp_path, (6, SECRETIVE, 26, "u"))
     run_until_caught_up(tmp_path, 0, *on)
@@ -149,7 +149,7 @@ def test_missing_secret_stops_lanes_with_blocked_keys(tmp_path: Path) -> None:
     assert "cannot be read" in said and "Or remove it, and replay or purge the held records" in said
     secret.unlink()
     configure_masked_key(tmp_path, FIXED)
-    assert replay(tmp_path) == {"replayed": 2, "rejected": 0, "left": {}}
+    assert retry_dead_letters(tmp_path) == {"replayed": 2, "rejected": 0, "left": {}}
     run_until_caught_up(tmp_path)
     assert sorted(price for _, price, _ in query_rows(tmp_path)) == [1, 21]
 
@@ -158,10 +158,10 @@ def test_blocked_records_stay_while_the_record_before_them_is_rejected(tmp_path:
     configure_operations(tmp_path, NAMED, more="on_reject: hold_key")
     append_records(tmp_path, make_row_record(0, 1, 10, "new"), make_row_record(1, 1, 11), make_row_record(2, 2, 20))
     run_until_caught_up(tmp_path)
-    assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {"items-0-1": WAITS}}
+    assert retry_dead_letters(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {"items-0-1": WAITS}}
     assert query_rows(tmp_path) == [(2, 20, 2)]
     run_command(tmp_path, "dlq", "purge", "--event", "items-0-0", "--yes")
-    assert replay(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
+    assert retry_dead_letters(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
     assert query_rows(tmp_path) == [(1, 11, 1), (2, 20, 2)]
 
 
@@ -183,7 +183,7 @@ def test_lane_stops_before_the_record(tmp_path: Path) -> None:
     assert status == {"lake.items": "suspended", "lake.changes": "suspended", "lake.others": "running"}
     assert query_rows(tmp_path) == [(1, 10, 0)]
     assert query_rows(tmp_path, "others") == [(0, 70, 0), (2, 72, 2)]
-    assert states(tmp_path) == {"items-0-1": "open", "others-0-1": "open"}
+    assert read_states(tmp_path) == {"items-0-1": "open", "others-0-1": "open"}
     run_until_caught_up(tmp_path, 0, "--set", "on_reject=continue")
     assert query_rows(tmp_path) == [(1, 12, 2)]
 

@@ -50,7 +50,9 @@ http: {address: "127.0.0.1:0"}
 """
 
 
-def changes(values: list[dict[str, Any]], rules: OutOfRange, *, schema: bool = True, **more: Any) -> list[dict[str, Any]]:
+def decode_changes(
+    values: list[dict[str, Any]], rules: OutOfRange, *, schema: bool = True, **more: Any
+) -> list[dict[str, Any]]:
     options = {"out_of_range": {"public.t": rules}, **({} if schema else {"schema": {"public.t": DECLARED}}), **more}
     decoder = DebeziumJsonDecoder(options)
     rows = [{"id": 1, **value} for value in values]
@@ -68,21 +70,21 @@ def changes(values: list[dict[str, Any]], rules: OutOfRange, *, schema: bool = T
 @pytest.mark.parametrize("schema", [True, False])
 def test_null_and_clamp_keep_the_row(schema: bool) -> None:
     early, late = ({n: v for n, v in value.items() if schema or n in DECLARED} for value in (EARLY, LATE))
-    for found in changes([early, late, {}], OutOfRange("null"), schema=schema):
+    for found in decode_changes([early, late, {}], OutOfRange("null"), schema=schema):
         assert found["_error"] is None and found["id"] == 1 and not any(found[name] for name in early)
-    lows, highs = changes([early, late], OutOfRange("clamp"), schema=schema)
+    lows, highs = decode_changes([early, late], OutOfRange("clamp"), schema=schema)
     for name, (low, high) in CLAMPED.items():
         assert (str(lows[name]), str(highs[name])) == (low, high)
 
 
 def test_other_unconvertible_values_are_still_rejected() -> None:
     bad = [{"price": 2**31}, {"zoned": "2024-01-01T00:00:00.0000001Z"}, {"zoned": "x"}]
-    for found in changes(bad, OutOfRange("clamp")):
+    for found in decode_changes(bad, OutOfRange("clamp")):
         assert found["_error"].startswith("OUT_OF_RANGE")
 
 
 def test_rule_for_one_column_does_not_apply_to_others() -> None:
-    one, other = changes([{"day": LATE["day"]}, {"at": LATE["at"]}], OutOfRange({"day": "null"}))
+    one, other = decode_changes([{"day": LATE["day"]}, {"at": LATE["at"]}], OutOfRange({"day": "null"}))
     assert one["_error"] is None and "out_of_range" in other["_error"]
 
 
@@ -97,7 +99,7 @@ def test_value_that_was_not_sent_stays_unchanged() -> None:
 @pytest.mark.parametrize("schema", [True, False])
 def test_masked_column_without_value_rejects_nothing(schema: bool) -> None:
     private = {"private": {"public.t": {"at": Mask("nothing")}}}
-    [found] = changes([{"at": LATE["at"]}], OutOfRange(masks={"at": "nothing"}), schema=schema, **private)
+    [found] = decode_changes([{"at": LATE["at"]}], OutOfRange(masks={"at": "nothing"}), schema=schema, **private)
     assert found["_error"] is None and found["at"] is None
 
 

@@ -42,8 +42,8 @@ SEEN = ("first_seen", "last_seen", "_cdc_applied_at")
 KINDS = ("order", "payment")
 
 
-def of_table(number: int) -> dict:
-    """A row of the outbox, as its table has it; one in five is a delete, which is no event."""
+def make_table_event(number: int) -> dict:
+    """A row of the outbox table. One in five is a delete, which is no event."""
     kind = KINDS[number % 3 == 0]
     row = {
         "id": f"t{number}",
@@ -57,16 +57,18 @@ def of_table(number: int) -> dict:
 
 
 def make_routed_event(number: int) -> dict:
-    """An event, as EventRouter makes it; one in five without its identity."""
+    """An event as EventRouter makes it. One in five has no id."""
     headers = {"id": f"r{number}", "eventType": "Paid"} if number % 5 else {}
     kind = KINDS[number % 2]
     return {"topic": f"outbox.event.{kind}", "key": str(number % 4), "value": {"n": number}, "headers": headers}
 
 
-def record(folder: Path, numbers: range) -> None:
-    """A file of records, some of which are sent twice, in both forms."""
+def write_records(folder: Path, numbers: range) -> None:
+    """Writes a file of events in both forms, some of them sent twice."""
     lines = []
-    made = [one for number in numbers for one in (of_table(number), make_routed_event(number), make_routed_event(number))]
+    made = [
+        one for number in numbers for one in (make_table_event(number), make_routed_event(number), make_routed_event(number))
+    ]
     for offset, one in enumerate(made, 100 * numbers.start):
         texts = {of: json.dumps(one[of]) if of in one else None for of in ("key", "value")}
         headers = [[name, text] for name, text in one.get("headers", {}).items()]
@@ -75,18 +77,18 @@ def record(folder: Path, numbers: range) -> None:
     (folder / "archive" / f"{numbers.start:03}.jsonl").write_text("".join(lines))
 
 
-def made_by(folder: Path, *engines: str) -> dict[str, list[str]]:
-    """The tables that these engines make, each of a part of the records, and the dead letters."""
+def make_targets(folder: Path, *engines: str) -> dict[str, list[str]]:
+    """The target tables and the dead letters. Each engine processes a part of the records."""
     (folder / "config").mkdir(parents=True)
     (folder / "config" / "replicator.yaml").write_text(CONFIG)
     (folder / "archive").mkdir()
     for part, engine in enumerate(engines):
-        record(folder, range(20 * part, 20 * part + 20))
+        write_records(folder, range(20 * part, 20 * part + 20))
         run_until_caught_up(folder, engine)
-    return {name: rows(folder, name) for name in (*KINDS, "_replicator/dead_letters")}
+    return {name: read_rows(folder, name) for name in (*KINDS, "_replicator/dead_letters")}
 
 
-def rows(folder: Path, name: str) -> list[str]:
+def read_rows(folder: Path, name: str) -> list[str]:
     """Rows as text."""
     found = DeltaTable(str(folder / "lake" / name)).to_pyarrow_table().to_pylist()
     return sorted(repr({key: value for key, value in row.items() if key not in SEEN}) for row in found)
@@ -96,6 +98,6 @@ def rows(folder: Path, name: str) -> list[str]:
 @pytest.mark.timeout(900)
 def test_local_and_spark_write_the_same_tables(tmp_path: Path) -> None:
     """Also in turns, and under two policies."""
-    local = made_by(tmp_path / "local", "local", "local")
+    local = make_targets(tmp_path / "local", "local", "local")
     assert len(local["order"]) > 20 and len(local["payment"]) > 20 and len(local["_replicator/dead_letters"]) == 16
-    assert made_by(tmp_path / "spark", "spark", "local") == local
+    assert make_targets(tmp_path / "spark", "spark", "local") == local

@@ -20,7 +20,7 @@ def policy(request):
 
 @pytest.fixture(params=QUOTES)
 def stages(request, policy, project, answer, monkeypatch):
-    """The stages of a lane into a lake and one into a database, by sink, and the engine's quote. Nothing is connected to."""
+    """The plan stages of a lake lane and of a database lane, by sink, and the engine's quote. Nothing is connected."""
     monkeypatch.setattr("adapters.spark.session.open_session", lambda _options: 1 / 0)
     config = project / "config" / "replicator.yaml"
     mirror = "  mirror: {kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d', schema: \"my schema\"}\n  raw:"

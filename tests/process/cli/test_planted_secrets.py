@@ -110,14 +110,14 @@ def list_secrets(text: str) -> list[str]:
 
 
 def read_written_files(folder: Path) -> str:
-    """All that the program has written down."""
+    """The content of all files that the program has written."""
     config = folder / "config"
     files = [path for path in folder.rglob("*") if path.is_file() and config not in path.parents]
     return "".join(path.read_bytes().decode(errors="replace") for path in files) + "".join(map(read_zip, files))
 
 
 def read_zip(path: Path) -> str:
-    """What is in a zip."""
+    """The content of a zip file."""
     if path.suffix != ".zip":
         return ""
     with zipfile.ZipFile(path) as packed:

@@ -44,12 +44,12 @@ LATE = "2026-11-20T17:47:26.858000+00:00"
 
 @pytest.fixture(scope="module")
 def read_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Caught up. Tests do not write into it."""
+    """A shop that has caught up. Tests do not write into it."""
     folder = tmp_path_factory.mktemp("shop")
     (folder / "config").mkdir()
     (folder / "config" / "replicator.yaml").write_text(CONFIG)
     (folder / "archive").mkdir()
-    record(folder, 1_000)
+    write_archive(folder, 1_000)
     ran = run_program(folder, "run", "--until-caught-up", "-q")
     assert ran.returncode == 0, ran.stderr
     return folder
@@ -57,12 +57,12 @@ def read_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shop(read_shop: Path, tmp_path: Path) -> Path:
-    """A copy of one's own."""
+    """A private copy of the shop."""
     return Path(shutil.copytree(read_shop, tmp_path / "shop"))
 
 
-def record(shop: Path, below: int) -> None:
-    """The archive, up to an offset."""
+def write_archive(shop: Path, below: int) -> None:
+    """Writes the archive up to an offset."""
     for table in ("customers", "order_items", "audit_log"):
         name = f"cdc.public.{table}.jsonl"
         lines = (SAMPLES / name).read_text().splitlines(keepends=True)
@@ -75,13 +75,13 @@ def replay(shop: Path, *words: str, code: int = 0, key: str = "result") -> dict[
     return parse_answer(done)[key]
 
 
-def rows(shop: Path, table: str) -> list[str]:
+def read_rows(shop: Path, table: str) -> list[str]:
     found = DeltaTable(str(shop / "lake" / table)).to_pyarrow_table().drop_columns([OF_THE_RUN])
     return sorted(map(repr, found.select(sorted(found.column_names)).to_pylist()))
 
 
-def events(shop: Path, table: str) -> dict[str, str]:
-    """The changes that began versions, with their time."""
+def read_event_times(shop: Path, table: str) -> dict[str, str]:
+    """The event id of each version, with its time."""
     found = DeltaTable(str(shop / "lake" / table)).to_pyarrow_table().to_pylist()
     return {row["_event_id"]: row["_cdc_ts"].isoformat() for row in found}
 
@@ -90,13 +90,15 @@ def events(shop: Path, table: str) -> dict[str, str]:
 def test_rebuilt_target_equals_the_live_one(shop: Path, engine: str) -> None:
     """Under both policies. The lane's own target and position stay unchanged, and the program continues afterwards."""
     settings = ("--set", f"engine={engine}")
-    before = rows(shop, "customers")
+    before = read_rows(shop, "customers")
     said = replay(shop, "public.customers", "--lane", "lake.customers", "--into", "again", *settings)
     assert said["lane"] == "lake.again" and said["rejected"] == 3 and said["applied"] > 5
-    assert rows(shop, "again") == before == rows(shop, "customers")
+    assert read_rows(shop, "again") == before == read_rows(shop, "customers")
     words = ("--into", "versions", "--policy", "scd2", "--until", LATE)
     replay(shop, "public.customers", "--lane", "lake.customers", *words, *settings)
-    assert set(events(shop, "versions")) == {e for e, at in events(shop, "customers_history").items() if at <= LATE}
+    assert set(read_event_times(shop, "versions")) == {
+        e for e, at in read_event_times(shop, "customers_history").items() if at <= LATE
+    }
     ran = run_program(shop, "run", "--until-caught-up", "--json", "-q")
     assert {lane["counts"]["applied"] for lane in json.loads(ran.stdout)["result"]["lanes"]} == {0}
 
@@ -104,24 +106,24 @@ def test_rebuilt_target_equals_the_live_one(shop: Path, engine: str) -> None:
 def test_repeated_replay_applies_later_changes(shop: Path) -> None:
     shutil.rmtree(shop / "lake")
     shutil.rmtree(shop / "state")
-    record(shop, 5)
+    write_archive(shop, 5)
     run_program(shop, "run", "--until-caught-up", "-q")
     replay(shop, "public.order_items", "--into", "again")
-    first = rows(shop, "again")
-    record(shop, 1_000)
+    first = read_rows(shop, "again")
+    write_archive(shop, 1_000)
     run_program(shop, "run", "--until-caught-up", "-q")
     replay(shop, "public.order_items", "--into", "again")
-    assert first != rows(shop, "again") == rows(shop, "order_items")
+    assert first != read_rows(shop, "again") == read_rows(shop, "order_items")
 
 
 def test_replay_of_a_period(shop: Path) -> None:
     """Until a time: the rows at that time. Since a time: the changes after it."""
     replay(shop, "public.customers", "--lane", "lake.customers_history", "--into", "late", "--since", LATE)
     replay(shop, "public.customers", "--lane", "lake.customers_history", "--into", "early", "--until", LATE)
-    began = events(shop, "customers_history")
+    began = read_event_times(shop, "customers_history")
     early, late = ({event for event, at in began.items() if (at <= LATE) is first} for first in (True, False))
-    assert set(events(shop, "early")) == early and len(early) > 1
-    assert set(events(shop, "late")) == late and len(late) > 1
+    assert set(read_event_times(shop, "early")) == early and len(early) > 1
+    assert set(read_event_times(shop, "late")) == late and len(late) > 1
 
 
 def test_rows_as_of_a_source_time(read_shop: Path) -> None:
@@ -129,11 +131,11 @@ def test_rows_as_of_a_source_time(read_shop: Path) -> None:
     shop = read_shop
     for table, keys in (("customers", ("id",)), ("order_items", ("order_id", "line_no"))):
         told = {
-            words: ask(shop, "history", f"public.{table}", *words)
-            for words in {tuple(str(row[key]) for key in keys) for row in ask(shop, "query", table)}
+            words: run_command(shop, "history", f"public.{table}", *words)
+            for words in {tuple(str(row[key]) for key in keys) for row in run_command(shop, "query", table)}
         }
         for at in ("2026-11-20T17:46:50+00:00", "2026-11-20T17:47:26.856259+00:00", "2027-01-01T00:00:00+00:00"):
-            found = ask(shop, "query", f"public.{table}", "--as-of", at, "--from-log")
+            found = run_command(shop, "query", f"public.{table}", "--as-of", at, "--from-log")
             rows = {tuple(str(row[key]) for key in keys): row for row in found}
             for words, entries in told.items():
                 then = [e["after"] for e in entries if datetime.fromisoformat(e["at"]) <= datetime.fromisoformat(at)]
@@ -141,13 +143,13 @@ def test_rows_as_of_a_source_time(read_shop: Path) -> None:
                 values = row and {name: row[name] for name in row if name[0] != "_"}
                 assert values == (last and select_columns(row, last)), (at, words)
     then = ("query", "public.customers", "--as-of", "2026-11-20T17:46:50+0000")
-    assert len(without_times(ask(shop, *then))) == 2 and without_times(ask(shop, *then, "--from-log")) == without_times(
-        ask(shop, *then)
-    )
+    assert len(to_sorted_rows(run_command(shop, *then))) == 2 and to_sorted_rows(
+        run_command(shop, *then, "--from-log")
+    ) == to_sorted_rows(run_command(shop, *then))
 
 
-def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """In one order: a query promises none."""
+def to_sorted_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without the commit time, sorted: a query promises no order."""
     told = [{name: value for name, value in row.items() if name != OF_THE_RUN} for row in rows]
     return sorted(told, key=json.dumps)
 
@@ -156,7 +158,7 @@ def select_columns(row: dict[str, Any] | None, entry: dict[str, Any]) -> dict[st
     return {name: entry.get(name) for name in row or () if name[0] != "_"}
 
 
-def ask(shop: Path, *words: str) -> Any:
+def run_command(shop: Path, *words: str) -> Any:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     return parse_answer(done)["result"]
@@ -189,7 +191,7 @@ def test_impossible_replays_are_refused(shop: Path) -> None:
     dropped = run_program(shop, "drop", "lake.again", "--yes")
     assert dropped.returncode == 0, dropped.stdout + dropped.stderr
     replay(shop, *words)
-    assert rows(shop, "again") != rows(shop, "order_items")
+    assert read_rows(shop, "again") != read_rows(shop, "order_items")
 
 
 ROWS = """\
@@ -237,6 +239,6 @@ def test_records_of_row_sources_are_read_by_their_own_decoder(tmp_path: Path) ->
     assert sorted((row["id"], row["name"]) for row in users) == [(1, "Eda"), (3, "Eva")]
     for table in ("items", "names", "users"):
         said = replay(tmp_path, table, "--lane", f"lake.{table}", "--into", f"{table}_again")
-        assert said["rejected"] == 0 and rows(tmp_path, f"{table}_again") == rows(tmp_path, table) != []
-    then = ask(tmp_path, "query", "items", "--as-of", "1970-01-01T00:00:01+0000", "--from-log")
+        assert said["rejected"] == 0 and read_rows(tmp_path, f"{table}_again") == read_rows(tmp_path, table) != []
+    then = run_command(tmp_path, "query", "items", "--as-of", "1970-01-01T00:00:01+0000", "--from-log")
     assert sorted((row["id"], row["price"]) for row in then) == [(1, 0), (2, 1)]

@@ -26,7 +26,7 @@ OTHERS = ",,,,,,,,,,"
 """The other columns of a row, as empty as PostgreSQL's deletes have them."""
 
 
-def rows(project: Path) -> dict[str, dict[str, Any]]:
+def read_rows(project: Path) -> dict[str, dict[str, Any]]:
     found = DeltaTable(str(project / "lake" / "employees")).to_pyarrow_table().to_pylist()
     return {row["EMPLOYEE_ID"]: row for row in found}
 
@@ -47,7 +47,7 @@ def test_recorded_files_give_the_expected_rows(tmp_path: Path, engine: str) -> N
     said = run_until_caught_up(tmp_path, engine)
     (lane,) = said["result"]["lanes"]
     assert lane["counts"]["rejected"] == 0
-    found = rows(tmp_path)
+    found = read_rows(tmp_path)
     assert len(found) == 1916 - 1 and "100" not in found
     assert (found["321"]["FIRST_NAME"], found["321"]["COMMISSION_PCT"]) == ("William115", None)
     assert found["101"]["SALARY"] == "17000.00" and found["2311"]["LAST_NAME"] == "Gietzupd2"

@@ -1,4 +1,4 @@
-"""The shipped example of an archive over the recorded topics of a shop: the tables that its changes leave."""
+"""The shipped example of an archive over the recorded topics of a shop: the resulting tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CUSTOMERS = [(1, "Ada L.", 5_000_000_000), (2, "Émile ☃ 漢字 🎉", None), 
 """The third has days that are infinite, which a lake does not have: its changes are dead letters."""
 
 
-def rows(project: Path, table: str, *columns: str) -> list[tuple[Any, ...]]:
+def read_rows(project: Path, table: str, *columns: str) -> list[tuple[Any, ...]]:
     found = DeltaTable(str(project / "deltalake" / "archive" / table)).to_pyarrow_table().to_pylist()
     return sorted(tuple(row[name] for name in columns) for row in found)
 
@@ -44,7 +44,7 @@ def test_tables_of_the_recorded_shop(tmp_path: Path) -> None:
         shutil.copy(RECORDED / f"cdc.public.{table}.jsonl", tmp_path / "archive")
     said = run_until_caught_up(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
     assert {lane["id"]: lane["status"] for lane in said["result"]["lanes"]}.keys() == {f"lake.{table}" for table in SHOP}
-    assert rows(tmp_path, "orders", "id", "customer_id", "status", "total") == ORDERS
-    assert rows(tmp_path, "order_items", "order_id", "line_no", "sku", "qty") == ITEMS
-    assert rows(tmp_path, "products", "sku", "product_title", "price", "added") == PRODUCTS
-    assert rows(tmp_path, "customers", "id", "name", "loyalty") == CUSTOMERS
+    assert read_rows(tmp_path, "orders", "id", "customer_id", "status", "total") == ORDERS
+    assert read_rows(tmp_path, "order_items", "order_id", "line_no", "sku", "qty") == ITEMS
+    assert read_rows(tmp_path, "products", "sku", "product_title", "price", "added") == PRODUCTS
+    assert read_rows(tmp_path, "customers", "id", "name", "loyalty") == CUSTOMERS

@@ -66,13 +66,13 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "config").mkdir()
     shutil.copy(EXAMPLES / "users-features.yaml", tmp_path / "config" / "replicator.yaml")
     shutil.copytree(EXAMPLES / "sql", tmp_path / "config" / "sql")
-    put(tmp_path / "dms" / "public" / "users" / "LOAD00000001.csv", USERS)
-    put(tmp_path / "dms" / "public" / "cities" / "LOAD00000001.csv", CITIES)
+    write_closed_file(tmp_path / "dms" / "public" / "users" / "LOAD00000001.csv", USERS)
+    write_closed_file(tmp_path / "dms" / "public" / "cities" / "LOAD00000001.csv", CITIES)
     return tmp_path
 
 
-def put(file: Path, text: str) -> None:
-    """A file that nobody writes to any more."""
+def write_closed_file(file: Path, text: str) -> None:
+    """Writes a file with an old time, so that the source takes it as complete."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     os.utime(file, (time.time() - 3600,) * 2)
@@ -84,25 +84,25 @@ def run_json(project: Path, *arguments: str, code: int = 0) -> Any:
     return parse_answer(done)
 
 
-def features(project: Path) -> dict[int, tuple[Any, ...]]:
+def read_features(project: Path) -> dict[int, tuple[Any, ...]]:
     rows = DeltaTable(project / GOLD).to_pyarrow_table().to_pylist()
     assert len({row["user_id"] for row in rows}) == len(rows)
     return {row.pop("user_id"): tuple(row.values()) for row in rows}
 
 
-def config(project: Path) -> Loaded:
+def load_config(project: Path) -> Loaded:
     return read_config(project / "config" / "replicator.yaml", None, ())
 
 
 def replicate(project: Path) -> None:
-    """What `run --until-caught-up` does, in this process."""
-    made = DaemonContainer(loaded=config(project))
+    """Does the work of `run --until-caught-up` in this process."""
+    made = DaemonContainer(loaded=load_config(project))
     run_until_caught_up(made)
     assert made.projection_scheduler().refresh_all(threading.Event()) is None
 
 
 def refresh(project: Path, *, full: bool = False) -> RefreshResult:
-    loaded = config(project)
+    loaded = load_config(project)
     with projections.open_refresher(loaded) as refreshing:
         (done,) = [refreshing.refresh(one, full=full) for one in projections.select_projections(loaded, ())]
     return done
@@ -112,14 +112,14 @@ def test_users_features(project: Path) -> None:
     """A changed user updates his old and his new city, and no other."""
     done = run_json(project, "run", "--until-caught-up")["result"]["projections"]
     assert [(one["name"], one["status"], one["kind"]) for one in done] == [("users_features", "current", "full")]
-    assert features(project) == FEATURES
-    put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
-    run_until_caught_up(Container(loaded=config(project)))
+    assert read_features(project) == FEATURES
+    write_closed_file(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
+    run_until_caught_up(Container(loaded=load_config(project)))
     part = refresh(project)
     assert (part.kind, part.groups) == ("groups", 2)
     (entry,) = DeltaTable(project / GOLD).history(1)
     assert json.loads(entry["replicatorRefresh"])["kind"] == "groups"
-    after = features(project)
+    after = read_features(project)
     assert after[3] == ("Steve Goodwin", "Boston", date(2021, 9, 19), "Massachusetts", 2, 3 / 4, 4)
     assert after[20] == ("Domingo Byrd", "Charlotte", date(2021, 9, 10), "North Carolina", 1, 1.0, 1)
     assert {user: after[user] for user in (73, 81, 11, 93, 17)} == {user: FEATURES[user] for user in (73, 81, 11, 93, 17)}
@@ -127,25 +127,25 @@ def test_users_features(project: Path) -> None:
     assert (again.kind, again.version) == ("current", None)
     (whole,) = run_json(project, "refresh", "users_features", "--full")["result"]
     assert (whole["kind"], whole["rows"], whole["reads"]) == ("full", 10, {"users": 2, "cities": 1})
-    assert features(project) == after
+    assert read_features(project) == after
     with pytest.raises(ConfigProblem, match="users_features"):
-        projections.select_projections(config(project), ["user_features"])
+        projections.select_projections(load_config(project), ["user_features"])
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_users_features_on_spark(project: Path) -> None:
     """The same file, by Spark SQL. Each engine resumes with the table of the other."""
-    run_until_caught_up(Container(loaded=config(project)))
+    run_until_caught_up(Container(loaded=load_config(project)))
     on_spark = read_config(project / "config" / "replicator.yaml", None, ("engine=spark", f"spark={json.dumps(SMALL)}"))
     with projections.open_refresher(on_spark) as refreshing:
         (one,) = projections.build_projections(on_spark)
-        assert refreshing.refresh(one).kind == "full" and features(project) == FEATURES
-        put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
-        run_until_caught_up(Container(loaded=config(project)))
+        assert refreshing.refresh(one).kind == "full" and read_features(project) == FEATURES
+        write_closed_file(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
+        run_until_caught_up(Container(loaded=load_config(project)))
         part = refreshing.refresh(one)
     assert (part.kind, part.groups) == ("groups", 2)
-    assert features(project)[3] == ("Steve Goodwin", "Boston", date(2021, 9, 19), "Massachusetts", 2, 3 / 4, 4)
+    assert read_features(project)[3] == ("Steve Goodwin", "Boston", date(2021, 9, 19), "Massachusetts", 2, 3 / 4, 4)
     assert refresh(project, full=True).rows == 10
 
 
@@ -162,15 +162,15 @@ def test_slow_refreshes_are_hints_of_check(project: Path) -> None:
 
 
 def test_gold_table_is_refreshed_while_the_program_runs(project: Path) -> None:
-    made = DaemonContainer(loaded=config(project))
+    made = DaemonContainer(loaded=load_config(project))
     keeper, supervisor = made.projection_scheduler(), made.supervisor()
     running = threading.Thread(target=supervisor.run, kwargs={"once": False})
     keeper.start()
     running.start()
     try:
-        until(lambda: (project / GOLD).is_dir() and len(features(project)) == 10)
-        put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
-        until(lambda: features(project)[3][1] == "Boston")
+        await_condition(lambda: (project / GOLD).is_dir() and len(read_features(project)) == 10)
+        write_closed_file(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
+        await_condition(lambda: read_features(project)[3][1] == "Boston")
         (told,) = made.views().status()["projections"]
         assert (told["status"], told["error"]) == ("current", None)
     finally:
@@ -180,7 +180,7 @@ def test_gold_table_is_refreshed_while_the_program_runs(project: Path) -> None:
     assert supervisor.problem is None
 
 
-def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+def await_condition(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end
@@ -267,7 +267,7 @@ def test_invalid_query_is_refused_with_its_line(project: Path, old: str, new: st
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if old.strip() in text)
     file.write_text(file.read_text().replace(old, new, 1))
     with pytest.raises(ConfigError) as refused:
-        refuse_unusable(config(project))
+        refuse_unusable(load_config(project))
     (finding,) = refused.value.findings
     assert words in finding.message
     assert finding.file == str(file)

@@ -18,7 +18,7 @@ OLD = [ID, NAME, N]
 
 
 def follow_in_config(was: str, now: str):
-    """Write in the config what the sentence says, at the line that it names."""
+    """Writes the suggested setting into the config, at the line in the sentence."""
 
     def follow(project: Project, step: str) -> None:
         said = re.search(r"`schema_changes: (\{[^}]+\})` \(config/replicator\.yaml:(\d+)\)", step)
@@ -34,7 +34,7 @@ def follow_in_config(was: str, now: str):
 
 
 def follow_by_command(pattern: str, *more: str):
-    """Run the command that the sentence names."""
+    """Runs the command in the sentence."""
 
     def follow(project: Project, step: str) -> None:
         said = re.search(rf"`replicator ({pattern})`", step)
@@ -44,8 +44,8 @@ def follow_by_command(pattern: str, *more: str):
     return follow
 
 
-def without_older(project: Project, step: str) -> None:
-    """See that the source begins where the new schema does, then drop the lane."""
+def remove_older_records(project: Project, step: str) -> None:
+    """Makes the source begin at the new schema, then drops the lane."""
     assert "The new schema begins at cdc.public.t:0:2." in step
     (project.folder / "archive" / "old.jsonl").unlink()
     follow_by_command(r"drop lake\.t", "--yes")(project, step)
@@ -60,10 +60,10 @@ def without_older(project: Project, step: str) -> None:
             [ID],
             follow_in_config("sink: lake, schema_changes: evolve", "{type_changed: try_evolve}"),
         ),
-        ("evolve", [ID, NAME, BYTES], [ID], without_older),
-        ("fail", [ID, NAME, BYTES], [ID], without_older),
-        ("quarantine", [ID, NAME, BYTES], [ID], without_older),
-        ("evolve", OLD, [ID, NAME], without_older),
+        ("evolve", [ID, NAME, BYTES], [ID], remove_older_records),
+        ("fail", [ID, NAME, BYTES], [ID], remove_older_records),
+        ("quarantine", [ID, NAME, BYTES], [ID], remove_older_records),
+        ("evolve", OLD, [ID, NAME], remove_older_records),
         ("fail", [*OLD, NOTE], [ID], follow_in_config("sink: lake, schema_changes: fail", "{added: evolve}")),
         ("fail", [*OLD, NOTE], [ID], follow_by_command(r"lanes resume lake\.t --accept-schema 2")),
         ("quarantine", [*OLD, NOTE], [ID], follow_by_command(r"lanes resume lake\.t --accept-schema 2")),

@@ -18,7 +18,7 @@ APPENDED = (TO, f"{TO}, policy: append")
 
 
 def feed_keyed_records(folder, columns, keys, said=""):
-    """Two records whose key has the columns `keys`, or is none at all."""
+    """Two records whose key has the columns `keys`. Without columns there is no key."""
     project = Project(folder, {"t": said})
     values = {"id": 1, "name": "a", "ID": 5, "rate": 1.5}
     rows = [{c["field"]: values[c["field"]] for c in columns} | {"id": number} for number in range(2)]

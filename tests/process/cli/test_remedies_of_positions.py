@@ -22,8 +22,8 @@ NEXT = ("-c", "config/next.yaml")
 Follow = Callable[[Project, str], None]
 
 
-def item(number: int, offset: int | None = None) -> Mapping[str, Any]:
-    """A new row; its place in the source's log is that of its number, wherever the record is."""
+def make_record(number: int, offset: int | None = None) -> Mapping[str, Any]:
+    """A new row. Its log position is its number, at any offset."""
     made = make_archive_record("t", number, COLUMNS, [ID], after={"id": number, "name": f"v{number}"})
     return {**made, "offset": number if offset is None else offset}
 
@@ -31,12 +31,12 @@ def item(number: int, offset: int | None = None) -> Mapping[str, Any]:
 def make_project(folder: Path, *changes: tuple[str, str]) -> Project:
     project = Project(folder, {"t": ""})
     project.configure(*changes)
-    project.feed("a", [item(0), item(1)])
+    project.feed("a", [make_record(0), make_record(1)])
     return project
 
 
 def run_until_stopped(project: Project, *more: str, lane: str = "lake.t") -> tuple[str, str]:
-    """Why a run ends with code 4 (1 for what the sink misses), and what it says to do."""
+    """The error and the next step of a run that ends with code 4, or 1 if the sink lacks something."""
     answer = project.ask("run", "--until-caught-up", *more)
     [lane_of] = [one for one in answer["result"]["lanes"] if one["id"] == lane]
     told = answer["error"] or {"sentence": lane_of["error"], "next_step": lane_of["next_step"]}
@@ -44,16 +44,16 @@ def run_until_stopped(project: Project, *more: str, lane: str = "lake.t") -> tup
     return told["sentence"], told["next_step"]
 
 
-def runs(project: Project, *more: str) -> list[int]:
-    """The ids in the target of a lane that runs."""
+def run_to_end(project: Project, *more: str) -> list[int]:
+    """The ids in the target of a running lane."""
     answer = project.ask("run", "--until-caught-up", *more)
     assert answer["exit"] == 0, answer
     assert {lane["status"] for lane in answer["result"]["lanes"]} == {"running"}
     return [row["id"] for row in project.rows("lake", "t")]
 
 
-def follows(command: str, *more: str) -> Follow:
-    """Runs the command that the sentence names."""
+def follow_command(command: str, *more: str) -> Follow:
+    """Runs the command in the sentence."""
     yes = ("--yes",) if command == "resync" else ()
 
     def follow(project: Project, step: str) -> None:
@@ -67,114 +67,114 @@ def follows(command: str, *more: str) -> Follow:
 @pytest.mark.parametrize(
     ("archive", "why", "follow", "ids"),
     [
-        ((4, 5), "Records 2 to 3 of cdc.public.t[0] are not in the files", follows("resync"), [4, 5]),
-        ((4, 5), "Records 2 to 3 of cdc.public.t[0] are not in the files", follows("skip"), [0, 1, 4, 5]),
-        ((0,), "Offset 2 of cdc.public.t[0] lies above the end of the files at 1", follows("resync"), [9]),
-        ((0,), "Offset 2 of cdc.public.t[0] lies above the end of the files at 1", follows("skip"), [0, 1, 9]),
+        ((4, 5), "Records 2 to 3 of cdc.public.t[0] are not in the files", follow_command("resync"), [4, 5]),
+        ((4, 5), "Records 2 to 3 of cdc.public.t[0] are not in the files", follow_command("skip"), [0, 1, 4, 5]),
+        ((0,), "Offset 2 of cdc.public.t[0] lies above the end of the files at 1", follow_command("resync"), [9]),
+        ((0,), "Offset 2 of cdc.public.t[0] lies above the end of the files at 1", follow_command("skip"), [0, 1, 9]),
     ],
 )
 def test_remedy_for_deleted_records(tmp_path, archive, why, follow, ids):
     """For later records, and for all records if the files were written again."""
     project = make_project(tmp_path)
-    runs(project)
+    run_to_end(project)
     (tmp_path / "archive" / "a.jsonl").unlink()
-    project.feed("b", [item(9 if offset == 0 else offset, offset) for offset in archive])
+    project.feed("b", [make_record(9 if offset == 0 else offset, offset) for offset in archive])
     sentence, step = run_until_stopped(project)
     assert why in sentence
     follow(project, step)
-    assert runs(project) == ids
+    assert run_to_end(project) == ids
 
 
 def test_resync_keeps_rows_that_the_source_no_longer_has(tmp_path):
     """The first advised command keeps them; the one that would not says so."""
     project = make_project(tmp_path)
-    runs(project)
+    run_to_end(project)
     (tmp_path / "archive" / "a.jsonl").unlink()
-    project.feed("b", [item(4), item(5)])
+    project.feed("b", [make_record(4), make_record(5)])
     _, step = run_until_stopped(project)
     assert step.index("lanes skip lake.t") < step.index("lanes resync lake.t --accept-missing`")
     refused = project.ask("lanes", "resync", "lake.t", "--yes")
     assert refused["exit"] == 4 and "begins at offset 4 of cdc.public.t[0]" in refused["error"]["sentence"]
     assert "lanes resync lake.t --accept-missing`" in refused["error"]["next_step"]
     assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
-    follows("skip")(project, step)
-    assert runs(project) == [0, 1, 4, 5]
+    follow_command("skip")(project, step)
+    assert run_to_end(project) == [0, 1, 4, 5]
 
 
-def newest(folder: Path) -> Path:
+def find_newest(folder: Path) -> Path:
     return max(folder.glob("[0-9]*.json"))
 
 
-def positions(project: Project) -> Path:
-    return newest(project.folder / "lake" / "_replicator" / "positions" / "changing" / "lake.t")
+def find_position_file(project: Project) -> Path:
+    return find_newest(project.folder / "lake" / "_replicator" / "positions" / "changing" / "lake.t")
 
 
-def schemas(project: Project) -> Path:
-    return newest(project.folder / "lake" / "_replicator" / "schemas" / "t")
+def find_schema_file(project: Project) -> Path:
+    return find_newest(project.folder / "lake" / "_replicator" / "schemas" / "t")
 
 
-def log(project: Project) -> Path:
-    return newest(project.folder / "lake" / "t" / "_delta_log")
+def find_log_entry(project: Project) -> Path:
+    return find_newest(project.folder / "lake" / "t" / "_delta_log")
 
 
-def data(project: Project) -> Path:
+def find_data_file(project: Project) -> Path:
     [file] = (project.folder / "lake" / "t").glob("*.parquet")
     return file
 
 
-def without_table(project: Project, step: str) -> None:
-    """Removes the folder that the sentence names, then loads the table again."""
+def remove_table(project: Project, step: str) -> None:
+    """Removes the folder in the sentence, then loads the table again."""
     said = re.search(r"remove the folder (\S+), and", step)
     assert said is not None, step
     shutil.rmtree(said[1])
-    follows("resync")(project, step)
+    follow_command("resync")(project, step)
 
 
-def without_folder(project: Project, step: str) -> None:
+def remove_folder(project: Project, step: str) -> None:
     assert "Restore the folder, or remove it" in step
-    shutil.rmtree(schemas(project).parent)
+    shutil.rmtree(find_schema_file(project).parent)
 
 
 @pytest.mark.parametrize(
     ("file", "damage", "follow"),
     [
-        (positions, None, follows("resync")),
-        (positions, "{", follows("resync")),
-        (positions, "{", None),
-        (schemas, "{", without_folder),
-        (schemas, "{", None),
-        (log, "{", without_table),
-        (log, "{", None),
-        (data, None, follows("resync")),
-        (data, None, None),
+        (find_position_file, None, follow_command("resync")),
+        (find_position_file, "{", follow_command("resync")),
+        (find_position_file, "{", None),
+        (find_schema_file, "{", remove_folder),
+        (find_schema_file, "{", None),
+        (find_log_entry, "{", remove_table),
+        (find_log_entry, "{", None),
+        (find_data_file, None, follow_command("resync")),
+        (find_data_file, None, None),
     ],
 )
 def test_remedy_for_a_missing_or_damaged_file_of_the_lake(tmp_path, file, damage, follow):
     """Every error first advises to restore the file, which needs no command."""
     project = make_project(tmp_path)
-    runs(project)
+    run_to_end(project)
     broken = file(project)
     whole = broken.read_bytes()
     if damage is None:
         broken.unlink()
     else:
         broken.write_text(damage)
-    project.feed("b", [make_archive_record("t", 2, COLUMNS, [ID], op="u", after={"id": 1, "name": "new"}), item(3)])
+    project.feed("b", [make_archive_record("t", 2, COLUMNS, [ID], op="u", after={"id": 1, "name": "new"}), make_record(3)])
     sentence, step = run_until_stopped(project)
     assert re.search("is damaged|is missing|is gone", sentence) and step.startswith("Restore ")
     if follow is None:
         broken.write_bytes(whole)
     else:
         follow(project, step)
-    assert runs(project) == [0, 1, 3]
+    assert run_to_end(project) == [0, 1, 3]
     assert project.rows("lake", "t")[1]["name"] == "new"
 
 
 def test_remedy_for_missing_positions_of_an_event_log(tmp_path):
     """The lane cannot be reloaded by itself; the error of that command has the remedy."""
     project = make_project(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
-    runs(project)
-    newest(tmp_path / "events" / "_replicator" / "positions" / "changing" / "raw.recorded").unlink()
+    run_to_end(project)
+    find_newest(tmp_path / "events" / "_replicator" / "positions" / "changing" / "raw.recorded").unlink()
     _, step = run_until_stopped(project, lane="raw.recorded")
     said = re.search(r"`replicator (lanes resync [^`]*)`", step)
     assert said is not None
@@ -182,23 +182,23 @@ def test_remedy_for_missing_positions_of_an_event_log(tmp_path):
     folder = re.search(r"stop the daemon and remove the folder (\S+):", answer["error"]["next_step"])
     assert answer["exit"] == 4 and folder is not None
     shutil.rmtree(folder[1])
-    assert runs(project) == [0, 1]
+    assert run_to_end(project) == [0, 1]
     assert DeltaTable(str(tmp_path / "events")).to_pyarrow_table().num_rows == 2
 
 
 @pytest.mark.parametrize("follow", ["another place", "skip"])
 def test_remedy_for_an_event_log_of_another_pipeline(tmp_path, follow):
     project = make_project(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
-    runs(project)
+    run_to_end(project)
     project.configure(("pipeline: changing", "pipeline: other"), (LAKE, LAKE.replace("./lake", "./second")))
-    project.feed("b", [item(2)])
+    project.feed("b", [make_record(2)])
     _, step = run_until_stopped(project, lane="raw.recorded")
     if follow == "skip":
-        follows("skip")(project, step)
+        follow_command("skip")(project, step)
     else:
         assert step.startswith("Give this log another location")
         project.configure(("./events", "./others"))
-    runs(project)
+    run_to_end(project)
     found = DeltaTable(str(tmp_path / ("events" if follow == "skip" else "others"))).to_pyarrow_table()
     assert sorted(found["offset"].to_pylist()) == [0, 1, 2]
 
@@ -211,8 +211,8 @@ def test_refused_skip_reports_the_valid_positions(tmp_path):
         assert answer["exit"] == 2
         return str(answer["error"]["next_step"])
 
-    runs(project)
-    project.feed("b", [item(2)])
+    run_to_end(project)
+    project.feed("b", [make_record(2)])
     assert expect_refusal("two") == "Write TOPIC:PARTITION:OFFSET[,...]."
     assert expect_refusal("cdc.public.t:0:1") == "`replicator lanes resync lake.t` loads it again."
     partition = re.fullmatch(r"Its partitions are: (\S+)\.", expect_refusal("cdc.public.x:0:3"))
@@ -220,15 +220,15 @@ def test_refused_skip_reports_the_valid_positions(tmp_path):
     end = re.fullmatch(r"The source ends at (\S+)\.", expect_refusal(f"{partition[1]}:99"))
     assert end is not None and end[1] == "cdc.public.t:0:3"
     assert project.ask("lanes", "skip", "lake.t", "--until", end[1])["exit"] == 0
-    assert runs(project) == [0, 1]
+    assert run_to_end(project) == [0, 1]
 
 
-def rewrite(path: str) -> None:
+def rewrite_row(path: str) -> None:
     DeltaTable(path).update(predicate="id = 1", updates={"v": "'x'"})
 
 
 def lose_log(path: str) -> None:
-    """As a writer does who keeps a short one."""
+    """Truncates the table's log, like a writer with a short log retention."""
     DeltaTable(path).alter.set_table_description("kept briefly")
     DeltaTable(path).create_checkpoint()
     Path(path, "_delta_log", "00000000000000000001.json").unlink()
@@ -240,16 +240,16 @@ def vacuum(path: str) -> None:
     table.vacuum(0, enforce_retention_duration=False, dry_run=False)
 
 
-def switch_on(path: str) -> None:
+def enable_change_feed(path: str) -> None:
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
 
 
-def feed(project: Project, step: str) -> None:
+def use_change_feed(project: Project, step: str) -> None:
     """Reads the table by its change data feed."""
     assert "Write `changes: feed` for this source (the table needs delta.enableChangeDataFeed)" in step
-    switch_on(str(project.folder / "plain" / "t"))
+    enable_change_feed(str(project.folder / "plain" / "t"))
     project.configure(("path: ./plain/t}", "path: ./plain/t, changes: feed}"))
-    follows("resync")(project, step)
+    follow_command("resync")(project, step)
 
 
 ALL, NOT_LOST = [1, 2, 3, 4], [1, 2, 4]
@@ -258,12 +258,12 @@ ALL, NOT_LOST = [1, 2, 3, 4], [1, 2, 4]
 @pytest.mark.parametrize(
     ("happens", "why", "follow", "ids"),
     [
-        (rewrite, "changes or deletes rows (UPDATE)", feed, ALL),
-        (rewrite, "changes or deletes rows (UPDATE)", follows("skip"), ALL),
-        (lose_log, "is no longer in its log", follows("resync"), ALL),
-        (lose_log, "is no longer in its log", follows("skip"), ALL),
-        (vacuum, "cannot be read any more", follows("resync"), ALL),
-        (vacuum, "cannot be read any more", follows("skip"), NOT_LOST),
+        (rewrite_row, "changes or deletes rows (UPDATE)", use_change_feed, ALL),
+        (rewrite_row, "changes or deletes rows (UPDATE)", follow_command("skip"), ALL),
+        (lose_log, "is no longer in its log", follow_command("resync"), ALL),
+        (lose_log, "is no longer in its log", follow_command("skip"), ALL),
+        (vacuum, "cannot be read any more", follow_command("resync"), ALL),
+        (vacuum, "cannot be read any more", follow_command("skip"), NOT_LOST),
     ],
 )
 def test_remedy_for_a_delta_table_that_cannot_be_read_further(tmp_path, happens, why, follow, ids):
@@ -276,14 +276,14 @@ def test_remedy_for_a_delta_table_that_cannot_be_read_further(tmp_path, happens,
         write_deltalake(plain, pa.table({"id": pa.array(ids, pa.int64()), "v": ["a"] * len(ids)}), mode="append")
 
     append(1, 2)
-    assert runs(project) == [1, 2]
+    assert run_to_end(project) == [1, 2]
     append(3)
     happens(plain)
     append(4)
     sentence, step = run_until_stopped(project)
     assert why in sentence
     follow(project, step)
-    assert runs(project) == ids
+    assert run_to_end(project) == ids
 
 
 def test_remedy_for_a_version_without_change_data_feed(tmp_path):
@@ -292,17 +292,17 @@ def test_remedy_for_a_version_without_change_data_feed(tmp_path):
     project = make_project(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
     on = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(plain, pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "a"]}), configuration=on)
-    assert runs(project) == [1, 2]
+    assert run_to_end(project) == [1, 2]
     DeltaTable(plain).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
     DeltaTable(plain).delete("id = 2")
-    switch_on(plain)
+    enable_change_feed(plain)
     _, step = run_until_stopped(project)
     assert step.startswith("Set delta.enableChangeDataFeed on the table.")
-    follows("resync")(project, step)
-    assert runs(project) == [1]
+    follow_command("resync")(project, step)
+    assert run_to_end(project) == [1]
 
 
-def of_log(folder: Path) -> Project:
+def make_log_projects(folder: Path) -> Project:
     """A pipeline that records a log, and another one (`NEXT`) that reads it."""
     project = make_project(folder, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: raw}]"))
     config = folder / "config" / "replicator.yaml"
@@ -313,11 +313,13 @@ def of_log(folder: Path) -> Project:
     return project
 
 
-@pytest.mark.parametrize(("follow", "ids"), [(follows("resync", *NEXT), [3]), (follows("skip", *NEXT), [0, 1, 3])])
+@pytest.mark.parametrize(
+    ("follow", "ids"), [(follow_command("resync", *NEXT), [3]), (follow_command("skip", *NEXT), [0, 1, 3])]
+)
 def test_remedy_for_an_event_log_that_lost_records(tmp_path, follow, ids):
-    project = of_log(tmp_path)
-    runs(project, *NEXT)
-    project.feed("b", [item(2), item(3)])
+    project = make_log_projects(tmp_path)
+    run_to_end(project, *NEXT)
+    project.feed("b", [make_record(2), make_record(3)])
     assert project.ask("run", "--until-caught-up")["exit"] == 0
     events = DeltaTable(str(tmp_path / "events"))
     events.alter.set_table_properties({"delta.appendOnly": "false"})
@@ -325,4 +327,4 @@ def test_remedy_for_an_event_log_that_lost_records(tmp_path, follow, ids):
     sentence, step = run_until_stopped(project, *NEXT)
     assert "Records 2 to 2 of cdc.public.t[0] are not in the event log" in sentence
     follow(project, step)
-    assert runs(project, *NEXT) == ids
+    assert run_to_end(project, *NEXT) == ids

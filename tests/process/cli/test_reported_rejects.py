@@ -48,8 +48,8 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def feed(project: Path, *messages: dict[str, Any] | str) -> None:
-    """An archive of these messages."""
+def write_archive(project: Path, *messages: dict[str, Any] | str) -> None:
+    """Writes an archive of these messages."""
     known = {"database": "shop", "table": "t", "type": "INSERT", "isDdl": False, "pkNames": ["id"], "es": 1_700_000_000_000}
     values = [one if isinstance(one, str) else json.dumps({**known, "old": None, "sql": "", **one}) for one in messages]
     record = {"topic": "canal", "partition": 0, "timestamp": 1_700_000_000_000, "headers": [], "key": None}
@@ -57,15 +57,15 @@ def feed(project: Path, *messages: dict[str, Any] | str) -> None:
     (project / "in" / "0001.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
 
-def run(project: Path) -> tuple[DaemonContainer, ExitCode]:
+def run_once(project: Path) -> tuple[DaemonContainer, ExitCode]:
     container = DaemonContainer(loaded=read_config(project / "config" / "replicator.yaml", None, ()))
     return container, container.supervisor().run(once=True)
 
 
 def test_rejected_records_are_in_every_count(project: Path) -> None:
-    feed(project, GOOD, UNKNOWN_KEY, UNKNOWN_KEY, NO_NUMBER, OTHER_TABLE, DDL, GARBAGE)
+    write_archive(project, GOOD, UNKNOWN_KEY, UNKNOWN_KEY, NO_NUMBER, OTHER_TABLE, DDL, GARBAGE)
     with capture_logs() as logged:
-        container, code = run(project)
+        container, code = run_once(project)
     assert code is ExitCode.OK and container.supervisor().find_why_nothing_came() is None
     status, metrics = container.views().status(), container.telemetry().text().decode()
     assert count_unaccounted(status, metrics, "lake") == {"feed": (0, 0)}
@@ -104,9 +104,9 @@ def test_rejected_records_are_in_every_count(project: Path) -> None:
 
 
 def test_run_that_rejected_everything_is_not_ok(project: Path) -> None:
-    feed(project, UNKNOWN_KEY, UNKNOWN_KEY)
+    write_archive(project, UNKNOWN_KEY, UNKNOWN_KEY)
     for _ in range(2):  # The second finds no new dead letter: it is no more ok than the first.
-        container, _ = run(project)
+        container, _ = run_once(project)
         problem = container.supervisor().find_why_nothing_came()
         assert problem is not None and problem.exit_code is ExitCode.REJECTS
         assert "Rejected: 2 records" in problem.sentence
@@ -115,12 +115,12 @@ def test_run_that_rejected_everything_is_not_ok(project: Path) -> None:
 
 def test_records_rejected_by_every_run_count_once(project: Path) -> None:
     """No lane remembers a line that is no record. A scheduled run fails for rejects since the last run."""
-    feed(project, GOOD)
+    write_archive(project, GOOD)
     archive = project / "in" / "0001.jsonl"
     ended = []
     for more in (f"{GARBAGE}\n", "", f"{GARBAGE}\n", ""):
         archive.write_text(archive.read_text() + more)
-        container, code = run(project)
+        container, code = run_once(project)
         problem = container.supervisor().find_why_nothing_came()
         ended.append((code, container.supervisor().rejected_count, problem and problem.exit_code))
     assert ended == [
@@ -129,7 +129,7 @@ def test_records_rejected_by_every_run_count_once(project: Path) -> None:
 
 
 def test_run_without_configured_tables_is_not_ok(project: Path) -> None:
-    feed(project, OTHER_TABLE)
-    container, _ = run(project)
+    write_archive(project, OTHER_TABLE)
+    container, _ = run_once(project)
     problem = container.supervisor().find_why_nothing_came()
     assert problem is not None and problem.exit_code is ExitCode.ENVIRONMENT and "no entry of `tables`" in problem.sentence

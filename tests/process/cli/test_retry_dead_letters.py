@@ -19,7 +19,7 @@ from support.dead_letter_project import (
 WIDE = "string"
 
 
-def replay(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
+def retry_dead_letters(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
     return run_command(folder, "dlq", "replay", *options, code=code)["result"]
 
 
@@ -28,7 +28,7 @@ def list_dead_letters_of(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def states(folder: Path) -> dict[str, str]:
+def read_states(folder: Path) -> dict[str, str]:
     return {letter["event_id"]: letter["state"] for letter in run_command(folder, "dlq", "list")["result"]}
 
 
@@ -48,7 +48,7 @@ def test_retry_of_an_old_record_changes_nothing(tmp_path: Path) -> None:
     append_records(tmp_path, make_row_record(0, 1, "a"), wrong, make_row_record(2, 1, "c"))
     run_until_caught_up(tmp_path)
     assert query_rows(tmp_path) == [(1, "c", 2)]
-    assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
+    assert retry_dead_letters(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
     assert query_rows(tmp_path) == [(1, "c", 2)]
 
 
@@ -57,7 +57,7 @@ FIXED = "operations: {create: [c, new], update: [u, up], delete: [d, gone]}"
 
 
 def configure_operations(folder: Path, operations: str, letters: str = "{path: ./letters}", **more: Any) -> None:
-    """A config whose source knows these operations; others are poison."""
+    """A config whose source accepts these operations. Other operations are rejected."""
     write_config(folder, letters=letters, **more)
     path = folder / "config" / "replicator.yaml"
     path.write_text(path.read_text().replace("    operation_column: op\n", f"    operation_column: op\n    {operations}\n"))
@@ -87,13 +87,13 @@ def test_rejected_records_are_applied_after_a_config_change(tmp_path: Path, list
     assert query_rows(tmp_path) == [(1, 16, 4), (3, 30, 2), (5, 50, 7)]
     configure_operations(tmp_path, FIXED, list_dead_letters)
     on = ("--set", f"engine={engine}")
-    assert replay(tmp_path, "--event", "items-0-5", *on) == {"replayed": 1, "rejected": 0, "left": {}}
+    assert retry_dead_letters(tmp_path, "--event", "items-0-5", *on) == {"replayed": 1, "rejected": 0, "left": {}}
     assert query_rows(tmp_path) == [(1, 16, 4), (5, 50, 7)]
-    assert replay(tmp_path, *on) == {"replayed": 3, "rejected": 0, "left": {}}
+    assert retry_dead_letters(tmp_path, *on) == {"replayed": 3, "rejected": 0, "left": {}}
     assert query_rows(tmp_path) == [(1, 16, 4), (2, 20, 1), (4, 40, 6), (5, 50, 7)]
-    assert set(states(tmp_path).values()) == {"replayed"}
-    assert replay(tmp_path, *on) == {"replayed": 0, "rejected": 0, "left": {}}
-    assert replay(tmp_path, "--state", "all", *on) == {"replayed": 4, "rejected": 0, "left": {}}
+    assert set(read_states(tmp_path).values()) == {"replayed"}
+    assert retry_dead_letters(tmp_path, *on) == {"replayed": 0, "rejected": 0, "left": {}}
+    assert retry_dead_letters(tmp_path, "--state", "all", *on) == {"replayed": 4, "rejected": 0, "left": {}}
     append_records(tmp_path, make_row_record(8, 2, 21))
     run_until_caught_up(tmp_path, 0, "--engine", engine)
     assert query_rows(tmp_path) == [(1, 16, 4), (2, 21, 8), (4, 40, 6), (5, 50, 7)]
@@ -115,7 +115,7 @@ def test_record_is_applied_after_its_column_is_widened(
     (letter,) = run_command(tmp_path, "dlq", "explain", "items-0-1")["result"]
     assert letter["code"] == "OUT_OF_RANGE" and "wider type" in letter["what_to_do"]
     write_config(tmp_path, letters=list_dead_letters, price=wide)
-    assert replay(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
+    assert retry_dead_letters(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
     assert query_rows(tmp_path) == [(1, 10, 0), (2, price, 1), (3, 30, 2)]
     append_records(tmp_path, make_row_record(3, 1, price))
     run_until_caught_up(tmp_path)
@@ -132,7 +132,7 @@ def test_lane_without_widening_rejects_the_record_again(tmp_path: Path) -> None:
     write_config(tmp_path, price="int64", more="defaults: {schema_changes: {widened: fail}}")
     assert [(letter["lane"], letter["state"]) for letter in list_dead_letters_of(tmp_path)] == [("", "open")]
     for _ in range(2):
-        assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
+        assert retry_dead_letters(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
         assert query_rows(tmp_path) == [(1, 10, 0)]
         # Each lane has its own reason now, and each once however often it is tried.
         assert sorted((letter["lane"], letter["state"]) for letter in list_dead_letters_of(tmp_path)) == [

@@ -20,7 +20,7 @@ EXAMPLE = PROJECT / "config" / "examples" / "shards.yaml"
 INTO = "into: '{2}_{shop}'"
 
 
-def shards(folder: Path, into: str = INTO) -> Path:
+def make_project(folder: Path, into: str = INTO) -> Path:
     text = EXAMPLE.read_text()
     assert INTO in text
     (folder / "config").mkdir()
@@ -28,21 +28,23 @@ def shards(folder: Path, into: str = INTO) -> Path:
     return folder
 
 
-def order(number: int, **values: Any) -> dict[str, Any]:
+def make_order(number: int, **values: Any) -> dict[str, Any]:
     row = {"id": number, "first": "Ada", "last": "Lovelace", "price": "1.50", "quantity": 3, "at": "2024-02-29T12:00:00"}
     return row | values
 
 
-def feed(project: Path, table: str, *rows: dict[str, Any]) -> None:
+def write_orders(project: Path, table: str, *rows: dict[str, Any]) -> None:
     write_closed_file(project / "feed" / table / "000001.jsonl", encode_rows(list(rows), "jsonl"))
 
 
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_each_shard_has_its_own_target(tmp_path: Path, engine: str) -> None:
-    project = shards(tmp_path)
-    feed(project, "shop_12_orders", order(1), order(2, first=None, quantity=10), order(3, last="Test"))
-    feed(project, "shop_13_orders", order(1, quantity=2**63 - 1), order(4))
-    feed(project, "shop_x_orders", order(1))
+    project = make_project(tmp_path)
+    write_orders(
+        project, "shop_12_orders", make_order(1), make_order(2, first=None, quantity=10), make_order(3, last="Test")
+    )
+    write_orders(project, "shop_13_orders", make_order(1, quantity=2**63 - 1), make_order(4))
+    write_orders(project, "shop_x_orders", make_order(1))
     said = run_until_caught_up(project, engine)
     assert {lane["id"] for lane in said["result"]["lanes"]} == {"lake.orders_12", "lake.orders_13"}
     columns = ("id", "first_name", "full_name", "total", "month", "size")
@@ -66,9 +68,9 @@ def test_each_shard_has_its_own_target(tmp_path: Path, engine: str) -> None:
 
 
 def test_two_shards_with_one_target_are_refused(tmp_path: Path) -> None:
-    project = shards(tmp_path, "into: '{2}'")
-    feed(project, "shop_12_orders", order(1))
-    feed(project, "shop_13_orders", order(2))
+    project = make_project(tmp_path, "into: '{2}'")
+    write_orders(project, "shop_12_orders", make_order(1))
+    write_orders(project, "shop_13_orders", make_order(2))
     said = run_until_caught_up(project, "local", code=2)
     assert "Tables shop_12_orders and shop_13_orders both go to orders in sink lake" in said["summary"]
     assert {lane["id"]: lane["status"] for lane in said["result"]["lanes"]} == {
@@ -79,11 +81,11 @@ def test_two_shards_with_one_target_are_refused(tmp_path: Path) -> None:
 
 def test_target_without_a_name_is_refused(tmp_path: Path) -> None:
     """The other tables continue."""
-    project = shards(tmp_path, "into: '{2}'")
+    project = make_project(tmp_path, "into: '{2}'")
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("_(\\w+)$", "_(\\w*)$"))
-    feed(project, "shop_12_", order(1))
-    feed(project, "shop_13_orders", order(2))
+    write_orders(project, "shop_12_", make_order(1))
+    write_orders(project, "shop_13_orders", make_order(2))
     said = run_until_caught_up(project, "local", code=2)
     assert (
         "The name of the target of table shop_12_ in sink lake, '', must be the name of a table: not empty"

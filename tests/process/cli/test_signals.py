@@ -21,14 +21,14 @@ def start_program(project, *before):
     return subprocess.Popen(program, cwd=project, **pipes)
 
 
-def serving(program):
+def await_serving(program):
     return any(line.startswith(b"status page") for line in program.stderr)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_first_signal_ends_the_run_in_order(project, number):
     program = start_program(project)
-    assert serving(program)
+    assert await_serving(program)
     program.send_signal(number)
     _, log = program.communicate(timeout=60)
     assert program.returncode == 0 and b"stopped cleanly" in log
@@ -36,7 +36,7 @@ def test_first_signal_ends_the_run_in_order(project, number):
 
 def test_daemon_under_nohup_survives_its_terminal(project):
     program = start_program(project, "nohup")
-    assert serving(program)
+    assert await_serving(program)
     program.send_signal(signal.SIGHUP)
     with pytest.raises(subprocess.TimeoutExpired):
         program.wait(0.5)

@@ -26,7 +26,7 @@ http: {address: "127.0.0.1:0"}
 """
 
 
-def rows(folder: Path, table: str, *more: str) -> list[tuple]:
+def read_rows(folder: Path, table: str, *more: str) -> list[tuple]:
     found = DeltaTable(str(folder / "lake" / table)).to_pyarrow_table().to_pylist()
     return sorted((tuple(row[name] for name in ("id", "Part", "name", "price", *more)) for row in found), key=repr)
 
@@ -44,6 +44,6 @@ def test_local_and_spark_runs_alternate(tmp_path):
         there.append((version, state))
         if version != 1:
             run_until_caught_up(tmp_path, "local" if version == 0 else "spark" if version == 2 else "local")
-            assert rows(tmp_path, "items") == sorted(state, key=repr)
-            found = rows(tmp_path, "items_history", "_cdc_seq_1", "_cdc_end_seq_1")
+            assert read_rows(tmp_path, "items") == sorted(state, key=repr)
+            found = read_rows(tmp_path, "items_history", "_cdc_seq_1", "_cdc_end_seq_1")
             assert found == sorted(compute_versions(there), key=repr)

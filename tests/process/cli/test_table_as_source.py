@@ -31,7 +31,7 @@ http: {address: "127.0.0.1:0"}
 """
 
 
-def rows(table: Path) -> list[dict]:
+def read_rows(table: Path) -> list[dict]:
     found = DeltaTable(str(table)).to_pyarrow_table()
     own = [name for name in found.column_names if not name.startswith(("_cdc_", "_event_id"))]
     return sorted(found.select(own).to_pylist(), key=repr)
@@ -54,7 +54,7 @@ def test_target_is_the_source_of_the_next_layer(project: Path, engine: str) -> N
         said = run_until_caught_up(project, engine if lines == 100 else "local", *second)
         assert {lane["status"] for lane in said["result"]["lanes"]} == {"running"}
         for table in TABLES:
-            assert rows(project / "next" / table) == rows(project / "lake" / table), (lines, table)
+            assert read_rows(project / "next" / table) == read_rows(project / "lake" / table), (lines, table)
     log = DeltaTable(str(project / "next" / "cdc_events")).to_pyarrow_table().to_pylist()
     assert {row["op"] for row in log} == {"r", "c", "u", "d"} and {row["table"] for row in log} == {"products"}
     again = run_until_caught_up(project, "local", *second)
@@ -69,7 +69,7 @@ def test_table_that_cannot_be_read_further_stops_its_lane_with_code_4(project: P
     lines = [line for line in config.splitlines(keepends=True) if "products" not in line]
     second = add_pipeline(project, "".join(lines).replace("  raw: {kind: event_log, path: ./next/cdc_events}\n", ""))
     run_until_caught_up(project, "local", *second)
-    assert [row["v"] for row in rows(project / "next" / "orders")] == ["a", "b"]
+    assert [row["v"] for row in read_rows(project / "next" / "orders")] == ["a", "b"]
     DeltaTable(str(orders)).update(predicate="id = 1", updates={"v": "'x'"})
     said = json.dumps(run_until_caught_up(project, "local", *second, code=4))
     assert "Version 1 of the table orders changes or deletes rows (UPDATE)" in said and "changes: feed" in said
@@ -90,5 +90,5 @@ def test_added_lane_does_not_change_others(project: Path) -> None:
     run_until_caught_up(project, "local", *add_pipeline(project, config))
     write_deltalake(str(orders), pa.table({"id": pa.array([4], pa.int64()), "v": ["d"]}), mode="append")
     run_until_caught_up(project, "local", *add_pipeline(project, config.replace(one, f"{one}, {{sink: lake}}")))
-    assert [row["id"] for row in rows(project / "next" / "copied")] == [1, 2, 3, 4]
-    assert [row["id"] for row in rows(project / "next" / "orders")] == [1, 2, 3, 4]
+    assert [row["id"] for row in read_rows(project / "next" / "copied")] == [1, 2, 3, 4]
+    assert [row["id"] for row in read_rows(project / "next" / "orders")] == [1, 2, 3, 4]

@@ -27,28 +27,28 @@ ORDERS = "cdc.public.orders"
 
 @pytest.fixture(autouse=True)
 def _signals_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands of this process leave them alone."""
+    """Prevents commands of this process from installing signal handlers."""
     monkeypatch.setattr("replicator.cli.run.handle_signals", lambda _: None)
 
 
-def rows(project: Path, name: str = "orders") -> list[dict[str, Any]]:
+def read_rows(project: Path, name: str = "orders") -> list[dict[str, Any]]:
     found = DeltaTable(str(project / "lake" / name)).to_pyarrow_table().drop_columns(["_cdc_applied_at"])
     return sorted(found.to_pylist(), key=lambda row: row["id"])
 
 
-def under_other_rules(project: Path) -> None:
-    """Of the orders only some."""
+def filter_orders(project: Path) -> None:
+    """Changes the config to a part of the orders."""
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("http:", f"{BIG}http:"))
 
 
-def nothing_left(project: Path) -> bool:
+def has_no_leftovers(project: Path) -> bool:
     found = [path for path in (project / "lake").rglob("*") if "__replay" in path.name or "__dry_run" in path.name]
     return not [path for path in found if path.suffix != ".lock"] and not [*(project / "state").rglob("asked.json")]
 
 
 def run_afterwards(project: Path) -> list[dict[str, Any]]:
-    """What the program does with the lanes afterwards."""
+    """The lanes after another run of the program."""
     ran = run_program(project, "run", "--until-caught-up", "--json", "-q")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return json.loads(ran.stdout)["result"]["lanes"]
@@ -57,9 +57,9 @@ def run_afterwards(project: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer: Answer) -> None:
     """The dry run reports the difference before. The lane, which would have stopped, continues."""
-    before, unchanged = rows(project), answer("status")["result"]["lanes"]
+    before, unchanged = read_rows(project), answer("status")["result"]["lanes"]
     assert answer("replay", "public.orders", "--dry-run")["result"]["same"] == len(before)
-    under_other_rules(project)
+    filter_orders(project)
     stood = answer("status")["result"]["lanes"]
     (orders,) = (lane for lane in stood if lane["id"] == "lake.orders")
     assert orders["exit_code"] == 2 and "now 'scd1 by id where id > 1'" in orders["error"] and orders["next_step"]
@@ -69,10 +69,10 @@ def test_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer: A
     gone = [row for row in before if not row["id"] > 1]
     assert gone and said["only_live"] == len(gone) and said["same"] == len(before) - len(gone) and said["exact"]
     assert [row["id"] for row in said["first"]["only_live"]] == [row["id"] for row in gone] and not said["differing"]
-    assert rows(project) == before and nothing_left(project) and answer("status")["result"]["lanes"] == stood
+    assert read_rows(project) == before and has_no_leftovers(project) and answer("status")["result"]["lanes"] == stood
     said = answer("replay", "public.orders")["result"]
     assert said["lane"] == "lake.orders" and said["rejected"] == 1
-    assert rows(project) == [row for row in before if row["id"] > 1] and nothing_left(project)
+    assert read_rows(project) == [row for row in before if row["id"] > 1] and has_no_leftovers(project)
     assert not any(lane["error"] for lane in answer("status")["result"]["lanes"])
     assert {lane["counts"]["applied"] for lane in run_afterwards(project)} == {0}
     letters = answer("dlq", "list")["result"]
@@ -81,17 +81,17 @@ def test_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer: A
 
 @pytest.mark.slow
 def test_rebuild_fills_a_late_column_for_existing_rows(project: Path, answer: Answer) -> None:
-    config, full = project / "config" / "replicator.yaml", rows(project)
+    config, full = project / "config" / "replicator.yaml", read_rows(project)
     all_columns = config.read_text()
     config.write_text(all_columns.replace("http:", f"{NARROW}http:"))
     answer("replay", "public.orders")
-    assert all("total" not in row and row["status"] for row in rows(project))
+    assert all("total" not in row and row["status"] for row in read_rows(project))
     config.write_text(all_columns)
     run_afterwards(project)
     said = answer("replay", "public.orders", "--dry-run")["result"]
     assert "total" in said["columns_only_rebuilt"]
     answer("replay", "public.orders")
-    assert rows(project) == full and nothing_left(project)
+    assert read_rows(project) == full and has_no_leftovers(project)
 
 
 def test_difference_is_reported_by_column(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
@@ -104,11 +104,11 @@ def test_difference_is_reported_by_column(project: Path, answer: Answer, ask: Ca
     assert (said["differing"], said["columns"], said["first"]["differing"]) == (1, {"status": 1}, [told])
     lines = ask("replay", "public.orders", "--dry-run").output
     assert "1 row with differences, in status (1)" in lines and "'changed' →" in lines
-    assert nothing_left(project)
+    assert has_no_leftovers(project)
 
 
-class Killed(BaseException):
-    """What nothing catches."""
+class ProcessKilled(BaseException):
+    """An exception that no code catches."""
 
 
 STEPS = [
@@ -124,40 +124,40 @@ STEPS = [
 def test_rebuild_killed_at_any_step_finishes_when_repeated(
     project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
-    before = rows(project)
-    under_other_rules(project)
+    before = read_rows(project)
+    filter_orders(project)
     after = [row for row in before if row["id"] > 1]
     real = getattr(table_swap, step)
 
     def kill(*words: Any) -> Any:
         if when == "after":
             real(*words)
-        raise Killed
+        raise ProcessKilled
 
     with monkeypatch.context() as patched:
         patched.setattr(table_swap, step, kill)
-        with pytest.raises(Killed):
+        with pytest.raises(ProcessKilled):
             answer("replay", "public.orders")
-    assert rows(project) == (after if step == "remove_rebuild" else before)
+    assert read_rows(project) == (after if step == "remove_rebuild" else before)
     answer("replay", "public.orders")
-    assert rows(project) == after and nothing_left(project)
+    assert read_rows(project) == after and has_no_leftovers(project)
 
 
 def test_rebuild_started_under_other_rules_starts_again(
     project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_: Any) -> None:
-        raise Killed
+        raise ProcessKilled
 
-    before = rows(project)
+    before = read_rows(project)
     with monkeypatch.context() as patched:
         patched.setattr(table_swap, "_swap_in_daemon_or_here", kill)
-        with pytest.raises(Killed):
+        with pytest.raises(ProcessKilled):
             answer("replay", "public.orders")
-    assert rows(project, "orders__replay") == before
-    under_other_rules(project)
+    assert read_rows(project, "orders__replay") == before
+    filter_orders(project)
     answer("replay", "public.orders")
-    assert rows(project) == [row for row in before if row["id"] > 1] and nothing_left(project)
+    assert read_rows(project) == [row for row in before if row["id"] > 1] and has_no_leftovers(project)
 
 
 WITHOUT_ITS_BEGINNING = {
@@ -177,12 +177,12 @@ def test_records_missing_from_the_log_are_reported(project: Path, answer: Answer
     seen = json.loads(register.read_text())
     seen["beginnings"]["raw.recorded"][ORDERS] = {"0": 2}
     register.write_text(json.dumps(seen))
-    before = rows(project)
+    before = read_rows(project)
     for words in WITHOUT_ITS_BEGINNING.values():
         refused = answer(*words, code=4)["error"]
         assert f"lacks the records from 0 to 1 of {ORDERS}[0]" in refused["sentence"], words
         assert "resync lake.orders" in refused["next_step"]
-    assert rows(project) == before and nothing_left(project) and not (project / "lake" / "again").exists()
+    assert read_rows(project) == before and has_no_leftovers(project) and not (project / "lake" / "again").exists()
     part = ("--since", "2026-11-20T17:47:00+0000")
     assert answer("replay", "public.orders", "--into", "again", *part)["result"]["applied"] == 2
 
@@ -216,7 +216,7 @@ REFUSED = {
 def test_impossible_rebuilds_are_refused(answer: Answer, project: Path, case: str) -> None:
     words, sentence = REFUSED[case]
     refused = answer("replay", "public.orders", *words, code=2)["error"]
-    assert sentence in refused["sentence"] and refused["next_step"] and nothing_left(project)
+    assert sentence in refused["sentence"] and refused["next_step"] and has_no_leftovers(project)
 
 
 @pytest.mark.slow
@@ -226,35 +226,35 @@ def test_daemon_continues_with_the_rebuilt_target(project: Path, answer: Answer)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
-    plain, before = config.read_text(), rows(project)
-    under_other_rules(project)
+    plain, before = config.read_text(), read_rows(project)
+    filter_orders(project)
     answer("replay", "public.orders")
     config.write_text(plain)
-    assert rows(project) != before  # Made under other rules than those of now: the program would not go on.
+    assert read_rows(project) != before  # Made under other rules than those of now: the program would not go on.
     program = start_program(project, "run")
     try:
-        lanes(answer, "lake.products", "running")
-        under_other_rules(project)
+        await_lane_status(answer, "lake.products", "running")
+        filter_orders(project)
         refused = answer("replay", "public.orders", code=2)["error"]
-        assert "another configuration" in refused["sentence"] and rows(project) != before
+        assert "another configuration" in refused["sentence"] and read_rows(project) != before
         config.write_text(plain)
         answer("replay", "public.orders")
-        lanes(answer, "lake.orders", "running")
-        assert rows(project) == before and nothing_left(project)
+        await_lane_status(answer, "lake.orders", "running")
+        assert read_rows(project) == before and has_no_leftovers(project)
         archive = project / "archive" / f"{ORDERS}.jsonl"
         record = json.loads(archive.read_text().splitlines()[-2])
         archive.write_text(archive.read_text() + json.dumps({**record, "offset": 6}) + "\n")
         deadline = time.monotonic() + 60
-        while lanes(answer, "lake.orders", "running")["position"][ORDERS]["0"] < 7:
+        while await_lane_status(answer, "lake.orders", "running")["position"][ORDERS]["0"] < 7:
             assert time.monotonic() < deadline
-        assert [row["id"] for row in rows(project)] == [row["id"] for row in before]
+        assert [row["id"] for row in read_rows(project)] == [row["id"] for row in before]
     finally:
         program.send_signal(signal.SIGTERM)
         assert program.wait(60) == 0
 
 
-def lanes(answer: Answer, name: str, status: str) -> dict[str, Any]:
-    """The lane, once it is so."""
+def await_lane_status(answer: Answer, name: str, status: str) -> dict[str, Any]:
+    """Waits until the lane has this status, and returns it."""
     deadline = time.monotonic() + 60
     while True:
         found = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}.get(name, {})

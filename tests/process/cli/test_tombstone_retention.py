@@ -29,8 +29,8 @@ http: {address: "127.0.0.1:0"}
 TOPIC = "cdc.public.products"
 
 
-def record(offset: int, place: int, key: int, op: str = "u") -> str:
-    """A change of the row of that key, at that place in the source's log."""
+def make_record(offset: int, place: int, key: int, op: str = "u") -> str:
+    """A change of the row of that key, with that log position."""
     known = json.loads((SAMPLES / f"{TOPIC}.jsonl").read_text().splitlines()[0])
     event, name = json.loads(known["value"]), json.loads(known["key"])
     payload = event["payload"]
@@ -41,8 +41,8 @@ def record(offset: int, place: int, key: int, op: str = "u") -> str:
     return json.dumps({**known, "offset": offset, "key": json.dumps(name), "value": json.dumps(event)}) + "\n"
 
 
-def run(folder: Path, *records: str) -> tuple[dict[str, dict], str]:
-    """Run over the archive with some more records; the lanes as the run reports them, and what it logged."""
+def run_with_records(folder: Path, *records: str) -> tuple[dict[str, dict], str]:
+    """Runs over the archive with more records. Returns the reported lanes, and the log."""
     with (folder / "archive" / f"{TOPIC}.jsonl").open("a") as more:
         more.writelines(records)
     done = run_program(folder, "run", "--until-caught-up", "--json")
@@ -56,9 +56,9 @@ def test_tombstones_are_purged_after_their_retention(tmp_path):
     for name in ("config", "archive"):
         (tmp_path / name).mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
-    run(tmp_path, record(0, 1_000, 1, "c"), record(1, 2_000, 1, "d"), record(2, 2_100, 2, "c"))
+    run_with_records(tmp_path, make_record(0, 1_000, 1, "c"), make_record(1, 2_000, 1, "d"), make_record(2, 2_100, 2, "c"))
     time.sleep(1.2)
-    lanes, log = run(tmp_path, record(3, 1_500, 1), record(4, 3_000, 3, "d"))
+    lanes, log = run_with_records(tmp_path, make_record(3, 1_500, 1), make_record(4, 3_000, 3, "d"))
     assert [lanes[n]["counts"]["rejected"] for n in ("lake.products", "lake.kept")] == [1, 0]
     assert [lanes[n]["counts"]["superseded"] for n in ("lake.products", "lake.kept")] == [0, 1]
     assert log.count("deletes forgotten") == 1
@@ -70,7 +70,7 @@ def test_tombstones_are_purged_after_their_retention(tmp_path):
     }
     assert ledgers == {"products": 1, "kept": 2}
     time.sleep(1.2)
-    lanes, _ = run(tmp_path, record(5, 1_600, 1), record(6, 2_050, 2))
+    lanes, _ = run_with_records(tmp_path, make_record(5, 1_600, 1), make_record(6, 2_050, 2))
     assert [lanes[n]["counts"]["rejected"] for n in ("lake.products", "lake.kept")] == [1, 0]
     stored = json.loads(run_program(tmp_path, "status", "--json").stdout)["result"]["lanes"]
     assert {lane["id"]: lane["tombstones"] for lane in stored}["lake.products"]["retention"] == "0:00:01"

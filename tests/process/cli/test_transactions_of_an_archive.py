@@ -1,4 +1,4 @@
-"""The commands over a source with transactions, of which an archive has the records."""
+"""Commands over a source with transactions, whose records are in an archive."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ LANES = ("lake.orders", "lake.order_items", "raw.shop")
 LAST_CHANGE = "cdc.public.order_items"
 
 
-def project(folder: Path, without_the_last_of: str | None = None) -> None:
-    """A pipeline over the recorded archive, less the last record of a topic."""
+def make_project(folder: Path, without_the_last_of: str | None = None) -> None:
+    """A pipeline over the recorded archive, optionally without the last record of a topic."""
     for name in ("archive", "config"):
         (folder / name).mkdir()
     lines = RECORDED.read_text().splitlines(keepends=True)
@@ -50,7 +50,7 @@ def project(folder: Path, without_the_last_of: str | None = None) -> None:
     ],
 )
 def test_run_with_incomplete_transactions_is_reported(tmp_path: Path, lost: str, code: int, sentence: str) -> None:
-    project(tmp_path, without_the_last_of=lost)
+    make_project(tmp_path, without_the_last_of=lost)
     done = run_program(tmp_path, "run", "--until-caught-up", "--json")
     told = parse_answer(done)
     assert (done.returncode, told["ok"]) == (code, False)
@@ -58,8 +58,8 @@ def test_run_with_incomplete_transactions_is_reported(tmp_path: Path, lost: str,
     assert told["result"]["sources"][0]["transactions"]["waits_for"] == told["summary"]
 
 
-def idle_orders(folder: Path) -> None:
-    """A further transaction, which changes items only."""
+def append_items_transaction(folder: Path) -> None:
+    """Appends a transaction that changes only items."""
     lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
     newest = {line["topic"]: line for line in lines}
     marks, items = newest["cdc.transaction"], newest["cdc.public.order_items"]
@@ -81,17 +81,17 @@ def idle_orders(folder: Path) -> None:
 
 def test_lane_without_changes_has_no_lag(tmp_path: Path) -> None:
     """After a start it writes nothing, so its position in the transaction topic does not move."""
-    project(tmp_path)
+    make_project(tmp_path)
     for _ in range(2):
         done = run_program(tmp_path, "run", "--until-caught-up", "--json")
         assert done.returncode == 0, done.stdout
         lanes = parse_answer(done)["result"]["lanes"]
         assert {lane["id"]: lane["lag_records"] for lane in lanes} == dict.fromkeys(LANES, 0)
-        idle_orders(tmp_path)
+        append_items_transaction(tmp_path)
 
 
 def test_replay_skips_the_transaction_topic(tmp_path: Path) -> None:
-    project(tmp_path)
+    make_project(tmp_path)
     done = run_program(tmp_path, "run", "--until-caught-up")
     assert done.returncode == 0, done.stderr
     compared = json.loads(run_program(tmp_path, "replay", "public.orders", "--dry-run", "--json").stdout)["result"]

@@ -15,27 +15,27 @@ pytestmark = pytest.mark.slow
 AGO = 1_700_000_000
 
 
-def nothing(_: Path) -> str:
+def add_nothing(_: Path) -> str:
     return "holds none whose name ends in .jsonl, .jsonl.gz, .parquet"
 
 
-def another_ending(folder: Path) -> str:
+def add_other_ending(folder: Path) -> str:
     (folder / "x.txt").write_text("{}")
-    return nothing(folder)
+    return add_nothing(folder)
 
 
-def no_parquet(folder: Path) -> str:
+def add_invalid_parquet(folder: Path) -> str:
     (folder / "x.parquet").write_text("{}")
     os.utime(folder / "x.parquet", (AGO, AGO))
     return "x.parquet cannot be read, and nothing is writing it any more"
 
 
-def no_gzip(folder: Path) -> str:
+def add_invalid_gzip(folder: Path) -> str:
     (folder / "x.jsonl.gz").write_text("{}")
     return "x.jsonl.gz is damaged"
 
 
-@pytest.mark.parametrize("put", [nothing, another_ending, no_parquet, no_gzip])
+@pytest.mark.parametrize("put", [add_nothing, add_other_ending, add_invalid_parquet, add_invalid_gzip])
 def test_unread_files_are_reported(tmp_path: Path, put: Callable[[Path], str]) -> None:
     project = Project(tmp_path / "project", {"t": ""})
     sentence = put(project.folder / "archive")

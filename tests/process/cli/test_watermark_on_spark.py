@@ -1,4 +1,4 @@
-"""The completeness watermark of lakes on Spark: up to which transaction their tables are complete."""
+"""The completeness watermark of lakes on Spark: the transaction up to which all their tables are complete."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def record(shop: Path, **below: int) -> None:
-    """The archive, of some topics up to an offset only."""
+def write_archive(shop: Path, **below: int) -> None:
+    """Writes the archive, some topics up to an offset only."""
     for topic in (*TOPICS, "cdc.transaction"):
         lines = (ARCHIVE / f"{topic}.jsonl").read_text().splitlines(keepends=True)
         most = below.get(topic.rpartition(".")[2], 1_000)
@@ -55,8 +55,8 @@ def read_watermark(shop: Path) -> dict[str, Any]:
     return {name: row[name] for name in ("transaction", "exact", "behind")}
 
 
-def applied(said: dict[str, Any]) -> dict[str, int]:
-    """By the lanes that applied any."""
+def list_applied_counts(said: dict[str, Any]) -> dict[str, int]:
+    """The counts of the lanes that applied changes."""
     counted = {lane["id"]: lane["counts"]["applied"] for lane in said["result"]["lanes"]}
     return {lane: changes for lane, changes in counted.items() if changes}
 
@@ -68,19 +68,19 @@ def make_watermark(transaction: str) -> dict[str, Any]:
 @pytest.mark.long
 def test_watermark_names_the_last_complete_transaction(shop: Path) -> None:
     """The ends of all transactions are known from the start. One change of a transaction arrives last, after a restart."""
-    record(shop, order_items=11)
+    write_archive(shop, order_items=11)
     run_until_caught_up(shop, "spark")
     assert read_watermark(shop) == make_watermark(BEFORE_IT)
-    record(shop)
+    write_archive(shop)
     said = run_until_caught_up(shop, "spark")
-    assert applied(said) == {"lake.order_items": 1}
+    assert list_applied_counts(said) == {"lake.order_items": 1}
     assert read_watermark(shop) == make_watermark(LAST)
 
 
 @pytest.mark.long
 def test_changes_sent_twice_do_not_advance_the_watermark(shop: Path) -> None:
     """The connector was killed before the last change was acknowledged, and sends another change of that table again."""
-    record(shop, order_items=11, transaction=26)
+    write_archive(shop, order_items=11, transaction=26)
     items = shop / "archive" / "cdc.public.order_items.jsonl"
     lines = items.read_text().splitlines(keepends=True)
     again = {**json.loads(lines[-1]), "offset": 11}
@@ -93,13 +93,13 @@ def test_changes_sent_twice_do_not_advance_the_watermark(shop: Path) -> None:
 def test_engines_alternate(shop: Path) -> None:
     """Each engine resumes with the watermark of the other. The local engine publishes no transaction that lanes are
     ahead of, holds back the incomplete transaction and all later ones, and ends with the code of data loss."""
-    record(shop, customers=10, order_items=11, transaction=12)
+    write_archive(shop, customers=10, order_items=11, transaction=12)
     run_until_caught_up(shop, "spark")
     assert read_watermark(shop) == make_watermark("762:27207616")
-    record(shop, order_items=11)
+    write_archive(shop, order_items=11)
     run_until_caught_up(shop, "local", code=4)
     assert "762" <= read_watermark(shop)["transaction"].partition(":")[0] <= "769"
-    record(shop)
-    said = applied(run_until_caught_up(shop, "spark"))
+    write_archive(shop)
+    said = list_applied_counts(run_until_caught_up(shop, "spark"))
     assert set(said) == {"lake.customers", "lake.order_items"} and said["lake.order_items"] == 1, said
     assert read_watermark(shop) == make_watermark(LAST)

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 def test_killed_instance_loses_and_doubles_nothing(point: str, tmp_path: Path) -> None:
     for count in list_batches_with_deletes()[:2]:
         lake = tmp_path / f"lake {count}"
-        assert run_until_killed(point, on_disk(lake), count) == -signal.SIGKILL
-        again = DeltaRsSink(on_disk(lake))
+        assert run_until_killed(point, make_options(lake), count) == -signal.SIGKILL
+        again = DeltaRsSink(make_options(lake))
         before = again.state(make_lane("scd1"))
         reached = (
             list_batches()[count - 1][1]
@@ -35,18 +35,18 @@ def test_killed_instance_loses_and_doubles_nothing(point: str, tmp_path: Path) -
         for start, end in list_batches():
             apply_batch(again, start, end)
         again.close()
-        assert_equals_model(on_disk(lake))
+        assert_equals_model(make_options(lake))
 
 
 def test_two_kills_at_one_batch_lose_and_double_nothing(tmp_path: Path) -> None:
     count = list_batches_with_deletes()[0]
     for point in ("after the position file", "after the ledger", "after the commit"):
-        assert run_until_killed(point, on_disk(tmp_path), count) == -signal.SIGKILL
+        assert run_until_killed(point, make_options(tmp_path), count) == -signal.SIGKILL
     again = DeltaRsSink({"path": str(tmp_path)})
     for start, end in list_batches():
         apply_batch(again, start, end)
     again.close()
-    assert_equals_model(on_disk(tmp_path))
+    assert_equals_model(make_options(tmp_path))
 
 
 def test_second_instance_is_refused_while_the_first_lives(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_second_instance_is_refused_while_the_first_lives(tmp_path: Path) -> Non
     for start, end in list_batches():
         apply_batch(second, start, end)
     second.close()
-    assert_equals_model(on_disk(tmp_path))
+    assert_equals_model(make_options(tmp_path))
 
 
-def on_disk(lake: Path) -> Options:
-    """The options of a sink there."""
+def make_options(lake: Path) -> Options:
+    """The options of a sink on local disk."""
     return {"path": str(lake)}

@@ -1,4 +1,4 @@
-"""A merge holds a bounded part of the table in memory, and where the bound is too tight for it, goes on without."""
+"""A merge holds a limited part of the table in memory. If the limit is too small, it continues without the limit."""
 
 from __future__ import annotations
 

@@ -40,16 +40,16 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
     made.close()
 
 
-def put(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
+def apply_rows(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
     return sink.apply([make_write(list(rows), start)], refuse_rejects)[LANE.id]
 
 
-def values(sink: DeltaRsSink) -> dict[int, str]:
+def read_values(sink: DeltaRsSink) -> dict[int, str]:
     return {row["id"]: row["v"] for row in sink.read("items").to_pylist()}
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], times: int = 1) -> None:
-    """Do something to the table between the staging of a batch and its commit."""
+def run_before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], times: int = 1) -> None:
+    """Runs `act` between the staging of a batch and its commit."""
     left = [times]
     original = LaneLog.commit
 
@@ -70,13 +70,13 @@ def test_write_is_repeated_after_an_optimize_by_another_program(
     sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for i in range(3):
-        put(sink, *make_item_changes(i), start=i)
-    meanwhile(monkeypatch, lambda: compact(tmp_path / "items"))
-    assert put(sink, *make_item_changes(1, op="u", v="new"), start=3).counts.applied == 1
-    assert values(sink) == {0: "v0", 1: "new", 2: "v2"}
+        apply_rows(sink, *make_item_changes(i), start=i)
+    run_before_commit(monkeypatch, lambda: compact(tmp_path / "items"))
+    assert apply_rows(sink, *make_item_changes(1, op="u", v="new"), start=3).counts.applied == 1
+    assert read_values(sink) == {0: "v0", 1: "new", 2: "v2"}
 
 
-def clean(table: Path) -> None:
+def compact_and_vacuum(table: Path) -> None:
     compact(table)
     DeltaTable(str(table)).vacuum(0, enforce_retention_duration=False, dry_run=False)
 
@@ -86,17 +86,17 @@ def test_write_is_repeated_after_a_vacuum_by_another_program(
 ) -> None:
     """The files of the last snapshot are deleted: before a write, during it, and at the compaction after it."""
     for i in range(3):
-        put(sink, *make_item_changes(i), start=i)
-    clean(tmp_path / "items")
-    assert put(sink, *make_item_changes(1, op="u", v="new"), start=3).counts.applied == 1
-    put(sink, *make_item_changes(3), start=4)
-    meanwhile(monkeypatch, lambda: clean(tmp_path / "items"))
-    assert put(sink, *make_item_changes(2, op="u", v="new"), start=5).counts.applied == 1
-    assert values(sink) == {0: "v0", 1: "new", 2: "new", 3: "v3"}
+        apply_rows(sink, *make_item_changes(i), start=i)
+    compact_and_vacuum(tmp_path / "items")
+    assert apply_rows(sink, *make_item_changes(1, op="u", v="new"), start=3).counts.applied == 1
+    apply_rows(sink, *make_item_changes(3), start=4)
+    run_before_commit(monkeypatch, lambda: compact_and_vacuum(tmp_path / "items"))
+    assert apply_rows(sink, *make_item_changes(2, op="u", v="new"), start=5).counts.applied == 1
+    assert read_values(sink) == {0: "v0", 1: "new", 2: "new", 3: "v3"}
 
-    put(sink, *make_item_changes(4), start=6)
+    apply_rows(sink, *make_item_changes(4), start=6)
     stale = DeltaTable(str(tmp_path / "items"))
-    clean(tmp_path / "items")
+    compact_and_vacuum(tmp_path / "items")
     monkeypatch.setattr(table_writer, "FEWEST_FILES", 2)
     table_writer.TableMaintenance(1).after_commit(stale, 1)
     assert stale.version() == DeltaTable(str(tmp_path / "items")).version()
@@ -114,40 +114,40 @@ def test_maintenance_that_misses_a_file_fails_no_batch(
         raise misses[-1]
 
     monkeypatch.setattr(DeltaRsTableWriter, "vacuum", miss_file)
-    put(sink, *make_item_changes(1))
+    apply_rows(sink, *make_item_changes(1))
     table = DeltaTable(str(tmp_path / "items"))
     compact(tmp_path / "items")
-    put(sink, *make_item_changes(2), start=1)
+    apply_rows(sink, *make_item_changes(2), start=1)
     table_writer.TableMaintenance().vacuum(table)
     assert len(misses) == 1 and table.version() == DeltaTable(str(tmp_path / "items")).version()
-    assert values(sink) == {1: "v1", 2: "v2"}
+    assert read_values(sink) == {1: "v1", 2: "v2"}
 
 
 def test_deleted_data_file_is_reported(sink: DeltaRsSink, tmp_path: Path) -> None:
-    put(sink, *make_item_changes(1))
+    apply_rows(sink, *make_item_changes(1))
     [file] = (tmp_path / "items").glob("*.parquet")
     file.unlink()
     with pytest.raises(Fatal, match="a data file of table items is gone") as gone:
-        put(sink, *make_item_changes(1, op="u", v="new"), start=1)
+        apply_rows(sink, *make_item_changes(1, op="u", v="new"), start=1)
     assert str(file) in gone.value.sentence and "lanes resync" in gone.value.next_step
 
 
 def test_row_of_another_program_completes_a_partial_image(sink: DeltaRsSink, tmp_path: Path) -> None:
     """The last snapshot that the sink read does not have this row."""
-    put(sink, *make_item_changes(1))
+    apply_rows(sink, *make_item_changes(1))
     foreign = pa.table({"id": pa.array([5], pa.int64()), "v": ["theirs"]})
     write_deltalake(str(tmp_path / "items"), foreign, mode="append", schema_mode="merge")
     partial = ("u", {"id": 5, "v": None, "_unsent": ["v"]})
-    assert put(sink, partial, start=1).counts.applied == 1
-    assert values(sink) == {1: "v1", 5: "theirs"}
+    assert apply_rows(sink, partial, start=1).counts.applied == 1
+    assert read_values(sink) == {1: "v1", 5: "theirs"}
 
 
 def test_conflict_at_every_attempt_is_retryable(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = str(tmp_path / "items")
-    meanwhile(monkeypatch, lambda: DeltaTable(table).alter.set_table_description("x"), times=lane.ATTEMPTS)
+    run_before_commit(monkeypatch, lambda: DeltaTable(table).alter.set_table_description("x"), times=lane.ATTEMPTS)
     with pytest.raises(Retryable):
-        put(sink, *make_item_changes(1))
-    assert put(sink, *make_item_changes(1)).counts.applied == 1
+        apply_rows(sink, *make_item_changes(1))
+    assert apply_rows(sink, *make_item_changes(1)).counts.applied == 1
 
 
 def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,14 +155,14 @@ def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, mo
     first, second = (DeltaRsSink({"path": str(tmp_path)}) for _ in range(2))
     for each in (first, second):
         each.prepare(LANE, plan_for("scd1", ITEMS))
-    put(first, *make_item_changes(1))
-    put(second, *make_item_changes(2), start=1)
+    apply_rows(first, *make_item_changes(1))
+    apply_rows(second, *make_item_changes(2), start=1)
     with pytest.raises(Fenced):
-        put(first, *make_item_changes(3), start=1)
-    meanwhile(monkeypatch, lambda: put(first, *make_item_changes(4), start=2))
+        apply_rows(first, *make_item_changes(3), start=1)
+    run_before_commit(monkeypatch, lambda: apply_rows(first, *make_item_changes(4), start=2))
     with pytest.raises(Fenced):
-        put(second, *make_item_changes(5, 6), start=2)
-    assert values(second) == {1: "v1", 2: "v2", 4: "v4"}
+        apply_rows(second, *make_item_changes(5, 6), start=2)
+    assert read_values(second) == {1: "v1", 2: "v2", 4: "v4"}
     assert second.state(LANE) == LaneState(Position({PARTITION_0: 3}), (2,), rule="scd1 by id")
 
 
@@ -179,9 +179,9 @@ def test_commit_that_succeeded_despite_an_error_counts(
             raise error
 
     monkeypatch.setattr(merge.Merge, "__call__", lost_answer)
-    assert put(sink, *make_item_changes(1)).counts.applied == 1
-    assert put(sink, *make_item_changes(1, op="u", v="new"), start=1).position == Position({PARTITION_0: 2})
-    assert values(sink) == {1: "new"}
+    assert apply_rows(sink, *make_item_changes(1)).counts.applied == 1
+    assert apply_rows(sink, *make_item_changes(1, op="u", v="new"), start=1).position == Position({PARTITION_0: 2})
+    assert read_values(sink) == {1: "new"}
 
 
 def test_commit_that_failed_is_not_applied(sink: DeltaRsSink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +191,9 @@ def test_commit_that_failed_is_not_applied(sink: DeltaRsSink, monkeypatch: pytes
     with monkeypatch.context() as broken:
         broken.setattr(merge.Merge, "__call__", refuse)
         with pytest.raises(Retryable, match="ENOSPC"):
-            put(sink, *make_item_changes(1))
+            apply_rows(sink, *make_item_changes(1))
     assert sink.state(LANE) is None
-    assert put(sink, *make_item_changes(1)).counts.applied == 1
+    assert apply_rows(sink, *make_item_changes(1)).counts.applied == 1
 
 
 def test_failed_lane_leaves_the_others_applied(sink: DeltaRsSink) -> None:
@@ -212,11 +212,11 @@ def test_failed_lane_leaves_the_others_applied(sink: DeltaRsSink) -> None:
 def test_many_commits_stay_compact(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_writer, "EVERY_COMMITS", 20)
     for i in range(60):
-        put(sink, *make_item_changes(i), start=i)
+        apply_rows(sink, *make_item_changes(i), start=i)
     table = DeltaTable(str(tmp_path / "items"))
     assert len(table.file_uris()) <= 20 + table_writer.FEWEST_FILES
     assert table.history(100) and any(entry["operation"] == "OPTIMIZE" for entry in table.history())
-    assert values(sink) == {i: f"v{i}" for i in range(60)}
+    assert read_values(sink) == {i: f"v{i}" for i in range(60)}
     assert len(list((tmp_path / "_replicator" / "positions" / "testing" / LANE.id).iterdir())) == 20
 
 
@@ -245,13 +245,13 @@ def run_second_instance(lake: Path, how: str) -> str:
 
 
 def test_file_size_limit_is_reported_and_loses_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
-    put(sink, *make_item_changes(1))
+    apply_rows(sink, *make_item_changes(1))
     sink.close()
     assert run_second_instance(tmp_path, "limit").startswith(
         f"{EnvironmentProblem.__name__} table items cannot be reached: EFBIG"
     )
     assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
-    assert values(sink) == {1: "v1"}
+    assert read_values(sink) == {1: "v1"}
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk_is_retryable_and_loses_nothing(small_disk: Path) -> None:
     sink = DeltaRsSink({"path": str(small_disk)})
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    put(sink, *make_item_changes(1))
+    apply_rows(sink, *make_item_changes(1))
     sink.close()
     filler = small_disk / "filler"
     filler.write_bytes(b"\0" * (os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize - 40_000))
@@ -280,25 +280,25 @@ def test_full_disk_is_retryable_and_loses_nothing(small_disk: Path) -> None:
     assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
     filler.unlink()
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    put(sink, *make_item_changes(1, op="u", v="after"), start=1)
-    assert values(sink) == {1: "after"}
+    apply_rows(sink, *make_item_changes(1, op="u", v="after"), start=1)
+    assert read_values(sink) == {1: "after"}
     sink.close()
 
 
 def test_read_only_disk_is_an_environment_problem(small_disk: Path) -> None:
     sink = DeltaRsSink({"path": str(small_disk)})
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    put(sink, *make_item_changes(1))
+    apply_rows(sink, *make_item_changes(1))
     sink.close()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(EnvironmentProblem, match="EROFS"):
         sink.prepare(LANE, plan_for("scd1", ITEMS))
-    assert values(sink) == {1: "v1"}
+    assert read_values(sink) == {1: "v1"}
 
 
 def test_commit_has_one_dated_transaction(sink: DeltaRsSink, tmp_path: Path) -> None:
     """With the date, an engine can expire it; without one it would stay for ever."""
-    put(sink, *make_item_changes(1))
+    apply_rows(sink, *make_item_changes(1))
     log = (tmp_path / "items" / "_delta_log" / f"{1:020}.json").read_text()
     assert '"appId":"replicator/testing/target.items","version":1,"lastUpdated":' in log
     assert commits.WRITER.compression == "SNAPPY"

@@ -32,7 +32,8 @@ pytestmark = pytest.mark.skipif(not NUMBER, reason="needs two processors, and fi
 
 @pytest.fixture
 def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many records each batch had that another process was asked for; small ones are worth it, and it is waited for."""
+    """The number of records in each batch that a worker process was requested to decode. Small batches are sent too,
+    and the engine waits for the answer."""
     numbers: list[int] = []
     ask, is_ready = DecodeWorker.send_request, DecodeWorker.is_ready
 
@@ -55,15 +56,15 @@ def engine() -> Iterator[LocalEngine]:
     made.features.prefetch.rest()
 
 
-def frames(count: int, *more: Statement) -> list[pa.Table]:
-    """Frames of 20 changes; `more` are the last ones of all."""
+def make_frames(count: int, *more: Statement) -> list[pa.Table]:
+    """Frames of 20 changes. `more` are the last statements."""
     history = make_history(*(s for n in range(count) for s in make_writes(*range(20), salt=n)), *more)
     edges = [*range(0, len(history.events), 20), len(history.events)]
     return [make_raw_frame(history, a, b) for a, b in pairwise(edges) if a < b]
 
 
-def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tuple[Any, ...]]:
-    """What the engine says of each batch, where each is begun while the ones before it are not asked for yet."""
+def process_batches(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tuple[Any, ...]]:
+    """The engine's result of each batch. Each is begun before the earlier ones are requested."""
     coming, found = list(batches), []
     prefetch = engine.features.prefetch or Prefetch(0, lambda *_: None, lambda: None)
     for raw in coming[: prefetch.depth]:
@@ -81,9 +82,9 @@ def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tup
     return found
 
 
-def the_same(engine: LocalEngine, batches: list[pa.Table], decoder: Any = None, **options: Any) -> None:
-    one = went(engine, decoder or DebeziumJsonDecoder(options), batches)
-    other = went(LocalEngine(), DebeziumJsonDecoder(options), batches)
+def assert_same_results(engine: LocalEngine, batches: list[pa.Table], decoder: Any = None, **options: Any) -> None:
+    one = process_batches(engine, decoder or DebeziumJsonDecoder(options), batches)
+    other = process_batches(LocalEngine(), DebeziumJsonDecoder(options), batches)
     assert len(one) == len(other)
     for mine, alone in zip(one, other, strict=True):
         for a, b in zip(mine, alone, strict=True):
@@ -91,19 +92,19 @@ def the_same(engine: LocalEngine, batches: list[pa.Table], decoder: Any = None, 
 
 
 def test_uniform_batches_are_decoded_ahead(engine: LocalEngine, count_requests: list[int]) -> None:
-    batches = frames(8)
-    the_same(engine, batches)
+    batches = make_frames(8)
+    assert_same_results(engine, batches)
     # Before the first batch nothing is known, and those that were begun by then are decoded here.
     assert count_requests == [20] * (len(batches) - engine.features.prefetch.depth)
 
 
 def test_other_batches_are_decoded_in_the_main_process(engine: LocalEngine, count_requests: list[int]) -> None:
     """Tombstones, malformed records, truncates without a key, other schemas, and empty batches."""
-    batches = frames(3, Statement("delete", 3), Statement("truncate"), Statement("add"), *make_writes(1, 2, 3, salt=40))
+    batches = make_frames(3, Statement("delete", 3), Statement("truncate"), Statement("add"), *make_writes(1, 2, 3, salt=40))
     broken = batches[2].to_pylist()
     broken[4]["value"], broken[9]["value"] = b"{", broken[9]["value"].replace(b'"public"', b'"other"')
-    batches = [*batches, pa.Table.from_pylist(broken, RAW), RAW.empty_table(), *batches, *frames(4)]
-    the_same(engine, batches)
+    batches = [*batches, pa.Table.from_pylist(broken, RAW), RAW.empty_table(), *batches, *make_frames(4)]
+    assert_same_results(engine, batches)
     assert 0 < len(count_requests) < len(batches)
 
 
@@ -128,74 +129,76 @@ def test_killed_worker_is_not_used_again(
                 child.wait()
 
     monkeypatch.setattr(DecodeWorker, "send_request", kills)
-    the_same(engine, frames(12))
+    assert_same_results(engine, make_frames(12))
     assert len(children) == NUMBER and len(count_requests) <= 4
     assert "".join(capfd.readouterr()).count("continues alone") == 1
 
 
-class Local(DebeziumJsonDecoder):
-    """Cannot be made in another process."""
+class LocalDecoder(DebeziumJsonDecoder):
+    """Cannot be unpickled in another process."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made_in, (os.getpid(),)
 
 
-def _made_in(place: int) -> Local:
+def _made_in(place: int) -> LocalDecoder:
     if os.getpid() != place:
         raise LookupError
-    return Local({})
+    return LocalDecoder({})
 
 
 class Unsendable(DebeziumJsonDecoder):
-    """Does not keep what its port says."""
+    """Cannot be pickled, against the contract of its port."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("no")
 
 
-@pytest.mark.parametrize("kind", [Local, Unsendable])
+@pytest.mark.parametrize("kind", [LocalDecoder, Unsendable])
 def test_decoder_unknown_to_the_workers_runs_in_the_main_process(
     kind: Any, engine: LocalEngine, count_requests: list[int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    the_same(engine, frames(14), kind({}))
+    assert_same_results(engine, make_frames(14), kind({}))
     assert len(count_requests) in (
-        range(decode_pool.FAILURES, decode_pool.FAILURES + engine.features.prefetch.depth) if kind is Local else [0]
+        range(decode_pool.FAILURES, decode_pool.FAILURES + engine.features.prefetch.depth) if kind is LocalDecoder else [0]
     )
     assert "".join(capfd.readouterr()).count("continues alone") == 1
 
 
 def test_table_of_a_topic_is_known_to_later_batches(engine: LocalEngine, count_requests: list[int]) -> None:
     """If nulls are deletes, only earlier records of the topic show their table."""
-    batches = [_of_topic(raw, topic) for topic in ("t.one", "t.two", "t.one") for raw in frames(5)]
-    nulls = [_of_topic(_nulls(raw), topic) for raw, topic in zip(frames(4), ("t.one", "t.two") * 2, strict=True)]
-    other = _of_table(_of_topic(frames(1)[0], "t.one"), "others")
+    batches = [_set_topic(raw, topic) for topic in ("t.one", "t.two", "t.one") for raw in make_frames(5)]
+    nulls = [
+        _set_topic(_set_null_values(raw), topic) for raw, topic in zip(make_frames(4), ("t.one", "t.two") * 2, strict=True)
+    ]
+    other = _set_table(_set_topic(make_frames(1)[0], "t.one"), "others")
     several = [*batches[:10], nulls[1], *batches[10:], *nulls, *batches[:5], other, batches[0], nulls[0]]
-    the_same(engine, several, tombstones="delete")
+    assert_same_results(engine, several, tombstones="delete")
     assert len(count_requests) > 8
 
 
-def _of_table(raw: pa.Table, table: str) -> pa.Table:
+def _set_table(raw: pa.Table, table: str) -> pa.Table:
     named = f'"table":"{table}"'.encode()
     return pa.Table.from_pylist(
         [row | {"value": row["value"].replace(b'"table":"items"', named)} for row in raw.to_pylist()], RAW
     )
 
 
-def _of_topic(raw: pa.Table, topic: str) -> pa.Table:
+def _set_topic(raw: pa.Table, topic: str) -> pa.Table:
     return raw.set_column(0, RAW.field(0), pa.array([topic] * raw.num_rows))
 
 
-def _nulls(raw: pa.Table) -> pa.Table:
+def _set_null_values(raw: pa.Table) -> pa.Table:
     at = RAW.get_field_index("value")
     return raw.set_column(at, RAW.field(at), pa.nulls(raw.num_rows, RAW.field(at).type))
 
 
 def test_pool_ends_silently(count_requests: list[int], capfd: pytest.CaptureFixture[str]) -> None:
     """Before it has started, with an unread answer, and while it works."""
-    batches, decoder = frames(6), DebeziumJsonDecoder({})
+    batches, decoder = make_frames(6), DebeziumJsonDecoder({})
     for count in (0, 3, 6):
         engine = LocalEngine({"ahead": 2})
-        went(engine, decoder, batches[:count])
+        process_batches(engine, decoder, batches[:count])
         for raw in batches[:2]:
             engine.features.prefetch.begin(raw, decoder)
         engine.features.prefetch.rest()
@@ -206,11 +209,11 @@ def test_pool_ends_silently(count_requests: list[int], capfd: pytest.CaptureFixt
 
 
 def test_results_of_another_decoder_or_table_are_not_used(engine: LocalEngine, count_requests: list[int]) -> None:
-    batches, decoder = frames(6), DebeziumJsonDecoder({})
-    went(engine, decoder, batches)
+    batches, decoder = make_frames(6), DebeziumJsonDecoder({})
+    process_batches(engine, decoder, batches)
     before = len(count_requests)
     engine.features.prefetch.begin(batches[0], DebeziumJsonDecoder({}))
-    engine.features.prefetch.begin(_nulls(batches[0]), decoder)
+    engine.features.prefetch.begin(_set_null_values(batches[0]), decoder)
     assert len(count_requests) == before
     engine.features.prefetch.begin(batches[0], decoder)
     (run,) = engine.route(batches[0], decoder).slices
@@ -222,26 +225,26 @@ def test_results_of_another_decoder_or_table_are_not_used(engine: LocalEngine, c
 
 def test_unused_results_are_discarded(engine: LocalEngine, count_requests: list[int]) -> None:
     """After an outage, a source reads the same records again as other frames."""
-    batches, decoder = frames(10), DebeziumJsonDecoder({})
-    went(engine, decoder, batches[:4])
+    batches, decoder = make_frames(10), DebeziumJsonDecoder({})
+    process_batches(engine, decoder, batches[:4])
     for raw in batches[4:8]:
         engine.features.prefetch.begin(raw, decoder)
     before, again = len(count_requests), [pa.Table.from_pylist(raw.to_pylist(), RAW) for raw in batches[4:]]
-    the_same(engine, again, decoder)
+    assert_same_results(engine, again, decoder)
     assert len(count_requests) > before
 
 
 def test_closed_pool_leaves_no_processes_and_files(count_requests: list[int]) -> None:
     engine = LocalEngine({"ahead": 2})
     for _ in range(2):
-        the_same(engine, frames(4))
-        assert list_children() and _files()
+        assert_same_results(engine, make_frames(4))
+        assert list_children() and _list_memory_files()
         engine.features.prefetch.rest()
-        assert not list_children() and not _files()
+        assert not list_children() and not _list_memory_files()
 
 
-def _files() -> list[str]:
-    """The files in memory that are open here."""
+def _list_memory_files() -> list[str]:
+    """The open in-memory files of this process."""
     found = []
     for place in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
@@ -274,12 +277,12 @@ def test_worker_ends_with_its_parent() -> None:
         assert child.exists()
         parent.kill()
     deadline = time.monotonic() + 20
-    while _runs(child) and time.monotonic() < deadline:
+    while _is_running(child) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not _runs(child)
+    assert not _is_running(child)
 
 
-def _runs(place: Path) -> bool:
+def _is_running(place: Path) -> bool:
     try:
         return (place / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

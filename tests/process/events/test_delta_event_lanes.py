@@ -33,11 +33,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "lake" / "events"
 
 
-def lanes_in(folder: Path) -> DeltaEventLanes:
+def open_lanes(folder: Path) -> DeltaEventLanes:
     return DeltaEventLanes({"path": str(folder), "compact_every": 16})
 
 
-def put(sink, write):
+def apply_write(sink, write):
     sink.prepare(write.lane, write.plan)
     return sink.apply([write], refuse_rejects)[write.lane.id].counts
 
@@ -45,16 +45,16 @@ def put(sink, write):
 def test_concurrent_append_is_seen_by_the_commit(folder):
     """The sink reads ids and versions again."""
     outbox = OutboxRecords({0: [SentEvent(n) for n in range(4)]})
-    sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
-    put(sink, outbox.make_write(ENGINE, 0, 1))
+    sink, store = open_lanes(folder), DeltaEventStore({"path": str(folder)})
+    apply_write(sink, outbox.make_write(ENGINE, 0, 1))
 
     def once(*events):
         run_before(EventNumbering, "_append_operation", partial(store.append, events))
 
     once(make_sample_event(0))
-    assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
+    assert apply_write(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
     once(make_sample_event(0, event_id="sent-2"))
-    counts = put(sink, outbox.make_write(ENGINE, 2, 4))
+    counts = apply_write(sink, outbox.make_write(ENGINE, 2, 4))
     assert (counts.applied, counts.duplicate) == (1, 1)
     found = store.read("order", "A1")
     assert [e.event_id for e in found] == ["sent-0", "emitted-0", "sent-1", "sent-2", "sent-3"]
@@ -63,10 +63,10 @@ def test_concurrent_append_is_seen_by_the_commit(folder):
 
 def test_append_by_a_program_sees_the_events_of_the_lane(folder):
     outbox = OutboxRecords({0: [SentEvent(n) for n in range(2)]})
-    sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
+    sink, store = open_lanes(folder), DeltaEventStore({"path": str(folder)})
     store.append([make_sample_event(0)])
 
-    run_before(store, "_write", lambda: put(sink, outbox.make_write(ENGINE, 0, 2)))
+    run_before(store, "_write", lambda: apply_write(sink, outbox.make_write(ENGINE, 0, 2)))
     assert store.append([make_sample_event(1)])[0].event.event_version == 4
     refuse_gaps(store.read("order"))
 
@@ -74,9 +74,9 @@ def test_append_by_a_program_sees_the_events_of_the_lane(folder):
 def test_commit_has_the_transactions_of_lane_and_store(folder):
     """By the store's transaction, Spark refuses concurrent appends. Only commits with events have it."""
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(0), SentEvent(1)]})
-    sink = lanes_in(folder)
+    sink = open_lanes(folder)
     for number in range(3):
-        put(sink, outbox.make_write(ENGINE, number, number + 1))
+        apply_write(sink, outbox.make_write(ENGINE, number, number + 1))
     table = DeltaTable(folder)
     assert table.transaction_version("replicator/events") == 2
     assert table.transaction_version("replicator/testing/event_store.order") == 3
@@ -87,8 +87,8 @@ def test_commit_has_the_transactions_of_lane_and_store(folder):
 def test_commit_with_an_unknown_outcome(folder, monkeypatch):
     """If the commit exists, it counts. If not, nothing is stored and the position stays."""
     outbox = OutboxRecords({0: [SentEvent(n) for n in range(3)]})
-    sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
-    put(sink, outbox.make_write(ENGINE, 0, 1))
+    sink, store = open_lanes(folder), DeltaEventStore({"path": str(folder)})
+    apply_write(sink, outbox.make_write(ENGINE, 0, 1))
     write = write_deltalake
 
     def lose_answer(*args, **kwargs):
@@ -96,17 +96,17 @@ def test_commit_with_an_unknown_outcome(folder, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(module, "write_deltalake", lose_answer)
-    assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
+    assert apply_write(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
 
     def refuse(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "write_deltalake", refuse)
     with pytest.raises(ReplicatorError, match="ENOSPC"):
-        put(sink, outbox.make_write(ENGINE, 2, 3))
+        apply_write(sink, outbox.make_write(ENGINE, 2, 3))
     assert len(store.read("order")) == 2 and sink.state(outbox.lane).position == outbox.make_write(ENGINE, 1, 2).span.end
     monkeypatch.setattr(module, "write_deltalake", write)
-    assert put(sink, outbox.make_write(ENGINE, 2, 3)).applied == 1
+    assert apply_write(sink, outbox.make_write(ENGINE, 2, 3)).applied == 1
     refuse_gaps(store.read("order"))
 
 
@@ -114,14 +114,14 @@ def test_folder_of_another_table_is_refused(folder):
     write_deltalake(folder, pa.table({"event_id": ["x"]}))
     write = OutboxRecords({0: [SentEvent(0)]}).make_write(ENGINE, 0, 1)
     with pytest.raises(ConfigProblem, match="another table"):
-        lanes_in(folder).prepare(write.lane, write.plan)
+        open_lanes(folder).prepare(write.lane, write.plan)
 
 
 def test_compaction_keeps_every_event(folder):
     outbox = OutboxRecords({0: [SentEvent(n, f"A{n % 3}") for n in range(40)]})
-    sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
+    sink, store = open_lanes(folder), DeltaEventStore({"path": str(folder)})
     for number in range(40):
-        put(sink, outbox.make_write(ENGINE, number, number + 1))
+        apply_write(sink, outbox.make_write(ENGINE, number, number + 1))
     assert len(DeltaTable(folder).file_uris()) < 30
     found = store.read("order")
     assert len(found) == 40
@@ -174,8 +174,8 @@ print("done", flush=True)
 """
 
 
-def lane(folder: Path, steps: int) -> subprocess.Popen:
-    """A process that brings events of one outbox, and is gone after so many steps of its commits."""
+def start_lane(folder: Path, steps: int) -> subprocess.Popen:
+    """Starts a process that writes events of one outbox, and dies after `steps` steps of its commits."""
     command = [sys.executable, "-c", LANE, json.dumps([str(folder), SPREAD, steps])]
     return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
@@ -188,7 +188,7 @@ def test_lane_killed_between_steps_loses_and_doubles_nothing(folder):
     kills = int(os.environ.get("REPLICATOR_KILLS", "6"))
     for kill in range(kills):
         victim, other = (
-            lane(folder, 5 * kill + 1 + kill % 6),
+            start_lane(folder, 5 * kill + 1 + kill % 6),
             start_event_writer("delta", {"path": str(folder)}, f"other{kill}", 3),
         )
         start_writing([victim, other])
@@ -196,7 +196,7 @@ def test_lane_killed_between_steps_loses_and_doubles_nothing(folder):
         victim.wait(60)
         assert victim.returncode == -signal.SIGKILL
         refuse_gaps(DeltaEventStore({"path": str(folder)}).read("Customer"))
-    last = lane(folder, 0)
+    last = start_lane(folder, 0)
     start_writing([last])
     assert last.communicate()[0] == "done\n"
     found = DeltaEventStore({"path": str(folder)}).read("Customer", "C101")

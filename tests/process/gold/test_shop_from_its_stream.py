@@ -23,18 +23,18 @@ ON_SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(32
 MONEY = {"parameters": {"scale": "2", "connect.decimal.precision": "12"}}
 
 
-def money(name: str) -> dict[str, Any]:
+def make_money_column(name: str) -> dict[str, Any]:
     return make_column(name, "bytes", "org.apache.kafka.connect.data.Decimal", **MONEY)
 
 
 TABLES = {
     "customers": (ID, make_column("first_name", "string")),
-    "products": (ID, money("price")),
+    "products": (ID, make_money_column("price")),
     "orders": (
         ID,
         make_column("customer_id", "int64"),
         make_column("status", "string"),
-        money("total_amount"),
+        make_money_column("total_amount"),
         make_column("ordered_on", "int32", "io.debezium.time.Date"),
         make_column("created_at", "string", "io.debezium.time.ZonedTimestamp"),
     ),
@@ -51,19 +51,19 @@ def make_time(day: int) -> datetime:
     return datetime(2024, 1, day, 12, tzinfo=UTC)
 
 
-def amount(text: str) -> str:
+def encode_amount(text: str) -> str:
     cents = int(Decimal(text) * 100)
     return base64.b64encode(cents.to_bytes(8, "big", signed=True)).decode()
 
 
-def order(number: int, customer: int, status: str, total: str, day: int) -> dict[str, Any]:
+def make_order(number: int, customer: int, status: str, total: str, day: int) -> dict[str, Any]:
     days = (date(2024, 1, day) - date(1970, 1, 1)).days
-    said = {"id": number, "customer_id": customer, "status": status, "total_amount": amount(total)}
+    said = {"id": number, "customer_id": customer, "status": status, "total_amount": encode_amount(total)}
     return said | {"ordered_on": days, "created_at": make_time(day).isoformat().replace("+00:00", "Z")}
 
 
 class Stream:
-    """What the connector sends, into an archive; each change a day of its own."""
+    """Writes the connector's records into an archive. Each change has its own day."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.sent = folder, 0
@@ -90,17 +90,17 @@ def shop(tmp_path: Path) -> Stream:
     for number in (1, 2, 3):
         stream.send("customers", "c", {"id": number, "first_name": "Ada"})
     for product, price, day in ((8, "1.50", 1), (7, "10.00", 3), (7, "12.00", 4)):
-        stream.send("products", "u" if day == 4 else "c", {"id": product, "price": amount(price)}, day)
+        stream.send("products", "u" if day == 4 else "c", {"id": product, "price": encode_amount(price)}, day)
     orders = [(10, 1, "paid", "20.00", 2), (11, 1, "shipped", "5.50", 5), (12, 2, "cancelled", "9.00", 5)]
     for one in (*orders, (13, 2, "paid", "7.00", 5)):
-        stream.send("orders", "c", order(*one), one[-1])
+        stream.send("orders", "c", make_order(*one), one[-1])
     for item, of, product, quantity in ((100, 10, 7, 2), (101, 11, 7, 1), (102, 11, 8, 3), (103, 12, 8, 9), (104, 13, 8, 1)):
         stream.send("order_items", "c", {"id": item, "order_id": of, "product_id": product, "quantity": quantity}, 5)
     return stream
 
 
-def run(project: Path, engine: str) -> dict[str, tuple[str, int | None]]:
-    """What became of each projection."""
+def run_pipeline(project: Path, engine: str) -> dict[str, tuple[str, int | None]]:
+    """The result of each projection."""
     more = ("--set", f"engine={engine}", "--set", "http.address=127.0.0.1:0")
     done = run_program(project, "run", "--until-caught-up", "--json", "-q", *more, seconds=1500)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -118,7 +118,7 @@ def read_gold_rows(project: Path, name: str) -> set[tuple[Any, ...]]:
 def test_from_events_to_gold(shop: Stream, engine: str) -> None:
     """Order 10 is older than the first known price of product 7; order 11 is under the second price."""
     project, second, fifth = shop.folder.parent, date(2024, 1, 2), date(2024, 1, 5)
-    assert set(run(project, engine).values()) == {"full"}
+    assert set(run_pipeline(project, engine).values()) == {"full"}
     assert read_gold_rows(project, "revenue_by_day_and_customer") == {
         (second, 1, 1, Decimal("20.00")),
         (fifth, 1, 1, Decimal("5.50")),
@@ -131,8 +131,8 @@ def test_from_events_to_gold(shop: Stream, engine: str) -> None:
         (2, 1, Decimal("1.50")),
         (3, 0, Decimal("0.00")),
     }
-    shop.send("orders", "u", order(13, 2, "cancelled", "7.00", 5), 6)
-    assert run(project, engine) == dict.fromkeys(
+    shop.send("orders", "u", make_order(13, 2, "cancelled", "7.00", 5), 6)
+    assert run_pipeline(project, engine) == dict.fromkeys(
         ("revenue_by_day_and_customer", "order_funnel", "customer_lifetime_value"), "groups"
     )
     assert read_gold_rows(project, "customer_lifetime_value") == {

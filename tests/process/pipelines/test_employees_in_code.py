@@ -31,7 +31,7 @@ PROGRAM, _, AS_AUTO_CDC, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(
 UK = [{"id": 3, "name": "Mikhail"}, {"id": 4, "name": "Gary"}]
 
 
-def rows(folder: Path, table: str, *columns: str) -> list[tuple]:
+def read_rows(folder: Path, table: str, *columns: str) -> list[tuple]:
     found = DeltaTable(str(folder / "lake" / table)).to_pyarrow_table().to_pylist()
     return sorted(tuple(row[name] for name in columns) for row in found)
 
@@ -52,8 +52,8 @@ def test_documented_program(tmp_path, engine):
         assert done.returncode == 0, done.stdout + done.stderr
     assert engine == "spark" or done.stderr == ""
     assert sorted(ast.literal_eval(done.stdout), key=lambda row: row["id"]) == UK
-    assert rows(tmp_path, "employees", "id", "name", "role") == STAYS
-    history = rows(tmp_path, "employees_historical", "id", "name", "role", "_cdc_seq_1", "_cdc_end_seq_1")
+    assert read_rows(tmp_path, "employees", "id", "name", "role") == STAYS
+    history = read_rows(tmp_path, "employees_historical", "id", "name", "role", "_cdc_seq_1", "_cdc_end_seq_1")
     assert history == VERSIONS
 
 
@@ -78,7 +78,7 @@ def test_documented_auto_cdc_program_writes_the_documented_rows(tmp_path, monkey
     table = pa.table({name: pa.array(values) for name, values in zip(names, columns, strict=True)})
     write_deltalake(str(tmp_path / "feed" / "users"), table)
     exec(compile(AS_AUTO_CDC, "users.py", "exec"), {"__name__": "users"})
-    assert rows(tmp_path, "target", "userId", "name", "city") == [(125, "Mercedes", "Guadalajara")]
+    assert read_rows(tmp_path, "target", "userId", "name", "city") == [(125, "Mercedes", "Guadalajara")]
 
 
 def test_run_returns_its_report_and_the_next_run_resumes(staff, tmp_path):
@@ -90,7 +90,7 @@ def test_run_returns_its_report_and_the_next_run_resumes(staff, tmp_path):
         assert signal.getsignal(signal.SIGINT) is before
         assert (lane["id"], sum(lane["counts"].values())) == ("lake.employees", len(feed))
     assert staff.load_table("lake.employees", where="id = 7")["name"].to_pylist() == ["Kim"]
-    assert rows(tmp_path, "employees", "id", "name", "role") == [*STAYS, (7, "Kim", "cook")]
+    assert read_rows(tmp_path, "employees", "id", "name", "role") == [*STAYS, (7, "Kim", "cook")]
 
 
 def test_suspended_lane_is_an_error_with_the_line_of_its_flow(staff, tmp_path):
@@ -122,7 +122,7 @@ def test_stop_ends_the_run_and_a_second_run_is_refused(tmp_path, monkeypatch):
     running = threading.Thread(target=lambda: reports.append(staff.run(stop=stop)))
     running.start()
     try:
-        wait_for((tmp_path / "lake" / "employees").exists)
+        await_condition((tmp_path / "lake" / "employees").exists)
         with pytest.raises(Fenced):
             staff.run(until_caught_up=True)
         with urlopen("http://127.0.0.1:18097/status.json") as answer:
@@ -139,7 +139,7 @@ def test_interrupt_stops_the_run_and_restores_the_handler(staff, tmp_path):
     staff.create_auto_cdc_flow(**FLOW, sequence_by="sequenceNum")
 
     def interrupt() -> None:
-        wait_for((tmp_path / "lake" / "employees").exists)
+        await_condition((tmp_path / "lake" / "employees").exists)
         os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)
@@ -163,7 +163,7 @@ def test_second_interrupt_raises_keyboard_interrupt():
         signal.signal(signal.SIGINT, before)
 
 
-def wait_for(condition, seconds: float = 60) -> None:
+def await_condition(condition, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
