@@ -40,7 +40,7 @@ def list_ids(of: Project, table: str = "t") -> list[int]:
 
 
 def list_schemas(of: Project, lane: str = "lake.t") -> list[tuple[int, str, Any, list[str]]]:
-    lanes = of.ask("schema", "history", lane)["result"]
+    lanes = of.run_command("schema", "history", lane)["result"]
     (found,) = lanes["lanes"] if isinstance(lanes, dict) else lanes
     return [(v["number"], v["state"], v["position"], v["changes"]) for v in found["schemas"]]
 
@@ -79,7 +79,7 @@ def test_lane_waiting_for_an_accepted_drop_waits_after_a_restart(tmp_path):
         assert "--accept-schema 2` continues the lane" in lane["next_step"]
     feed_records(here, "b", stream(*make_inserts(2), start=2))
     assert here.run()["lake.t"]["status"] == "suspended" and list_ids(here) == [1]
-    assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
+    assert here.run_command("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     for _ in range(2):
         assert here.run()["lake.t"]["error"] is None
         assert list_ids(here) == [1, 2]
@@ -114,7 +114,7 @@ def test_schema_of_a_recreated_table_is_checked_after_the_drop(tmp_path, before)
     offset = 1 + len(before)
     lane = here.run()["lake.t"]
     assert lane["error"].endswith("the table was dropped.")
-    assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
+    assert here.run_command("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     lane = here.run()["lake.t"]
     assert "'note'" in lane["error"] and "--accept-schema 3" in lane["next_step"]
     met = [(state, where) for _, state, where, _ in list_schemas(here)[1:]]
@@ -146,9 +146,9 @@ def test_reloaded_lane_passes_an_accepted_drop(tmp_path):
     here = project(tmp_path, "quarantine")
     feed_records(here, "a", stream(*make_inserts(1), DROP, *make_inserts(2)))
     here.run()
-    assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
+    assert here.run_command("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     here.run()
-    assert here.ask("lanes", "resync", "lake.t", "--yes")["exit"] == 0
+    assert here.run_command("lanes", "resync", "lake.t", "--yes")["exit"] == 0
     assert here.run()["lake.t"]["error"] is None
     assert list_ids(here) == [1, 2]
 
@@ -157,8 +157,8 @@ def test_status_and_plan_show_the_drop(tmp_path):
     here = project(tmp_path, "{table_dropped: quarantine}")
     feed_records(here, "a", stream(*make_inserts(1), DROP))
     here.run()
-    (lane,) = here.ask("status")["result"]["lanes"]
+    (lane,) = here.run_command("status")["result"]["lanes"]
     assert lane["schemas"][-1]["changes"] == GONE and lane["schemas"][-1]["state"] == "pending"
-    (planned,) = here.ask("plan")["result"]
+    (planned,) = here.run_command("plan")["result"]
     assert planned["schema_changes"] == "table_dropped: quarantine, others: evolve"
     assert planned["schemas"][-1]["changes"] == GONE

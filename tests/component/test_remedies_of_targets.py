@@ -68,7 +68,7 @@ def follow_by_statement(pattern: str, statement: str) -> Follow:
 def reload_lane(project: Project, step: str) -> str:
     found = re.search(r"`replicator (lanes resync \S+)`", step)
     assert found is not None, step
-    assert project.ask(*found[1].split(), "--yes")["exit"] == 0
+    assert project.run_command(*found[1].split(), "--yes")["exit"] == 0
     return "t"
 
 
@@ -167,7 +167,7 @@ def find_remedy_of_refusal(project: Project, why: str) -> str:
 
 def grant_missing(project: Project) -> int:
     """Grants the privileges that `doctor` reports as missing. Returns their number."""
-    steps = [found["next_step"] or "" for found in project.ask("doctor")["result"]]
+    steps = [found["next_step"] or "" for found in project.run_command("doctor")["result"]]
     statements = [step.removeprefix("As its owner: ") for step in steps if step.startswith("As its owner: ")]
     execute(project, " ".join(statements))
     return len(statements)

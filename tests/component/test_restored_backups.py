@@ -73,7 +73,7 @@ def test_missing_data_is_read_again(tmp_path: Path, postgres_dsn: str, damage: D
     project.run()
     damage(project, tmp_path / "copy")
     project.feed("c", [change(4, 4, "e")])
-    answer = project.ask("run", "--until-caught-up")
+    answer = project.run_command("run", "--until-caught-up")
     assert answer["exit"] == 0, answer
     for sink in ("lake", "mirror"):
         assert names(project, sink) == (["a", "c", "d", "e"], ["a", "b", "c", "d", "e"])
@@ -93,10 +93,10 @@ def test_lost_positions_in_postgresql_stop_append_lanes(tmp_path: Path, postgres
     assert "which would be appended again" in stopped["error"]
     assert f"`replicator lanes {remedy.partition(' --')[0]}" in stopped["next_step"]
     assert names(project, "mirror") == (["a", "b", "c"], ["a", "b"])
-    before = project.ask("lanes", "skip", "mirror.added", "--until", "cdc.public.t:0:1")
+    before = project.run_command("lanes", "skip", "mirror.added", "--until", "cdc.public.t:0:1")
     assert before["exit"] == 4 and "skip mirror.added --until cdc.public.t:0:2`" in before["error"]["next_step"]
-    assert project.ask("lanes", *remedy.split())["exit"] == 0
-    assert project.ask("run", "--until-caught-up")["exit"] == 0
+    assert project.run_command("lanes", *remedy.split())["exit"] == 0
+    assert project.run_command("run", "--until-caught-up")["exit"] == 0
     assert names(project, "mirror") == (["a", "b", "c"], ["a", "b", "c"])
 
 
@@ -119,12 +119,12 @@ def test_remaining_records_of_a_lane_are_skipped_with_one_command(tmp_path: Path
         connection.execute("TRUNCATE _replicator.positions")
     project.configure(("pipeline: changing", "pipeline: renamed"))
     project.run()
-    assert project.ask("lanes", "skip", lane, "--until", "cdc.public.t:0:2")["exit"] == 0
+    assert project.run_command("lanes", "skip", lane, "--until", "cdc.public.t:0:2")["exit"] == 0
     stopped = project.run()[lane]
     assert stopped["status"] == "suspended"
     command = stopped["next_step"].split("`")[-2]
     assert command == f"replicator lanes skip {lane} --until cdc.public.t:0:2,cdc.public.t:1:1"
-    assert project.ask(*command.split()[1:])["exit"] == 0
+    assert project.run_command(*command.split()[1:])["exit"] == 0
     project.feed("b", [change(2, 3, "d")])
     assert project.run()[lane]["status"] == "running"
     logged = DeltaTable(project.folder / "log").to_pyarrow_table().num_rows - 1

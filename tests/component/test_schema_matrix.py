@@ -44,19 +44,19 @@ def test_accepted_schema_evolves(tmp_path: Path, postgres_server: Any):
     lanes = project.run()
     for number, lane in enumerate(lanes):
         if number < len(SINKS):  # The answer to a wrong number does not depend on the change.
-            answer = project.ask("lanes", "resume", lane, "--accept-schema", "1")
+            answer = project.run_command("lanes", "resume", lane, "--accept-schema", "1")
             assert answer["exit"] == 2 and "It waits for schema 2" in answer["error"]["next_step"]
-        assert project.ask("lanes", "resume", lane, "--accept-schema", "2")["exit"] == 0
+        assert project.run_command("lanes", "resume", lane, "--accept-schema", "2")["exit"] == 0
     lanes = project.run()
     for lane in (f"{sink}.again_quarantine" for sink in SINKS):  # The table changed twice, and each change waits.
-        assert project.ask("lanes", "resume", lane, "--accept-schema", "3")["exit"] == 0
+        assert project.run_command("lanes", "resume", lane, "--accept-schema", "3")["exit"] == 0
     lanes = project.run()
     followed = [change for change in waiting if CASES[change].name != "retyped"]
     check_followed(project, lanes, followed)
     for change in followed:
         for sink in SINKS:
             lane = f"{sink}.{name_table(CASES[change], 'quarantine')}"
-            assert project.ask("lanes", "resync", lane, "--yes")["exit"] == 0
+            assert project.run_command("lanes", "resync", lane, "--yes")["exit"] == 0
     lanes = project.run()
     check_followed(project, lanes, followed)
     for sink in SINKS:  # A type that no target supports stops the lane, accepted or not.

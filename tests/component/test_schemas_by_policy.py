@@ -105,6 +105,6 @@ def test_readded_column_has_none_of_its_old_values(tmp_path, postgres_dsn, cuts)
         for table, rows in expected.items():
             found = [tuple(row.values()) for row in project.rows(sink, table)]
             assert sorted(found, key=str) == sorted(rows, key=str), (sink, table)
-    project.ask("lanes", "resync", "lake.scd1", "--yes")
+    project.run_command("lanes", "resync", "lake.scd1", "--yes")
     assert project.run()["lake.scd1"]["error"] is None
     assert [tuple(row.values()) for row in project.rows("lake", "scd1")] == current, "repeated reads give the same rows"

@@ -29,17 +29,17 @@ def test_waiting_dead_letter_is_retried_when_the_other_row_exists(tmp_path: Path
     project.configure(("kind: postgres,", "kind: postgres, schema: mirror,"))
     project.feed("a", [row(1, None, 0), row(2, 7, 1)])
     assert project.run()["mirror.t"]["status"] == "running"
-    [letter] = project.ask("dlq", "list")["result"]
-    [explained] = project.ask("dlq", "explain", letter["event_id"])["result"]
+    [letter] = project.run_command("dlq", "list")["result"]
+    [explained] = project.run_command("dlq", "explain", letter["event_id"])["result"]
     assert explained["lane"] == "mirror.t" and "it waits for its row of table" in explained["sentence"]
     assert explained["what_to_do"] == "Replay the record when the other row exists, or is deleted: `replicator dlq replay`."
-    assert project.ask("dlq", "replay")["result"] == {"replayed": 0, "rejected": 1, "left": {}}, (
+    assert project.run_command("dlq", "replay")["result"] == {"replayed": 0, "rejected": 1, "left": {}}, (
         "the other row does not exist yet"
     )
     project.feed("b", [row(7, None, 2)])
     project.run()
-    assert project.ask("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
+    assert project.run_command("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
     with psycopg.connect(postgres_dsn) as connection:
         found = connection.execute("SELECT id, parent FROM mirror.t ORDER BY id").fetchall()
     assert found == [(1, None), (2, 7), (7, None)]
-    assert [letter["state"] for letter in project.ask("dlq", "list", "--state", "all")["result"]] == ["replayed"]
+    assert [letter["state"] for letter in project.run_command("dlq", "list", "--state", "all")["result"]] == ["replayed"]

@@ -31,7 +31,7 @@ def test_hostile_keys_and_values(shop: Shop) -> None:
     lanes = shop.run()
     assert {lane["status"] for lane in lanes.values()} == {"running"}
     assert shop.in_lake("t", ("id", "v")) == shop.in_mirror("t", ("id", "v")) == set(rows)
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 @pytest.mark.long
@@ -48,7 +48,7 @@ def test_hostile_keys_values_and_columns_on_spark(shop: Shop) -> None:
     assert shop.in_lake("t", ("id", "v")) == shop.in_mirror("t", ("id", "v")) == set(rows)
     assert shop.in_lake("wide", columns) == shop.in_mirror("wide", columns) == {values}
     assert len(shop.list_log_records()) == len(rows) + 1
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 def test_hostile_keys_of_rejected_records(shop: Shop) -> None:
@@ -63,7 +63,7 @@ def test_hostile_keys_of_rejected_records(shop: Shop) -> None:
     assert {row["code"] for row in letters} == {"MALFORMED"}
     said = run_program(shop.folder, "dlq", "list", "--limit", "1000", "--json")
     assert len(json.loads(said.stdout)["result"]) == len(TEXTS)
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 def too_long(text: str) -> bool:
@@ -87,7 +87,7 @@ def test_hostile_column_names(shop: Shop) -> None:
             assert (lane in errors) == wrong, (lane, errors.get(lane))
             assert wrong or read(name, columns) == {values}
     assert len(shop.list_log_records()) == len(tables)
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 def target_of(name: str) -> str:
@@ -111,7 +111,7 @@ def test_hostile_table_names(shop: Shop) -> None:
             assert (f"{sink}.{into}" in errors) == (wrong or not into), (sink, into)
             assert wrong or not into or read(into, ("id", "v")) == {("1", name)}
     assert len(shop.list_log_records()) == len(SOME)
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 def test_hostile_schema_and_topic_names(shop: Shop) -> None:
@@ -123,7 +123,7 @@ def test_hostile_schema_and_topic_names(shop: Shop) -> None:
     assert [(topic, table) for topic, _, table in shop.list_log_records()] == sorted(
         (t, f"{t}.t{n}") for n, t in enumerate(SOME)
     )
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 def test_topic_name_too_long_for_a_folder_suspends_the_event_log_only(shop: Shop) -> None:
@@ -132,4 +132,4 @@ def test_topic_name_too_long_for_a_folder_suspends_the_event_log_only(shop: Shop
     errors = list_suspended_lanes(shop.run())
     assert list(errors) == ["raw.recorded"] and "longer name" in errors["raw.recorded"]
     assert shop.in_lake("t", ("id", "v")) == shop.in_mirror("t", ("id", "v")) == {("1", "v")}
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()

@@ -49,7 +49,7 @@ def test_records_of_many_megabytes(tmp_path: Path, postgres_dsn: str, size: int)
             ("4", print_of("b")),
         }
     assert rejects(shop) == [("cdc.public.t", "TOO_LARGE")]
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 @pytest.mark.long
@@ -65,7 +65,7 @@ def test_thousands_of_columns(shop: Shop) -> None:
     assert shop.in_mirror("narrow", columns) == shop.in_lake("narrow", columns) == {("0", "1499")}
     assert shop.in_lake("wide", ("c0", "c2899")) == {("0", "2899")}
     assert {table for table, _ in rejects(shop)} == {"cdc.public.wider"}
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 TO = "[{sink: raw}, {sink: lake}, {sink: mirror}]"
@@ -88,7 +88,7 @@ def test_deeply_nested_values(tmp_path: Path, postgres_dsn: str) -> None:
     too_deep = [(f"cdc.public.{name}", "TOO_LARGE") for name in ("deeper", "deepest")]
     assert rejects(shop) == too_deep
     assert shop.in_lake("deep", ("id", "v")) == shop.in_mirror("deep", ("id", "v")) == {(1, "[" * 50 + "]" * 50)}
-    shop.nothing_else_happened()
+    shop.check_nothing_else_changed()
 
 
 NUMBER = make_column("n", "int32")

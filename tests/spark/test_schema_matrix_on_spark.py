@@ -39,7 +39,7 @@ def test_documented_schema_changes(tmp_path: Path, postgres_server: Any) -> None
 def test_accepted_schema_is_applied(tmp_path: Path, postgres_server: Any) -> None:
     """As in `tests/component/test_schema_matrix.py`. The sink contracts cover added columns on Spark."""
     project = run_cases(tmp_path, postgres_server, [("quarantine", "column added")])
-    assert project.ask("lanes", "resume", "lake.added_quarantine", "--accept-schema", "2")["exit"] == 0
+    assert project.run_command("lanes", "resume", "lake.added_quarantine", "--accept-schema", "2")["exit"] == 0
     lane = project.run()["lake.added_quarantine"]  # The two engines take turns.
     check_lane(project, lane, "column added", "added")
 

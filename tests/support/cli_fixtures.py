@@ -62,11 +62,11 @@ def project(caught_up: Path, tmp_path: Path) -> Path:
     return folder
 
 
-Ask = Callable[..., Result]
+RunCli = Callable[..., Result]
 
 
 @pytest.fixture
-def ask(project: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+def run_cli(project: Path, monkeypatch: pytest.MonkeyPatch) -> RunCli:
     """Runs a command in the project, in this process."""
     monkeypatch.chdir(project)
     monkeypatch.delenv("REPLICATOR_ENV", raising=False)
@@ -81,11 +81,11 @@ def ask(project: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 
 @pytest.fixture
-def answer(ask: Ask) -> Callable[..., dict[str, Any]]:
+def run_json(run_cli: RunCli) -> Callable[..., dict[str, Any]]:
     """The object that a command prints with `--json`."""
 
     def run(*arguments: str, code: int = 0) -> dict[str, Any]:
-        result = ask(*arguments, "--json")
+        result = run_cli(*arguments, "--json")
         assert result.exit_code == code, result.output
         assert result.stdout.count("\n") == 1, "one object on one line"
         return dict(json.loads(result.stdout))

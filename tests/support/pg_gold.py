@@ -70,8 +70,8 @@ class Shop:
         self.url = f"postgresql://{said['user']}@{said['host']}:{said['port']}/{said['dbname']}"
         self._files = 0
 
-    def computes(self, sql: str, more: str, **other: str) -> None:
-        """The projection `make_projection`, and others, as name="SQL | keys of the config"."""
+    def configure_projections(self, sql: str, more: str, **other: str) -> None:
+        """Configures the projection `sums`, and others, as name="SQL | keys of the config"."""
         said = {"sums": f"{sql} | {more}", **other}
         entries = []
         for name, one in said.items():
@@ -108,14 +108,14 @@ class Shop:
             cursor = connection.execute(query.encode(), values)
             return cursor.fetchall() if cursor.description else []
 
-    def sessions(self) -> int:
+    def count_sessions(self) -> int:
         """The number of open connections of refreshes."""
         ((count,),) = self.query_database(f"SELECT count(*) {SESSIONS}")
         return int(count)
 
     def await_no_session(self) -> bool:
         """Waits until the server has ended all sessions, a moment after the clients."""
-        return any(self.sessions() == 0 or time.sleep(0.05) for _ in range(100))
+        return any(self.count_sessions() == 0 or time.sleep(0.05) for _ in range(100))
 
     def end_sessions(self) -> None:
         self.query_database(f"SELECT pg_terminate_backend(pid) {SESSIONS}")

@@ -45,11 +45,11 @@ class Shop:
         for name in ("archive", "config"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "config" / "replicator.yaml").write_text(CONFIG.format(dsn=url) + more)
-        self.ask("CREATE TABLE public.canary (v text); INSERT INTO public.canary VALUES ('alive')")
-        self.ask("CREATE SCHEMA mirror; CREATE SCHEMA cdc_raw; CREATE SCHEMA _replicator")
-        self.before = self.ask(OF_POSTGRES)
+        self.fetch_rows("CREATE TABLE public.canary (v text); INSERT INTO public.canary VALUES ('alive')")
+        self.fetch_rows("CREATE SCHEMA mirror; CREATE SCHEMA cdc_raw; CREATE SCHEMA _replicator")
+        self.before = self.fetch_rows(OF_POSTGRES)
 
-    def ask(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    def fetch_rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             cursor = connection.execute(query.encode(), parameters or None)
             return cursor.fetchall() if cursor.description else []
@@ -74,8 +74,8 @@ class Shop:
         assert done.stdout, done.stderr[-3000:]
         return {lane["id"]: lane for lane in parse_answer(done)["result"]["lanes"]}
 
-    def nothing_else_happened(self) -> None:
-        assert self.ask(OF_POSTGRES) == self.before
+    def check_nothing_else_changed(self) -> None:
+        assert self.fetch_rows(OF_POSTGRES) == self.before
         assert {path.name for path in self.folder.iterdir()} <= OWN
         assert [path.name for path in self.folder.parent.iterdir()] == ["project"]
 
@@ -96,7 +96,7 @@ class Shop:
         """The topics, offsets and tables of the event log. Lake and PostgreSQL must have the same."""
         log = DeltaTable(str(self.folder / "raw")).to_pyarrow_table(columns=["topic", "offset", "table"]).to_pylist()
         found = sorted((row["topic"], row["offset"], row["table"]) for row in log)
-        assert found == sorted(self.ask('SELECT topic, "offset", "table" FROM cdc_raw.cdc_events'))
+        assert found == sorted(self.fetch_rows('SELECT topic, "offset", "table" FROM cdc_raw.cdc_events'))
         return found
 
 

@@ -96,7 +96,7 @@ class Project:
         """Adds a file to the folder `archive` or `flat`."""
         (self.folder / archive / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 
-    def ask(self, *arguments: str) -> dict[str, Any]:
+    def run_command(self, *arguments: str) -> dict[str, Any]:
         """The answer of a command, with its exit code."""
         done = run_in_process(self.folder, *arguments, "--json", "-q")
         return {**json.loads(done.stdout), "exit": done.exit_code}
@@ -112,7 +112,7 @@ class Project:
 
     def run(self, *settings: str) -> dict[str, dict[str, Any]]:
         """Runs until caught up, and returns the lanes by id."""
-        answer = self.ask("run", "--until-caught-up", *settings)
+        answer = self.run_command("run", "--until-caught-up", *settings)
         assert answer["result"] is not None, answer
         return {lane["id"]: lane for lane in answer["result"]["lanes"]}
 

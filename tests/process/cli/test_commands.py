@@ -44,92 +44,94 @@ def test_match_without_tables_is_reported(project):
     assert done.returncode == 0 and told in done.stderr and done.stderr.count("no table matched") == 1
 
 
-def test_check(answer, ask):
-    said = answer("check")
+def test_check(run_json, run_cli):
+    said = run_json("check")
     assert (said["command"], said["ok"], said["error"]) == ("check", True, None)
     assert set(said["result"]) == {"warnings", "hints", "resolved"} and said["result"]["resolved"]["pipeline"] == "shop"
-    assert ask("check").stdout == "config/replicator.yaml: ok, 1 source, 2 sinks, 1 table entry\n"
+    assert run_cli("check").stdout == "config/replicator.yaml: ok, 1 source, 2 sinks, 1 table entry\n"
 
 
-def test_check_reports_every_reserved_spark_option(answer, project):
+def test_check_reports_every_reserved_spark_option(run_json, project):
     """With its line, for either engine, beside every other finding."""
     config = project / "config" / "replicator.yaml"
     lines = len(config.read_text().splitlines())
     options = "spark:\n  spark.sql.caseSensitive: 'no'\n  spark.executor.memory: 4g\n  memory: 4g\nengin: spark\n"
     with config.open("a") as more:
         more.write(options)
-    found = answer("check", code=2)["result"]
+    found = run_json("check", code=2)["result"]
     assert [(one["line"] - lines, one["code"]) for one in found] == [
         (2, "engine_option"), (4, "engine_option"), (5, "unknown_key")
     ]  # fmt: skip
 
 
-def test_status(answer, ask):
-    said = answer("status")
+def test_status(run_json, run_cli):
+    said = run_json("status")
     assert said["summary"] == "pipeline shop is not running, 3 lanes"
     parts = {"pipeline", "running", "ready", "unready", "engine_page", "sources", "lanes", "snapshots", "dead_letters"}
     parts |= {"comparisons"}
     assert set(said["result"]) == parts
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE and lane["position"] for lane in said["result"]["lanes"])
-    assert {line.split()[0] for line in ask("status").stdout.splitlines()[4 : 4 + len(LANES)]} == LANES
+    assert {line.split()[0] for line in run_cli("status").stdout.splitlines()[4 : 4 + len(LANES)]} == LANES
 
 
-def test_verbose_status_prints_positions_in_the_syntax_of_skip(ask, answer):
-    assert "cdc.public.orders:0:" not in ask("status").stdout
-    lanes = {lane["id"]: lane["position"] for lane in answer("status")["result"]["lanes"]}
+def test_verbose_status_prints_positions_in_the_syntax_of_skip(run_cli, run_json):
+    assert "cdc.public.orders:0:" not in run_cli("status").stdout
+    lanes = {lane["id"]: lane["position"] for lane in run_json("status")["result"]["lanes"]}
     end = lanes["lake.orders"]["cdc.public.orders"]["0"]
-    assert f"lake.orders  cdc.public.orders:0:{end}" in ask("status", "-v").stdout
+    assert f"lake.orders  cdc.public.orders:0:{end}" in run_cli("status", "-v").stdout
 
 
-def test_each_lane_of_an_unreachable_sink_has_its_own_error(answer):
+def test_each_lane_of_an_unreachable_sink_has_its_own_error(run_json):
     server = "sinks.lake={kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d'}"
-    for lane in answer("status", "--set", server)["result"]["lanes"]:
+    for lane in run_json("status", "--set", server)["result"]["lanes"]:
         others = LANES - {lane["id"]}
         assert lane["sink"] == "raw" or lane["error"]
         assert not any(other in (lane["error"] or "") for other in others)
 
 
-def test_top_without_a_terminal_equals_status(ask, answer):
-    assert ask("top").stdout == ask("status").stdout
-    assert answer("top")["result"] == answer("status")["result"]
+def test_top_without_a_terminal_equals_status(run_cli, run_json):
+    assert run_cli("top").stdout == run_cli("status").stdout
+    assert run_json("top")["result"] == run_json("status")["result"]
 
 
-def test_lanes_list(answer, ask):
-    said = answer("lanes", "list")
+def test_lanes_list(run_json, run_cli):
+    said = run_json("lanes", "list")
     assert said["command"] == "lanes list"
     assert {lane["id"] for lane in said["result"]} == LANES
     assert all(set(lane) == {"id", "table", "policy", "config", "status", "dead_letters"} for lane in said["result"])
     assert {lane["config"] for lane in said["result"] if lane["id"].startswith("lake")} == {"config/replicator.yaml:11"}
-    listed = dict(line.split() for line in ask("lanes", "list").stdout.splitlines())
+    listed = dict(line.split() for line in run_cli("lanes", "list").stdout.splitlines())
     assert listed == dict.fromkeys(LANES, "stopped")
 
 
-def test_lanes_list_shows_the_status_of_the_daemon(answer, ask, monkeypatch):
+def test_lanes_list_shows_the_status_of_the_daemon(run_json, run_cli, monkeypatch):
     report = {"lanes": [{"id": "lake.orders", "status": "suspended", "dead_letters": 1200}]}
     monkeypatch.setattr("replicator.wiring.daemon_client.ask_status", lambda _: report)
-    listed = {lane["id"]: (lane["status"], lane["dead_letters"]) for lane in answer("lanes", "list")["result"]}
+    listed = {lane["id"]: (lane["status"], lane["dead_letters"]) for lane in run_json("lanes", "list")["result"]}
     assert listed["lake.orders"] == ("suspended", 1200)
-    assert "suspended  1,200 open dead letters\n" in ask("lanes", "list").stdout
+    assert "suspended  1,200 open dead letters\n" in run_cli("lanes", "list").stdout
 
 
-def test_plan(answer, ask):
-    (lane,) = answer("plan", "products")["result"]
+def test_plan(run_json, run_cli):
+    (lane,) = run_json("plan", "products")["result"]
     names = (
         "lane table policy watermark retention shape config keys columns stages problem schema_changes schemas dead_letters"
     )
     assert set(lane) == set(names.split())
     assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
     assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())
-    shown = ask("plan").stdout
+    shown = run_cli("plan").stdout
     assert "lake.products" in shown and "event log raw.recorded of source recorded\n3 lanes, with 1 event log\n" in shown
-    assert answer("plan")["summary"] == "3 lanes, with 1 event log" and "event log" not in ask("plan", "products").stdout
+    assert (
+        run_json("plan")["summary"] == "3 lanes, with 1 event log" and "event log" not in run_cli("plan", "products").stdout
+    )
 
 
-def test_plan_without_tables_reports_the_reason(ask, project):
+def test_plan_without_tables_reports_the_reason(run_cli, project):
     for file in (project / "archive").iterdir():
         file.unlink()
-    shown = ask("plan")
+    shown = run_cli("plan")
     assert shown.exit_code == 0 and "\n1 lane, with 1 event log\nNo source has a record" in shown.stdout
 
 
@@ -142,54 +144,54 @@ def test_plan_without_tables_reports_the_reason(ask, project):
         (["snapshot", "nowhere"], 2, "'nowhere'"),
     ],
 )
-def test_table_name_without_schema(ask, command, code, told):
-    shown = ask(*command)
+def test_table_name_without_schema(run_cli, command, code, told):
+    shown = run_cli(*command)
     assert (shown.exit_code, told in shown.output) == (code, True), shown.output
 
 
 @pytest.mark.parametrize(
     ("match", "told"), [("sales.orders", "there are several tables 'orders'"), ("sales.new", "source recorded")]
 )
-def test_table_without_records_is_found_by_its_entry(ask, project, match, told):
+def test_table_without_records_is_found_by_its_entry(run_cli, project, match, told):
     config = project / "config" / "replicator.yaml"
     config.write_text(
         config.read_text().replace(
             "tables:\n", f"tables:\n  - {{match: {match}, source: recorded, to: [{{sink: lake, into: x}}]}}\n"
         )
     )
-    assert told in ask("backfill", match.rpartition(".")[2]).output
+    assert told in run_cli("backfill", match.rpartition(".")[2]).output
 
 
 @pytest.mark.parametrize(("said", "told"), [("3 days", "3 days, 0:00:00"), ("off", "ever")])
-def test_plan_shows_the_retention_of_deleted_rows(ask, said, told):
+def test_plan_shows_the_retention_of_deleted_rows(run_cli, said, told):
     more = ("--set", "defaults.deletes=soft", "--set", f"defaults.tombstone_retention={said}")
-    assert f"policy scd1, deleted rows stay, marked, for {told}  key" in ask("plan", *more).stdout
+    assert f"policy scd1, deleted rows stay, marked, for {told}  key" in run_cli("plan", *more).stdout
 
 
-def test_plan_of_spark_starts_no_spark(answer, monkeypatch):
+def test_plan_of_spark_starts_no_spark(run_json, monkeypatch):
     def session(_options):
         raise AssertionError("plan asked for a Spark session")
 
     monkeypatch.setattr("adapters.spark.session.open_session", session)
-    (lane,) = answer("plan", "products", "--set", "engine=spark")["result"]
+    (lane,) = run_json("plan", "products", "--set", "engine=spark")["result"]
     assert lane["keys"] == ["sku"] and "MERGE INTO `products`" in lane["stages"]["write"]
 
 
-def test_query(answer, ask):
-    said = answer("query", "lake.products", "--limit", "2")
+def test_query(run_json, run_cli):
+    said = run_json("query", "lake.products", "--limit", "2")
     assert said["ok"] and len(said["result"]) == 2 and {"sku", "_cdc_op", "_event_id"} <= set(said["result"][0])
-    lines = ask("query", "products", "--csv").stdout.splitlines()
-    assert lines[0].startswith('"sku"') and len(lines) == len(answer("query", "products")["result"]) + 1
-    shown = ask("query", "products", "--limit", "1").stdout
+    lines = run_cli("query", "products", "--csv").stdout.splitlines()
+    assert lines[0].startswith('"sku"') and len(lines) == len(run_json("query", "products")["result"]) + 1
+    shown = run_cli("query", "products", "--limit", "1").stdout
     assert "products: 1 row " in shown and "sku" in shown and "_cdc_op" not in shown
-    assert "_cdc_op" in ask("query", "products", "--all-columns").stdout
-    assert list(answer("query", "products", "--columns", "sku, _cdc_op")["result"][0]) == ["sku", "_cdc_op"]
-    assert "Available: sku" in answer("query", "products", "--columns", "nothing", code=2)["error"]["next_step"]
+    assert "_cdc_op" in run_cli("query", "products", "--all-columns").stdout
+    assert list(run_json("query", "products", "--columns", "sku, _cdc_op")["result"][0]) == ["sku", "_cdc_op"]
+    assert "Available: sku" in run_json("query", "products", "--columns", "nothing", code=2)["error"]["next_step"]
 
 
 @pytest.mark.parametrize("name", ["public.products", "lake.public.products", "lake.products"])
-def test_target_is_found_by_its_source_name(answer, name):
-    assert answer("query", name)["result"] == answer("query", "products")["result"]
+def test_target_is_found_by_its_source_name(run_json, name):
+    assert run_json("query", name)["result"] == run_json("query", "products")["result"]
 
 
 def test_values_that_look_like_markup_are_printed(capsys):
@@ -202,23 +204,23 @@ def test_values_that_look_like_markup_are_printed(capsys):
     assert "a[/b]" in shown and "x[/y]" in shown and "[/bold] [red]" in shown
 
 
-def test_hidden_rows_are_counted(ask, answer, monkeypatch):
-    rows = len(answer("query", "products")["result"])
+def test_hidden_rows_are_counted(run_cli, run_json, monkeypatch):
+    rows = len(run_json("query", "products")["result"])
     monkeypatch.setattr("replicator.cli.look.MAX_SHOWN", rows - 1)
-    shown = ask("query", "products").stdout
+    shown = run_cli("query", "products").stdout
     assert f"products: the first {rows - 1} rows" in shown and "--limit 0 prints all" in shown
     for whole in (("--limit", "0"), ("--limit", str(rows))):
-        assert f"products: {rows} rows" in (said := ask("query", "products", *whole).stdout) and "more" not in said
-    assert len(ask("query", "products", "--csv").stdout.splitlines()) == rows + 1
+        assert f"products: {rows} rows" in (said := run_cli("query", "products", *whole).stdout) and "more" not in said
+    assert len(run_cli("query", "products", "--csv").stdout.splitlines()) == rows + 1
 
 
-def test_table_in_a_pipe_is_as_wide_as_the_columns_variable(ask, monkeypatch):
-    whole = ask("query", "products", "--all-columns").stdout
+def test_table_in_a_pipe_is_as_wide_as_the_columns_variable(run_cli, monkeypatch):
+    whole = run_cli("query", "products", "--all-columns").stdout
     assert max(map(len, whole.splitlines())) > 100 and "row 1" not in whole
     monkeypatch.setenv("COLUMNS", "60")
-    blocks = ask("query", "products", "--all-columns").stdout
+    blocks = run_cli("query", "products", "--all-columns").stdout
     assert "\nrow 1\n  sku" in blocks, "a row that does not fit has a line for each value"
-    assert len(max(ask("query", "products", "--columns", "sku").stdout.splitlines(), key=len)) <= 60
+    assert len(max(run_cli("query", "products", "--columns", "sku").stdout.splitlines(), key=len)) <= 60
 
 
 def test_csv_has_lists_and_structs_as_json(capfdbinary):
@@ -258,31 +260,31 @@ def test_times_that_python_cannot_hold_are_printed(capsys):
     assert "4611686018427387904 us since 1970" in capsys.readouterr().out
 
 
-def test_dlq_list(answer, ask):
-    (letter,) = answer("dlq", "list")["result"]
+def test_dlq_list(run_json, run_cli):
+    (letter,) = run_json("dlq", "list")["result"]
     names = "event_id lane stage code sentence table key_hash record first_seen last_seen attempts state retry"
     places = "source topic partition offset timestamp headers key"
     assert set(letter) == {*names.split(), *places.split()}
     assert (letter["code"], letter["record"]) == ("MALFORMED", "no record at all")
-    assert "MALFORMED" in ask("dlq", "list").stdout
+    assert "MALFORMED" in run_cli("dlq", "list").stdout
 
 
-def test_stack_commands_use_the_folder_of_the_config(project, ask, answer, monkeypatch, tmp_path):
+def test_stack_commands_use_the_folder_of_the_config(project, run_cli, run_json, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     config = str(project / "config" / "replicator.yaml")
-    logs = {row["name"]: row["log"] for row in answer("stack", "status", "-c", config)["result"]}
+    logs = {row["name"]: row["log"] for row in run_json("stack", "status", "-c", config)["result"]}
     assert "kafka" in logs and all(log.startswith(f"{project}/.embedded/") or "stack" in log for log in logs.values())
-    heads, *rows = ask("stack", "status", "-c", config).stdout.splitlines()
+    heads, *rows = run_cli("stack", "status", "-c", config).stdout.splitlines()
     assert heads.split() == ["service", "state", "pid", "listens", "on", "log"] and "{" not in "".join(rows)
     assert [row.split()[0] for row in rows] == list(logs)
-    nowhere = ask("stack", "status", "-c", "config/shop.yaml")
+    nowhere = run_cli("stack", "status", "-c", "config/shop.yaml")
     assert nowhere.exit_code == 2 and "config/shop.yaml: the file does not exist" in nowhere.stderr
-    here = {row["name"]: row["log"] for row in answer("stack", "status")["result"]}
+    here = {row["name"]: row["log"] for row in run_json("stack", "status")["result"]}
     assert here["kafka"].startswith(f"{tmp_path}/.embedded/")
 
 
-def test_doctor(answer):
-    said = answer("doctor")
+def test_doctor(run_json):
+    said = run_json("doctor")
     assert said["ok"] and {d["subject"] for d in said["result"]} >= {"sink lake", "dead letters", "machine"}
 
 
@@ -418,14 +420,14 @@ def test_log_has_lane_messages_with_verbose_only(project):
 
 
 @pytest.mark.slow
-def test_second_table_with_the_same_target_is_suspended(project, answer):
+def test_second_table_with_the_same_target_is_suspended(project, run_json):
     """The first table keeps the target. The second one is suspended with the line to change, and the others continue."""
     orders = (project / "archive" / "cdc.public.orders.jsonl").read_text().splitlines()
     other = "\n".join(line for line in orders if line.startswith("{")).replace("public", "aside") + "\n"
     (project / "archive" / "cdc.aside.orders.jsonl").write_text(other)
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("match: public.*", "match: '*'"))
-    before = answer("query", "orders")["result"]
+    before = run_json("query", "orders")["result"]
     for _ in range(2):
         done = run_program(project, "run", "--until-caught-up", "--json")
         said = parse_answer(done)
@@ -437,12 +439,12 @@ def test_second_table_with_the_same_target_is_suspended(project, answer):
             "lake.orders (aside.orders)": "suspended",
         }  # fmt: skip
         for words in (("skip", "--until", "cdc.aside.orders:0:1"), ("resync", "--yes")):
-            error = answer("lanes", *words, "lake.orders (aside.orders)", code=2)["error"]
+            error = run_json("lanes", *words, "lake.orders (aside.orders)", code=2)["error"]
             assert "both go to orders" in error["sentence"], words
-    assert answer("query", "orders")["result"] == before
-    assert answer("query", "orders", "--as-of", "cdc.public.orders:0:0")["result"]
-    stored = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
+    assert run_json("query", "orders")["result"] == before
+    assert run_json("query", "orders", "--as-of", "cdc.public.orders:0:0")["result"]
+    stored = {lane["id"]: lane for lane in run_json("status")["result"]["lanes"]}
     assert stored["lake.orders"]["table"] == "public.orders" and stored["lake.orders"]["error"] is None
     assert "both go to orders" in stored["lake.orders (aside.orders)"]["error"]
-    problems = {plan["table"]: plan["problem"] for plan in answer("plan", "orders")["result"]}
+    problems = {plan["table"]: plan["problem"] for plan in run_json("plan", "orders")["result"]}
     assert [table for table, problem in problems.items() if problem] == ["aside.orders"]

@@ -22,7 +22,7 @@ from replicator.wiring.daemon_client import FILE, PageAddress
 
 
 def test_commands_find_a_daemon_whose_port_is_taken(
-    project: Path, ask: Callable[..., Result], answer: Callable[..., dict[str, Any]]
+    project: Path, run_cli: Callable[..., Result], run_json: Callable[..., dict[str, Any]]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         elsewhere = f"http.address=127.0.0.1:{stranger.getsockname()[1]}"
@@ -34,22 +34,22 @@ def test_commands_find_a_daemon_whose_port_is_taken(
         try:
             assert page.taken is not None
             assert file.stat().st_mode & 0o777 == 0o600
-            assert answer("status", "--set", elsewhere)["result"]["running"] is True
-            refused = ask("lanes", "pause", "lake.nothing", "--set", elsewhere)
+            assert run_json("status", "--set", elsewhere)["result"]["running"] is True
+            refused = run_cli("lanes", "pause", "lake.nothing", "--set", elsewhere)
             assert "lake.nothing" in refused.output and "does not run" not in refused.output
             written = msgspec.json.decode(file.read_bytes(), type=PageAddress)
         finally:
             page.close()
             daemon.instance().release()
         assert not file.exists()
-    assert answer("status", "--set", elsewhere)["result"]["running"] is False
+    assert run_json("status", "--set", elsewhere)["result"]["running"] is False
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         url = f"http://127.0.0.1:{stranger.getsockname()[1]}"
         file.write_bytes(msgspec.json.encode(msgspec.structs.replace(written, url=url, pid=ended.pid)))
-        assert answer("status", "--set", elsewhere)["result"]["running"] is False, "its daemon was killed"
+        assert run_json("status", "--set", elsewhere)["result"]["running"] is False, "its daemon was killed"
         stranger.setblocking(False)
         try:
             stranger.accept()

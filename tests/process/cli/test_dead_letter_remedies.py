@@ -33,14 +33,14 @@ def make_schemaless_record(number: int) -> dict[str, Any]:
 
 def explain_dead_letter(project: Project) -> str:
     """The remedy of the only dead letter."""
-    [letter] = project.ask("dlq", "list")["result"]
-    [told] = project.ask("dlq", "explain", letter["event_id"])["result"]
+    [letter] = project.run_command("dlq", "list")["result"]
+    [told] = project.run_command("dlq", "explain", letter["event_id"])["result"]
     return str(told["what_to_do"])
 
 
 def replay_dead_letters(project: Project) -> list[int]:
     """The ids in the lake after a retry of the dead letters. The next run must not change the rows."""
-    said = project.ask("dlq", "replay")
+    said = project.run_command("dlq", "replay")
     assert said["exit"] == 0, said
     rows = project.rows("lake", "t")
     assert project.run()["lake.t"]["status"] == "running" and project.rows("lake", "t") == rows
@@ -94,7 +94,7 @@ def test_text_in_a_number_column_is_applied_after_the_column_becomes_text(tmp_pa
     project.configure((FORMAT, "format: canal_json"), (MATCH, f"{MATCH} schema: {{name: int32}},"))
     project.feed("a", [make_canal_record("t", 0, "INSERT", {"id": 0, "name": "12 kg"})])
     project.run()
-    assert [letter["code"] for letter in project.ask("dlq", "list")["result"]] == ["OUT_OF_RANGE"]
+    assert [letter["code"] for letter in project.run_command("dlq", "list")["result"]] == ["OUT_OF_RANGE"]
     assert "declare it as `string`" in explain_dead_letter(project)
     project.configure(("name: int32", "name: string"))
     assert replay_dead_letters(project) == [0]
@@ -116,7 +116,7 @@ def test_remedy_for_columns_that_rows_do_not_have(tmp_path: Path, option: str, r
     project.configure((f"{option}: [name]", f"{option}: [id]"))
     lane = project.run()["lake.t"]
     assert lane["status"] == "suspended" and "`replicator lanes resync lake.t`" in lane["next_step"]
-    assert project.ask("lanes", "resync", "lake.t", "--yes")["exit"] == 0
+    assert project.run_command("lanes", "resync", "lake.t", "--yes")["exit"] == 0
     project.run()
     assert replay_dead_letters(project) == [0, 1]
 
@@ -157,7 +157,7 @@ def test_stopped_lane_skips_the_record(tmp_path: Path) -> None:
         r"`replicator (lanes skip) LANE (--until \S+)`", explain_stop(project, make_invalid_record(1, 1), make_record(2))
     )
     assert said is not None
-    assert project.ask(*said[1].split(), "lake.t", *said[2].split())["exit"] == 0
+    assert project.run_command(*said[1].split(), "lake.t", *said[2].split())["exit"] == 0
     check_lane_continues(project, 0, 2)
 
 
@@ -175,7 +175,7 @@ def test_stopped_lane_applies_the_record_after_a_config_change(tmp_path: Path, r
     assert "read it again after a restart" in step
     project.configure(("'list<string>'", "string"))
     if replays:
-        assert project.ask("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
+        assert project.run_command("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
         assert "stop_lane" not in explain_dead_letter(project)
     check_lane_continues(project, 0, 1, 2)
 
@@ -184,7 +184,7 @@ def test_record_of_unknown_table_stops_all_lanes(tmp_path: Path) -> None:
     project = Project(tmp_path, {"t": ""})
     project.configure(STOPS, ("pipeline: changing\n", "pipeline: changing\nlimits: {message_bytes: 2KiB}\n"))
     project.feed("a", [make_record(0, "x" * 3000), make_record(1), make_record(2)])
-    assert project.ask("run", "--until-caught-up")["exit"] == 4
+    assert project.run_command("run", "--until-caught-up")["exit"] == 4
     step = explain_dead_letter(project)
     assert "Raise the limit that the reason names" in step and step.endswith("set `on_reject` to continue or hold_key."), (
         step
@@ -214,13 +214,13 @@ def test_next_change_of_the_row_updates_the_targets(tmp_path: Path, make: Any, c
     project = Project(tmp_path, {"t": ""})
     project.feed("a", [make_record(0), make(1, 1)])
     project.run()
-    assert [letter["code"] for letter in project.ask("dlq", "list")["result"]] == [code]
+    assert [letter["code"] for letter in project.run_command("dlq", "list")["result"]] == [code]
     assert FIX_SOURCE in explain_dead_letter(project) and "`sequence_by`" not in explain_dead_letter(project)
     project.feed("b", [make_record(1, "b", offset=2)])
     assert project.run()["lake.t"]["status"] == "running"
     assert project.rows("lake", "t") == [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
-    assert project.ask("dlq", "purge", "--yes")["result"] == {"purged": 1}
-    assert project.ask("dlq", "list")["result"] == []
+    assert project.run_command("dlq", "purge", "--yes")["result"] == {"purged": 1}
+    assert project.run_command("dlq", "list")["result"] == []
 
 
 @pytest.mark.parametrize("said", ["sequence_by: [id]", "tombstones: delete"])
@@ -243,7 +243,7 @@ def test_register_of_a_source_can_be_removed(tmp_path: Path) -> None:
     project.run()
     file = tmp_path / "state" / "changing" / "sources" / "recorded.json"
     file.write_text("{")
-    said = project.ask("run", "--until-caught-up")
+    said = project.run_command("run", "--until-caught-up")
     assert said["exit"] == 3 and str(file) in said["error"]["sentence"] and "Remove the file" in said["error"]["next_step"]
     file.unlink()
     project.feed("b", [make_record(0, "b", offset=2)])

@@ -87,18 +87,18 @@ class Disk:
 
 
 def test_power_failure_loses_no_rejects_and_no_positions(
-    project: Path, ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+    project: Path, run_cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)
     shutil.rmtree(project / "lake")
     shutil.rmtree(project / "state")
-    done = ask("run", "--until-caught-up", "--json", "-q")
+    done = run_cli("run", "--until-caught-up", "--json", "-q")
     assert done.exit_code == 0, done.output
     letters = "lake/_replicator/dead_letters"
     kept = (f"{letters}/_delta_log/*.json", f"{letters}/**/*.parquet", "lake/_replicator/schemas/**/*.json")
     assert disk.lose_unsynced(project, *kept, "lake/_replicator/positions/**/*.json", "state/**/*.json") == []
     for name in ("out.jsonl", "out.jsonl.gz", "out.parquet"):
-        done = ask("dlq", "export", name)
+        done = run_cli("dlq", "export", name)
         assert done.exit_code == 0 and disk.lose_unsynced(project, name) == [], done.output
 
 

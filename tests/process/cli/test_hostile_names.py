@@ -15,7 +15,7 @@ SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
 NAME = "a\x1b]0;title\x07\u202e\nb"
 
 
-def test_no_command_prints_escape_sequences(caught_up: Path, project: Path, ask: Callable[..., Result]) -> None:
+def test_no_command_prints_escape_sequences(caught_up: Path, project: Path, run_cli: Callable[..., Result]) -> None:
     shutil.rmtree(project / "lake")
     record = (SAMPLES / "cdc.public.products.jsonl").read_text().replace("cdc.public.products", "cdc.public.hostile")
     hostile = json.dumps(json.dumps(NAME))[1:-1]
@@ -35,7 +35,7 @@ def test_no_command_prints_escape_sequences(caught_up: Path, project: Path, ask:
         ["query", f"lake.{NAME}", "--limit", "1"],
         ["drop", f"lake.{NAME}"],
     ):
-        said = ask(*command).output
+        said = run_cli(*command).output
         steering = [c for c in said if not c.isprintable() and c != "\n"]
         assert not steering, (command, steering)
         assert "\\x1b" in said, (command, said)

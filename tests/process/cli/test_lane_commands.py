@@ -23,7 +23,7 @@ ORDERS = "cdc.public.orders:0"
 
 
 @pytest.fixture(params=["stopped", pytest.param("running", marks=pytest.mark.slow)])
-def pipeline(request, project, answer):
+def pipeline(request, project, run_json):
     """The project with or without a daemon, and a function that lists its lanes."""
     config = project / "config" / "replicator.yaml"
     with socket.socket() as free:
@@ -33,10 +33,10 @@ def pipeline(request, project, answer):
     if request.param == "running":
         program = start_program(project, "run")
         deadline = time.monotonic() + 60
-        while [lane["status"] for lane in answer("status")["result"]["lanes"]] != ["running"] * 3:
+        while [lane["status"] for lane in run_json("status")["result"]["lanes"]] != ["running"] * 3:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-    yield lambda: {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
+    yield lambda: {lane["id"]: lane for lane in run_json("status")["result"]["lanes"]}
     if program is not None:
         program.send_signal(signal.SIGTERM)
         assert program.wait(60) == 0
@@ -52,16 +52,16 @@ NOWHERE = {
 }
 
 
-def test_skip_to_an_invalid_position_is_refused(pipeline, answer):
+def test_skip_to_an_invalid_position_is_refused(pipeline, run_json):
     before = pipeline()["lake.orders"]
     for until, words in NOWHERE.items():
-        said = answer("lanes", "skip", "lake.orders", "--until", until, code=2)
+        said = run_json("lanes", "skip", "lake.orders", "--until", until, code=2)
         assert words in said["error"]["sentence"] and said["error"]["next_step"]
         after = pipeline()["lake.orders"]
         assert (after["status"], after["position"], after["error"]) == (before["status"], before["position"], None)
 
 
-def test_skip_and_resync(pipeline, answer, project):
+def test_skip_and_resync(pipeline, run_json, project):
     lane = pipeline()["lake.orders"]
     to = lane["position"]["cdc.public.orders"]["0"]
     if lane["status"] == "stopped":  # a lane that runs would have read it by then
@@ -69,21 +69,21 @@ def test_skip_and_resync(pipeline, answer, project):
         record = json.loads(archive.read_text().splitlines()[-2])
         archive.write_text(archive.read_text() + json.dumps({**record, "offset": to}) + "\n")
         to += 1
-    said = answer("lanes", "skip", "lake.orders", "--until", f"{ORDERS}:{to}")
+    said = run_json("lanes", "skip", "lake.orders", "--until", f"{ORDERS}:{to}")
     assert said["result"] == {"lane": "lake.orders"} and said["summary"].startswith("lake.orders: position moved")
     assert pipeline()["lake.orders"]["position"]["cdc.public.orders"]["0"] == to
-    assert answer("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
+    assert run_json("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
     lanes = pipeline()
     assert lanes["lake.orders"]["status"] != "suspended" and lanes["lake.products"]["position"]
 
 
-def test_resync_needs_a_confirmation(ask, monkeypatch):
-    result = ask("lanes", "resync", "lake.orders")
+def test_resync_needs_a_confirmation(run_cli, monkeypatch):
+    result = run_cli("lanes", "resync", "lake.orders")
     assert result.exit_code == 2 and "Repeat on a terminal, or add --yes." in result.output
-    refused = json.loads(ask("lanes", "resync", "lake.orders", "--json").stdout)
+    refused = json.loads(run_cli("lanes", "resync", "lake.orders", "--json").stdout)
     assert refused["error"]["sentence"] == "lake.orders was not emptied: a confirmation needs a terminal"
     monkeypatch.setattr("replicator.cli.session.is_on_terminal", lambda: True)
-    result = ask("lanes", "resync", "lake.orders", input="n\n")
+    result = run_cli("lanes", "resync", "lake.orders", input="n\n")
     assert result.exit_code == 1 and "Delete all rows of lake.orders" in result.output
 
 

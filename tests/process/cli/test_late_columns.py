@@ -75,7 +75,7 @@ def test_unknown_column_in_a_rule_suspends_the_lane(project: Project, level: str
     lane = feed_record(project, 0, [ID, NAME], id=0, name="a")
     assert lane["status"] == "suspended"
     assert "'phone'" in lane["error"] and "declare all columns of the table with `schema:" in lane["next_step"]
-    assert json.dumps(project.ask("plan")).count(KEY) == 0
+    assert json.dumps(project.run_command("plan")).count(KEY) == 0
 
 
 @pytest.mark.parametrize("behind", [False, True])
@@ -93,7 +93,7 @@ def test_event_log_stops_at_a_misspelt_mask(project: Project, behind: bool) -> N
     project.feed(
         "part1", [make_archive_record("t", 1, [ID, NAME, MAIL], [ID], after={"id": 1, "name": "a", "mail": "sentinel"})]
     )
-    planned = project.ask("plan")["result"]
+    planned = project.run_command("plan")["result"]
     assert "names column 'phone'" in next(lane["problem"] for lane in planned if lane["lane"] == "raw.recorded")
     lane = project.run()["raw.recorded"]
     assert lane["status"] == "suspended" and "names column 'phone'" in lane["error"]

@@ -26,72 +26,72 @@ def append_again(table: Path) -> int:
     return len(list(table.glob("*.parquet"))) - needed
 
 
-def test_all_tables_are_compacted_by_default(answer, ask):
-    said = answer("compact")
+def test_all_tables_are_compacted_by_default(run_json, run_cli):
+    said = run_json("compact")
     assert (said["command"], said["ok"], said["summary"]) == ("compact", True, "4 tables compacted")
     assert {one["target"] for one in said["result"]} == ALL
     assert all(one["done"]["after"] <= one["done"]["before"] for one in said["result"])
-    told = ask("compact", "raw")
+    told = run_cli("compact", "raw")
     assert told.stdout == "1 table compacted\n" and told.stderr.startswith("raw: "), told.output
 
 
 @pytest.mark.parametrize("name", ["products", "public.products", "lake.products"])
-def test_table_is_vacuumed_by_each_of_its_names(answer, project, name):
+def test_table_is_vacuumed_by_each_of_its_names(run_json, project, name):
     spare = append_again(project / "lake" / "products")
     assert spare > 0
-    (dry,) = answer("vacuum", name, "--retain", "0 hours", "--dry-run")["result"]
+    (dry,) = run_json("vacuum", name, "--retain", "0 hours", "--dry-run")["result"]
     assert dry == {"target": "lake.products", "done": {"files": spare}, "skipped": None, "error": None}
-    (kept,) = answer("vacuum", name)["result"]
+    (kept,) = run_json("vacuum", name)["result"]
     assert kept["done"] == {"files": 0}, "7 days, by default"
-    (done,) = answer("vacuum", name, "--retain", "0 hours")["result"]
+    (done,) = run_json("vacuum", name, "--retain", "0 hours")["result"]
     assert done["done"] == {"files": spare}
     assert len(list((project / "lake" / "products").glob("*.parquet"))) == 1
-    assert answer("query", "products")["result"]
+    assert run_json("query", "products")["result"]
 
 
-def test_short_retention_is_a_warning(ask):
-    said = ask("vacuum", "products", "--retain", "1 hour")
+def test_short_retention_is_a_warning(run_cli):
+    said = run_cli("vacuum", "products", "--retain", "1 hour")
     assert said.exit_code == 0 and "warning: --retain is shorter than the 7 days" in said.stderr
-    assert "warning" not in ask("vacuum", "products", "--retain", "7 days").stderr
-    assert "warning" not in ask("vacuum", "products").stderr
+    assert "warning" not in run_cli("vacuum", "products", "--retain", "7 days").stderr
+    assert "warning" not in run_cli("vacuum", "products").stderr
 
 
-def test_short_retention_is_refused_while_the_daemon_runs(answer, project, monkeypatch):
+def test_short_retention_is_refused_while_the_daemon_runs(run_json, project, monkeypatch):
     monkeypatch.setattr(ConfiguredComponents, "ask_daemon", lambda _: {"lanes": []})
-    said = answer("vacuum", "--retain", "30 minutes", code=5)
+    said = run_json("vacuum", "--retain", "30 minutes", code=5)
     assert "the daemon is running" in said["error"]["sentence"] and "1 hour" in said["error"]["next_step"]
-    answer("vacuum", "--retain", "1 hour")
-    answer("vacuum", "--retain", "0 hours", "--dry-run")
+    run_json("vacuum", "--retain", "1 hour")
+    run_json("vacuum", "--retain", "0 hours", "--dry-run")
 
 
-def test_unknown_name_is_refused_before_any_change(answer, ask):
-    said = answer("compact", "products", "lake.order", code=2)
+def test_unknown_name_is_refused_before_any_change(run_json, run_cli):
+    said = run_json("compact", "products", "lake.order", code=2)
     assert said["error"]["sentence"] == "there is no target 'lake.order'"
     assert said["error"]["next_step"].startswith("Did you mean 'lake.orders'? The targets are: ")
-    wrong = ask("vacuum", "products", "--retain", "a week")
+    wrong = run_cli("vacuum", "products", "--retain", "a week")
     assert wrong.exit_code == 2 and "'a week' is not a duration" in wrong.output
 
 
-def test_failing_table_does_not_stop_others(answer, project):
+def test_failing_table_does_not_stop_others(run_json, project):
     log = project / "lake" / "orders" / "_delta_log"
     for file in log.glob("*"):
         file.write_text("no commit") if file.is_file() else None
-    said = answer("compact", code=1)
+    said = run_json("compact", code=1)
     assert not said["ok"] and said["error"]["sentence"]
     by_name = {one["target"]: one for one in said["result"]}
     assert set(by_name) == ALL and by_name["lake.orders"]["error"] and by_name["lake.products"]["done"]
 
 
-def test_table_that_does_not_exist_yet_is_skipped(answer, project):
+def test_table_that_does_not_exist_yet_is_skipped(run_json, project):
     config = project / "config" / "replicator.yaml"
     config.write_text(
         config.read_text().replace("{sink: lake}", "{sink: lake, into: 'other_{1}'}").replace("public.*", "^public.(.*)$")
     )
-    (one,) = answer("vacuum", "lake.other_orders")["result"]
+    (one,) = run_json("vacuum", "lake.other_orders")["result"]
     assert one == {"target": "lake.other_orders", "done": None, "skipped": "there is no table yet", "error": None}
 
 
-def test_postgresql_tables_are_not_compacted(answer, monkeypatch):
+def test_postgresql_tables_are_not_compacted(run_json, monkeypatch):
     """The server does it itself. A vacuum reports no count of deleted files."""
 
     class Server:
@@ -112,11 +112,11 @@ def test_postgresql_tables_are_not_compacted(answer, monkeypatch):
             pass
 
     monkeypatch.setattr(ConfiguredComponents, "open_sink", lambda *_: Server())
-    (one,) = answer("compact", "products")["result"]
+    (one,) = run_json("compact", "products")["result"]
     assert one["skipped"] == "its server does this itself"
-    (one,) = answer("vacuum", "products", "--dry-run")["result"]
+    (one,) = run_json("vacuum", "products", "--dry-run")["result"]
     assert one["done"] == {"files": None} and not Server.vacuumed
-    (one,) = answer("vacuum", "products")["result"]
+    (one,) = run_json("vacuum", "products")["result"]
     assert one["done"] == {"files": None} and Server.vacuumed == 1
 
 

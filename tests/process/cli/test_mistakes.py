@@ -84,8 +84,8 @@ MISTAKES = [
 @pytest.mark.parametrize(
     ("command", "code", "sentence", "step"), MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
 )
-def test_mistake_is_one_sentence_with_a_remedy(ask, command, code, sentence, step):
-    result = ask(*command)
+def test_mistake_is_one_sentence_with_a_remedy(run_cli, command, code, sentence, step):
+    result = run_cli(*command)
     assert result.exit_code == code, result.output
     assert sentence in result.stderr and step in result.stderr
     assert "Traceback" not in result.output and "s3cret-word" not in result.output
@@ -94,17 +94,17 @@ def test_mistake_is_one_sentence_with_a_remedy(ask, command, code, sentence, ste
 
 
 @pytest.mark.slow
-def test_unreachable_broker_is_reported(ask):
+def test_unreachable_broker_is_reported(run_cli):
     """After a wait of some seconds."""
     test_mistake_is_one_sentence_with_a_remedy(
-        ask, ["plan", "--set", BROKER], 3, "127.0.0.1:1", "Check that the broker is running"
+        run_cli, ["plan", "--set", BROKER], 3, "127.0.0.1:1", "Check that the broker is running"
     )
 
 
 @pytest.mark.parametrize("mistake", [m for m in MISTAKES if m[1] and "'" in m[2]], ids=lambda m: " ".join(m[0]))
-def test_mistake_as_json(answer, mistake):
+def test_mistake_as_json(run_json, mistake):
     command, code, sentence, step = mistake
-    said = answer(*command, code=code)
+    said = run_json(*command, code=code)
     assert set(said) == {"command", "ok", "summary", "result", "error"}
     assert said["ok"] is False and said["error"]["code"] == code
     assert sentence in said["error"]["sentence"] and said["summary"] == said["error"]["sentence"]
@@ -112,35 +112,35 @@ def test_mistake_as_json(answer, mistake):
 
 
 @pytest.mark.parametrize("command", [["nonsense"], [], ["dlq"], ["run", "--nonsense"], ["status", "too", "much"]])
-def test_usage_errors_as_json(answer, command):
-    said = answer(*command, code=2)
+def test_usage_errors_as_json(run_json, command):
+    said = run_json(*command, code=2)
     assert set(said) == {"command", "ok", "summary", "result", "error"}
     assert said["ok"] is False and said["summary"] == said["error"]["sentence"] and "--help" in said["error"]["next_step"]
 
 
-def test_unexpected_exception_is_reported_without_its_text(ask, answer, monkeypatch):
+def test_unexpected_exception_is_reported_without_its_text(run_cli, run_json, monkeypatch):
     def boom(*_args, **_options):
         raise ZeroDivisionError("s3cret-word")
 
     monkeypatch.setattr("replicator.application.operations.read_side.read_target", boom)
-    for result in (ask("query", "products"), ask("query", "products", "--json")):
+    for result in (run_cli("query", "products"), run_cli("query", "products", "--json")):
         assert result.exit_code == 1 and "s3cret-word" not in result.output
         assert "An unexpected ZeroDivisionError was raised." in result.output and "boom" in result.output
-    assert answer("query", "products", code=1)["error"]["code"] == 1
+    assert run_json("query", "products", code=1)["error"]["code"] == 1
 
 
 @pytest.mark.parametrize("text", ["pipeline: [", "", "just text", "a: !!python/object:os.system {}", "\x00"])
-def test_file_that_is_no_config_is_refused(ask, project, text):
+def test_file_that_is_no_config_is_refused(run_cli, project, text):
     (project / "config" / "replicator.yaml").write_text(text)
-    result = ask("check")
+    result = run_cli("check")
     assert result.exit_code == 2 and result.stderr.startswith("error: config/replicator.yaml")
     assert len(result.stderr.splitlines()) < 10
 
 
-def test_all_findings_are_reported_at_once_with_their_lines(answer, project):
+def test_all_findings_are_reported_at_once_with_their_lines(run_json, project):
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("sink: lake", "sink: lak").replace("pipeline:", "pipelin:"))
-    said = answer("check", code=2)
+    said = run_json("check", code=2)
     assert [(f["code"], f["line"]) for f in said["result"]] == [("unknown_key", 1), ("unknown_sink", 11)]
 
 
@@ -163,14 +163,14 @@ def test_advised_commands_exist():
             assert command is not None, f"{file}: there is no `replicator {' '.join(words)}`"
 
 
-def test_lake_that_cannot_be_written_is_reported(ask):
-    result = ask("doctor", "--set", "sinks.lake.path=/proc/lake")
+def test_lake_that_cannot_be_written_is_reported(run_cli):
+    result = run_cli("doctor", "--set", "sinks.lake.path=/proc/lake")
     assert result.exit_code == 3 and "/proc cannot be written" in result.stdout
 
 
-def test_unreadable_register_is_reported(ask, project):
+def test_unreadable_register_is_reported(run_cli, project):
     (file,) = (project / "state" / "shop" / "sources").glob("*.json")
     file.write_text("{")
     for command in (("status",), ("lanes", "list"), ("doctor",)):
-        result = ask(*command)
+        result = run_cli(*command)
         assert result.exit_code == 3 and "Remove the file" in result.output, result.output

@@ -39,7 +39,7 @@ def follow_by_command(pattern: str, *more: str):
     def follow(project: Project, step: str) -> None:
         said = re.search(rf"`replicator ({pattern})`", step)
         assert said is not None, step
-        assert project.ask(*said[1].split(), *more)["exit"] == 0
+        assert project.run_command(*said[1].split(), *more)["exit"] == 0
 
     return follow
 

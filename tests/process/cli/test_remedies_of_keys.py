@@ -91,7 +91,7 @@ def test_remedy_for_rows_written_by_another_key(tmp_path, follow):
     assert lane["status"] == "suspended" and "'scd1 by id'" in lane["error"]
     if follow == "resync":
         said = re.search(r"`replicator (lanes resync [^`]+)`", lane["next_step"])
-        assert said is not None and project.ask(*said[1].split(), "--yes")["exit"] == 0
+        assert said is not None and project.run_command(*said[1].split(), "--yes")["exit"] == 0
     else:
         said = re.search(r"another name with `into` \(config/replicator\.yaml:(\d+)\)", lane["next_step"])
         lines = (tmp_path / "config" / "replicator.yaml").read_text().splitlines()
@@ -106,13 +106,13 @@ def test_remedy_for_rows_written_by_another_key(tmp_path, follow):
 def test_remedy_for_an_erasure_without_a_known_key(tmp_path, follow):
     project = feed_keyed_records(tmp_path, [ID, NAME], [ID])
     forget = ("forget", "public.t", "1", "--yes")
-    said = project.ask(*forget)
+    said = project.run_command(*forget)
     assert said["error"]["next_step"] == "Set `keys` in its entry under `tables`, or run the pipeline first."
     if follow == "keys":
         project.configure(KEYED)
     else:
         project.run()
-    assert project.ask(*forget)["exit"] == 0
+    assert project.run_command(*forget)["exit"] == 0
     project.run()
     assert project.rows("lake", "t") == [{"id": 0, "name": "a"}]
 
@@ -126,7 +126,7 @@ def test_remedy_for_the_history_of_a_row_without_a_key(tmp_path):
     project.run()
 
     def expect_refusal(*key):
-        answer = project.ask("history", "public.t", *key)
+        answer = project.run_command("history", "public.t", *key)
         assert answer["exit"] == 2
         return answer["error"]["next_step"]
 
@@ -134,4 +134,4 @@ def test_remedy_for_the_history_of_a_row_without_a_key(tmp_path):
     project.configure(KEYED)
     assert expect_refusal("1", "a") == "Pass a value for each column, in this order."
     assert expect_refusal("one") == "Write the value as `query` shows it."
-    assert project.ask("history", "public.t", "1")["exit"] == 0
+    assert project.run_command("history", "public.t", "1")["exit"] == 0

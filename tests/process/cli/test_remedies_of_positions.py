@@ -37,7 +37,7 @@ def make_project(folder: Path, *changes: tuple[str, str]) -> Project:
 
 def run_until_stopped(project: Project, *more: str, lane: str = "lake.t") -> tuple[str, str]:
     """The error and the next step of a run that ends with code 4, or 1 if the sink lacks something."""
-    answer = project.ask("run", "--until-caught-up", *more)
+    answer = project.run_command("run", "--until-caught-up", *more)
     [lane_of] = [one for one in answer["result"]["lanes"] if one["id"] == lane]
     told = answer["error"] or {"sentence": lane_of["error"], "next_step": lane_of["next_step"]}
     assert answer["exit"] in (1, 4) and told["next_step"], answer
@@ -46,7 +46,7 @@ def run_until_stopped(project: Project, *more: str, lane: str = "lake.t") -> tup
 
 def run_to_end(project: Project, *more: str) -> list[int]:
     """The ids in the target of a running lane."""
-    answer = project.ask("run", "--until-caught-up", *more)
+    answer = project.run_command("run", "--until-caught-up", *more)
     assert answer["exit"] == 0, answer
     assert {lane["status"] for lane in answer["result"]["lanes"]} == {"running"}
     return [row["id"] for row in project.rows("lake", "t")]
@@ -59,7 +59,7 @@ def follow_command(command: str, *more: str) -> Follow:
     def follow(project: Project, step: str) -> None:
         said = re.search(rf"`replicator (lanes {command}[^`]*)`", step)
         assert said is not None, step
-        assert project.ask(*said[1].replace("LANE", "lake.t").split(), *more, *yes)["exit"] == 0
+        assert project.run_command(*said[1].replace("LANE", "lake.t").split(), *more, *yes)["exit"] == 0
 
     return follow
 
@@ -93,7 +93,7 @@ def test_resync_keeps_rows_that_the_source_no_longer_has(tmp_path):
     project.feed("b", [make_record(4), make_record(5)])
     _, step = run_until_stopped(project)
     assert step.index("lanes skip lake.t") < step.index("lanes resync lake.t --accept-missing`")
-    refused = project.ask("lanes", "resync", "lake.t", "--yes")
+    refused = project.run_command("lanes", "resync", "lake.t", "--yes")
     assert refused["exit"] == 4 and "begins at offset 4 of cdc.public.t[0]" in refused["error"]["sentence"]
     assert "lanes resync lake.t --accept-missing`" in refused["error"]["next_step"]
     assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
@@ -178,7 +178,7 @@ def test_remedy_for_missing_positions_of_an_event_log(tmp_path):
     _, step = run_until_stopped(project, lane="raw.recorded")
     said = re.search(r"`replicator (lanes resync [^`]*)`", step)
     assert said is not None
-    answer = project.ask(*said[1].split(), "--yes")
+    answer = project.run_command(*said[1].split(), "--yes")
     folder = re.search(r"stop the daemon and remove the folder (\S+):", answer["error"]["next_step"])
     assert answer["exit"] == 4 and folder is not None
     shutil.rmtree(folder[1])
@@ -207,7 +207,7 @@ def test_refused_skip_reports_the_valid_positions(tmp_path):
     project = make_project(tmp_path)
 
     def expect_refusal(until: str) -> str:
-        answer = project.ask("lanes", "skip", "lake.t", "--until", until)
+        answer = project.run_command("lanes", "skip", "lake.t", "--until", until)
         assert answer["exit"] == 2
         return str(answer["error"]["next_step"])
 
@@ -219,7 +219,7 @@ def test_refused_skip_reports_the_valid_positions(tmp_path):
     assert partition is not None
     end = re.fullmatch(r"The source ends at (\S+)\.", expect_refusal(f"{partition[1]}:99"))
     assert end is not None and end[1] == "cdc.public.t:0:3"
-    assert project.ask("lanes", "skip", "lake.t", "--until", end[1])["exit"] == 0
+    assert project.run_command("lanes", "skip", "lake.t", "--until", end[1])["exit"] == 0
     assert run_to_end(project) == [0, 1]
 
 
@@ -309,7 +309,7 @@ def make_log_projects(folder: Path) -> Project:
     source = 'recorded: {format: debezium_json, transport: delta, path: ./events, topics: ["cdc.public.*"]}'
     text = config.read_text().replace(ARCHIVE, source).replace(LOG, "").replace("sink: raw", "sink: lake")
     (folder / "config" / "next.yaml").write_text(text.replace("pipeline: changing", "pipeline: next"))
-    assert project.ask("run", "--until-caught-up")["exit"] == 0
+    assert project.run_command("run", "--until-caught-up")["exit"] == 0
     return project
 
 
@@ -320,7 +320,7 @@ def test_remedy_for_an_event_log_that_lost_records(tmp_path, follow, ids):
     project = make_log_projects(tmp_path)
     run_to_end(project, *NEXT)
     project.feed("b", [make_record(2), make_record(3)])
-    assert project.ask("run", "--until-caught-up")["exit"] == 0
+    assert project.run_command("run", "--until-caught-up")["exit"] == 0
     events = DeltaTable(str(tmp_path / "events"))
     events.alter.set_table_properties({"delta.appendOnly": "false"})
     events.delete('"offset" < 3')

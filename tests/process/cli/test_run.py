@@ -52,7 +52,7 @@ def test_default_timeout_is_a_minute_without_records(project, options, seconds):
     assert done.returncode == 0 and f"timeout {seconds}\n" in done.stderr, done.stderr
 
 
-def test_run_and_plan_report_defaults_of_the_config(project, ask):
+def test_run_and_plan_report_defaults_of_the_config(project, run_cli):
     config = project / "config" / "replicator.yaml"
     text = config.read_text()
     for line in ("pipeline: shop\n", "dead_letters: {path: ./lake/_replicator/dead_letters}\n"):
@@ -63,7 +63,7 @@ def test_run_and_plan_report_defaults_of_the_config(project, ask):
         "the pipeline has the name of its folder, project",
         f"rejected records are stored in {project / 'lake' / '_replicator' / 'dead_letters'} (",
     )
-    for said in (run_program(project, "run", "--until-caught-up").stderr, ask("plan").stderr):
+    for said in (run_program(project, "run", "--until-caught-up").stderr, run_cli("plan").stderr):
         assert all(sentence in said for sentence in chosen), said
 
 
@@ -72,8 +72,8 @@ def test_run_and_plan_report_defaults_of_the_config(project, ask):
     [("--timeout", "5"), ("--until-caught-up", "--timeout", "0"), ("--until-caught-up", "--timeout", "nan")],
     ids=" ".join,
 )
-def test_invalid_timeout_is_a_usage_error(ask, options):
-    refused = ask("run", *options, "-c", "nowhere.yaml")
+def test_invalid_timeout_is_a_usage_error(run_cli, options):
+    refused = run_cli("run", *options, "-c", "nowhere.yaml")
     assert refused.exit_code == 2 and "--timeout" in refused.stderr
 
 

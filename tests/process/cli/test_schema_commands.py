@@ -35,7 +35,7 @@ def project(tmp_path):
 @pytest.mark.parametrize("name", ["public.t", "t", "lake.t"])
 def test_every_version_has_position_and_time(project, name):
     project.run()
-    (lane,) = project.ask("schema", "history", name)["result"]
+    (lane,) = project.run_command("schema", "history", name)["result"]
     assert [v["number"] for v in lane["schemas"]] == [1, 2, 3]
     assert [v["changes"] for v in lane["schemas"]] == CHANGES
     assert [v["position"]["cdc.public.t"]["0"] for v in lane["schemas"]] == [0, 1, 2]
@@ -46,19 +46,23 @@ def test_every_version_has_position_and_time(project, name):
 
 def test_unknown_table_is_refused(project):
     project.run()
-    answer = project.ask("schema", "history", "tt")
+    answer = project.run_command("schema", "history", "tt")
     assert answer["exit"] == 2 and answer["error"]["next_step"] == "The tables are: public.t."
 
 
 def test_past_and_pending_changes_in_status_and_plan(project):
     lanes = project.run()
-    for lane in (lanes["lake.t"], project.ask("status")["result"]["lanes"][0], project.ask("plan", "t")["result"][0]):
+    for lane in (
+        lanes["lake.t"],
+        project.run_command("status")["result"]["lanes"][0],
+        project.run_command("plan", "t")["result"][0],
+    ):
         assert [(v["number"], v["state"], v["changes"]) for v in lane["schemas"]] == [
             (1, "applied", CHANGES[0]),
             (2, "applied", CHANGES[1]),
             (3, "pending", CHANGES[2]),
         ]
-    assert project.ask("plan")["result"][0]["schema_changes"] == "dropped: quarantine, others: evolve"
+    assert project.run_command("plan")["result"][0]["schema_changes"] == "dropped: quarantine, others: evolve"
 
 
 def test_text_output(project, monkeypatch):
@@ -90,7 +94,7 @@ def test_daemon_resumes_at_the_record_when_the_schema_is_accepted(project):
         waiting = _lane(project, "suspended")
         assert waiting["position"] == {"cdc.public.t": {"0": 2}}
         assert waiting["next_step"].startswith("`replicator lanes resume lake.t --accept-schema 3` continues the lane")
-        refused = project.ask("lanes", "resume", "lake.t", "--accept-schema", "2")
+        refused = project.run_command("lanes", "resume", "lake.t", "--accept-schema", "2")
         assert refused["exit"] == 2 and "It waits for schema 3" in refused["error"]["next_step"]
         assert _lane(project, "suspended")["position"] == {"cdc.public.t": {"0": 2}}
         for command in (
@@ -98,14 +102,14 @@ def test_daemon_resumes_at_the_record_when_the_schema_is_accepted(project):
             ["skip", "lake.t", "--until", "cdc.public.t:0:2"],
             ["resync", "lake.t", "--yes"],
         ):
-            again = project.ask("lanes", *command)
+            again = project.run_command("lanes", *command)
             assert again["exit"] == waiting["exit_code"] != 0, command
             assert again["error"]["sentence"] == f"Lane lake.t is suspended again: {waiting['error']}", command
             assert again["error"]["next_step"] == waiting["next_step"], command
-        useless = project.ask("backfill", "public.t", "--set", FROM_A_DATABASE)
+        useless = project.run_command("backfill", "public.t", "--set", FROM_A_DATABASE)
         assert useless["error"]["sentence"] == f"Lane lake.t is suspended: {waiting['error']}", "before a row is read"
         assert waiting["next_step"] in useless["error"]["next_step"] and useless["exit"] == 1
-        assert project.ask("lanes", "resume", "lake.t", "--accept-schema", "3")["exit"] == 0
+        assert project.run_command("lanes", "resume", "lake.t", "--accept-schema", "3")["exit"] == 0
         assert _lane(project, "running", 3)["schemas"][2]["state"] == "applied"
     finally:
         program.send_signal(signal.SIGTERM)
@@ -116,7 +120,7 @@ def test_daemon_resumes_at_the_record_when_the_schema_is_accepted(project):
 def _lane(project, status, end=2):
     deadline = time.monotonic() + 60
     while True:
-        lanes = {lane["id"]: lane for lane in project.ask("status")["result"]["lanes"]}
+        lanes = {lane["id"]: lane for lane in project.run_command("status")["result"]["lanes"]}
         lane = lanes.get("lake.t")
         if lane and lane["status"] == status and lane["position"] == {"cdc.public.t": {"0": end}}:
             return lane

@@ -55,54 +55,54 @@ def run_afterwards(project: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer: Answer) -> None:
+def test_target_is_rebuilt_in_place_under_changed_rules(project: Path, run_json: Answer) -> None:
     """The dry run reports the difference before. The lane, which would have stopped, continues."""
-    before, unchanged = read_rows(project), answer("status")["result"]["lanes"]
-    assert answer("replay", "public.orders", "--dry-run")["result"]["same"] == len(before)
+    before, unchanged = read_rows(project), run_json("status")["result"]["lanes"]
+    assert run_json("replay", "public.orders", "--dry-run")["result"]["same"] == len(before)
     filter_orders(project)
-    stood = answer("status")["result"]["lanes"]
+    stood = run_json("status")["result"]["lanes"]
     (orders,) = (lane for lane in stood if lane["id"] == "lake.orders")
     assert orders["exit_code"] == 2 and "now 'scd1 by id where id > 1'" in orders["error"] and orders["next_step"]
     without = {"exit_code": None, "error": None, "next_step": None}
     assert [{**lane, **(without if lane is orders else {})} for lane in stood] == unchanged
-    said = answer("replay", "public.orders", "--dry-run")["result"]
+    said = run_json("replay", "public.orders", "--dry-run")["result"]
     gone = [row for row in before if not row["id"] > 1]
     assert gone and said["only_live"] == len(gone) and said["same"] == len(before) - len(gone) and said["exact"]
     assert [row["id"] for row in said["first"]["only_live"]] == [row["id"] for row in gone] and not said["differing"]
-    assert read_rows(project) == before and has_no_leftovers(project) and answer("status")["result"]["lanes"] == stood
-    said = answer("replay", "public.orders")["result"]
+    assert read_rows(project) == before and has_no_leftovers(project) and run_json("status")["result"]["lanes"] == stood
+    said = run_json("replay", "public.orders")["result"]
     assert said["lane"] == "lake.orders" and said["rejected"] == 1
     assert read_rows(project) == [row for row in before if row["id"] > 1] and has_no_leftovers(project)
-    assert not any(lane["error"] for lane in answer("status")["result"]["lanes"])
+    assert not any(lane["error"] for lane in run_json("status")["result"]["lanes"])
     assert {lane["counts"]["applied"] for lane in run_afterwards(project)} == {0}
-    letters = answer("dlq", "list")["result"]
+    letters = run_json("dlq", "list")["result"]
     assert not [one for one in letters if "__replay" in one["lane"]]
 
 
 @pytest.mark.slow
-def test_rebuild_fills_a_late_column_for_existing_rows(project: Path, answer: Answer) -> None:
+def test_rebuild_fills_a_late_column_for_existing_rows(project: Path, run_json: Answer) -> None:
     config, full = project / "config" / "replicator.yaml", read_rows(project)
     all_columns = config.read_text()
     config.write_text(all_columns.replace("http:", f"{NARROW}http:"))
-    answer("replay", "public.orders")
+    run_json("replay", "public.orders")
     assert all("total" not in row and row["status"] for row in read_rows(project))
     config.write_text(all_columns)
     run_afterwards(project)
-    said = answer("replay", "public.orders", "--dry-run")["result"]
+    said = run_json("replay", "public.orders", "--dry-run")["result"]
     assert "total" in said["columns_only_rebuilt"]
-    answer("replay", "public.orders")
+    run_json("replay", "public.orders")
     assert read_rows(project) == full and has_no_leftovers(project)
 
 
-def test_difference_is_reported_by_column(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
+def test_difference_is_reported_by_column(project: Path, run_json: Answer, run_cli: Callable[..., Any]) -> None:
     table = DeltaTable(str(project / "lake" / "orders"))
     found = table.to_pyarrow_table()
     status = pa.array(["changed", *found["status"].to_pylist()[1:]])
     write_deltalake(table, found.set_column(found.column_names.index("status"), "status", status), mode="overwrite")
-    said = answer("replay", "public.orders", "--dry-run")["result"]
+    said = run_json("replay", "public.orders", "--dry-run")["result"]
     told = {"key": {"id": found["id"][0].as_py()}, "columns": {"status": ["changed", found["status"][0].as_py()]}}
     assert (said["differing"], said["columns"], said["first"]["differing"]) == (1, {"status": 1}, [told])
-    lines = ask("replay", "public.orders", "--dry-run").output
+    lines = run_cli("replay", "public.orders", "--dry-run").output
     assert "1 row with differences, in status (1)" in lines and "'changed' →" in lines
     assert has_no_leftovers(project)
 
@@ -122,7 +122,7 @@ STEPS = [
 
 @pytest.mark.parametrize(("step", "when"), STEPS)
 def test_rebuild_killed_at_any_step_finishes_when_repeated(
-    project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, step: str, when: str
+    project: Path, run_json: Answer, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
     before = read_rows(project)
     filter_orders(project)
@@ -137,14 +137,14 @@ def test_rebuild_killed_at_any_step_finishes_when_repeated(
     with monkeypatch.context() as patched:
         patched.setattr(table_swap, step, kill)
         with pytest.raises(ProcessKilled):
-            answer("replay", "public.orders")
+            run_json("replay", "public.orders")
     assert read_rows(project) == (after if step == "remove_rebuild" else before)
-    answer("replay", "public.orders")
+    run_json("replay", "public.orders")
     assert read_rows(project) == after and has_no_leftovers(project)
 
 
 def test_rebuild_started_under_other_rules_starts_again(
-    project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+    project: Path, run_json: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_: Any) -> None:
         raise ProcessKilled
@@ -153,10 +153,10 @@ def test_rebuild_started_under_other_rules_starts_again(
     with monkeypatch.context() as patched:
         patched.setattr(table_swap, "_swap_in_daemon_or_here", kill)
         with pytest.raises(ProcessKilled):
-            answer("replay", "public.orders")
+            run_json("replay", "public.orders")
     assert read_rows(project, "orders__replay") == before
     filter_orders(project)
-    answer("replay", "public.orders")
+    run_json("replay", "public.orders")
     assert read_rows(project) == [row for row in before if row["id"] > 1] and has_no_leftovers(project)
 
 
@@ -168,7 +168,7 @@ WITHOUT_ITS_BEGINNING = {
 }
 
 
-def test_records_missing_from_the_log_are_reported(project: Path, answer: Answer) -> None:
+def test_records_missing_from_the_log_are_reported(project: Path, run_json: Answer) -> None:
     """The log is younger than the lane: a rebuild would silently lack rows."""
     log = DeltaTable(str(project / "lake" / "cdc_events"))
     log.alter.set_table_properties({"delta.appendOnly": "false"})
@@ -179,15 +179,15 @@ def test_records_missing_from_the_log_are_reported(project: Path, answer: Answer
     register.write_text(json.dumps(seen))
     before = read_rows(project)
     for words in WITHOUT_ITS_BEGINNING.values():
-        refused = answer(*words, code=4)["error"]
+        refused = run_json(*words, code=4)["error"]
         assert f"lacks the records from 0 to 1 of {ORDERS}[0]" in refused["sentence"], words
         assert "resync lake.orders" in refused["next_step"]
     assert read_rows(project) == before and has_no_leftovers(project) and not (project / "lake" / "again").exists()
     part = ("--since", "2026-11-20T17:47:00+0000")
-    assert answer("replay", "public.orders", "--into", "again", *part)["result"]["applied"] == 2
+    assert run_json("replay", "public.orders", "--into", "again", *part)["result"]["applied"] == 2
 
 
-def test_rejects_of_a_rebuild_belong_to_the_lane(project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_of_a_rebuild_belong_to_the_lane(project: Path, run_json: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Afterwards there is no other lane."""
     real = table_swap.catch_up_with_lane
 
@@ -199,8 +199,8 @@ def test_rejects_of_a_rebuild_belong_to_the_lane(project: Path, answer: Answer, 
         return done
 
     monkeypatch.setattr(table_swap, "catch_up_with_lane", rejecting)
-    answer("replay", "public.orders")
-    letters = {one["event_id"]: one["lane"] for one in answer("dlq", "list")["result"]}
+    run_json("replay", "public.orders")
+    letters = {one["event_id"]: one["lane"] for one in run_json("dlq", "list")["result"]}
     assert letters["of-a-lane"] == "lake.orders" and len(letters) == 2
 
 
@@ -213,14 +213,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_impossible_rebuilds_are_refused(answer: Answer, project: Path, case: str) -> None:
+def test_impossible_rebuilds_are_refused(run_json: Answer, project: Path, case: str) -> None:
     words, sentence = REFUSED[case]
-    refused = answer("replay", "public.orders", *words, code=2)["error"]
+    refused = run_json("replay", "public.orders", *words, code=2)["error"]
     assert sentence in refused["sentence"] and refused["next_step"] and has_no_leftovers(project)
 
 
 @pytest.mark.slow
-def test_daemon_continues_with_the_rebuilt_target(project: Path, answer: Answer) -> None:
+def test_daemon_continues_with_the_rebuilt_target(project: Path, run_json: Answer) -> None:
     """It runs meanwhile: no gap, and no change twice. A daemon with another configuration is not touched."""
     config = project / "config" / "replicator.yaml"
     with socket.socket() as free:
@@ -228,24 +228,24 @@ def test_daemon_continues_with_the_rebuilt_target(project: Path, answer: Answer)
         config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
     plain, before = config.read_text(), read_rows(project)
     filter_orders(project)
-    answer("replay", "public.orders")
+    run_json("replay", "public.orders")
     config.write_text(plain)
     assert read_rows(project) != before  # Made under other rules than those of now: the program would not go on.
     program = start_program(project, "run")
     try:
-        await_lane_status(answer, "lake.products", "running")
+        await_lane_status(run_json, "lake.products", "running")
         filter_orders(project)
-        refused = answer("replay", "public.orders", code=2)["error"]
+        refused = run_json("replay", "public.orders", code=2)["error"]
         assert "another configuration" in refused["sentence"] and read_rows(project) != before
         config.write_text(plain)
-        answer("replay", "public.orders")
-        await_lane_status(answer, "lake.orders", "running")
+        run_json("replay", "public.orders")
+        await_lane_status(run_json, "lake.orders", "running")
         assert read_rows(project) == before and has_no_leftovers(project)
         archive = project / "archive" / f"{ORDERS}.jsonl"
         record = json.loads(archive.read_text().splitlines()[-2])
         archive.write_text(archive.read_text() + json.dumps({**record, "offset": 6}) + "\n")
         deadline = time.monotonic() + 60
-        while await_lane_status(answer, "lake.orders", "running")["position"][ORDERS]["0"] < 7:
+        while await_lane_status(run_json, "lake.orders", "running")["position"][ORDERS]["0"] < 7:
             assert time.monotonic() < deadline
         assert [row["id"] for row in read_rows(project)] == [row["id"] for row in before]
     finally:
@@ -253,11 +253,11 @@ def test_daemon_continues_with_the_rebuilt_target(project: Path, answer: Answer)
         assert program.wait(60) == 0
 
 
-def await_lane_status(answer: Answer, name: str, status: str) -> dict[str, Any]:
+def await_lane_status(run_json: Answer, name: str, status: str) -> dict[str, Any]:
     """Waits until the lane has this status, and returns it."""
     deadline = time.monotonic() + 60
     while True:
-        found = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}.get(name, {})
+        found = {lane["id"]: lane for lane in run_json("status")["result"]["lanes"]}.get(name, {})
         if found.get("status") == status:
             return found
         assert time.monotonic() < deadline, found

@@ -39,7 +39,7 @@ def add_invalid_gzip(folder: Path) -> str:
 def test_unread_files_are_reported(tmp_path: Path, put: Callable[[Path], str]) -> None:
     project = Project(tmp_path / "project", {"t": ""})
     sentence = put(project.folder / "archive")
-    answer = project.ask("run", "--until-caught-up")
+    answer = project.run_command("run", "--until-caught-up")
     assert (answer["exit"], answer["error"]["code"]) == (3, 3)
     assert "archive" in answer["error"]["sentence"] and sentence in answer["error"]["sentence"]
     assert answer["error"]["next_step"]
@@ -50,7 +50,7 @@ def test_growing_and_finished_files_are_no_problem(tmp_path: Path) -> None:
     project.feed("a", [make_archive_record("t", 0, [ID], [ID], after={"id": 1})])
     (project.folder / "archive" / "b.parquet").write_text("PAR1")
     for _ in range(2):
-        assert project.ask("run", "--until-caught-up")["exit"] == 0
+        assert project.run_command("run", "--until-caught-up")["exit"] == 0
         (project.folder / "archive" / "b.parquet").touch()
     os.utime(project.folder / "archive" / "b.parquet", (AGO, AGO))
-    assert project.ask("run", "--until-caught-up")["exit"] == 3
+    assert project.run_command("run", "--until-caught-up")["exit"] == 3

@@ -34,7 +34,7 @@ GROUPED = "sink: lake, partition_by: city"
 @pytest.fixture
 def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
     made = Shop(tmp_path, postgres_dsn)
-    made.computes(SUMS, f"inputs: {{orders: pg.orders}}, {GROUPED}")
+    made.configure_projections(SUMS, f"inputs: {{orders: pg.orders}}, {GROUPED}")
     made.feed("orders", "c,1,Oslo,1.50,1", "c,2,Oslo,2.00,2", "c,3,Rome,5.00,3", "c,4,,1.00,4")
     return made
 
@@ -80,7 +80,7 @@ def test_version_is_the_position_of_the_lane(shop: Shop) -> None:
 
 def test_tables_of_a_database_are_of_one_snapshot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits after the versions were read are for the next refresh."""
-    shop.computes(JOINED, f"inputs: {{orders: pg.orders, cities: pg.cities}}, {GROUPED}")
+    shop.configure_projections(JOINED, f"inputs: {{orders: pg.orders, cities: pg.cities}}, {GROUPED}")
     shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
     shop.run()
     looked = LocalProjector._read_inputs
@@ -103,7 +103,7 @@ def test_tables_of_a_database_are_of_one_snapshot(shop: Shop, monkeypatch: pytes
 
 def test_groups_of_a_lake_joined_with_postgresql(shop: Shop) -> None:
     """While the table in PostgreSQL does not change."""
-    shop.computes(JOINED, f"inputs: {{orders: lake.orders, cities: pg.cities}}, {GROUPED}")
+    shop.configure_projections(JOINED, f"inputs: {{orders: lake.orders, cities: pg.cities}}, {GROUPED}")
     shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
     shop.run()
     shop.refresh()
@@ -153,7 +153,7 @@ def test_missing_input_is_reported(shop: Shop) -> None:
 def test_customers_from_their_events(shop: Shop) -> None:
     """The event store in PostgreSQL: its version is the number of its events, and its maps are maps."""
     query = (EXAMPLES / "sql" / "customers-now.sql").read_text()
-    shop.computes(query, "inputs: {events: event_store}, sink: lake, partition_by: customer_id")
+    shop.configure_projections(query, "inputs: {events: event_store}, sink: lake, partition_by: customer_id")
     store = PostgresEventStore({"dsn": shop.dsn})
 
     def emit(number: int, kind: str, of: str = "C101", **data: str | None) -> None:
@@ -174,7 +174,7 @@ def test_customers_from_their_events(shop: Shop) -> None:
 
 
 def test_event_log_in_postgresql_is_an_input(shop: Shop) -> None:
-    shop.computes(
+    shop.configure_projections(
         "SELECT topic, COUNT(*) AS n FROM log GROUP BY topic", "inputs: {log: log}, sink: lake, partition_by: topic"
     )
     text = shop.config.read_text()
@@ -195,7 +195,7 @@ def test_transaction_ended_by_the_server_is_repeated(shop: Shop, monkeypatch: py
 
         def kill_transaction(self: Any, projection: Any) -> Any:
             monkeypatch.undo()
-            assert shop.sessions() == 1
+            assert shop.count_sessions() == 1
             shop.end_sessions()
             return last(self, projection)
 
@@ -214,7 +214,7 @@ def test_inputs_on_spark(shop: Shop) -> None:
         "LEFT JOIN cities c ON c.city = o.city LEFT JOIN events e ON e.aggregate_id = o.city GROUP BY o.city"
     )
     inputs = "inputs: {orders: lake.orders, cities: pg.cities, events: event_store}"
-    shop.computes(query, f"{inputs}, {GROUPED}")
+    shop.configure_projections(query, f"{inputs}, {GROUPED}")
     shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
     shop.run()
     store = PostgresEventStore({"dsn": shop.dsn})

@@ -30,7 +30,7 @@ FIRST = {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, D
 @pytest.fixture
 def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
     made = Shop(tmp_path, postgres_dsn)
-    made.computes(SUMS, "inputs: {orders: lake.orders}, sink: gold, partition_by: city, keys: [city]")
+    made.configure_projections(SUMS, "inputs: {orders: lake.orders}, sink: gold, partition_by: city, keys: [city]")
     made.feed("orders", "c,1,Oslo,1.50,1", "c,2,Oslo,2.00,2", "c,3,Rome,5.00,3", "c,4,,1.00,4")
     made.run()
     return made
@@ -76,7 +76,7 @@ def test_tables_computed_by_spark(shop: Shop) -> None:
         assert read_sums(shop) == {*FIRST - {("Oslo", 2, Decimal("3.50"))}, *moved}
     before = read_sums(shop)
     several = "SELECT city, id AS orders, amount AS total FROM orders"
-    shop.computes(several, "inputs: {orders: lake.orders}, sink: gold, partition_by: city, keys: [city]")
+    shop.configure_projections(several, "inputs: {orders: lake.orders}, sink: gold, partition_by: city, keys: [city]")
     shop.feed("orders", "c,9,Rome,5.00,9")
     shop.run()
     with pytest.raises(Fatal, match="several rows with the same city"):
@@ -103,7 +103,7 @@ def test_rows_are_readable(shop: Shop) -> None:
 def test_projection_of_a_projection(shop: Shop) -> None:
     """The version of a table that refreshes write is their number; whoever else writes to it is noticed."""
     more = "SELECT COUNT(*) AS n, SUM(total) AS total FROM sums | inputs: {sums: gold.sums}, sink: lake"
-    shop.computes(SUMS, "inputs: {orders: pg.orders}, sink: gold, partition_by: city", every=more)
+    shop.configure_projections(SUMS, "inputs: {orders: pg.orders}, sink: gold, partition_by: city", every=more)
 
     def total() -> set[tuple[Any, ...]]:
         return list_row_values(DeltaTable(shop.root / "lake" / "every").to_pyarrow_table().to_pylist())
@@ -137,7 +137,9 @@ def test_erased_row_is_removed(shop: Shop) -> None:
 def test_duplicate_keys_are_refused(shop: Shop) -> None:
     shop.refresh()
     before = read_sums(shop)
-    shop.computes("SELECT city, id, amount AS total FROM orders", "inputs: {orders: lake.orders}, sink: gold, keys: [city]")
+    shop.configure_projections(
+        "SELECT city, id, amount AS total FROM orders", "inputs: {orders: lake.orders}, sink: gold, keys: [city]"
+    )
     with pytest.raises(Fatal, match="several rows with the same city"):
         shop.refresh()
     assert read_sums(shop) == before
