@@ -38,9 +38,9 @@ def start_old_connector(stack: EmbeddedStack, folder: Path, source: Installation
     ports = replace(stack.home.ports, connect=free_port())
     if source is not None:
         ports = replace(ports, source=free_port())
-    beside = EmbeddedStack(PROJECT, folder, ports, services=services)
+    second_stack = EmbeddedStack(PROJECT, folder, ports, services=services)
     try:
-        beside.up()
-        yield beside
+        second_stack.up()
+        yield second_stack
     finally:
-        beside.down(clean=True)
+        second_stack.down(clean=True)

@@ -38,7 +38,7 @@ CREATE TABLE vouchers (id bigint PRIMARY KEY);
 TABLES = ("orders", "order_items", "coupons", "vouchers")
 COPIED = 800
 READ_OF_NEW_TABLES = "pg_catalog.pg_description"
-"""What the connector reads of a table between BEGIN and the first row, when it has not sent rows of the table before."""
+"""The catalog that the connector reads between BEGIN and the first row of a table of which it has sent no row yet."""
 
 
 @contextmanager

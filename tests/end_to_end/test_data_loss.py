@@ -74,7 +74,7 @@ def test_records_deleted_above_the_position_of_a_lane_are_data_loss(stop_in_step
     daemon = world.daemon()
     lanes = await_suspended(daemon)
     assert "gone" in lanes["lake.customers"]["error"]
-    # Two lanes while the daemon runs, two while it does not; of each pair one loads anew, and one accepts the loss.
+    # Two lanes while the daemon runs, and two while it does not. One of each pair is resynced, and one accepts the loss.
     run_confirmed(world, *find_command(lanes["lake.customers"], "skip"))
     run_confirmed(world, *find_command(lanes["raw.shop"], "skip"))
     run_confirmed(world, *find_command(lanes["datalake.customers"], "resync"))

@@ -35,7 +35,7 @@ COUNTED = f"SELECT count(*) FILTER (WHERE note = 'spoilt'), count(*) FROM change
 ANEW = "changes__replay"
 PATIENCE = 240.0
 Seen = tuple[int, int]
-"""Of the rows that stay, how many are spoilt, and how many there are."""
+"""The number of spoilt rows, and of all rows, among those that no writer moves."""
 
 
 class Reader:
@@ -58,7 +58,7 @@ class Reader:
             self.failures.append(failure)
 
     def end(self) -> list[Seen]:
-        """What was seen, one after the other."""
+        """The results of all reads, in order."""
         self._end.set()
         self._thread.join(60)
         assert not self._thread.is_alive() and not self.failures, self.failures
@@ -108,7 +108,7 @@ def kill_replay_half_way(world: World, sink: str) -> int:
             command, cwd=world.folder, env=world.environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL
         )
         try:
-            what = f"some rows of {sink} are made anew"
+            what = f"some rows of {sink} are rebuilt"
             await_condition(lambda: count_rebuilt_rows(world, sink), what, PATIENCE, failing=lambda: _describe_end(going))
         finally:
             going.kill()

@@ -62,7 +62,7 @@ class Shop:
         return done.returncode, json.loads(done.stdout)
 
     def read(self, *statements: str) -> list[list[list[str]]]:
-        """What other programs with the same metastore read."""
+        """The rows that other programs with the same metastore read."""
         done = self._run(sys.executable, "-c", READ, json.dumps([self.spark, statements]))
         assert done.returncode == 0, done.stderr[-2000:]
         found: list[list[list[str]]] = json.loads(done.stdout.splitlines()[-1])

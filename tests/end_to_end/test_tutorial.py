@@ -32,7 +32,7 @@ class Terminal:
         self._state = folder / "terminal"
 
     def run(self, block: str) -> str:
-        """What it prints; it must end well."""
+        """The output of a block, which must end with code 0."""
         began = time.monotonic()
         script = f"set -e\n{block}\n{{ pwd; env -0; }} > {self._state}"
         done = subprocess.run(
