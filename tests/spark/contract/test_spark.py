@@ -70,7 +70,7 @@ class TestSparkEngine(OnSpark, EngineContract):
     """`SparkEngine`."""
 
     # What these compare with the model, `test_row_transforms_equal_those_of_the_local_engine` compares with that engine, and
-    # `test_local_and_spark_write_the_same` by policy, with a watermark and without.
+    # `test_local_and_spark_write_the_same_rows` by policy, with a watermark and without.
     always = frozenset(dir(EngineContract)) - {
         "test_fold_equals_model",
         "test_fold_under_a_watermark_equals_model",

@@ -201,7 +201,7 @@ def test_histories_equal_the_model_in_every_layout(tmp_path, layout):
     assert_equals_model(delivering)
 
 
-@pytest.mark.long  # `test_local_and_spark_write_the_same` has such values too.
+@pytest.mark.long  # `test_local_and_spark_write_the_same_rows` has such values too.
 def test_values_of_every_type_are_unchanged(tmp_path):
     """Also values with another type in Spark, and lists and structs, that a partial change did not send."""
     history = make_random_history(12, 12, keys=KEYED_TYPES)

@@ -124,7 +124,7 @@ class OnSparkFromLake(OnSpark, RestoresFromLake):
 class TestRestoreOnSpark(OnSparkFromLake, RestoreContract):
     """Whose rows delta-rs writes on the driver, as it does in `TestIntoLake`. That Spark finds what delta-rs remembers of
     deletes and columns say `test_tombstones_of_both_engines_are_found` and
-    `test_each_engine_goes_on_from_the_other` too."""
+    `test_each_engine_resumes_after_the_other` too."""
 
     always = frozenset({"test_it_goes_on_as_if_it_had_applied_everything[scd1]"})
 
@@ -484,7 +484,7 @@ def test_versions_have_the_position_of_the_lane(lake):
         assert DeltaTable(str(lake.table), version=version).to_pyarrow_table().num_rows == at // 2
 
 
-# `test_another_instance_in_the_midst_of_a_merge` has a commit that is refused.
+# `test_commit_of_another_instance_during_a_merge` has a commit that is refused.
 @pytest.mark.parametrize("cleaned", [pytest.param(False, marks=pytest.mark.long), True])
 def test_merge_is_repeated_after_an_optimize_by_another_program(lake, monkeypatch, cleaned):
     """The files that a MERGE started to rewrite are compacted and vacuumed: Spark reports a conflict or misses a file,
