@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,6 +16,7 @@ from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import AppendedEvent, EventLimits, NewEvent, prepare_retry
 from replicator.domain.out_of_range import OutOfRange, RangeRules, find_reads
 from replicator.domain.patterns import is_exact
+from replicator.domain.transform.columns import Mask
 from replicator.ports.adapter_options import AdapterOptions, SourceOptions
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
@@ -68,7 +69,7 @@ def get_transport_settings(loaded: Loaded, name: str) -> SourceOptions:
     model = TRANSPORTS.get(settings.transport, type(settings))
     if type(settings) is model:
         return settings
-    return model.model_construct(**{name: getattr(settings, name) for name in model.model_fields})
+    return model.model_construct(**{field: getattr(settings, field) for field in model.model_fields})
 
 
 def open_transport(loaded: Loaded, name: str, transport: str, options: Options, engine: str | None = None) -> Source[Any]:
@@ -151,17 +152,26 @@ def list_kept_options(loaded: Loaded, name: str) -> dict[str, Any]:
     if table is None:
         return {}
     lanes = loaded.settings.resolve_lanes(table, name)
-    keys = next((lane.keys for lane in lanes if lane.keys), ())
     declared = next((dict(lane.declared) for lane in lanes if lane.declared), None)
     columns = {} if declared is None else {"schema": declared}
-    entry = loaded.settings.find_table(table, name)
-    masks = find_private_columns(entry, loaded.settings.defaults) if entry is not None else {}
+    masks = find_masks(loaded, table, name)
     return {
-        "keys": keys,
+        "keys": find_keys(lanes),
         "state": str(get_kept_folder(loaded, name)),
         **columns,
         **({"private": masks} if masks else {}),
     }
+
+
+def find_keys(lanes: Iterable[LaneSettings]) -> tuple[str, ...]:
+    """The first keys of a table's lanes; empty if they are learnt."""
+    return next((lane.keys for lane in lanes if lane.keys), ())
+
+
+def find_masks(loaded: Loaded, table: str, source: str) -> dict[str, Mask]:
+    """The masks of the private columns of a table; empty if no entry matches it."""
+    entry = loaded.settings.find_table(table, source)
+    return {} if entry is None else find_private_columns(entry, loaded.settings.defaults)
 
 
 def get_kept_folder(loaded: Loaded, name: str) -> Path:
@@ -475,9 +485,8 @@ def _add_session(loaded: Loaded, options: Options, engine: str | None) -> Option
 
 def list_options(settings: Any) -> Mapping[str, Any]:
     """The keys of one source, sink or store for its adapter. Secrets are in clear: never log them."""
-    hidden = HIDDEN_KEYS
     timed: frozenset[str] = getattr(settings, "in_seconds", frozenset())
-    options = {name: value for name, value in to_plain_options(settings).items() if name not in hidden}
+    options = {name: value for name, value in to_plain_options(settings).items() if name not in HIDDEN_KEYS}
     return {name: to_timedelta(value).total_seconds() if name in timed else value for name, value in options.items()}
 
 

@@ -1,4 +1,4 @@
-"""`backfill_table`: refuses sources without backfills, and builds the reader of the table."""
+"""Backfills of tables; comparisons of tables with their targets, once or by schedule, and their repair."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from replicator.settings import LaneSettings, Loaded
 from replicator.settings.adapter_models import FORMATS, get_format
 from replicator.settings.plugins import load_adapter
 from replicator.settings.schema import to_plain_options
-from replicator.settings.tables import PolicyKeys, VerifySettings, find_private_columns
+from replicator.settings.tables import PolicyKeys, VerifySettings
 
 from . import adapters, build
 from .components import ConfiguredComponents
@@ -138,10 +138,9 @@ def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
 def build_reader_options(loaded: Loaded, table: str, source: str) -> dict[str, Any]:
     """The options of an adapter that reads a whole table of the source's database."""
     settings: Any = loaded.settings.sources[source]
-    keys = next((lane.keys for lane in loaded.settings.resolve_lanes(table, source) if lane.keys), None)
+    keys = adapters.find_keys(loaded.settings.resolve_lanes(table, source)) or None
     options = to_plain_options(settings)
-    entry = loaded.settings.find_table(table, source)
-    masks = find_private_columns(entry, loaded.settings.defaults) if entry is not None else {}
+    masks = adapters.find_masks(loaded, table, source)
     private: dict[str, Any] = {}
     if masks:
         rules = [
@@ -211,29 +210,23 @@ def diff_tables(
     `DiffOperation.run` and `compare_with_log`.
     """
     components = ConfiguredComponents(loaded).use_local()
+
+    def diff_with_source(lanes: Sequence[Lane]) -> Iterator[LaneDiff]:
+        """Compare lanes of one table of one source."""
+        comparison = build_comparison(loaded, lanes[0].table, lanes[0].source, patience=timeout)
+        with closing(components.open_source(lanes[0].source)) as source:
+            operation = DiffOperation(
+                components, lanes, comparison, source, report, timeout, show, rows_per_second, from_scratch, where
+            )
+            yield from operation.run()
+
     for lanes in [list_lanes(components, table, sink, lane) for table in tables]:
         for name in dict.fromkeys(one.source for one in lanes):
             mine = [one for one in lanes if one.source == name]
             with_source = [one for one in mine if against == "source" or (against is None and has_source_rows(loaded, one))]
             if with_source:
-                comparison = build_comparison(loaded, mine[0].table, name, patience=timeout)
-                with closing(components.open_source(name)) as source:
-                    operation = DiffOperation(
-                        components,
-                        with_source,
-                        comparison,
-                        source,
-                        report,
-                        timeout,
-                        show,
-                        rows_per_second,
-                        from_scratch,
-                        where,
-                    )
-                    yield from operation.run()
-            for one in mine:
-                if one in with_source:
-                    continue
+                yield from diff_with_source(with_source)
+            for one in (lane_of_log for lane_of_log in mine if lane_of_log not in with_source):
                 try:
                     components.find_log(one.table)
                 except ConfigProblem as problem:

@@ -70,14 +70,13 @@ class PipelineLanes:
 
 
 def build_pipeline(
-    source: PipelineSource, lanes: PipelineLanes, start: FileRegister, workers: Workers, runtime: RuntimeContext[Any]
+    source: PipelineSource, lanes: PipelineLanes, register: FileRegister, workers: Workers, runtime: RuntimeContext[Any]
 ) -> SourcePipeline[Any]:
     """The pipeline from the records of a source to its lanes, whether the config, a rebuild or a checkpoint needs it.
 
-    Each lane continues at the position that its sink has committed. `start` is the register: where each lane began, and
-    what is known of the source.
+    Each lane continues at the position that its sink has committed.
     """
-    notes = start.folder / f"{quote(source.name, safe='')}.crashes"
+    notes = register.folder / f"{quote(source.name, safe='')}.crashes"
     finder = PoisonRecordFinder(notes, runtime.engine.frames, runtime.rejects, source.name, runtime.decoding)
     context = SourceContext(
         name=source.name,
@@ -85,7 +84,7 @@ def build_pipeline(
         rules_for=lanes.rules_for,
         event_logs=lanes.event_logs,
         workers=workers,
-        register=start,
+        register=register,
         transactions=lanes.transactions,
         on_reject=lanes.on_reject,
         poison_records=finder,
@@ -174,15 +173,13 @@ def build_rules_for(loaded: Loaded, source: str) -> RulesFor:
 
     @cache
     def rules(table: str) -> TableRules | None:
-        entry = loaded.settings.find_table(table, source)
-        if entry is None:
+        if loaded.settings.find_table(table, source) is None:
             return None
         settings = loaded.settings.resolve_lanes(table, source)
-        keys = next((lane.keys for lane in settings if lane.keys), ())
         lanes = tuple(adapters.build_lane(loaded, lane) for lane in settings)
         logs = frozenset(loaded.settings.list_table_event_logs(table, source))
-        masks = find_private_columns(entry, loaded.settings.defaults)
-        return TableRules(lanes, tuple(keys), logs, loaded.settings.get_on_reject(table, source), masks)
+        on_reject, masks = loaded.settings.get_on_reject(table, source), adapters.find_masks(loaded, table, source)
+        return TableRules(lanes, adapters.find_keys(settings), logs, on_reject, masks)
 
     return rules
 

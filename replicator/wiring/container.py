@@ -152,9 +152,6 @@ class PipelineSetup:
         return [name for name in self.loaded.settings.sinks if name in used]
 
 
-# The container.
-
-
 def build_telemetry() -> Any:
     """New metrics."""
     return load_adapter("replicator.telemetry", "prometheus")(__version__)

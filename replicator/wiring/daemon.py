@@ -106,21 +106,20 @@ def build_views(
     checkpoints: CheckpointScheduler,
 ) -> Views:
     """The views and commands of the page. `pulse`: the time (monotonic) of the last activity of a pipeline."""
-
-    read = _hash_config_files(loaded)
+    digests_at_start = _hash_config_files(loaded)
 
     def report() -> dict[str, Any]:
-        report = status.report().to_dict()
+        current = status.report().to_dict()
         unready = [
-            f"lane {lane['id']} is {lane['status']}" for lane in report["lanes"] if lane["status"] not in HEALTHY_STATUSES
+            f"lane {lane['id']} is {lane['status']}" for lane in current["lanes"] if lane["status"] not in HEALTHY_STATUSES
         ]
-        unready += [] if report["lanes"] else ["no lane has begun"]
+        unready += [] if current["lanes"] else ["no lane has begun"]
         state = {"running": True, "ready": not unready, "unready": unready}
         now = _hash_config_files(loaded)
-        config = {"files": list(now), "changed": [file for file, digest in now.items() if digest != read[file]]}
+        config = {"files": list(now), "changed": [file for file, digest in now.items() if digest != digests_at_start[file]]}
         more = {"config": config, "projections": projections.report(), "snapshots": checkpoints.report()}
-        more["comparisons"] = report_runs(adapters.get_state_folder(loaded), [lane["id"] for lane in report["lanes"]])
-        return {"pipeline": loaded.settings.pipeline, "state": resolve_state_folder(loaded), **state, **report, **more}
+        more["comparisons"] = report_runs(adapters.get_state_folder(loaded), [lane["id"] for lane in current["lanes"]])
+        return {"pipeline": loaded.settings.pipeline, "state": resolve_state_folder(loaded), **state, **current, **more}
 
     def command(action: str, lane: str, until: str | None) -> None:
         commands: Mapping[str, Callable[[], Future[None] | None]] = {

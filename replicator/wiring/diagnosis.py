@@ -100,7 +100,7 @@ def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]
     settings, checks = loaded.settings, list_names(GROUP)
     for name in settings.sources:
         yield from _list_source_tasks(loaded, name, lanes, status, connect)
-    # The lanes of tables that the config names, even if no record of them was read yet, and the others.
+    # Tables that the config names count too, even if no record of them was read yet.
     every: list[Lane] = []
     for table in settings.tables:
         rules = build.build_rules_for(loaded, table.source)(table.match) if is_exact(table.match) else None

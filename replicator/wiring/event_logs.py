@@ -19,7 +19,6 @@ from replicator.ports.frames import Lane
 from replicator.ports.options import NO_RETENTION
 from replicator.ports.source import BACKFILL_TOPICS, Source
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.tables import find_private_columns
 
 from . import adapters, build
 from .build import PipelineLanes, PipelineSource
@@ -157,8 +156,7 @@ def make_lanes(
         pattern="",
         stops=reaction == "stop_lane",
     )
-    entry = settings.find_table(table, source)
-    masks = {} if entry is None else find_private_columns(entry, settings.defaults)
+    masks = adapters.find_masks(loaded, table, source)
     rules = TableRules((lane,), lane.keys, on_reject=reaction, masks=masks)
     return PipelineLanes({table: rules}.get, (lane.sink,), on_reject=settings.on_reject)
 
