@@ -129,18 +129,23 @@ def _check_inapplicable(config: ConfigView) -> Iterator[PathProblem]:
                     f"key '{key}' in {describe_path(entry.path)} means nothing under policy {quote_name(entry.policy)}"
                 )
                 yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
-    # Keys of a table, or of the defaults, of which no entry has a use.
+    # Refuse keys of a table or of the defaults that no entry uses.
     for path, keys in config.levels:
-        inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
+        inner = _list_entries_below(config, path)
         lanes = [entry for entry in inner if config.is_mirror(entry.sink)]
         for key in sorted(keys & SINGLE_POLICY_KEYS) if inner else ():
             fitting = POLICIES_OF[key]
-            if not any(entry.policy not in KNOWN_POLICIES - fitting for entry in lanes):
+            if all(entry.policy in KNOWN_POLICIES - fitting for entry in lanes):
                 sentence = (
                     f"key '{key}' in {describe_path(path)} means nothing: none of its entries has the "
                     f"policy {' or '.join(map(quote_name, sorted(fitting)))}"
                 )
                 yield PathProblem((*path, key), "inapplicable", sentence, "remove it")
+
+
+def _list_entries_below(config: ConfigView, path: Path) -> list[EntryView]:
+    """The entries to which a key of the defaults or of a table, at `path`, applies."""
+    return [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
 
 
 def _check_agreement(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
@@ -177,7 +182,7 @@ def _check_matches(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
             both = f"{quote_name(other.match)} and {quote_name(one.match)} ({first})"
             sentence = f"{describe_path(at)}: {both} can match one table equally well"
             yield PathProblem(at, "tied_match", sentence, "make one of them more specific")
-    # Names without a schema part, where the format gives every table one.
+    # Warn of names without a schema if the format gives every table one.
     for table in usable:
         source = (config.sources or {}).get(table.source or "", {})
         pattern = str(table.match)
@@ -198,7 +203,7 @@ def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
         match, template = table.match, entry.into or table.into or ""
         if match is None or entry.sink is None or (match and describe_malformed(match)):
             continue
-        # Targets inside the sink. Event logs, and globs whose tables have targets of their own, have placeholders.
+        # Event logs, and globs whose tables have targets of their own, get a placeholder.
         if config.is_event_log(entry.sink):
             into = f"(log) {match} of {table.source}"
         else:
@@ -321,7 +326,7 @@ def _is_log_in_database(config: ConfigView, sink: str) -> bool:
     return isinstance(log, LogSinkOptions) and log.is_in_database
 
 
-# Patterns by which several source tables may come to one target, of which the first alone would have it.
+# Patterns that give several source tables one target. Only the first table would get it.
 
 SHARED_TARGET_HINT = (
     "a target has the rows of one table. Give each table its own target, with a column that names the table "
@@ -370,7 +375,7 @@ OFF_STEP = "write 'verify: {every: off}' there"
 def check_verification(config: ConfigView) -> Iterator[PathProblem]:
     """Targets that could never be compared, and `verify` without targets."""
     for path, keys in config.levels:
-        inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
+        inner = _list_entries_below(config, path)
         if "verify" in keys and inner and not any(config.is_mirror(entry.sink) for entry in inner):
             sentence = f"key 'verify' in {describe_path(path)} means nothing: none of its entries has a target with rows"
             yield PathProblem((*path, "verify"), "inapplicable", sentence, "remove it")
