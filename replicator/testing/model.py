@@ -141,11 +141,15 @@ class Scd1:
         self.keys = keys
         self.retention = retention
         self.gone: list[tuple[datetime, Change]] = []
+        """The deletes that arrived, each with its rounded time of arrival."""
         self.forgotten: Sequence = ()
+        """The purged sequence: the highest of the purged deletes."""
         self.rows: dict[Key, tuple[Sequence, Row]] = {}
         self.deletes: dict[Key, Sequence] = {}
         self.departed: dict[Key, Row] = {}
+        """By old key: the row that a key change has taken away."""
         self.floor: Sequence = ()
+        """The sequence of the last truncate."""
 
     def apply_change(self, change: Change) -> Outcome:
         # Purge tombstones that are too old when the change arrives, and note the arrival time of a delete.
@@ -244,7 +248,9 @@ class SoftScd1(Scd1):
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         super().__init__(columns, keys, retention)
         self.struck: dict[Key, Sequence] = {}
+        """By key of a row that a truncate has marked: the sequence of the truncate."""
         self.known: tuple[Sequence, Sequence] = ((), ())
+        """The purged sequence, and the highest purged truncate, at the last purge."""
 
     def _purge_all(self, old: list[Change]) -> None:
         super()._purge_all(old)
@@ -490,11 +496,19 @@ def fold_changes(
     """
     of_source = keys
     columns, keys = (columns, keys) if wanted is None else wanted.list_names(columns, keys)
-    target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
-    target = Scd2(columns, keys, untracked) if untracked else target
-    target = Scd1(columns, keys, retention) if retention is not None else target
-    target = SoftScd1(columns, keys, retention) if wanted is not None and wanted.soft_deletes else target
-    target = Scd1ColumnVersions(columns, keys) if wanted is not None and wanted.has_column_versions else target
+    target: Policy
+    if wanted is not None and wanted.has_column_versions:
+        target = Scd1ColumnVersions(columns, keys)
+    elif wanted is not None and wanted.soft_deletes:
+        target = SoftScd1(columns, keys, retention)
+    elif retention is not None:
+        target = Scd1(columns, keys, retention)
+    elif untracked:
+        target = Scd2(columns, keys, untracked)
+    elif grace is not None:
+        target = Append(columns, keys, grace)
+    else:
+        target = MODELS[policy](columns, keys)
     shaped = target if wanted is None else wanted.wrap_policy(target, of_source)
     outcomes = Counter(shaped.apply_change(change) for change in changes)
     if isinstance(target, Scd1) and now is not None:
@@ -526,6 +540,7 @@ class Scd1ColumnVersions:
         self.highest: dict[Key, Change] = {}
         self.deletes: dict[Key, Sequence] = {}
         self.floor: Sequence = ()
+        """The sequence of the last truncate."""
 
     def apply_change(self, change: Change) -> Outcome:
         if change.op == "t":
