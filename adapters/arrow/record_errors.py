@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -16,14 +16,18 @@ from replicator.domain.patterns import find_best
 Build = Callable[[Sequence[Any]], pa.Array]
 """Builds an array from the decoded values of a column (None for null). Raises one of FAILURES for an invalid value."""
 
-DecodedValues = tuple[list[Any], dict[int, Reject]]
-"""The decoded value of each text, and the errors by index."""
-
 FAILURES = (pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
 """Errors that building an array from hostile values may raise."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
 """Errors that decoding hostile bytes as JSON may raise."""
+
+
+class DecodedValues(NamedTuple):
+    """The decoded value of each text, and the errors by index."""
+
+    values: list[Any]
+    errors: dict[int, Reject]
 
 
 class ValueMisfit(ValueError):
@@ -107,7 +111,7 @@ def _misfit_reason(error: Exception, subject: str) -> Reject:
 def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> DecodedValues:
     """Every decoded text, or `blank` for an undecodable one, and the errors by index."""
     try:
-        return [decode(text) for text in texts], {}
+        return DecodedValues([decode(text) for text in texts], {})
     except UNREADABLE:
         decoded, errors = [], {}
     for index, text in enumerate(texts):
@@ -116,7 +120,7 @@ def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: 
         except UNREADABLE as error:
             decoded.append(blank)
             errors[index] = unreadable_reject(error)
-    return decoded, errors
+    return DecodedValues(decoded, errors)
 
 
 # Limits of records, and options by table, of all decoders.

@@ -72,37 +72,37 @@ class DebeziumFrameDecoder:
         payloads = group.payloads()
         read = reader.read_changes(payloads)
         if reader.holds_decimals:
-            read[1].update(reader.find_unreadable_deletes(read, payloads))
-        if not read[1]:
-            yield group.rows, self._decode_block(select_records(raw, group.rows), reader, read, payloads)
+            read.errors.update(reader.find_unreadable_deletes(read, payloads))
+        if not read.errors:
+            yield group.rows, self._decode_block(select_records(raw, group.rows), reader, read.values, payloads)
             return
         yield from self._decode_readable(raw, rows, reader, read, payloads)
 
         # The others are decoded again: parsed as a whole instead of by their prefix, and with decimals as numbers. Records
         # that fail again keep their first error.
-        bad = {rows[i]: reject for i, reject in read[1].items()}
+        bad = {rows[i]: reject for i, reject in read.errors.items()}
         reader = self.readers.get_reader(group.schema, table, numeric=True)
         if isinstance(reader, Reject):
             errors |= bad
             return
         indices, payloads, broken = split_all(raw.column("value"), list(bad), self.options.limits.depth)
         read = reader.read_changes(payloads)
-        errors |= broken | {indices[i]: bad[indices[i]] for i in read[1]}
+        errors |= broken | {indices[i]: bad[indices[i]] for i in read.errors}
         yield from self._decode_readable(raw, indices, reader, read, payloads)
 
     def _decode_block(
-        self, raw: pa.RecordBatch, reader: ChangeReader, read: DecodedValues, payloads: list[bytes]
+        self, raw: pa.RecordBatch, reader: ChangeReader, records: list[Any], payloads: list[bytes]
     ) -> pa.Table:
-        return DebeziumChangeBlock(raw, reader, read[0], payloads, self.options).build(self.placeholders)
+        return DebeziumChangeBlock(raw, reader, records, payloads, self.options).build(self.placeholders)
 
     def _decode_readable(
         self, raw: pa.RecordBatch, rows: list[int], reader: ChangeReader, read: DecodedValues, payloads: list[bytes]
     ) -> Iterator[Part]:
         """The block of the readable records, if any."""
-        good = [i for i in range(len(rows)) if i not in read[1]]
+        good = [i for i in range(len(rows)) if i not in read.errors]
         if good:
             indices = [rows[i] for i in good]
-            records: DecodedValues = ([read[0][i] for i in good], {})
+            records = [read.values[i] for i in good]
             yield indices, self._decode_block(select_records(raw, indices), reader, records, [payloads[i] for i in good])
 
     def _decode_tombstones(self, raw: pa.RecordBatch, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
@@ -126,7 +126,7 @@ class DebeziumFrameDecoder:
             delete.op = Op.DELETE.value
             yield (
                 rows,
-                self._decode_block(select_records(raw, rows), reader, ([delete] * len(rows), {}), [NO_PAYLOAD] * len(rows)),
+                self._decode_block(select_records(raw, rows), reader, [delete] * len(rows), [NO_PAYLOAD] * len(rows)),
             )
 
 
@@ -168,9 +168,10 @@ class DebeziumChangeBlock:
         images = self._images()
         came_from, went_to = read_key_headers(self.raw.column("headers")) if self.table.keys else ({}, {})
         moves = {index for index in went_to if self.ops[index] == Op.DELETE}
-        not_whole = self._find_doubtful(moves, images)
+        doubtful = self._reduce_doubtful_images(moves, images)
         columns = [self._column(c.name, c.type, images, placeholders) for c in self.table.columns]
-        self.unsent.update(not_whole)
+        # After the columns: the whole list replaces the single names that they added.
+        self.unsent.update(doubtful)
         for column, array in zip(self.table.columns, columns, strict=True):
             if column.name in self.table.keys:
                 self._refuse_nulls(array, f"key column {column.name!r} of table {self.table.name} is null or missing")
@@ -312,7 +313,7 @@ class DebeziumChangeBlock:
         nulls = pa.array([i not in halves for i in range(count)])
         return [pa.StructArray.from_arrays(columns, fields=list(struct), mask=nulls), moved_to]
 
-    def _find_doubtful(self, moves: set[int], images: list[Any]) -> dict[int, list[str]]:
+    def _reduce_doubtful_images(self, moves: set[int], images: list[Any]) -> dict[int, list[str]]:
         """For deletes of key changes whose image may not show the row: the non-key columns, by index.
 
         PostgreSQL sends only the key unless REPLICA IDENTITY is FULL, and does not mark the difference. The connector

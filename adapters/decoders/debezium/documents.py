@@ -124,6 +124,7 @@ class DocumentConverter:
                 new_values.append(None if value is None else _to_row(split_record(value, self._depth)[1], row, columns))
             except (*UNREADABLE, OverflowError) as error:
                 errors[index] = unreadable_reject(error)
+                # The key may have been appended before the value failed.
                 new_keys[index:] = [key]
                 new_values.append(UNREAD)
         for name, column in (("value", new_values), ("key", new_keys)):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -187,13 +187,15 @@ class PayloadReaders:
     def get_reader(self, schema: bytes | None, table: TableSpec, *, numeric: bool = False) -> ChangeReader | Reject:
         """The reader of payloads with this schema (JSON text), or for None, with the declared columns of `table`.
         `numeric`: decimals may be JSON numbers."""
-        return self._get_cached(schema, table, numeric)
+        return self._get_cached(schema, table, "numeric" if numeric else "plain")
 
     def get_key_reader(self, schema: bytes | None, table: TableSpec) -> ChangeReader | Reject:
         """The reader of message keys with this schema, for tombstones."""
         return self._get_cached(schema, table, "key")
 
-    def _get_cached(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> ChangeReader | Reject:
+    def _get_cached(
+        self, schema: bytes | None, table: TableSpec, kind: Literal["plain", "numeric", "key"]
+    ) -> ChangeReader | Reject:
         which = (schema, table, kind)
         if which in self._known:
             return self._known[which]
@@ -211,14 +213,16 @@ class PayloadReaders:
                 if row is None:
                     self._known[which] = reject or malformed_reject("it is no change event")
                     return self._known[which]
-            decimals = row is not None and holds_decimals(row)
+            has_decimals = row is not None and holds_decimals(row)
             nodes = (
-                self.declared_readers(table.name) if row is None else schema_readers(row, numeric=decimals and kind is True)
+                self.declared_readers(table.name)
+                if row is None
+                else schema_readers(row, numeric=has_decimals and kind == "numeric")
             )
             for name, node in nodes.items():
                 if name not in table.keys:
                     nodes[name] = make_lenient(node, self._options.reading_of(table.name, name))
-            self._known[which] = ChangeReader(table, nodes, row, holds_decimals=decimals and kind is False)
+            self._known[which] = ChangeReader(table, nodes, row, holds_decimals=has_decimals and kind == "plain")
         except ValueMisfit as error:
             self._known[which] = error.reject
         return self._known[which]

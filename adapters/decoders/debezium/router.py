@@ -68,7 +68,7 @@ class DebeziumRouter:
         self._once = once or CachedFrames(options.limits.depth)
         self._keys = KeySchemas(options.limits.depth)
         self._schemas: dict[bytes, MessageSchema] = {}
-        self._outcomes = RouteResults(options)
+        self._results = RouteResults(options)
 
     def route(self, raw: pa.Table) -> pa.Table:
         self._once.clear()
@@ -84,7 +84,7 @@ class DebeziumRouter:
 
     def last_key(self, table: str, fingerprint: str) -> KeySchema:
         """The last key of records with that fingerprint; without names if there was none."""
-        return self._outcomes.last_key(table, fingerprint)
+        return self._results.last_key(table, fingerprint)
 
     def read_key(self, text: bytes) -> KeySchema:
         """The key schema of this JSON text of a message key."""
@@ -106,12 +106,12 @@ class DebeziumRouter:
         keys = self._keys.read_all(raw.column("key"))
         pairs = list(zip(kinds, keys, strict=True))
         distinct = {pair: code for code, pair in enumerate(dict.fromkeys(pairs))}
-        self._outcomes.note_keys(distinct)
+        self._results.note_keys(distinct)
         if self._options.any_tombstone_deletes:
             return build_routes(
-                [self._outcomes.route_record(*row) for row in zip(kinds, keys, topics.to_pylist(), strict=True)]
+                [self._results.route_record(*row) for row in zip(kinds, keys, topics.to_pylist(), strict=True)]
             )
-        few = build_routes([self._outcomes.route_record(*pair, "") for pair in distinct])
+        few = build_routes([self._results.route_record(*pair, "") for pair in distinct])
         codes = [0] * len(pairs) if len(distinct) == 1 else list(map(distinct.__getitem__, pairs))
         return few.take(pa.array(codes, pa.int64()))
 
@@ -340,19 +340,25 @@ class TableLearner:
         self._options, self._routing, self._readers = options, routing, readers
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        first_key = pc.index(pc.is_valid(sample["key"]), True).as_py()
-        key: bytes | None = sample["key"][first_key].as_py() if first_key >= 0 else None
+        key_row = pc.index(pc.is_valid(sample["key"]), True).as_py()
+        key: bytes | None = sample["key"][key_row].as_py() if key_row >= 0 else None
         sequence = 1 if self._options.deletes_by_tombstone(table) else ELEMENTS
         documents = has_documents(sample["value"], self._options.limits.depth)
         if documents:
             refuse_undeclared(table, self._options.columns_of(table) or {})
         columns = self._declared_columns(table) if documents else self._find_columns(sample["value"], key, table)
-        has_place, by_commit = check_positions(sample["value"], self._options.limits.depth)
+        has_place, begins_with_commit = check_positions(sample["value"], self._options.limits.depth)
         unordered = sequence > 1 and not has_place
         counted = sequence > 1 and not unordered
-        by_commit = counted and by_commit
         spec = TableSpec(
-            table, columns, (), sequence, fingerprint, counted=counted, unordered=unordered, by_commit=by_commit
+            table,
+            columns,
+            (),
+            sequence,
+            fingerprint,
+            counted=counted,
+            unordered=unordered,
+            by_commit=counted and begins_with_commit,
         )
         refuse_frame_names(spec)
         names = tuple(self._options.keys_of(table) or ((ID,) if documents else ()))
