@@ -30,7 +30,7 @@ from .debezium.masking import DebeziumMasker
 from .debezium.records import SourceBlock, TableOrigin, TransactionBlock, find_connector
 from .debezium.records import read_markers as transactions
 from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableLearner, find_control_kind
-from .debezium.schema import MASKED, find_schema_kind, refuse_types
+from .debezium.schema import MASKED_TYPE, find_schema_kind, refuse_types
 from .json.headers import WITHHELD, find_entries
 from .json.schema_frames import CachedFrames, SchemaGroup, find_frames
 from .masking import read_mask_headers
@@ -96,7 +96,7 @@ class DebeziumJsonDecoder(CompositeDecoder):
         if table.name not in self._of_stored:
             declared = dict(self._options.columns_of(table.name) or {})
             texts = {
-                n: MASKED
+                n: MASKED_TYPE
                 for n, mask in self._private.get_masks(table.name).items()
                 if n in declared and mask.kind != "nothing"
             }

@@ -2,9 +2,9 @@
 
 A stored record has the same JSON with masked values in both images, in the key and in the headers that repeat keys.
 Other headers and metadata that may contain values are removed (see the allow-list below). The schema marks the columns.
-A column whose values became text has the type string and the name `MASKED`, and decoding does not mask it again. Values
-are read like decoded values (`TokenReader`), so both get the same text for every type. Placeholders of unchanged values
-stay placeholders.
+A column whose values became text has the type string and the name `MASKED_SCHEMA`, and decoding does not mask it again.
+Values are read like decoded values (`TokenReader`), so both get the same text for every type. Placeholders of unchanged
+values stay placeholders.
 
 Unreadable records that may belong to a table with private columns are stored without content.
 """
@@ -211,7 +211,7 @@ class TokenMasker:
 # Records, in which every place is found that repeats a value.
 
 
-MASKED = "replicator.Masked"
+MASKED_SCHEMA = "replicator.Masked"
 """The schema name of a column whose values are masked already."""
 
 EVENT_MEMBERS = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
@@ -221,7 +221,7 @@ IMAGES = (BEFORE, "after")
 DELETE = b'"d"'
 NULL = b"null"
 OF_KEYS = (OLD_KEY, NEW_KEY)
-MOST_SCHEMAS = 1024
+MAX_SCHEMAS = 1024
 
 Masks = Mapping[str, Mask]
 Readings = Mapping[str, TokenReader]
@@ -276,7 +276,7 @@ class DebeziumMasker:
         configured or may be another one."""
         which = (table, topic)
         if which not in self._found:
-            if len(self._found) >= MOST_SCHEMAS:
+            if len(self._found) >= MAX_SCHEMAS:
                 self._found.clear()
             masks = find_table_entry(self.options.private, table or ".".join(topic.split(".")[-2:]))
             unsaid = masks == {} and table is None and not is_unmasked_topic(topic, self._masked)
@@ -295,12 +295,12 @@ class DebeziumMasker:
             refuse_unknown_masks(self.get_masks(table.name), table, self.options.columns_of(table.name) or ())
         rules = self._column_rules(table)
         spec = rules.apply_to(table) if rules else table
-        columns = (replace(c, source_type="") if c.source_type == MASKED else c for c in spec.columns)
+        columns = (replace(c, source_type="") if c.source_type == MASKED_SCHEMA else c for c in spec.columns)
         return replace(spec, columns=tuple(columns))
 
     def _column_rules(self, table: TableSpec) -> ColumnTransforms:
         """The masks as column transforms, for columns that are not masked already."""
-        unmasked = {c.name: c for c in table.columns if c.source_type != MASKED}
+        unmasked = {c.name: c for c in table.columns if c.source_type != MASKED_SCHEMA}
         return ColumnTransforms(
             tuple((n, ColumnRule(mask=mask)) for n, mask in self.get_masks(table.name).items() if n in unmasked)
         )
@@ -378,7 +378,7 @@ class DebeziumMasker:
             if schema is not BARE:
                 # Stored for tombstones of the topic, which may lack a schema.
                 readings = schema.readers
-                if topic not in self._readings and len(self._readings) >= MOST_SCHEMAS:
+                if topic not in self._readings and len(self._readings) >= MAX_SCHEMAS:
                     self._readings.clear()
                 self._readings[topic] = readings
         masked_key = None
@@ -398,7 +398,7 @@ class DebeziumMasker:
         """Store the columns of a topic's records. Tombstones, which have no columns, use them."""
         names = self._columns.get(topic, frozenset())
         if not columns <= names:
-            if len(self._columns) >= MOST_SCHEMAS:
+            if len(self._columns) >= MAX_SCHEMAS:
                 self._columns.clear()
             self._columns[topic] = names | columns
         return columns
@@ -406,7 +406,7 @@ class DebeziumMasker:
     def _declared_readers(self, table: str, masks: Masks) -> Readings:
         """The readers of a table whose records have no schema."""
         if table not in self._declared:
-            if len(self._declared) >= MOST_SCHEMAS:
+            if len(self._declared) >= MAX_SCHEMAS:
                 self._declared.clear()
             columns = {n: kind for n, kind in (self.options.columns_of(table) or {}).items() if n in masks}
             nodes = find_readers(table, columns, decimals_are=self.options.decimals)
@@ -491,7 +491,7 @@ class DebeziumMasker:
             return BARE
         key = bytes(schema), tuple(masks), table
         if key not in self._schemas:
-            if len(self._schemas) >= MOST_SCHEMAS:
+            if len(self._schemas) >= MAX_SCHEMAS:
                 self._schemas.clear()
             self._schemas[key] = _to_masked_schema(json.loads(key[0]), masks, partial(self.options.reading_of, table))
         return self._schemas[key]
@@ -509,7 +509,7 @@ def _to_masked_schema(schema: dict[str, Any], masks: Masks, modes: Callable[[str
     structs = images or [schema]
     private = [field for struct in structs for field in struct["fields"] if field.get("field") in masks]
     readings = {field["field"]: make_schema_reader(field, masks[field["field"]], modes(field["field"])) for field in private}
-    marked = frozenset(field["field"] for field in private if field.get("name") == MASKED)
+    marked = frozenset(field["field"] for field in private if field.get("name") == MASKED_SCHEMA)
     for struct in structs:
         struct["fields"] = [_mask_field(field, masks) for field in struct["fields"]]
     return MaskedSchema(json.dumps(schema, separators=(",", ":")).encode(), marked, readings)
@@ -534,11 +534,11 @@ def _encode_headers(headers: Headers) -> Headers:
 
 def _mask_field(field: dict[str, Any], masks: Masks) -> dict[str, Any]:
     name = str(field.get("field"))
-    if name not in masks or field.get("name") == MASKED:
+    if name not in masks or field.get("name") == MASKED_SCHEMA:
         return field
     if masks[name].kind == "nothing":
         return {k: v for k, v in field.items() if k != "default"} | {"optional": True}
-    return {"type": "string", "optional": field.get("optional", False), "name": MASKED, "field": name}
+    return {"type": "string", "optional": field.get("optional", False), "name": MASKED_SCHEMA, "field": name}
 
 
 # Metadata of records with private columns that may be stored: an allow-list of field names.

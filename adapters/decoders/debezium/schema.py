@@ -346,7 +346,7 @@ NO_NUMBER = r"(?i)\A(?:infinity|nan)\z"
 VARIABLE = r'\A\s*\{\s*"scale"\s*:'
 """The beginning of an `io.debezium.data.VariableScaleDecimal`, whose fields Connect writes in this order."""
 
-MASKED = "replicator.masked"
+MASKED_TYPE = "replicator.masked"
 """The type name of a column whose values are masked already. Values other than text were rejected then."""
 
 Decimals = Literal["text", "base64"] | None
@@ -498,7 +498,7 @@ def _time_reader(unit: str) -> Callable[[], ValueReader]:
 
 OTHERS: Mapping[str, Callable[[], ValueReader]] = {
     **dict.fromkeys(("string", "utf8"), lambda: ValueReader(pa.string(), msgspec.Raw, _build_texts, "text")),
-    MASKED: value_readers.text_reader,
+    MASKED_TYPE: value_readers.text_reader,
     "binary": value_readers.binary_reader,
     **dict.fromkeys(
         ("date", "date32", "date32[day]"), lambda: _make_temporal_reader(pa.date32(), temporal_values.date_reader())

@@ -29,7 +29,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from ...decoders.debezium.masking import MASKED
+from ...decoders.debezium.masking import MASKED_SCHEMA
 from .database import WIDEST, Schema, decimal_schema, named_schema
 
 TWO_64 = 1 << 64
@@ -90,7 +90,7 @@ class MariaDbColumn:
         return "unsigned" in self.sql
 
     def to_masked(self) -> MariaDbColumn:
-        return replace(self, sql="text", type=MASKED)
+        return replace(self, sql="text", type=MASKED_SCHEMA)
 
     @property
     def required_form(self) -> MariaDbValueFormat:
@@ -217,7 +217,7 @@ def _bits_form(column: MariaDbColumn) -> MariaDbValueFormat:
 
 
 FORMS: Mapping[str, Callable[[MariaDbColumn], MariaDbValueFormat | None]] = {
-    MASKED: lambda _: MariaDbValueFormat({"type": "string", "name": MASKED}, _to_text),
+    MASKED_SCHEMA: lambda _: MariaDbValueFormat({"type": "string", "name": MASKED_SCHEMA}, _to_text),
     **dict.fromkeys(INTEGERS, _integer_form),
     "decimal": _decimal_form,
     # As text a float has six digits. The connector treats a float with own digits as a double, with other

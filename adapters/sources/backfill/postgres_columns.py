@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...decoders.debezium.masking import MASKED
+from ...decoders.debezium.masking import MASKED_SCHEMA
 from .database import WIDEST, Schema, decimal_schema, named_schema
 
 AS_IT_IS = {
@@ -62,7 +62,7 @@ class PostgresColumn:
         return self.required_form.schema
 
     def to_masked(self) -> PostgresColumn:
-        return PostgresColumn(self.name, self.required, "text", MASKED, "b", -1)
+        return PostgresColumn(self.name, self.required, "text", MASKED_SCHEMA, "b", -1)
 
     @property
     def required_form(self) -> PostgresValueFormat:
@@ -170,7 +170,7 @@ ZONED = """CASE WHEN NOT isfinite({c}) THEN {c}::text
     ELSE (to_json({c} AT TIME ZONE 'UTC') #>> '{}') || 'Z' END"""
 """ISO 8601 has no eras: 44 BC is the year -0043. (`to_char` alone would write an infinity as a day.)"""
 FORMS: dict[str, Callable[[int], PostgresValueFormat | None]] = {
-    MASKED: lambda _: PostgresValueFormat({"type": "string", "name": MASKED}, "{c}"),
+    MASKED_SCHEMA: lambda _: PostgresValueFormat({"type": "string", "name": MASKED_SCHEMA}, "{c}"),
     "oid": lambda _: PostgresValueFormat({"type": "int64"}, "{c}::bigint"),
     "numeric": _numeric_form,
     "date": lambda _: PostgresValueFormat(
