@@ -229,9 +229,8 @@ def _order_in_transaction(facts: SequenceFacts, errors: dict[int, Reject]) -> pa
     alone = [keyed or op == Op.TRUNCATE for keyed, op in zip(facts.keyed, facts.ops, strict=True)]
     if all(alone):
         return nothing
-    totals = [None if t is None or one else t.total_order for t, one in zip(facts.transactions, alone, strict=True)]
-    if any(isinstance(t, str) for t in totals):
-        totals = [int(t) if isinstance(t, str) and t.isdigit() and len(t) < 19 else t for t in totals]
+    pairs = zip(facts.transactions, alone, strict=True)
+    totals = [None if t is None or one else _to_number(t.total_order) for t, one in pairs]
     orders = pc.coalesce(_parse_numbers(totals, "transaction.total_order", errors), facts.offsets)
     return pc.if_else(pa.array(alone, pa.bool_()), nothing, orders)
 
@@ -248,8 +247,8 @@ def binlog_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
     file = pa.array([numbers[name] for name in files], pa.int64())
     pos = _lower_incremental(_parse_numbers([s.pos for s in facts.sources], "source.pos", errors), facts)
     row = _parse_numbers([s.row or 0 for s in facts.sources], "source.row", errors)
-    if "r" in facts.ops and not all(facts.keyed):
-        snapshot = pa.array([op == "r" and not keyed for op, keyed in zip(facts.ops, facts.keyed, strict=True)])
+    if Op.READ in facts.ops and not all(facts.keyed):
+        snapshot = pa.array([op == Op.READ and not keyed for op, keyed in zip(facts.ops, facts.keyed, strict=True)])
         row = pc.if_else(snapshot, facts.offsets, row)
     tx = pc.coalesce(_transaction_ids(facts), pa.array([s.gtid for s in facts.sources], pa.string()))
     return _check_elements([file, pos, row], tx, epoch, errors, "source.file and source.pos")
@@ -268,10 +267,13 @@ def mariadb_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
 
 def _parse_count(transaction: Any) -> int | None:
     """The order of a change among all changes of its transaction, if known."""
-    total = None if transaction is None else transaction.total_order
-    if isinstance(total, str):
-        total = int(total) if total.isdigit() and len(total) < 19 else None
-    return total if total is not None and 0 <= total < 1 << 63 else None
+    total = None if transaction is None else _to_number(transaction.total_order)
+    return total if isinstance(total, int) and 0 <= total < 1 << 63 else None
+
+
+def _to_number(value: int | str | None) -> int | str | None:
+    """The number in a text of digits; other values as they are."""
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 19 else value
 
 
 def _lower_incremental(positions: pa.Array, facts: SequenceFacts) -> pa.Array:

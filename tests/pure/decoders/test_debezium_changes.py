@@ -321,6 +321,12 @@ def test_postgres_ties_are_distinguished() -> None:
         assert sequences(source, transaction={"id": "7:100", "total_order": total}, keyed=False) == [(90, 100, 5)]
 
 
+@pytest.mark.parametrize("total", ["five", "²", "9" * 19])
+def test_order_in_the_transaction_that_is_no_number_is_rejected(total: str) -> None:
+    source = {"sequence": '["90","100"]', "lsn": 100}
+    assert sequences(source, transaction={"id": "7:100", "total_order": total}, keyed=False) == ["NO_SEQUENCE"]
+
+
 def test_repeated_change_keeps_its_sequence_after_a_connector_restart() -> None:
     source = {"sequence": '["90","100"]', "lsn": 100}
     assert sequences(source, transaction={"id": "7:100", "total_order": 5}) == [(90, 100, 0)]
