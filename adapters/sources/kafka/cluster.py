@@ -131,10 +131,11 @@ class Cluster:
     def offsets_at(self, partitions: Iterable[TopicPartition], at: float) -> dict[TopicPartition, int]:
         """For each partition the offset of the first record not older than `at` (seconds); the end if there is none."""
         partitions = tuple(partitions)
+        # The ends come first: a record that is written between the two requests is not skipped.
+        ends = self.ends(partitions)
         spec = cast(Any, admin).OffsetSpec.for_timestamp(int(at * 1000))
         offsets = self._offsets(partitions, spec, IsolationLevel.READ_COMMITTED)
-        missing = self.ends(p for p, offset in offsets.items() if offset < 0)
-        return {**offsets, **missing}
+        return {p: offset if offset >= 0 else ends[p] for p, offset in offsets.items()}
 
     def replicas(self, names: Iterable[str]) -> Mapping[str, Replicas]:
         """The replicas of these topics, which must exist."""
@@ -156,15 +157,12 @@ class Cluster:
 
     def configured_starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """For each partition the start according to `start_from`; the end for a time after all records."""
-        wanted, partitions = self._options.start_from, tuple(partitions)
+        wanted = self._options.start_from
         if wanted == "earliest":
             return self.beginnings(partitions)
-        ends = self.ends(partitions)
         if wanted == "latest":
-            return ends
-        at = int(datetime.fromisoformat(wanted).timestamp() * 1000)
-        offsets = self._offsets(partitions, cast(Any, admin).OffsetSpec.for_timestamp(at), IsolationLevel.READ_COMMITTED)
-        return {p: offset if offset >= 0 else ends[p] for p, offset in offsets.items()}
+            return self.ends(partitions)
+        return self.offsets_at(partitions, datetime.fromisoformat(wanted).timestamp())
 
 
 def _read_result(future: Any) -> Any:

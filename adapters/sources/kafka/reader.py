@@ -268,7 +268,7 @@ class PartitionReader:
             self._release(partition)
 
     def to_batch(self, buffer: RecordBuffer, identity: Mapping[str, str]) -> Batch[pa.Table]:
-        """`got` with its span: partitions that advanced since the last call, and newly assigned ones."""
+        """The records of `buffer` with their span: partitions that advanced since the last call, and newly assigned ones."""
         moved = self.take_skipped_offsets() | self._announce
         span = Span(Position({p: self._handed[p] for p in moved}), Position({p: self.next[p] for p in moved}))
         self._handed.update(span.end)

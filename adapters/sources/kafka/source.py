@@ -49,8 +49,8 @@ class KafkaSource:
         topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
             return
-        self._warn(topics)
-        starts = self._starts(start, topics)
+        self._warn_unmatched(topics)
+        starts = self._find_starts(start, topics)
         ends = self._cluster.ends(starts) if once else None
         self._follow(starts, ends, topics, apply_batch, stop, failures=self._failures)
 
@@ -70,13 +70,13 @@ class KafkaSource:
             with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=until is None)) as watch:
                 StreamLoop(reader, watch, failures).run(apply_batch, stop)
 
-    def _starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
+    def _find_starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
         refuse_losses(find_losses(self._cluster, topics, start, {}))
         existing = list_partitions(topics)
         fresh = self._cluster.beginnings(p for p in existing if p not in start)
         return {p: start[p] if p in start else fresh[p] for p in existing}
 
-    def _warn(self, topics: Mapping[str, Topic]) -> None:
+    def _warn_unmatched(self, topics: Mapping[str, Topic]) -> None:
         for pattern in self._cluster.wanted.find_unmatched(topics):
             log.warning("No topic matches %r yet. The first matching topic is read as soon as it exists.", pattern)
 
@@ -162,7 +162,7 @@ class StreamLoop:
             self._failures.clear(self._reader.next)
             begins_topic = bool(self._fresh) and time.monotonic() - self._begun >= NEW_TOPIC_SECONDS
             if begins_topic:
-                # The topic that appeared first.
+                # Begin with the topic that appeared first.
                 topic = next(iter(self._fresh)).topic
                 self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic == topic})
                 self._reader.refresh(topic)

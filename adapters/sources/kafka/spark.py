@@ -48,7 +48,7 @@ from .source import KafkaSource
 from .topic_poller import EMPTY_BATCH_SECONDS, STOP_CHECK_SECONDS, TopicPoller, retry_patiently
 
 log = logging.getLogger(__name__)
-BEGUN = ("offsets", "commits")
+CHECKPOINT_FOLDERS = ("offsets", "commits")
 """Folders that every checkpoint has."""
 
 
@@ -82,10 +82,10 @@ class KafkaSparkSource(KafkaSource):
         topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
             return
-        self._warn(topics)
+        self._warn_unmatched(topics)
         with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=not once)) as watch:
             run = _SparkRun(self._open_stream, watch, apply_batch, self._nothing, self._spark)
-            run.announce(Position(self._starts(start, topics)))
+            run.announce(Position(self._find_starts(start, topics)))
             self._spark.streams.addListener(self._pace)
             try:
                 run.follow(stop, once=once)
@@ -299,7 +299,7 @@ class StreamingRecords:
             error = None if self._query.isActive else self._query.exception()
         if error is None:
             return None
-        is_whole = all((self._checkpoint / name).is_dir() for name in BEGUN)
+        is_whole = all((self._checkpoint / name).is_dir() for name in CHECKPOINT_FOLDERS)
         missing = rf"{self._checkpoint.name}/\S+ does not exist|No such file or directory: '\S*{self._checkpoint.name}"
         if not is_whole or re.search(missing, str(error)):
             raise Retryable("The checkpoint of the query over Kafka was deleted; another query goes on.") from error
@@ -372,13 +372,13 @@ def _to_finite(rate: float) -> float:
 
 TOO_FAR = "a record has a time more than 292,271 years from 1970, and Spark's Kafka reader cannot read such a time"
 STEP = f"Run this source with `engine: local`, or leave the record out with {SKIP} the record."
-LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
+LOSS_SIGNS = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
 
 
 def translate_query_error(error: Exception) -> ReplicatorError:
     """The program's error for `error`."""
     text = str(error)
-    if any(sign in text for sign in LOST):
+    if any(sign in text for sign in LOSS_SIGNS):
         return DataLoss("The next records to read are gone from the broker.", next_step=describe_reload_or_skip())
     if "long overflow" in text:
         return Fatal(TOO_FAR, next_step=STEP)
@@ -394,20 +394,24 @@ LOGIN = {
 }
 BEARER = "org.apache.kafka.common.security.oauthbearer"
 ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-SAME = frozenset({"security.protocol", "ssl.key.password", "ssl.cipher.suites"})
-CONTENTS = {
+SAME_SETTINGS = frozenset({"security.protocol", "ssl.key.password", "ssl.cipher.suites"})
+PEM_FILES = {
     "ssl.ca.location": "ssl.truststore.certificates",
     "ssl.certificate.location": "ssl.keystore.certificate.chain",
     "ssl.key.location": "ssl.keystore.key",
 }
-TEXTS = {
+PEM_TEXTS = {
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.pem": "ssl.keystore.key",
 }
-TOKENS = "sasl.oauthbearer."
-METHOD, ENDPOINT = f"{TOKENS}method", f"{TOKENS}token.endpoint.url"
-CLIENT = {f"{TOKENS}client.id": "clientId", f"{TOKENS}client.secret": "clientSecret", f"{TOKENS}scope": "scope"}
+OAUTH_PREFIX = "sasl.oauthbearer."
+METHOD, ENDPOINT = f"{OAUTH_PREFIX}method", f"{OAUTH_PREFIX}token.endpoint.url"
+CLIENT = {
+    f"{OAUTH_PREFIX}client.id": "clientId",
+    f"{OAUTH_PREFIX}client.secret": "clientSecret",
+    f"{OAUTH_PREFIX}scope": "scope",
+}
 """Names of options in the Java client's JAAS line (KIP-768)."""
 OAUTH = (METHOD, ENDPOINT, *CLIENT)
 MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
@@ -422,19 +426,19 @@ def java_client(security: Mapping[str, str]) -> dict[str, str]:
     """
     out: dict[str, str] = {}
     for name, value in security.items():
-        if name in SAME:
+        if name in SAME_SETTINGS:
             out[name] = value
-        elif name in CONTENTS:
+        elif name in PEM_FILES:
             # The driver sends the content: its paths do not exist on other machines.
             try:
-                out[CONTENTS[name]] = Path(value).read_text(encoding="utf-8")
+                out[PEM_FILES[name]] = Path(value).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigProblem(
                     f"the file of {name} cannot be read as PEM: {type(error).__name__}",
                     next_step="Name a readable PEM file.",
                 ) from error
-        elif name in TEXTS:
-            out[TEXTS[name]] = value
+        elif name in PEM_TEXTS:
+            out[PEM_TEXTS[name]] = value
         elif name == HOST_CHECK:
             out[HOST_CHECK] = "" if value == "none" else value
         elif name not in (*MECHANISM, *CREDENTIALS, *OAUTH):
@@ -450,7 +454,7 @@ def _login(security: Mapping[str, str]) -> dict[str, str]:
     if mechanism is None:
         return {}
     if mechanism == "OAUTHBEARER":
-        # With a token from an OAuth server for a client id and secret (RFC 6749, section 4.4).
+        # An OAuth server gives the token for a client id and secret (RFC 6749, 4.4).
         if security.get(METHOD) != "oidc" or ENDPOINT not in security:
             raise _unsupported_error(f"sasl.mechanism OAUTHBEARER without {METHOD} oidc and {ENDPOINT}")
         pairs = " ".join(f"{own}={_quote(security[name])}" for name, own in CLIENT.items() if name in security)
@@ -474,7 +478,7 @@ def _quote(value: str) -> str:
 
 
 def _unsupported_error(name: str) -> ConfigProblem:
-    names = ", ".join(sorted([*SAME, *CONTENTS, *TEXTS, *MECHANISM, *CREDENTIALS, HOST_CHECK, *OAUTH]))
+    names = ", ".join(sorted([*SAME_SETTINGS, *PEM_FILES, *PEM_TEXTS, *MECHANISM, *CREDENTIALS, HOST_CHECK, *OAUTH]))
     return ConfigProblem(
         f"the security setting {name} has no counterpart in the Kafka client that Spark uses",
         next_step=f"On Spark these work: {names}; with {', '.join(LOGIN)}, OAUTHBEARER.",
