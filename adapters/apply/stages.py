@@ -171,7 +171,10 @@ def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState
     decide = _decide_columns if plan.has_column_versions else _decide_rows if plan.history is None else _decide_versions
     decision = decide(session, write, state, batch)
     counts = decision.counts + count_truncates(plan, facts, state, batch.truncates)
-    counts += Counts(rejected=batch.misfits.num_rows + batch.watermark_result.rejected, duplicate=batch.trimmed)
+    counts += Counts(
+        rejected=batch.misfits.num_rows + batch.watermark_result.rejected,
+        duplicate=batch.trimmed + batch.watermark_result.duplicates,
+    )
     rejects = to_rejects(batch.frame, batch.misfits, *decision.rejected)
     late = batch.watermark_result.late
     after = advance_state(plan, state, facts, decision.recorded, write.at)
@@ -181,7 +184,7 @@ def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState
         decision.rows,
         find_new_truncates(plan, facts, state),
         after,
-        counts + Counts(duplicate=batch.watermark_result.duplicates),
+        counts,
         rejects if late is None else pa.concat_tables([late, rejects]),
     )
 
@@ -190,10 +193,11 @@ def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState
 class _Batch:
     """The rows of a write.
 
-    - `frame`: the folded rows above the position, without truncates that are no rows (`truncates`).
-    - `rows`: the rows frame in the types of the target, with `_place` (the numbers of its rows in `frame`).
+    - `frame`: the folded rows above the position, without truncates, unless truncates are rows.
+    - `rows`: the rows of `frame` in the types of the target, with `_place` (the numbers of its rows in `frame`).
     - `misfits`: the rows that do not fit, as `REJECTED`.
     - `trimmed`: how many rows were applied before.
+    - `truncates`: how many truncates were left out of `frame`.
     - `watermark_result`: the result of the watermark.
     """
 

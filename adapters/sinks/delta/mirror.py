@@ -52,7 +52,7 @@ class DeltaMirror:
         return delete_all
 
     def clear_blindly(self, _: Lane, __: DataLoss) -> Operation:
-        """Deletes every row, too."""
+        """As `clear`, which needs no state."""
         return delete_all
 
 
@@ -69,6 +69,7 @@ class DeltaSession:
         self.schema = read_schema(snapshot)
         self._mirror, self._snapshot, self._state = mirror, snapshot, state
         self._lane, self._plan, self._out_of_band = write.lane, write.plan, write.out_of_band
+        self._store = mirror.tombstones if write.plan.history is None else mirror.absorbed_changes
         if write.plan.has_column_versions:
             self._column_versions = mirror.column_versions.open_table(
                 write.lane, write.plan, state.side_table_version, self.schema
@@ -89,14 +90,12 @@ class DeltaSession:
     def read_side_rows(self, rows: pa.Table | None) -> pa.Table:
         if self._plan.has_column_versions:
             return self._mirror.column_versions.lookup(self._column_versions, rows, self._lane)
-        store = self._mirror.tombstones if self._plan.history is None else self._mirror.absorbed_changes
-        return store.lookup(self._lane, self._plan, rows, self._state.position, again=self._out_of_band)
+        return self._store.lookup(self._lane, self._plan, rows, self._state.position, again=self._out_of_band)
 
     def store_side_rows(self, rows: pa.Table) -> int | None:
         if self._plan.has_column_versions:
             return self._mirror.column_versions.write(self._column_versions, rows, self._lane)
-        store = self._mirror.tombstones if self._plan.history is None else self._mirror.absorbed_changes
-        store.record(self._lane, self._plan, rows)
+        self._store.record(self._lane, self._plan, rows)
         return None
 
     def delete_side_rows(self, high: SequenceKey) -> None:

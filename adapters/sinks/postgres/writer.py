@@ -121,20 +121,20 @@ class PostgresWriter:
 
     def apply(self, write: Write[RowProvider], state: LaneState | None, applied_at: datetime) -> WriteOutcome:
         """Applies the write to `state`, the lane's committed state (locked by the caller)."""
-        plan, facts, before = write.plan, write.folded.facts, state or LaneState()
-        refuse_gap(write, before)
-        refuse_existing_rows(self._cursor, write.lane, self._target.relation, write.span.start, before.position)
-        if is_applied(write, before):
-            return WriteOutcome(before, Counts(duplicate=write.folded.rows))
-        entered = write.folded.frame.provide_rows(write, before, self._target, applied_at, careful=self._careful)
-        purged = advance_purge(plan, before, write.at)
-        if purged != before and purged.purged_up_to is not None:
+        plan, facts, committed = write.plan, write.folded.facts, state or LaneState()
+        refuse_gap(write, committed)
+        refuse_existing_rows(self._cursor, write.lane, self._target.relation, write.span.start, committed.position)
+        if is_applied(write, committed):
+            return WriteOutcome(committed, Counts(duplicate=write.folded.rows))
+        entered = write.folded.frame.provide_rows(write, committed, self._target, applied_at, careful=self._careful)
+        before = advance_purge(plan, committed, write.at)
+        if before != committed and before.purged_up_to is not None:
             self._pending.flush()
-            self._cursor.execute(self._target.delete_tombstones(purged.purged_up_to.max_sequence), prepare=False)
+            self._cursor.execute(self._target.delete_tombstones(before.purged_up_to.max_sequence), prepare=False)
             if plan.soft_deletes:
-                self._cursor.execute(self._target.delete_marked_rows(purged.purged_up_to), prepare=False)
-        before = purged
+                self._cursor.execute(self._target.delete_marked_rows(before.purged_up_to), prepare=False)
         counts = Counts(duplicate=entered.trimmed) + count_truncates(plan, facts, before, entered.truncates)
+        # `advance_lane` calls `advance_purge` again, which then finds nothing to do.
         outcome = WriteOutcome(advance_lane(write, before), counts)
         for rows in entered.rejects:
             _reject(outcome, rows)
@@ -144,7 +144,7 @@ class PostgresWriter:
         if plan.history:
             return self._write_versions(entered.rows, write, before, outcome, applied_at)
         if entered.rows.count:
-            self._write(entered.rows, write, before, outcome)
+            self._write_rows(entered.rows, write, before, outcome)
         return outcome
 
     def _apply_truncates(self, write: Write[RowProvider], before: LaneState) -> None:
@@ -155,7 +155,7 @@ class PostgresWriter:
             statement = render_truncate(write.plan, POSTGRES, self._target.relation, truncate)
             self._cursor.execute(statement.encode(), prepare=False)
 
-    def _write(self, rows: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome) -> None:
+    def _write_rows(self, rows: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome) -> None:
         plan, target, facts = self._target.plan, self._target, write.folded.facts
         reconciling = needs_reconcile(plan, facts, before)
         values = None
@@ -200,12 +200,12 @@ class PostgresWriter:
         if not (rows.count or late_truncates) or facts.lowest is None:
             return outcome
         self._pending.flush()
-        versions = ServerScd2(self._cursor, target, applied_at)
         target.create_temporary(self._cursor, self._generation, reconciled=False)
         absorbed_matter = before.max_side_table_sequence is not None and has_overlap(facts, before)
         in_process = target.is_lossless and not (self._careful or late_truncates or absorbed_matter)
         if in_process and isinstance(rows, RowsInMemory):
             return self._write_versions_in_process(rows.rows, write, before, outcome)
+        versions = ServerScd2(self._cursor, target, applied_at)
         refused_rows = rows.stage(self._cursor, target, target.list_columns(whole=True), careful=self._careful)
         row_count = rows.count - self._reject_refused(rows, refused_rows, outcome)
         bulk = rows.count >= BULK_ROWS
@@ -227,9 +227,7 @@ class PostgresWriter:
                 _reject(outcome, rows.rejects(self._cursor, target, sentences))
             versions.write_versions()
             if versions.store_absorbed_changes():
-                outcome.state = replace(
-                    outcome.state, max_side_table_sequence=find_highest(before.max_side_table_sequence, facts.highest)
-                )
+                _note_absorbed(outcome, before, facts)
         return outcome
 
     def _write_versions_in_process(
@@ -245,9 +243,7 @@ class PostgresWriter:
             _reject(outcome, part.rejects)
             absorbed.append(part.absorbed)
         if versions.store_absorbed_changes(pa.concat_tables(absorbed)):
-            outcome.state = replace(
-                outcome.state, max_side_table_sequence=find_highest(before.max_side_table_sequence, facts.highest)
-            )
+            _note_absorbed(outcome, before, facts)
         return outcome
 
     def _write_per_column(
@@ -366,7 +362,7 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
     is_log = lane.policy == EVENT_LOG_POLICY
     places = relation
     if not is_log:
-        # The rows of an appended table, each with the position of its change.
+        # Read the position of each change from its event id.
         event_id = quote_name(EVENT_ID)
         places = f"""(SELECT r.{event_id} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
         FROM {relation} r, regexp_match(r.{event_id}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
@@ -396,6 +392,11 @@ def advance_lane(write: Write[Any], before: LaneState) -> LaneState:
     recorded = facts.highest if facts.has_deletes and plan.reconcile.uses_tombstones else None
     after = advance_state(plan, advance_purge(plan, before, write.at), facts, recorded, write.at)
     return advance_position(after, write)
+
+
+def _note_absorbed(outcome: WriteOutcome, before: LaneState, facts: Facts) -> None:
+    highest = find_highest(before.max_side_table_sequence, facts.highest)
+    outcome.state = replace(outcome.state, max_side_table_sequence=highest)
 
 
 def _reject(outcome: WriteOutcome, rows: pa.Table) -> None:

@@ -168,7 +168,7 @@ class SparkMirror:
         return clear_stage(self._session)
 
     def clear_blindly(self, _: Lane, __: DataLoss) -> Operation:
-        """Deletes every row, too."""
+        """As `clear`, which needs no state."""
         return clear_stage(self._session)
 
     def _reconcile(
