@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from .position import TopicPartition
-from .sequence import Sequence
+
+if TYPE_CHECKING:  # Shell completion reads the register, which has a connector, without loading pyarrow.
+    from .sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

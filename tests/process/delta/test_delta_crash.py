@@ -54,7 +54,7 @@ def test_second_instance_is_refused_while_the_first_lives(tmp_path: Path) -> Non
     waiting."""
     holding = (
         "import sys; from delta_crash import *; s = DeltaRsSink({'path': sys.argv[1]});"
-        "deliver(s, *batches()[0]); print('held', flush=True); sys.stdin.read()"
+        "apply_batch(s, *list_batches()[0]); print('held', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", holding, str(tmp_path)],

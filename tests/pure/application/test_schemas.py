@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.application_world import ReplicatedTuples, compute_rows
+from support.application_world import ReplicatedTuples, await_condition, compute_rows
 from support.histories_of_items import make_change, make_key_change, make_tombstone
 from support.tuple_engine import TupleDecoder, TupleEngine
 
@@ -145,9 +145,9 @@ def test_half_of_a_key_change_is_applied_at_the_end():
     assert world.targets["a.items"].rows == {}
     world = ReplicatedTuples([make_change(0, "c", 1), *make_key_change(1, 1, 2)[:1]])
     running = world.start().in_background()
-    from test_lanes import has_applied, until
+    from test_lanes import has_applied
 
-    until(lambda: has_applied(world, "a.items", 2))
+    await_condition(lambda: has_applied(world, "a.items", 2))
     assert running.stop() is ExitCode.OK
 
 
