@@ -23,7 +23,7 @@ from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F, FoldedChanges, Stop, Write
 
-# The records of batches whose writes are not committed yet, kept for rejects of the sink: plain or packed.
+# The queue keeps the records behind uncommitted writes, plain or packed, because the sink may reject them.
 
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 """Compression of packed records.
@@ -282,7 +282,7 @@ class BoundedQueue(Generic[F]):
             self._changed.notify_all()
 
 
-# How its writes are grouped and joined.
+# Grouping and joining of queued writes.
 
 
 def group_into_rounds(items: Iterable[WriteRequest[F]]) -> Iterable[list[list[WriteRequest[F]]]]:
@@ -316,7 +316,7 @@ def group_into_packs(items: Iterable[WriteRequest[F]]) -> Iterable[list[WriteReq
 
 def is_joinable(group: Sequence[WriteRequest[F]], item: WriteRequest[F]) -> bool:
     """True if `item` may be joined with all writes of a group: any of them may hide a row that it needs."""
-    return can_join_pair(group[-1], item) and not any(_is_hiding(other.write, item.write) for other in group)
+    return can_join_pair(group[-1], item) and not any(_is_hiding(other.write, item.write) for other in group[:-1])
 
 
 def can_join_pair(earlier: WriteRequest[F], later: WriteRequest[F]) -> bool:

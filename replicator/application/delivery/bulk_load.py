@@ -27,14 +27,13 @@ from replicator.ports.engine import Engine, KeyPartitions
 from replicator.ports.frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows
 from replicator.ports.sink import BulkLoads, Sink
 
-from .bounded_queue import RecordFrame, RecordFrames, WriteRequest, can_join_pair
+from .bounded_queue import IPC_OPTIONS, RecordFrame, RecordFrames, WriteRequest, can_join_pair
 
 # Spill files of one lane: rows partitioned by key hash, and the records behind them.
 
 SPILL_PARTITIONS = 64
 FORMAT = 1
 """Format of the files. Files of another format are ignored, and written again."""
-IPC_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 MANIFEST_FILE, ROWS_FILE, RECORDS_FILE = "laid.json", "rows.arrow", "records"
 
 
@@ -45,6 +44,7 @@ class SpillSlice:
     - `counts`: the counts of their fold.
     - `batches`: the number of Arrow record batches in each partition.
     - `records`: the bytes of each frame of records.
+    - `unsent`, `deletes`: some change has unchanged values, or is a delete.
     """
 
     number: int
@@ -95,28 +95,28 @@ class SpillFiles:
             return cls(folder, made_by)
         if (manifest.get("format"), manifest.get("made_by")) != (FORMAT, made_by):
             return cls(folder, made_by)
-        pieces = [SpillSlice.from_json(one) for one in manifest["pieces"]]
-        last = max((number for number, piece in enumerate(pieces) if piece.rows), default=0)
-        return cls(folder, made_by, manifest["rule"], manifest["identity"], pieces[:last])
+        slices = [SpillSlice.from_json(one) for one in manifest["pieces"]]
+        last = max((number for number, slice_ in enumerate(slices) if slice_.rows), default=0)
+        return cls(folder, made_by, manifest["rule"], manifest["identity"], slices[:last])
 
     @property
     def span(self) -> Span:
         """The span of all slices."""
-        return reduce(Span.then, (piece.span for piece in self.slices), EMPTY_SPAN)
+        return reduce(Span.then, (slice_.span for slice_ in self.slices), EMPTY_SPAN)
 
     @property
     def rows(self) -> int:
         """The number of rows in all slices."""
-        return sum(piece.rows for piece in self.slices)
+        return sum(slice_.rows for slice_ in self.slices)
 
     @property
     def counts(self) -> Counts:
         """The counts of all slices' folds."""
-        return sum((piece.counts for piece in self.slices), Counts())
+        return sum((slice_.counts for slice_ in self.slices), Counts())
 
-    def add_slice(self, piece: SpillSlice, parts: Sequence[pa.Table], records: Sequence[RecordFrame[Any]]) -> None:
+    def add_slice(self, slice_: SpillSlice, parts: Sequence[pa.Table], records: Sequence[RecordFrame[Any]]) -> None:
         """Add a slice, durably. Fills in its `batches` and `records`. OSError if it cannot be written."""
-        folder = self._slice_folder(piece.number)
+        folder = self._slice_folder(slice_.number)
         shutil.rmtree(folder, ignore_errors=True)
         make_folder(folder)
         lengths = []
@@ -132,7 +132,7 @@ class SpillFiles:
                 batch_counts.append(len(batches))
         for path in (folder / RECORDS_FILE, folder / ROWS_FILE, folder):
             sync_path(path)
-        self.slices.append(replace(piece, batches=tuple(batch_counts), records=tuple(lengths)))
+        self.slices.append(replace(slice_, batches=tuple(batch_counts), records=tuple(lengths)))
         self._write_manifest()
 
     def read_schema(self) -> pa.Schema | None:
@@ -142,19 +142,19 @@ class SpillFiles:
     def read_partition(self, number: int) -> list[pa.RecordBatch]:
         """The rows of one partition, in the order in which they were spilled."""
         batches = []
-        for piece in self.slices:
-            first = sum(piece.batches[:number])
-            reader = self._open_slice(piece)
-            batches += [reader.get_batch(first + i) for i in range(piece.batches[number])]
+        for slice_ in self.slices:
+            first = sum(slice_.batches[:number])
+            reader = self._open_slice(slice_)
+            batches += [reader.get_batch(first + i) for i in range(slice_.batches[number])]
         return batches
 
     def read_records(self) -> Iterator[RecordFrame[Any]]:
         """The records behind the rows, packed."""
-        for piece in self.slices:
+        for slice_ in self.slices:
             at = 0
-            with pa.memory_map(str(self._slice_folder(piece.number) / RECORDS_FILE)) as file:
+            with pa.memory_map(str(self._slice_folder(slice_.number) / RECORDS_FILE)) as file:
                 whole = file.read_buffer()
-            for length in piece.records:
+            for length in slice_.records:
                 yield RecordFrame.from_buffer(whole.slice(at, length))
                 at += length
 
@@ -167,12 +167,12 @@ class SpillFiles:
     def _slice_folder(self, number: int) -> Path:
         return self.folder / f"{number:06}"
 
-    def _open_slice(self, piece: SpillSlice) -> pa.ipc.RecordBatchFileReader:
-        return pa.ipc.open_file(pa.memory_map(str(self._slice_folder(piece.number) / ROWS_FILE)))
+    def _open_slice(self, slice_: SpillSlice) -> pa.ipc.RecordBatchFileReader:
+        return pa.ipc.open_file(pa.memory_map(str(self._slice_folder(slice_.number) / ROWS_FILE)))
 
     def _write_manifest(self) -> None:
         manifest = {"format": FORMAT, "made_by": self.made_by, "rule": self.rule, "identity": self.identity}
-        document = {**manifest, "pieces": [piece.to_json() for piece in self.slices]}
+        document = {**manifest, "pieces": [slice_.to_json() for slice_ in self.slices]}
         replace_file(self.folder / MANIFEST_FILE, json.dumps(document).encode())
 
 
@@ -255,27 +255,20 @@ class BulkLoader(Generic[F]):
             return at
         if spill_files.slices and not self.has_spilled(item.run.lane):
             # Continue the files of an earlier run, no matter if the first write after them can be spilled.
-            if (spill_files.rule, spill_files.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
+            if (spill_files.rule, spill_files.read_schema()) != (write.plan.rule, _get_frame(item).schema):
                 raise _make_orphan_error(item.run.lane.id, "were written under another configuration")
             self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
-        keys, facts = write.plan.table.keys, write.folded.facts
-        affects_others = write.out_of_band or write.complete is not None or item.bundle
-        if affects_others or facts.has_key_changes or facts.truncated_at is not None or facts.truncates:
-            can_spill = False
-        elif spill_files.slices:
-            can_spill = can_join_pair(self._last[item.run.lane.id], item)
-        else:
-            can_spill = self._bulk_load.loads(item.run.lane, write.plan)
-        if not can_spill:
+        if not self._can_spill(item, spill_files):
             self.ended = True
             return None
+        facts = write.folded.facts
         number = spill_files.slices[-1].number + 1 if spill_files.slices else 0
         flags = (facts.has_unchanged, facts.has_deletes)
-        piece = SpillSlice(number, write.span, write.folded.rows, write.folded.counts, (), (), *flags)
+        slice_ = SpillSlice(number, write.span, write.folded.rows, write.folded.counts, (), (), *flags)
         spill_files.rule = write.plan.rule
         spill_files.identity.update(write.identity)
-        parts = self._partitions.split(write.folded.frame, keys, SPILL_PARTITIONS)
-        _wrap_os_errors(lambda: spill_files.add_slice(piece, parts, item.raw))
+        parts = self._partitions.split(write.folded.frame, write.plan.table.keys, SPILL_PARTITIONS)
+        _wrap_os_errors(lambda: spill_files.add_slice(slice_, parts, item.raw))
         self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
         return spill_files.span.end
 
@@ -315,6 +308,15 @@ class BulkLoader(Generic[F]):
             self._spill_files[lane.id] = _wrap_os_errors(lambda: SpillFiles.open_folder(folder, self._partitions.name))
         return self._spill_files[lane.id]
 
+    def _can_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> bool:
+        write, facts = item.write, item.write.folded.facts
+        affects_others = write.out_of_band or write.complete is not None or item.bundle
+        if affects_others or facts.has_key_changes or facts.truncated_at is not None or facts.truncates:
+            return False
+        if spill_files.slices:
+            return can_join_pair(self._last[item.run.lane.id], item)
+        return self._bulk_load.loads(item.run.lane, write.plan)
+
     def find_orphans(self) -> Mapping[str, Fatal]:
         """By lane, the error for spill files of an earlier run that no write continued, so that their plan is
         unknown."""
@@ -324,7 +326,8 @@ class BulkLoader(Generic[F]):
     def _make_placeholder_write(self, item: WriteRequest[F], spill_files: SpillFiles) -> WriteRequest[F]:
         """One write without rows that represents all spilled rows."""
         facts = Facts(
-            has_unchanged=any(p.unsent for p in spill_files.slices), has_deletes=any(p.deletes for p in spill_files.slices)
+            has_unchanged=any(one.unsent for one in spill_files.slices),
+            has_deletes=any(one.deletes for one in spill_files.slices),
         )
         nothing = FoldedChanges(_get_frame(item).slice(0, 0), facts, Counts(), 0, 0)
         write = replace(

@@ -103,10 +103,10 @@ class Delivery(Generic[F]):
         self._options = runtime.options
         self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
         self._waiting_lanes: dict[str, _WaitingLane[F]] = {}
-        self._new: list[WriteRequest[F]] = []
+        self._new_lane_writes: list[WriteRequest[F]] = []
         self._waiting_since: dict[str, float] = {}
         self._retry_at = 0.0
-        self._committed = self._last = False
+        self._committed = self._is_last_try = False
         self._reject_kinds: dict[str, dict[tuple[TopicPartition, int], list[RejectKind]]] = {}
         """Rejects by lane and record. If a sink rejects a record in several attempts, the last one counts."""
         self._publisher = WatermarkPublisher(name, sink, runtime)
@@ -129,14 +129,7 @@ class Delivery(Generic[F]):
             groups = [self._join_writes(group) for round_ in group_into_rounds(live) for group in round_]
             writes = [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
             self._apply_with_retry(writes, recheck=False)
-        others = [item for item in items if not item.bundle]
-        waiting = {item.run.lane.id for item in self._new}
-        new = waiting | {item.run.lane.id for item in others if item.run.lane.id not in self._prepared}
-        if self._bulk_loader is None and (waiting or len(new) > FEW_LANES):
-            # Writes of many new lanes wait in `_new`, and later writes of such a lane wait behind them.
-            self._new += [item for item in others if item.run.lane.id in new]
-            others = [item for item in others if item.run.lane.id not in new]
-        self._deliver_rounds(others)
+        self._deliver_rounds(self._defer_new_lanes([item for item in items if not item.bundle]))
         self._write_new_lanes(
             NEW_LANE_SECONDS if not publish_requests and not any(item.write.complete for item in items) else None
         )
@@ -144,18 +137,30 @@ class Delivery(Generic[F]):
             self._retry_waiting()
         self._publisher.end_commit(items, publish_requests)
 
+    def _defer_new_lanes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
+        """The writes of lanes that the sink has prepared. If there are few other lanes, all writes.
+
+        Otherwise the writes of new lanes wait in `_new_lane_writes`, and later writes of such a lane wait behind them.
+        """
+        deferred = {item.run.lane.id for item in self._new_lane_writes}
+        new = deferred | {item.run.lane.id for item in items if item.run.lane.id not in self._prepared}
+        if self._bulk_loader is not None or (not deferred and len(new) <= FEW_LANES):
+            return items
+        self._new_lane_writes += [item for item in items if item.run.lane.id in new]
+        return [item for item in items if item.run.lane.id not in new]
+
     def _write_new_lanes(self, seconds: float | None) -> None:
         """Write new lanes one at a time, for `seconds`. None, or too much memory in use: write all of them.
 
         The sink creates a table for each. Other lanes must not stand still while it creates a thousand.
         """
         until = None if seconds is None else self._clock() + seconds
-        while self._new and not self._abandon.is_set():
-            lane = self._new[0].run.lane.id
-            lane_items = [item for item in self._new if item.run.lane.id == lane]
-            self._new = [item for item in self._new if item.run.lane.id != lane]
+        while self._new_lane_writes and not self._abandon.is_set():
+            lane = self._new_lane_writes[0].run.lane.id
+            lane_items = [item for item in self._new_lane_writes if item.run.lane.id == lane]
+            self._new_lane_writes = [item for item in self._new_lane_writes if item.run.lane.id != lane]
             self._deliver_rounds(lane_items)
-            is_small = sum(item.size for item in self._new) < self._options.handover_bytes
+            is_small = sum(item.size for item in self._new_lane_writes) < self._options.handover_bytes
             if until is not None and is_small and self._clock() >= until:
                 return
 
@@ -169,14 +174,14 @@ class Delivery(Generic[F]):
 
         `last`: rows that the target still refuses are rejected.
         """
-        self._last = last
+        self._is_last_try = last
         waiting, self._waiting_lanes, self._committed = self._waiting_lanes, {}, False
         self._waiting_since = {lane: one.since for lane, one in waiting.items()}
         self._retry_at = self._clock() + self._options.row_retry
         for one in waiting.values():
             self._lanes.wait_for_rows(one.run, None)
         self._deliver_rounds(item for one in waiting.values() for item in one.items)
-        self._last = False
+        self._is_last_try = False
 
     def _defer_waiting(self, pending: Sequence[WriteRequest[F]], error: RowsWait) -> list[WriteRequest[F]]:
         """Set the writes of the lanes in `error` aside. Returns the others."""
@@ -193,7 +198,7 @@ class Delivery(Generic[F]):
         return [item for item in pending if item.run.lane.id not in error.lanes]
 
     def _append_waiting(self, item: WriteRequest[F], waiting: _WaitingLane[F], problem: Problem) -> None:
-        waiting.items.append(_without_bundle(item))
+        waiting.items.append(_withdraw_watermark(item))
         size = sum(one.size for one in waiting.items)
         self._lanes.wait_for_rows(item.run, problem, is_full=size >= self._options.handover_bytes)
 
@@ -209,18 +214,23 @@ class Delivery(Generic[F]):
         return free
 
     def _can_wait(self, item: WriteRequest[F]) -> bool:
-        if item.bundle or self._last:
+        if item.bundle or self._is_last_try:
             return False
         since = self._waiting_since.get(item.run.lane.id)
-        if self._new:  # The missing row may be in one of these.
+        if self._new_lane_writes:  # The missing row may be in one of these.
             return True
         return since is None or self._clock() - since < self._options.row_patience
 
     @property
     def due_in(self) -> float | None:
         """Seconds until `deliver` has work even without new items; None if there is none."""
-        due = [0.0] if self._new else [] if self._publisher.due_in is None else [self._publisher.due_in]
-        return min([*due, *([max(0.0, self._retry_at - self._clock())] if self._waiting_lanes else [])], default=None)
+        due = [0.0] if self._new_lane_writes else []
+        publish_in = self._publisher.due_in
+        if publish_in is not None:
+            due.append(publish_in)
+        if self._waiting_lanes:
+            due.append(max(0.0, self._retry_at - self._clock()))
+        return min(due, default=None)
 
     def finish(self) -> None:
         """Finish the work; no more items follow.
@@ -292,7 +302,7 @@ class Delivery(Generic[F]):
             return
         if pending[0].bundle:
             # Commit the bundle without the one lane that fails. If more than one fails, all writes are tried one by one.
-            pending = [_without_bundle(item) for item in pending]
+            pending = [_withdraw_watermark(item) for item in pending]
             for lane in dict.fromkeys(item.run.lane.id for item in pending):
                 try:
                     self._commit(self._select_uncommitted([item for item in pending if item.run.lane.id != lane]))
@@ -342,12 +352,7 @@ class Delivery(Generic[F]):
             if outcome is not None:
                 self._record_outcome(items, outcome, seconds)
             try:
-                if outcome is None:
-                    raise make_accounting_error(f"The sink returned no outcome for lane {lane} after a write.")
-                rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
-                ensure_accounting(rows == total, f"Lane {lane} got {format_count(rows, 'row')}, but accounts for {total}.")
-                is_whole = not items[-1].write.span.after(outcome.position)
-                ensure_accounting(is_whole, f"Lane {lane} applied a span, but its position is before the end.")
+                _check_outcome(lane, items, outcome)
             except AccountingError as error:
                 self._lanes.suspend(items[0].run, to_problem(error), error)
 
@@ -425,8 +430,18 @@ class Delivery(Generic[F]):
             raise make_stop_error(self._engine.frames.rejected(rows, raw)[0])
 
 
-def _without_bundle(item: WriteRequest[F]) -> WriteRequest[F]:
-    """The same write outside of its bundle: its watermark names no transaction."""
+def _check_outcome(lane: str, items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None) -> None:
+    """AccountingError unless the outcome accounts for all rows of the lane's writes, and reaches their end."""
+    if outcome is None:
+        raise make_accounting_error(f"The sink returned no outcome for lane {lane} after a write.")
+    rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
+    ensure_accounting(rows == total, f"Lane {lane} got {format_count(rows, 'row')}, but accounts for {total}.")
+    is_whole = not items[-1].write.span.after(outcome.position)
+    ensure_accounting(is_whole, f"Lane {lane} applied a span, but its position is before the end.")
+
+
+def _withdraw_watermark(item: WriteRequest[F]) -> WriteRequest[F]:
+    """The write with a watermark that names no transaction."""
     complete = item.write.complete
     if complete is None:
         return item
