@@ -102,6 +102,12 @@ class Span:
         return any(self.start[p] < o for p, o in self.end.items())
 
     @classmethod
+    def between(cls, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Span:
+        """The span from `start` to `end`, without partitions in which nothing lies between."""
+        parts = {p: o for p, o in end.items() if start.get(p, o) < o}
+        return cls(Position({p: start[p] for p in parts}), Position(parts))
+
+    @classmethod
     def below(cls, end: Position) -> Span:
         """Everything below `end`, in its partitions."""
         return cls(Position(dict.fromkeys(end, 0)), end)

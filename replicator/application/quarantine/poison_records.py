@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import structlog
 
 from replicator.domain.errors import DecoderDied, EnvironmentProblem, Reject, RejectCode
-from replicator.domain.position import EMPTY_SPAN, Position, RecordPosition, Span, TopicPartition
+from replicator.domain.position import EMPTY_SPAN, RecordPosition, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Connector, TransactionMark
 from replicator.local_files import make_folder
@@ -290,7 +290,7 @@ class PoisonRecordFinder(Generic[F]):
             yield batch
             return
         for span in split_span(batch.span, suspect.span):
-            if SuspectedSpan(_drop_empty(span), by).record_position is not None:
+            if SuspectedSpan(Span.between(span.start, span.end), by).record_position is not None:
                 quiet()
             if span == batch.span:
                 yield batch
@@ -310,7 +310,7 @@ class PoisonRecordFinder(Generic[F]):
     @contextmanager
     def note_decoding(self, span: Span) -> Iterator[None]:
         """Note the span while the block decodes its records, and does nothing else."""
-        notes = replace(self._notes, decoding=SuspectedSpan(_drop_empty(span), self._by))
+        notes = replace(self._notes, decoding=SuspectedSpan(Span.between(span.start, span.end), self._by))
         try:
             if not self._watches:
                 yield
@@ -361,24 +361,14 @@ def split_span(span: Span, suspected: Span) -> Sequence[Span]:
     firsts, lasts = {**span.start, **suspected.start}, {**span.start, **suspected.end}
     begins = {p: min(max(firsts[p], span.start[p]), e) for p, e in span.end.items()}
     ends = {p: max(begins[p], min(lasts[p], e)) for p, e in span.end.items()}
-    pieces = [_make_span({p: (span.start[p], begins[p]) for p in span.end})]
+    pieces = [Span.between(span.start, begins)]
     for p, begin in begins.items():
         width = max(1, -(-(ends[p] - begin) // SPLITS))
-        pieces += [_make_span({p: (at, min(at + width, ends[p]))}) for at in range(begin, ends[p], width)]
-    pieces.append(_make_span({p: (ends[p], e) for p, e in span.end.items()}))
+        pieces += [Span.between({p: at}, {p: min(at + width, ends[p])}) for at in range(begin, ends[p], width)]
+    pieces.append(Span.between(ends, span.end))
     nonempty = [piece for piece in pieces if piece]
     empty = span.only(p for p, e in span.end.items() if span.start[p] == e)
     return [empty.then(nonempty[0]), *nonempty[1:]] if nonempty else [span]
-
-
-def _drop_empty(span: Span) -> Span:
-    """The span without empty partitions."""
-    return span.only(p for p, end in span.end.items() if span.start[p] < end)
-
-
-def _make_span(ranges: dict[TopicPartition, tuple[int, int]]) -> Span:
-    rest = {p: (start, end) for p, (start, end) in ranges.items() if start < end}
-    return Span(Position({p: start for p, (start, _) in rest.items()}), Position({p: end for p, (_, end) in rest.items()}))
 
 
 def _load_notes(path: Path | None) -> CrashNotes:

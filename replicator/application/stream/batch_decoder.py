@@ -18,6 +18,7 @@ from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import Retryable
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import TableSpec
 from replicator.ports.components import CONTINUE, HOLD_KEY, STOP_LANE
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Prefetch
@@ -81,13 +82,13 @@ class BatchDecoder(Generic[F]):
         with self._count_rejects(NO_TABLE, batch.span) as rejected:
             if routed.reject_count:
                 stored = self._rejects.keep_rejects(
-                    routed.rejects, [batch.frame], stage="route", source=self._source, table=""
+                    routed.rejects, [batch.frame], stage="route", source=self._source, table=NO_TABLE
                 )
                 count = len(stored)
                 sentence = f"Rejected: {format_count(routed.reject_count, 'record')}, but {count} became dead letters."
                 ensure_accounting(count == routed.reject_count, sentence)
                 rejected.extend(stored)
-                self._handle_rejects(self._on_reject, routed.rejects, batch.frame, "")
+                self._handle_rejects(self._on_reject, routed.rejects, batch.frame, NO_TABLE)
         return routed
 
     def decode_changes(
@@ -108,10 +109,12 @@ class BatchDecoder(Generic[F]):
 
         `application.catalog.UnusableTable` if the table cannot be replicated.
         """
-        slices, marked, at = tuple(slices), [], batch.span.start
+        slices = tuple(slices)
         with self._note_decoding(batch.span):
             for slice_ in slices:
                 self._catalog.learn_schema(slice_)  # A later slice may have the key that an earlier one lacks.
+        changes: list[tuple[F, TableSpec, Position]] = []
+        at = batch.span.start
         with self._count_rejects(table, cover_topics(batch.span, topics)) as rejected:
             for slice_ in slices:
                 rules = self._rules_for(slice_.table)
@@ -123,9 +126,10 @@ class BatchDecoder(Generic[F]):
                 if self._frames.count(frame):
                     ends = self._frames.ends(frame) if len(slices) > 1 else at
                     schema = self._catalog.learn_schema(slice_)
-                    marked.append((frame, SchemaMark(schema, self._find_change_start(frame, at.only(ends), drops)), schema))
+                    start = self._find_change_start(frame, at.only(ends), drops)
+                    changes.append((frame, schema, start))
                     at = at.advanced_to(ends)
-        return [SchemaSlice(frame, mark, self._catalog.find_union(schema)) for frame, mark, schema in marked]
+        return [SchemaSlice(f, SchemaMark(schema, start), self._catalog.find_union(schema)) for f, schema, start in changes]
 
     def decode_again(self, table: str, batch: Batch[F]) -> Iterator[F]:
         """Decode records of a table that lanes have applied, rejects included. Nothing is stored or counted."""
@@ -135,6 +139,7 @@ class BatchDecoder(Generic[F]):
                     yield from self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
 
     def _find_change_start(self, frame: F, start: Position, drops: Sequence[Position]) -> Position:
+        """The start of a slice's changes: behind each drop that all of them follow, in its partition."""
         for drop in drops:
             if any(start.get(p, o + 1) <= o for p, o in drop.items()):
                 _, others = self._frames.split(frame, Span.from_position(drop))

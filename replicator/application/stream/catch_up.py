@@ -63,11 +63,10 @@ class CatchUpLane(Generic[F]):
         elif 2 * self.record_count < offsets:
             self.reach *= 2
 
-    def find_missing(self, end: Position) -> Span:
+    def find_unread(self, end: Position) -> Span:
         """The span that is left to read up to `end`."""
         read = Position({**self.run.handed_over, **self.read})  # Partitions may have begun since the lane fell behind.
-        missing = {p: o for p, o in end.items() if read.get(p, o) < o}
-        return Span(read.only(missing), Position(missing))
+        return Span.between(read, end)
 
 
 @dataclass(frozen=True)
@@ -121,6 +120,7 @@ class CatchUp(Generic[F]):
         while behind := tuple(self._update_behind().values()):
             has_moved = False
             for one in behind:
+                # Move it behind the lanes that have waited longer.
                 self._behind[one.run.lane.id] = self._behind.pop(one.run.lane.id)
                 has_moved |= self._read_slice(one)
                 if self._runtime.clock() >= deadline or self._runtime.stop.is_set():
@@ -147,7 +147,7 @@ class CatchUp(Generic[F]):
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
                 del self._behind[lane_id]
-            elif not self._find_missing(behind):
+            elif not self._find_distance(behind):
                 del self._behind[lane_id]
                 self._join_lane(behind.run, behind.buffer, behind.has_read)
         return self._behind
@@ -156,15 +156,15 @@ class CatchUp(Generic[F]):
         behind = self._behind.get(run.lane.id)
         return behind is not None and behind.generation == run.placed_generation
 
-    def _find_missing(self, behind: CatchUpLane[F]) -> Span:
+    def _find_distance(self, behind: CatchUpLane[F]) -> Span:
         """The span between the lane and the main stream."""
-        return behind.find_missing(self._find_target(behind.run))
+        return behind.find_unread(self._find_target(behind.run))
 
     def _read_slice(self, behind: CatchUpLane[F]) -> bool:
         """Read one slice; False if the lane cannot go on now."""
         if behind.run.is_full or not self._context.source_context.workers[behind.run.lane.sink].queue.has_room():
             return False
-        missing, behind.record_count = self._find_missing(behind), 0
+        missing, behind.record_count = self._find_distance(behind), 0
         until = Position({p: min(o, missing.start[p] + behind.reach) for p, o in missing.end.items()})
         after_snapshots = self._context.source_context.source.features.after_snapshots
         if after_snapshots is not None:
@@ -198,7 +198,7 @@ class CatchUp(Generic[F]):
     def _skip_holes(self, behind: CatchUpLane[F], until: Position) -> bool:
         """Pass offsets without a record at the end of the slice; False if the sink has no room for changes
         released by that."""
-        holes = behind.find_missing(until)
+        holes = behind.find_unread(until)
         if holes and not self._has_room(behind):
             return False
         if holes:

@@ -178,18 +178,19 @@ class SourcePipeline(Generic[F]):
         self._position = self.progress.position = start
         self._catch_up.join_caught_up()
 
-        def take_outside_call(batch: Batch[F]) -> None:
-            # While a batch is taken, the pipeline does not wait for the source.
-            self.progress.call = None
-            take(batch)
-            self.progress.call = SourceCall(READING_STREAM, self._runtime.clock())
-
         # Report later: a source that fails at the same records needs time to do so before its outage is cleared.
         self._reported_at = self._runtime.clock()
         with (
             prefetch_batches(self._runtime, self._prefetcher, self.take_batch, once=once) as take,
             self._note_source_call(READING_STREAM),
         ):
+
+            def take_outside_call(batch: Batch[F]) -> None:
+                # While a batch is taken, the pipeline does not wait for the source.
+                self.progress.call = None
+                take(batch)
+                self.progress.call = SourceCall(READING_STREAM, self._runtime.clock())
+
             # The loop over the batches is in the source (for Kafka `adapters/sources/kafka/source.py`). It calls
             # `take_batch` for each batch, and for an empty one while no records arrive.
             self.context.source.run(start, take_outside_call, self._runtime.stop, once=once)
@@ -460,20 +461,20 @@ class SourcePipeline(Generic[F]):
         If one sink does not answer and another does, the stream goes on without the first. Its lanes resume
         from their own positions once it answers.
         """
+
+        def is_only_sink_away(sink_runs: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
+            self._record_beat()
+            return any(run.retrying for run in sink_runs) and any(run.retrying is None for run in others)
+
         running = [run for run in self.registry.list_runs() if run.status is LaneStatus.RUNNING]
         for sink in sorted({run.lane.sink for run in running}):
             sink_runs = [run for run in running if run.lane.sink == sink]
             others = [run for run in running if run.lane.sink != sink]
-            has_room = self.context.workers[sink].queue.wait_for_room(
-                partial(self._is_only_sink_away, sink_runs, others), self._runtime.stop
-            )
-            for run in [] if has_room or self._runtime.stop.is_set() else sink_runs:
-                self._runtime.lanes.fall_back(run)
-
-    def _is_only_sink_away(self, sink_runs: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
-        """True if the sink of `sink_runs` does not answer, and the sink of one of `others` does."""
-        self._record_beat()
-        return any(run.retrying for run in sink_runs) and any(run.retrying is None for run in others)
+            queue = self.context.workers[sink].queue
+            has_room = queue.wait_for_room(partial(is_only_sink_away, sink_runs, others), self._runtime.stop)
+            if not has_room and not self._runtime.stop.is_set():
+                for run in sink_runs:
+                    self._runtime.lanes.fall_back(run)
 
     def _run_commands(self) -> None:
         while True:
@@ -510,8 +511,7 @@ class SourcePipeline(Generic[F]):
         """The transactions of a table's changes before `end`, as far back as one catch-up read."""
         source, most = self.context.source, self._runtime.options.catch_up_offsets
         beginning, parts = source.beginning(), list[TransactionPart]()
-        start = Position({p: max(beginning.get(p, o), o - most) for p, o in end.items()})
-        span = Span(start, end).only(p for p, o in end.items() if start[p] < o)
+        span = Span.between({p: max(beginning.get(p, o), o - most) for p, o in end.items()}, end)
 
         def count(batch: Batch[F]) -> None:
             for frame in self._decoding.decode_again(table, batch):
@@ -558,6 +558,7 @@ class SourcePipeline(Generic[F]):
 
         All its records were rejected or ignored. Its target must exist.
         """
+        generation = run.generation
 
         def finish(answer: Future[LaneState | None]) -> None:
             error = answer.exception()
@@ -569,7 +570,7 @@ class SourcePipeline(Generic[F]):
                 elif error is None and (state := answer.result()) is not None:
                     self._runtime.lanes.record_commit(run, state.position, Counts(), None)
 
-        span, generation = self._runtime.lanes.find_unapplied(run), run.generation
+        span = self._runtime.lanes.find_unapplied(run)
         before = self._advancing.get(run.lane.id)
         if span and run.applied and (before is None or before.done()):
             answer = self.context.workers[run.lane.sink].ask(lambda sink: _advance_position(sink, run.lane, span))

@@ -1,4 +1,5 @@
-"""The write builder: turns table slices and batches into writes of lanes. Lanes with equal folds share the result."""
+"""From table slices to writes of lanes: the schema gate, the row transforms, and the write builder, which shares equal
+folds."""
 
 from __future__ import annotations
 
@@ -29,9 +30,6 @@ from replicator.ports.engine import Engine, Frames
 from replicator.ports.frames import Batch, F, FoldedChanges, RoutedBatch, Write
 
 from .table_buffer import SchemaMark, TableSlice, cut_segments
-
-# The schema gate: splits a table slice where the schema changes, so that each change is applied under its own
-# schema.
 
 log = structlog.get_logger(__name__)
 
@@ -246,24 +244,26 @@ class WriteBuilder(Generic[F]):
             return out
         key = (plan.fold_sharing_key, tuple(sorted(trim.items())))
         if key not in folds.folded:
-            folded = [self._engine.fold(piece.frame, plan) for piece in transformed.slices if piece.frame is not None]
-            changes = self._engine.frames.count(folds.transformer.frame)
-            accounted = sum(part.rows + part.counts.total for part in folded) + transformed.counts.total
-            ensure_accounting(
-                changes == accounted,
-                f"The fold accounts for {accounted} of {format_count(changes, 'change')} of {plan.table.name}.",
-            )
-            # The last one also counts the changes that are in no slice.
-            last = replace(folded[-1], counts=folded[-1].counts + transformed.counts)
-            folds.folded[key] = [*folded[:-1], last]
+            folds.folded[key] = self._fold_slices(transformed, plan, folds.transformer.frame)
         for piece, part in zip(transformed.slices, folds.folded[key], strict=True):
-            span = _make_span(Position({**piece.start, **run.queued_to}), piece.end)
+            span = Span.between({**piece.start, **run.queued_to}, piece.end)
             if span and (part.rows or part.counts.total):
                 write = Write(run.lane, plan, part, span, identity)
-                out.append(self._make_request(run, write, piece.end, piece.raw, piece.size))
+                out.append(self._advance_with_request(run, write, piece.end, piece.raw, piece.size))
             else:
                 run.handed_over = run.handed_over.advanced_to(piece.end)
         return out
+
+    def _fold_slices(self, transformed: TransformedSlice[F], plan: ApplyPlan, frame: F) -> list[FoldedChanges[F]]:
+        """The fold of each slice of a transformed `frame`. The last one also counts the changes that are in no slice."""
+        folded = [self._engine.fold(piece.frame, plan) for piece in transformed.slices if piece.frame is not None]
+        changes = self._engine.frames.count(frame)
+        accounted = sum(part.rows + part.counts.total for part in folded) + transformed.counts.total
+        ensure_accounting(
+            changes == accounted,
+            f"The fold accounts for {accounted} of {format_count(changes, 'change')} of {plan.table.name}.",
+        )
+        return [*folded[:-1], replace(folded[-1], counts=folded[-1].counts + transformed.counts)]
 
     def build_log_writes(
         self, batch: Batch[F], routed: RoutedBatch[F] | None, runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]
@@ -297,12 +297,12 @@ class WriteBuilder(Generic[F]):
             rows = self._engine.frames.count(frames[key])
             folded = FoldedChanges(frames[key], Facts(), Counts(), rows, batch.size)
             write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
-            out.append(self._make_request(run, write, span.end, (), batch.size))
+            out.append(self._advance_with_request(run, write, span.end, (), batch.size))
         return out
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
         """A write without rows that moves the lane's committed position up to `handed_over`; none if it is there."""
-        span = _make_span(run.queued_to, run.handed_over)
+        span = Span.between(run.queued_to, run.handed_over)
         if empty is None or run.is_event_log or not span:
             return []
         table = self._catalog.get_union(run.lane.table)
@@ -311,7 +311,7 @@ class WriteBuilder(Generic[F]):
             return []
         nothing = self._engine.transform_rows(empty, plan).frame if plan.row_transforms else empty
         write = Write(run.lane, plan, self._engine.fold(nothing, plan), span, identity)
-        return [self._make_request(run, write, span.end, (), 0)]
+        return [self._advance_with_request(run, write, span.end, (), 0)]
 
     def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: TargetColumns) -> ApplyPlan | None:
         """The lane's plan for frames of `table`; None, and the lane is suspended, if no plan is possible."""
@@ -343,7 +343,7 @@ class WriteBuilder(Generic[F]):
                 return False
         return True
 
-    def _make_request(
+    def _advance_with_request(
         self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[RecordFrame[F], ...], size: int
     ) -> WriteRequest[F]:
         run.handed_over = run.handed_over.advanced_to(end)
@@ -362,9 +362,3 @@ def select_identities(identity: TopicIdentity, partitions: Iterable[TopicPartiti
     """The identities of the topics of `partitions`."""
     topics = {p.topic for p in partitions}
     return {topic: topic_id for topic, topic_id in identity.items() if topic in topics}
-
-
-def _make_span(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Span:
-    """The span from `start` to `end`, without empty partitions."""
-    parts = {p: o for p, o in end.items() if start.get(p, o) < o}
-    return Span(Position({p: start[p] for p in parts}), Position(parts))
