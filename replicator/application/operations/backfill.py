@@ -344,13 +344,14 @@ class _JournalReader(Generic[F]):
 
     def read(self, until: Position | None = None) -> None:
         """Read all new records, up to `until` at most."""
+
+        def apply_batch(batch: Batch[F]) -> None:
+            self._apply(batch)
+            self._at = self._at.advanced_to(batch.span.end)
+
         stored = self._journal.span()
         end = stored.end if until is None else stored.end.only(until)
         unread = Position({p: o for p, o in end.items() if self._at.get(p, -1) < o})
         if unread and not self._stop.is_set():
             start = Position({p: self._at.get(p, stored.start[p]) for p in unread})
-            self._journal.read(start, unread, self._apply_batch, self._stop)
-
-    def _apply_batch(self, batch: Batch[F]) -> None:
-        self._apply(batch)
-        self._at = self._at.advanced_to(batch.span.end)
+            self._journal.read(start, unread, apply_batch, self._stop)

@@ -297,7 +297,9 @@ class LaneComparison:
         ranges, total = self.source.list_ranges(split_rows)
         started = time.monotonic()
         for within in skip_ranges(ranges, self.source.keys[0], unfinished.upto):
-            self._pause(self.totals.rows - unfinished.rows, started)
+            if limit is not None:
+                due = (self.totals.rows - unfinished.rows) / limit
+                time.sleep(max(0.0, due - (time.monotonic() - started)))
             split = TableSplit(summed or (), self.source.keys, within, self.tail.keys, self.operation.condition)
             groups: Iterable[list[int] | None] = [None]
             if summed is not None:
@@ -397,12 +399,6 @@ class LaneComparison:
         tail_keys = to_key_texts([keys[name].combine_chunks() for name in self.source.keys], keys.num_rows)
         key_texts = to_key_texts([rows[name].combine_chunks() for name in self.columns.keys], rows.num_rows)
         return rows.filter(pc.invert(pc.is_in(key_texts, value_set=tail_keys)))
-
-    def _pause(self, rows: int, started: float) -> None:
-        """Wait until `rows` rows since `started` are within the limited rate."""
-        limit = self.operation.rows_per_second
-        if limit is not None:
-            time.sleep(max(0.0, rows / limit - (time.monotonic() - started)))
 
     def _report_progress(self, total: int | None, started: float) -> None:
         rows, seconds = self.totals.rows, time.monotonic() - started
