@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replicator.domain.change import TS
-from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.plan import ApplyPlan, HistoryPlan
 
 from ..sql import per_column
 from ..sql.dialect import DUCKDB, SPARK, Dialect
@@ -49,30 +49,7 @@ def explain(
     stages["fold"] = NEXT.join(selects)
     dialect, tombstones = reconcile or write, plan.reconcile.uses_tombstones
     if plan.history is not None:
-        # For scd2: the candidate versions, the events, the rows to write, and the changes to store as absorbed.
-        # The example batch has 0 as its lowest sequence, no truncates, and no missing values.
-        in_numbers = dialect == DUCKDB
-        scd2 = Scd2Input(
-            rows="folded",
-            related="related",
-            absorbed="absorbed",
-            lowest=(0,) * plan.table.sequence,
-            truncates=(),
-            values=(IMAGE,) if in_numbers else carried_columns(plan),
-            compared=(IMAGE,) if in_numbers else plan.history.tracked,
-            untracked=() if in_numbers else plan.history.untracked,
-            missing=(),
-            moves=False,
-        )
-        related = (
-            [select_candidates(plan, dialect, "target", scd2.rows, scd2.lowest, moves=False)] if dialect != DUCKDB else []
-        )
-        selects = [
-            *related,
-            events_select(plan, dialect, scd2),
-            versions_select(plan, dialect, scd2, "events"),
-            absorbed_select(plan, dialect, scd2, "events"),
-        ]
+        selects = _explain_scd2(plan, plan.history, dialect)
     elif plan.has_column_versions:
         selects = [select(per_column.NOTHING) for select in per_column.QUERIES]
     elif dialect == DUCKDB:
@@ -83,3 +60,30 @@ def explain(
     stages["reconcile"] = NEXT.join(selects)
     stages["write"] = render_merge(plan, write, target, "rows")
     return stages
+
+
+def _explain_scd2(plan: ApplyPlan, history: HistoryPlan, dialect: Dialect) -> list[str]:
+    """The candidate versions, the events, the rows to write, and the changes to store as absorbed.
+
+    The example batch has 0 as its lowest sequence, no truncates, and no missing values.
+    """
+    in_numbers = dialect == DUCKDB
+    scd2 = Scd2Input(
+        rows="folded",
+        related="related",
+        absorbed="absorbed",
+        lowest=(0,) * plan.table.sequence,
+        truncates=(),
+        values=(IMAGE,) if in_numbers else carried_columns(plan),
+        compared=(IMAGE,) if in_numbers else history.tracked,
+        untracked=() if in_numbers else history.untracked,
+        missing=(),
+        moves=False,
+    )
+    candidates = [] if in_numbers else [select_candidates(plan, dialect, "target", scd2.rows, scd2.lowest, moves=False)]
+    return [
+        *candidates,
+        events_select(plan, dialect, scd2),
+        versions_select(plan, dialect, scd2, "events"),
+        absorbed_select(plan, dialect, scd2, "events"),
+    ]

@@ -91,7 +91,10 @@ def make_project(
         if identity in roles:
             raise ConfigProblem(f"{title} is {roles[identity]}", next_step="Name another database or folder with --to.")
         roles[identity] = "a target already"
-    _refuse_other_values(variables)
+    other = [n for n, value in variables.items() if os.environ.get(n, value) != value or f"{n}_FILE" in os.environ]
+    if other:
+        sentence = f"the environment has another {', '.join(other)}, which would replace the value in {ENV_FILE}"
+        raise ConfigProblem(sentence, next_step=f"unset {' '.join(other)}, also with _FILE, and repeat the command.")
     text = build_starting_config(sources, sinks)
     # Raises ConfigError if `replicator check` would refuse the config.
     document = parse_document(text, lambda *_: Origin("the config would not be valid"))
@@ -185,11 +188,3 @@ def _discover(url: str, option: str, ask_password: AskPassword) -> Sequence[Disc
 
 def _find_root(folder: Path) -> Path:
     return Path(os.path.normpath(folder.absolute()))
-
-
-def _refuse_other_values(variables: Mapping[str, str]) -> None:
-    """Raise ConfigProblem if the environment has another value of a variable: it would go before that of `.env`."""
-    other = [n for n, value in variables.items() if os.environ.get(n, value) != value or f"{n}_FILE" in os.environ]
-    if other:
-        sentence = f"the environment has another {', '.join(other)}, which would replace the value in {ENV_FILE}"
-        raise ConfigProblem(sentence, next_step=f"unset {' '.join(other)}, also with _FILE, and repeat the command.")
