@@ -141,7 +141,7 @@ class Scd1:
         self.keys = keys
         self.retention = retention
         self.gone: list[tuple[datetime, Change]] = []
-        """The deletes that arrived, each with its rounded time of arrival."""
+        """The deletes that arrived, with soft deletes the truncates too: each with its rounded time of arrival."""
         self.forgotten: Sequence = ()
         """The purged sequence: the highest of the purged deletes."""
         self.rows: dict[Key, tuple[Sequence, Row]] = {}

@@ -186,7 +186,7 @@ class TestPostgresProjector(ProjectedDatabase):
         assert (row["yes"], str(row["day"]), bytes(row["raw"]), row["nothing"]) == (True, "2024-02-29", b"x", None)
         assert (str(row["at"]), row["part"]) == ("2024-02-29 12:00:00.123456", Decimal("2.500000000"))
 
-    def test_ending_versions_overwrites_the_space_of_rows(self) -> None:
+    def test_ending_versions_vacuums_the_table(self) -> None:
         self._first()
         projector = self.new_projector()
         ProjectionRefresher(projector, "tests").refresh(self._set_sink(make_projection()))
