@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from support.schema_changes import to_config_dsn
 
 from adapters.sources.backfill import PostgresComparison
 from replicator.application.operations.backfill import BackfilledSource
-from replicator.application.operations.diff import DiffOperation, LaneComparison, describe_letter
+from replicator.application.operations.diff import DiffOperation, describe_letter
 from replicator.application.operations.diff_runs import DiffProgressFile, UnfinishedDiff
 from replicator.application.quarantine.erasure_filter import ErasureList
 from replicator.domain.differences import LaneDiff
@@ -238,10 +239,11 @@ def test_limited_rate_pauses_between_splits(world: Compared, monkeypatch: pytest
     world.execute("ANALYZE items")
     monkeypatch.setattr("replicator.application.operations.diff.LEAST_ROWS", 10)
     waits = list[float]()
-    monkeypatch.setattr(LaneComparison, "_pause", lambda _, rows, __: waits.append(rows))
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=waits.append)
+    monkeypatch.setattr("replicator.application.operations.diff.time", clock)
     with world.running():
         [diff] = world.compare(LANES[:1], rows_per_second=2).values()
-    assert diff.equal and len(waits) == 4 and waits == sorted(waits) and waits[-1] > waits[0] == 0
+    assert diff.equal and waits == [0, 5, 10, 15], "seconds that 10 rows more need at 2 rows a second"
 
 
 def is_lost(piece: pa.Table) -> pa.Array:
