@@ -8,7 +8,7 @@ import logging
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -274,6 +274,105 @@ class ArchiveFormat:
             raise ConfigProblem(f"{file.path} is not an archive: it lacks the column(s) {', '.join(sorted(missing))}.")
 
 
+# Parts of files to records.
+
+
+@dataclass(frozen=True, slots=True)
+class FileSplit:
+    """A part of `file`: the lines that begin in [start, end), or the row groups `groups` of a Parquet file.
+
+    Lines are numbered from byte `begun`, before which there are `lines` lines. `weight`: approximate bytes in memory.
+    """
+
+    file: ArchiveFile
+    start: int
+    end: int
+    begun: int
+    lines: int
+    weight: int = 0
+    groups: tuple[int, ...] = ()
+
+    @classmethod
+    def of_file(cls, file: ArchiveFile, at: int = 0, lines: int = 0) -> FileSplit:
+        """The rest of a file from byte `at` on, before which there are `lines` lines."""
+        return cls(file, at, file.size, at, lines)
+
+
+class SplitReader:
+    """Reads the lines of a split, once.
+
+    - `at`: the byte position of the next line.
+    - `lines`: the number of lines of the split before it.
+    - `unfinished`: the last line of the file is still being written.
+    """
+
+    def __init__(self, form: FileFormat, split: FileSplit) -> None:
+        self._form, self._split = form, split
+        self.at, self.lines, self.unfinished = split.start, 0, False
+        self._before = -1
+
+    def read_records(self) -> Iterator[ArchiveRecord]:
+        """The records of the lines. An unreadable line is a record, too."""
+        form, file = self._form, self._split.file
+        for line in form.lines(self.read_lines()):
+            record: ArchiveRecord | ValueError | None
+            if isinstance(line, LongLine):
+                record = LineTooLong(line.describe(form.longest))
+            else:
+                record = form.record(file, line, self._next_line_number)
+            if isinstance(record, ValueError):
+                if form.growing and not line.endswith(b"\n"):
+                    self.unfinished = True
+                    return
+                record = unreadable_record(file.label, self._next_line_number(), line.strip(), record)
+            self.at += line_size(line)
+            self.lines += 1
+            if record is not None:
+                yield record
+
+    def read_lines(self) -> Iterator[bytes]:
+        """The lines, or the messages of an Avro file. The last line of the file may lack its line end."""
+        file, form = self._split.file, self._form
+        if file.name.endswith(AVRO):
+            from .avro_files import read_messages  # noqa: PLC0415 - an optional package
+
+            yield from read_messages(file, form.longest)
+        elif file.name.endswith(".gz"):
+            with file.path.open("rb") as packed, gzip.open(packed) as stream:
+                yield from read_compressed(read_bounded(stream, form.longest), file, growing=form.growing)
+        else:
+            yield from self._read_plain()
+
+    def _read_plain(self) -> Iterator[bytes]:
+        split, longest = self._split, self._form.longest
+        with split.file.path.open("rb") as stream:
+            if split.start > split.begun:
+                # A line that begins before the split belongs to the split before.
+                stream.seek(split.start - 1)
+                self.at += line_size(next(read_bounded(stream, longest), b"")) - 1
+            stream.seek(self.at)
+            at = self.at
+            for line in read_bounded(stream, longest, split.file.size - at):
+                if at >= split.end:
+                    break
+                yield line
+                at += line_size(line)
+
+    def _next_line_number(self) -> int:
+        """The number of the next line in its file. Lines of earlier splits are counted only when a number is needed."""
+        split = self._split
+        if self._before < 0:
+            self._before = split.lines
+            if split.start > split.begun:
+                start, end, count, last = split.begun, split.start, 0, b"\n"
+                with split.file.path.open("rb") as stream:
+                    stream.seek(start)
+                    while start < end and (block := stream.read(min(BLOCK, end - start))):
+                        count, last, start = count + block.count(b"\n"), block[-1:], start + len(block)
+                self._before += count + (last != b"\n")
+        return self._before + self.lines + 1
+
+
 # Archive files to records, continuing from the last read position.
 
 log = logging.getLogger(__name__)
@@ -329,6 +428,7 @@ class ArchiveReader:
             self._progress.end(file, at, lines)
 
     def _read_from(self, file: ArchiveFile, at: int, lines: int) -> tuple[int, int]:
+        """Returns the start of the next unread line (byte position, lines before it)."""
         if file.name.endswith(".parquet"):
             reader = open_parquet(file, self._form)
             for frame in read_frames(file, reader, self._form, PARQUET_ROWS) if reader else ():
@@ -336,44 +436,14 @@ class ArchiveReader:
                     break
                 self._put_frame(frame, file.label)
             return 0, 0
-        if file.name.endswith(AVRO):
-            from .avro_files import read_messages  # noqa: PLC0415 - an optional package
-
-            return self._read_lines(file, read_messages(file, self._form.longest), 0, 0)
-        if file.name.endswith(".gz"):
-            with file.path.open("rb") as packed, gzip.open(packed) as stream:
-                return self._read_lines(
-                    file, read_compressed(self._read_bounded(stream), file, growing=self._form.growing), 0, 0
-                )
-        with file.path.open("rb") as stream:
-            stream.seek(at)
-            return self._read_lines(file, self._read_bounded(stream, file.size - at), at, lines)
-
-    def _read_bounded(self, stream: LineStream, size: int | None = None) -> Iterator[bytes]:
-        return read_bounded(stream, self._form.longest, size)
-
-    def _read_lines(self, file: ArchiveFile, stream: Iterator[bytes], at: int, lines: int) -> tuple[int, int]:
-        """Read the lines of `stream`. Returns the start of the next unread line (byte position, lines before it)."""
-        for line in self._form.lines(stream):
+        reader = SplitReader(self._form, FileSplit.of_file(file, at, lines))
+        for record in reader.read_records():
             if self._stop.is_set():
                 break
-            record = read_record(self._form, file, line, partial(int, lines + 1))
-            if isinstance(record, ValueError):
-                if self._form.growing and not line.endswith(b"\n"):
-                    log_unfinished(file, lines + 1)
-                    break
-                record = unreadable_record(file.label, lines + 1, line.strip(), record)
-            if record is not None:
-                self._put(record, file.label)
-            at, lines = at + line_size(line), lines + 1
-        return at, lines
-
-
-def read_record(form: FileFormat, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-    """See `FileFormat.record`. A ValueError for a line that is too long."""
-    if isinstance(line, LongLine):
-        return LineTooLong(line.describe(form.longest))
-    return form.record(file, line, number)
+            self._put(record, file.label)
+        if reader.unfinished:
+            log_unfinished(file, lines + reader.lines + 1)
+        return reader.at, lines + reader.lines
 
 
 def unusable_error(file: ArchiveFile, error: OSError) -> EnvironmentProblem:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,7 +24,7 @@ from ...object_store.files import StoredPath
 from ..file_options import FileSourceOptions
 from .delivery import DeliveryProgress, OffsetIndex
 from .file_list import ArchiveFile, FilePath, seconds_until_complete
-from .file_reader import AVRO, FileFormat, LongLine, read_bounded, read_compressed
+from .file_reader import FileFormat, FileSplit, LongLine, SplitReader, unusable_error
 from .source import ArchiveSource
 
 
@@ -231,18 +229,9 @@ def read_lines(form: FileFormat, file: ArchiveFile) -> Iterator[bytes]:
     """The lines of a text file with their line ends, or the messages of an Avro file. Raises EnvironmentProblem for an
     unreadable or incomplete file."""
     try:
-        if file.name.endswith(AVRO):
-            from .avro_files import read_messages  # noqa: PLC0415 - an optional package
-
-            yield from read_messages(file, form.longest)
-            return
-        with ExitStack() as opened:
-            stream: Any = opened.enter_context(file.path.open("rb"))
-            if file.name.endswith(".gz"):
-                stream = opened.enter_context(gzip.open(stream))
-            yield from form.lines(read_compressed(read_bounded(stream, form.longest), file, growing=False))
+        yield from form.lines(SplitReader(form, FileSplit.of_file(file)).read_lines())
     except OSError as error:
-        raise EnvironmentProblem(f"The file {file.path} cannot be read: {error.strerror or error}.") from error
+        raise unusable_error(file, error) from error
 
 
 def strip_line(line: bytes, *, first: bool) -> bytes:

@@ -24,7 +24,7 @@ from ...spark.types import spark_schema
 from ..file_options import FileSourceOptions
 from .delivery import SLICE_RECORDS, DeliveryProgress, FileDelivery, OffsetIndex
 from .file_list import ArchiveFile
-from .file_reader import FileFormat, FileProgress, log_unfinished, unusable_error
+from .file_reader import FileFormat, FileProgress, FileSplit, log_unfinished, unusable_error
 from .spark_splits import (
     BOUNDS_SCHEMA,
     CHUNK,
@@ -32,7 +32,6 @@ from .spark_splits import (
     IN_PIECE,
     SPLIT_SCHEMA,
     STRETCH,
-    FileSplit,
     OffsetRuns,
     SliceFacts,
     SliceLimits,

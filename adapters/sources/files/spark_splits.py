@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import socket
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,38 +20,17 @@ from replicator.domain.errors import EnvironmentProblem
 from .file_list import ArchiveFile
 from .file_reader import (
     AVRO,
-    ArchiveRecord,
     FileFormat,
+    FileSplit,
     RecordColumns,
-    line_size,
+    SplitReader,
     open_parquet,
-    read_bounded,
-    read_compressed,
     read_frames,
-    read_record,
-    unreadable_record,
     unusable_error,
 )
 
 EXPANDS = 10
 """The assumed size of a compressed file's content relative to the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileSplit:
-    """The part of `file` that one task reads: the lines that begin in [start, end), or the row groups `groups` of a
-    Parquet file.
-
-    Lines are numbered from byte `begun`, before which there are `lines` lines. `weight`: approximate bytes in memory.
-    """
-
-    file: ArchiveFile
-    start: int
-    end: int
-    begun: int
-    lines: int
-    weight: int
-    groups: tuple[int, ...] = ()
 
 
 def split_file(form: FileFormat, file: ArchiveFile, first: int, lines: int, size: int) -> Iterator[FileSplit]:
@@ -146,8 +124,7 @@ class SplitScan:
 
     def __init__(self, form: FileFormat, piece: FileSplit, limits: SliceLimits) -> None:
         self._form, self._piece, self._limits = form, piece, limits
-        self._at, self._lines, self._before = piece.start, 0, -1
-        self._unfinished = False
+        self._reader = SplitReader(form, piece)
 
     def read_slices(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, SliceFacts]]:
         """The records in slices, with run numbers and facts. The last slice may be empty."""
@@ -160,7 +137,7 @@ class SplitScan:
                 batches = self._gather_records()
             for batch in batches:
                 numbers, stretches = find_runs(batch)
-                yield batch, numbers, SliceFacts(stretches, self._at, self._lines, self._unfinished)
+                yield batch, numbers, SliceFacts(stretches, self._reader.at, self._reader.lines, self._reader.unfinished)
         except FileNotFoundError as error:
             sentence = f"The file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
             raise EnvironmentProblem(sentence, next_step=SHARE) from error
@@ -171,69 +148,16 @@ class SplitScan:
 
     def _gather_records(self) -> Iterator[pa.RecordBatch]:
         columns, size = RecordColumns(), 0
-        for record in self._read_records():
+        for record in self._reader.read_records():
             columns.add(record)
             size += record.size
             if len(columns) >= self._limits.records or size >= self._limits.size:
                 yield columns.to_batch()
                 columns, size = RecordColumns(), 0
+        is_shorter = self._reader.at < self._piece.end and not self._reader.unfinished
+        if is_shorter and not self._piece.file.name.endswith((".gz", AVRO)):
+            raise EnvironmentProblem(f"The file {self._piece.file.path} became shorter.")
         yield columns.to_batch()
-
-    def _read_records(self) -> Iterator[ArchiveRecord]:
-        for line in self._form.lines(self._read_lines()):
-            record = read_record(self._form, self._piece.file, line, self._next_line_number)
-            if isinstance(record, ValueError):
-                if self._form.growing and not line.endswith(b"\n"):
-                    self._unfinished = True
-                    return
-                record = unreadable_record(self._piece.file.label, self._next_line_number(), line.strip(), record)
-            self._at += line_size(line)
-            self._lines += 1
-            if record is not None:
-                yield record
-
-    def _read_lines(self) -> Iterator[bytes]:
-        file, form = self._piece.file, self._form
-        if file.name.endswith(AVRO):
-            from .avro_files import read_messages  # noqa: PLC0415 - an optional package
-
-            yield from read_messages(file, form.longest)
-        elif file.name.endswith(".gz"):
-            with file.path.open("rb") as packed, gzip.open(packed) as stream:
-                yield from read_compressed(read_bounded(stream, form.longest), file, growing=form.growing)
-        else:
-            yield from self._read_plain()
-
-    def _read_plain(self) -> Iterator[bytes]:
-        """The lines that begin in the split; the last one of the file may lack its line end."""
-        piece, file = self._piece, self._piece.file
-        with file.path.open("rb") as stream:
-            if piece.start > piece.begun:
-                # A line that begins before the split belongs to the split before.
-                stream.seek(piece.start - 1)
-                self._at += line_size(next(read_bounded(stream, self._form.longest), b"")) - 1
-            stream.seek(self._at)
-            at = self._at
-            for line in read_bounded(stream, self._form.longest, file.size - at):
-                if at >= piece.end:
-                    break
-                yield line
-                at += line_size(line)
-            if at < min(piece.end, file.size):
-                raise EnvironmentProblem(f"The file {file.path} became shorter.")
-
-    def _next_line_number(self) -> int:
-        """The number of the next line in its file. Lines of earlier splits are counted only when a number is needed."""
-        if self._before < 0:
-            self._before = self._piece.lines
-            if self._piece.start > self._piece.begun:
-                start, end, count, last = self._piece.begun, self._piece.start, 0, b"\n"
-                with self._piece.file.path.open("rb") as stream:
-                    stream.seek(start)
-                    while start < end and (block := stream.read(min(1 << 20, end - start))):
-                        count, last, start = count + block.count(b"\n"), block[-1:], start + len(block)
-                self._before += count + (last != b"\n")
-        return self._before + self._lines + 1
 
 
 def find_runs(batch: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
