@@ -47,19 +47,23 @@ class Scan(Protocol):
         """The folder of a table `[catalog.]schema.table` of the engine's catalog."""
 
 
-def is_local(options: AdapterOptions | Mapping[str, Any]) -> bool:
-    """True if the options have no session options of an engine."""
-    return "spark" not in options if isinstance(options, Mapping) else options.session is None
+def open_session(options: AdapterOptions | Mapping[str, Any]) -> tuple[Any, Any]:
+    """A source's own options, and the Spark session of the engine; None if there are no session options."""
+    has_session = "spark" in options if isinstance(options, Mapping) else options.session is not None
+    if not has_session:
+        return options, None
+    from ..spark.session import split_options  # noqa: PLC0415 - an optional package
+
+    return split_options(options)
 
 
 def open_scan(options: AdapterOptions | Mapping[str, Any]) -> tuple[Any, Scan]:
-    """A source's own options, and the scan for the options of the engine: Spark's if there are session options."""
-    if is_local(options):
-        return options, LocalScan()
+    """A source's own options, and the scan of the engine."""
+    own, spark = open_session(options)
+    if spark is None:
+        return own, LocalScan()
     from ..spark.scan import SparkScan  # noqa: PLC0415 - an optional package
-    from ..spark.session import split_options  # noqa: PLC0415 - an optional package
 
-    own, spark = split_options(options)
     return own, SparkScan(spark)
 
 

@@ -11,7 +11,8 @@
 - `rows`: rows as CSV, JSON Lines or Parquet (`rows`).
 - Others: folders of AWS DMS (`dms`).
 
-A `FileFormat` (`file_reader`) defines the records of a file. A `FileScan` (`source`, `spark`) reads files on an engine.
+A `FileFormat` (`file_reader`) defines the records of a file. A `FileDelivery` (`delivery`, `spark`) reads files on an
+engine.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pyarrow as pa
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import ApplyBatch, Batch
+from replicator.ports.frames import ApplyBatch, Batch, Stop
 
 from ...arrow.record_positions import payload_bytes
 from ..file_options import FileSourceOptions
@@ -108,23 +108,35 @@ class FileDelivery(Protocol):
         """Deliver the collected records. Does nothing without any, unless `even_empty`. Returns True if it delivered."""
 
 
-class BatchBuilder:
-    """Splits records into batches within the limits, and delivers them."""
+class LocalDelivery:
+    """`FileDelivery` of Arrow tables, in batches within the limits."""
 
-    def __init__(self, options: FileSourceOptions, delivered: DeliveryProgress, apply_batch: ApplyBatch[pa.Table]) -> None:
+    def __init__(
+        self,
+        form: FileFormat,
+        options: FileSourceOptions,
+        delivered: DeliveryProgress,
+        apply_batch: ApplyBatch[pa.Table],
+        stop: Stop,
+    ) -> None:
         self._options, self._delivered, self._apply = options, delivered, apply_batch
+        self._reading = ArchiveReader(form, self._add_record, self._add_frame, stop)
         self._chunks: list[pa.RecordBatch] = []
         self._rows = RecordColumns()
         self._records = self._size = 0
 
-    def add_record(self, record: ArchiveRecord, label: str) -> None:
+    def read(self, files: Iterable[ArchiveFile]) -> None:
+        for file in files:
+            self._reading.read(file)
+
+    def _add_record(self, record: ArchiveRecord, label: str) -> None:
         """Add a record, unless it was delivered before."""
         if not self._delivered.accept(record.topic_partition, record.offset, label):
             return
         self._rows.add(record)
         self._count(1, record.size)
 
-    def add_frame(self, batch: pa.RecordBatch, label: str) -> None:
+    def _add_frame(self, batch: pa.RecordBatch, label: str) -> None:
         """Add a raw batch, without records that were delivered before."""
         records = zip(*(batch.column(c).to_pylist() for c in ("topic", "partition", "offset")), strict=True)
         keep = [self._delivered.accept(TopicPartition(t, p), o, label) for t, p, o in records]
@@ -157,7 +169,6 @@ class BatchBuilder:
             self._rows = RecordColumns()
 
     def flush(self, *, even_empty: bool = False) -> bool:
-        """Deliver the collected records. Does nothing without any, unless `even_empty`. Returns True if it delivered."""
         self._close_rows()
         span = self._delivered.next_span()
         if not (self._records or span.end or even_empty):

@@ -54,7 +54,7 @@ class ImmutableFilesSource(ArchiveSource):
         """See the port. With `once`, up to the end of the files at the start, when they are complete."""
         if once:
             labels = {file.label for file in self._list_requested()}
-            waiting = self._scan.begin_delivery(DeliveryProgress(start), apply_batch, stop)
+            waiting = self.begin_delivery(DeliveryProgress(start), apply_batch, stop)
             while True:
                 seconds = [self._seconds_until_stable(f) for f in self._list_files() if f.label in labels]
                 wait = max(seconds, default=0.0)

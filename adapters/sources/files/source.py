@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
-from functools import partial
 from glob import has_magic
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from watchfiles._rust_notify import RustNotify
 
@@ -23,66 +22,14 @@ from replicator.ports.runtime import Diagnosis
 from replicator.ports.source import SourceFeatures, SourceFiles
 
 from ..file_options import ArchiveSettings, FileSourceOptions
-from ..scan import is_local
-from .delivery import BatchBuilder, DeliveryProgress, FileDelivery, OffsetIndex, describe_loss
+from ..scan import open_session
+from .delivery import DeliveryProgress, FileDelivery, LocalDelivery, OffsetIndex, describe_loss
 from .file_list import LONGER, ArchiveFile, FilesLocation, fixed_part, locate_files, seconds_until_complete
-from .file_reader import PSEUDO_TOPIC, ArchiveFormat, ArchiveReader, FileFormat, open_parquet
+from .file_reader import PSEUDO_TOPIC, ArchiveFormat, FileFormat, open_parquet
 
 TICK = 1.0
 """Seconds without a record after which an empty batch is delivered."""
 RELOAD = "Put the missing files back, or reload the table with `replicator lanes resync LANE`."
-
-
-class FileScan(Protocol):
-    """Reads files on an engine."""
-
-    def new_index(self) -> OffsetIndex:
-        """The empty index of a source."""
-
-    def begin_delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
-        """The delivery of one run, in frames of the engine."""
-
-
-def open_file_scan(
-    options: FileSourceOptions | Mapping[str, Any],
-) -> tuple[Any, Callable[[FileFormat, FileSourceOptions], FileScan]]:
-    """A source's own options, and its scan for the options of the engine: Spark's if there are session options."""
-    if is_local(options):
-        return options, LocalFileScan
-    from ...spark.session import split_options  # noqa: PLC0415 - an optional package
-    from .spark import SparkFileScan  # noqa: PLC0415 - an optional package
-
-    own, spark = split_options(options)
-    return own, partial(SparkFileScan, spark)
-
-
-class LocalFileScan:
-    """`FileScan` with `pyarrow.Table` as frames."""
-
-    def __init__(self, form: FileFormat, options: FileSourceOptions) -> None:
-        self._form, self._options = form, options
-
-    def new_index(self) -> OffsetIndex:
-        # A copy, because a format may keep a read position, and `end` may be called while records are read.
-        return OffsetIndex(copy(self._form))
-
-    def begin_delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
-        return LocalDelivery(self._form, self._options, delivered, apply_batch, stop=stop)
-
-
-class LocalDelivery:
-    """`FileDelivery` of Arrow tables."""
-
-    def __init__(
-        self, form: FileFormat, options: FileSourceOptions, delivered: DeliveryProgress, apply_batch: Any, *, stop: Stop
-    ) -> None:
-        self._batches = BatchBuilder(options, delivered, apply_batch)
-        self._reading = ArchiveReader(form, self._batches.add_record, self._batches.add_frame, stop)
-        self.flush = self._batches.flush
-
-    def read(self, files: Iterable[ArchiveFile]) -> None:
-        for file in files:
-            self._reading.read(file)
 
 
 class ArchiveSource:
@@ -101,12 +48,17 @@ class ArchiveSource:
     model: ClassVar[type[FileSourceOptions]] = ArchiveSettings
 
     def __init__(self, options: FileSourceOptions | Mapping[str, Any]) -> None:
-        own, open_scan = open_file_scan(options)
+        own, self._spark = open_session(options)
         self._options = self.model.read(own)
         self._form = self.make_format(self._options)
         self._form.longest = LONGER * self._options.message_bytes
-        self._scan = open_scan(self._form, self._options)
-        self._known = self._scan.new_index()
+        if self._spark is None:
+            # A copy, because a format may keep a read position, and `end` may be called while records are read.
+            self._known = OffsetIndex(copy(self._form))
+        else:
+            from .spark import SparkOffsetIndex  # noqa: PLC0415 - an optional package
+
+            self._known = SparkOffsetIndex(self._spark, self._form, self._options)
 
     @property
     def features(self) -> SourceFeatures:
@@ -116,6 +68,14 @@ class ArchiveSource:
     def make_format(options: FileSourceOptions) -> FileFormat:  # noqa: ARG004 - Of other kinds of files.
         """The format of the files. ConfigProblem if the options do not name one."""
         return ArchiveFormat()
+
+    def begin_delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
+        """The delivery of one run, in frames of the engine."""
+        if self._spark is None:
+            return LocalDelivery(self._form, self._options, delivered, apply_batch, stop)
+        from .spark import SparkDelivery  # noqa: PLC0415 - an optional package
+
+        return SparkDelivery(self._spark, self._form, self._options, delivered, apply_batch, stop=stop)
 
     def _list_files(self) -> list[ArchiveFile]:
         return self._form.files(locate_files(self._options))
@@ -140,7 +100,7 @@ class ArchiveSource:
             refuse_losses(self.losses(start, {}) if start else {}, RELOAD)
             delivered = DeliveryProgress(start)
             delivered.announce(start)
-            delivery = self._scan.begin_delivery(delivered, apply_batch, stop)
+            delivery = self.begin_delivery(delivered, apply_batch, stop)
             while not stop.is_set():
                 delivery.read(files)
                 if stop.is_set() and self._options.is_whole:
@@ -156,7 +116,7 @@ class ArchiveSource:
         refuse_losses({**self.losses(until, {}), **self.losses(requested, {})}, RELOAD)
         unread = until.only(p for p in until if requested.get(p, -1) < until[p])
         delivered = DeliveryProgress(requested.only(unread), unread)
-        delivery = self._scan.begin_delivery(delivered, apply_batch, stop)
+        delivery = self.begin_delivery(delivered, apply_batch, stop)
         delivery.read(self._files(requested))
         if not stop.is_set():
             delivered.close_until(unread)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -22,7 +22,7 @@ from ...spark.frames import cache_frame, cache_with_size, column, filter_rows, f
 from ...spark.scan import scan_splits
 from ...spark.types import spark_schema
 from ..file_options import FileSourceOptions
-from .delivery import SLICE_RECORDS, DeliveryProgress, FileDelivery, OffsetIndex
+from .delivery import SLICE_RECORDS, DeliveryProgress, OffsetIndex
 from .file_list import ArchiveFile
 from .file_reader import FileFormat, FileProgress, FileSplit, log_unfinished, unusable_error
 from .spark_splits import (
@@ -41,26 +41,14 @@ from .spark_splits import (
     split_file,
 )
 
+UNBOUNDED = 2**62
 
-class SparkFileScan:
-    """`FileScan` with `pyspark.sql.DataFrame` as frames.
 
-    Executors read and parse the files, large ones in splits, so they need access at the same path. The driver lists
-    files, reads the footers of Parquet files, and gets the offsets of each slice. A compressed file cannot be split: one
-    executor reads it, and Spark's storage caches the whole file during delivery.
-    """
-
-    def __init__(self, spark: SparkSession, form: FileFormat, options: FileSourceOptions) -> None:
-        self._spark, self._form, self._options = spark, form, options
-        if options.is_whole:
-            # Spark stores the part of a batch that does not fit in memory on disk.
-            self._options = options.model_copy(update={"batch_records": UNBOUNDED, "batch_bytes": UNBOUNDED})
-
-    def new_index(self) -> OffsetIndex:
-        return SparkOffsetIndex(self._spark, self._form, self._options)
-
-    def begin_delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
-        return SparkDelivery(self._spark, self._form, self._options, delivered, apply_batch, stop=stop)
+def lift_batch_limits(options: FileSourceOptions) -> FileSourceOptions:
+    """The options. The whole batch of `mode: batch` has no limits: Spark stores the part that does not fit in memory on
+    disk."""
+    limits = {"batch_records": UNBOUNDED, "batch_bytes": UNBOUNDED}
+    return options.model_copy(update=limits) if options.is_whole else options
 
 
 class SparkOffsetIndex(OffsetIndex):
@@ -68,6 +56,7 @@ class SparkOffsetIndex(OffsetIndex):
 
     def __init__(self, spark: SparkSession, form: FileFormat, options: FileSourceOptions) -> None:
         super().__init__(form)
+        options = lift_batch_limits(options)
         self._spark, self._read_bounds = spark, partial(scan_bounds, form, get_slice_limits(options))
         self._plan = SplitPlan(form, split_size(spark, options))
 
@@ -92,7 +81,6 @@ class SparkOffsetIndex(OffsetIndex):
 # Batches of records that executors have read. The driver uses only facts about them, and sees no record.
 
 SLICE_BYTES = 8 * 1024 * 1024
-UNBOUNDED = 2**62
 WAVE_BYTES = 128 * 1024 * 1024
 """The most bytes that are read at once, for all cores. A larger batch is read in several waves."""
 PIECES = 2
@@ -150,6 +138,10 @@ def _split_runs(stretch: OffsetRuns) -> Iterator[tuple[int, int]]:
 class SparkDelivery:
     """`FileDelivery` of Spark frames.
 
+    Executors read and parse the files, large ones in splits, so they need access at the same path. The driver lists
+    files, reads the footers of Parquet files, and gets the offsets of each slice. A compressed file cannot be split: one
+    executor reads it, and Spark's storage caches the whole file during delivery.
+
     Executors read a wave of splits, about one batch, which is cached in Spark's storage. The driver divides it into
     batches by the facts of its slices. A batch may exceed the limits by one slice.
     """
@@ -164,6 +156,7 @@ class SparkDelivery:
         *,
         stop: Stop,
     ) -> None:
+        options = lift_batch_limits(options)
         self._read_rows = partial(scan_rows, form, get_slice_limits(options))
         self._spark, self._options, self._delivered, self._apply, self._stop = spark, options, delivered, apply_batch, stop
         self._plan = SplitPlan(form, split_size(spark, options))

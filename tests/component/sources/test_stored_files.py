@@ -213,7 +213,7 @@ def test_store_that_stops_during_a_read_is_retryable() -> None:
         listed = source._list_files()
         store.stop()
         with pytest.raises(Retryable, match="cannot be reached"):
-            source._scan.begin_delivery(deliver_records(), lambda _: None, threading.Event()).read(listed)
+            source.begin_delivery(deliver_records(), lambda _: None, threading.Event()).read(listed)
 
 
 def deliver_records() -> Any:
