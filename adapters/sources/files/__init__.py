@@ -23,15 +23,14 @@ from typing import Any
 from replicator.ports.adapter_options import ROWS
 
 from ..file_options import CONNECT, LINES, RECORDED, ArchiveSettings, FilesSettings
-from .connect import ConnectFilesCheck, ConnectFilesSource, LineFileCheck, LineFileSource
-from .dms import DmsFilesCheck, DmsFilesSource
-from .rows import RowsFilesCheck, RowsFilesSource
-from .source import ArchiveCheck, ArchiveSource
+from .connect import ConnectFilesSource, LineFileSource
+from .dms import DmsFilesSource
+from .rows import RowsFilesSource
+from .source import ArchiveSource, FilesCheck
 
 __all__ = ["ArchiveSource", "archive_check", "archive_source", "files_check", "files_source"]
 
 SOURCES = {RECORDED: ArchiveSource, CONNECT: ConnectFilesSource, LINES: LineFileSource}
-CHECKS = {RECORDED: ArchiveCheck, CONNECT: ConnectFilesCheck, LINES: LineFileCheck}
 
 
 def archive_source(options: ArchiveSettings | Mapping[str, Any]) -> ArchiveSource:
@@ -40,9 +39,9 @@ def archive_source(options: ArchiveSettings | Mapping[str, Any]) -> ArchiveSourc
     return SOURCES[files or RECORDED](options)
 
 
-def archive_check(name: str, options: Mapping[str, Any]) -> ArchiveCheck:
+def archive_check(name: str, options: Mapping[str, Any]) -> FilesCheck:
     """The check for `doctor`."""
-    return CHECKS[options.get("files") or RECORDED](name, options)
+    return FilesCheck(SOURCES[options.get("files") or RECORDED], name, options)
 
 
 def files_source(options: FilesSettings | Mapping[str, Any]) -> DmsFilesSource | RowsFilesSource:
@@ -51,6 +50,6 @@ def files_source(options: FilesSettings | Mapping[str, Any]) -> DmsFilesSource |
     return RowsFilesSource(options) if form == ROWS else DmsFilesSource(options)
 
 
-def files_check(name: str, options: Mapping[str, Any]) -> DmsFilesCheck | RowsFilesCheck:
+def files_check(name: str, options: Mapping[str, Any]) -> FilesCheck:
     """The check for `doctor`."""
-    return RowsFilesCheck(name, options) if options.get("format") == ROWS else DmsFilesCheck(name, options)
+    return FilesCheck(RowsFilesSource if options.get("format") == ROWS else DmsFilesSource, name, options)

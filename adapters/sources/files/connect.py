@@ -24,17 +24,17 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Retryable
 from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
@@ -44,7 +44,6 @@ from ..file_options import FileSourceOptions
 from .file_list import NULL, SETTLED_SECONDS, ArchiveFile, FilePath, FilesLocation, find_files, seconds_until_complete
 from .file_reader import (
     AVRO,
-    LONGEST,
     PACKED,
     ArchiveRecord,
     FileFormat,
@@ -55,8 +54,8 @@ from .file_reader import (
     unreadable_record,
     unusable_error,
 )
-from .immutable import ImmutableFilesSource, Naming, read_lines
-from .source import RELOAD, ArchiveCheck, ArchiveSource
+from .immutable import ImmutableFilesSource, read_lines
+from .source import RELOAD, ArchiveSource
 
 # File names of Connect's sinks.
 
@@ -124,21 +123,6 @@ def is_sink_file(name: str) -> bool:
     return name.endswith((*SUFFIXES, *OTHERS)) or any(names.fullmatch(name) for names in (_OF_AIVEN, _OF_STRINGS))
 
 
-def to_partition(path: FilePath) -> TopicPartition:
-    """The partition of the file's records."""
-    return parse_name(path).topic_partition
-
-
-def first_offset(path: FilePath) -> int:
-    """The offset of the first record."""
-    return parse_name(path).first
-
-
-def max_records(_: FilePath) -> int:
-    """The lowest possible number of records: the name does not contain it."""
-    return 1
-
-
 # Files of sinks in their order, each with its files of keys and headers.
 
 PARTS = ("keys", "headers")
@@ -166,9 +150,15 @@ def list_sink_files(path: FilesLocation, settle: float) -> list[ArchiveFile]:
     or headers that have no values `settle` seconds after they were written.
     """
     files = [f for f in find_files(path, ("",), deep=True) if is_sink_file(f.name) and not f.name.startswith((".", "_"))]
-    part_files = {(_record_key(file), part): file for file in files if (part := parse_name(file.path).part) is not None}
-    values = [file for file in files if parse_name(file.path).part is None]
-    values.sort(key=lambda file: (parse_name(file.path).topic_partition, parse_name(file.path).first, file.label))
+    part_files: dict[tuple[str, str], ArchiveFile] = {}
+    values = []
+    for file in files:
+        name = parse_name(file.path)
+        if name.part is None:
+            values.append(replace(file, partition=name.topic_partition, first=name.first))
+        else:
+            part_files[_record_key(file), name.part] = file
+    values.sort(key=lambda file: (file.partition, file.first, file.label))
     for lonely in part_files.keys() - {(_record_key(f), part) for f in values for part in PARTS}:
         # Recent files are allowed, because listing and copying take time.
         if seconds_until_complete(part_files[lonely], max(settle, SETTLED_SECONDS), since_copied=True) <= 0:
@@ -179,7 +169,7 @@ def list_sink_files(path: FilesLocation, settle: float) -> list[ArchiveFile]:
                 "records (`behavior.on.null.values: ignore`), and remove its files.",
             )
     for one, other in pairwise(values):
-        if parse_name(one.path)[:2] == parse_name(other.path)[:2]:
+        if (one.partition, one.first) == (other.partition, other.first):
             raise ConfigProblem(
                 f"{one.path} and {other.path} begin with the same record", next_step="Remove the one that is a copy."
             )
@@ -189,19 +179,18 @@ def list_sink_files(path: FilesLocation, settle: float) -> list[ArchiveFile]:
 def _add_parts(values: list[ArchiveFile], part_files: dict[tuple[str, str], ArchiveFile]) -> Iterator[SinkFile]:
     part_keys: set[tuple[TopicPartition, str]] = set()
     for file, following in zip(values, [*values[1:], None], strict=False):
-        partition = parse_name(file.path).topic_partition
         parts = {part: part_files[_record_key(file), part] for part in PARTS if (_record_key(file), part) in part_files}
-        part_keys |= {(partition, part) for part in parts}
-        lacks = next((part for part in PARTS if (partition, part) in part_keys and part not in parts), None)
-        after = following if following is not None and parse_name(following.path).topic_partition == partition else None
+        part_keys |= {(file.partition, part) for part in parts}
+        lacks = next((part for part in PARTS if (file.partition, part) in part_keys and part not in parts), None)
         # An executor has a working folder of its own.
         absolute = {part: replace(one, path=one.path.absolute()) for part, one in parts.items()}
         yield SinkFile(
             *(file.name, file.path, file.label, file.size, file.stamp, file.changed),
+            *(file.partition, file.first),
             keys=absolute.get("keys"),
             headers=absolute.get("headers"),
             lacks=lacks,
-            following=after,
+            following=following if following is not None and following.partition == file.partition else None,
         )
 
 
@@ -231,13 +220,11 @@ _headers = msgspec.json.Decoder(_Headers).decode
 _typed_headers = msgspec.json.Decoder(_TypedHeaders).decode
 
 
-class SinkFileFormat:
+class SinkFileFormat(FileFormat):
     """`FileFormat` of JSON lines, message lines, Avro and Parquet."""
 
-    suffixes: tuple[str, ...] = SUFFIXES
-    divisible = growing = False
+    suffixes = SUFFIXES
     deep = True
-    longest = LONGEST
 
     def __init__(self, settle: float) -> None:
         self._settle = settle
@@ -250,9 +237,6 @@ class SinkFileFormat:
     def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """See `FileFormat.files`: by partition and offset."""
         return list_sink_files(path, self._settle)
-
-    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        return iter(stream)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
         """Raises ConfigProblem for a file that overlaps the next, EnvironmentProblem if keys or headers end too early."""
@@ -267,11 +251,10 @@ class SinkFileFormat:
     def _make_record(self, file: ArchiveFile, at: int) -> ArchiveRecord | ValueError:
         """The record with that number, without its value."""
         assert isinstance(file, SinkFile)  # noqa: S101 - `files` returns no others
-        name = parse_name(file.path)
-        offset = name.first + at - 1
-        if file.following is not None and offset >= parse_name(file.following.path).first:
+        offset = file.first + at - 1
+        if file.following is not None and offset >= file.following.first:
             raise ConfigProblem(
-                f"{file.path} continues at record {offset} of {name.topic_partition}, with which {file.following.path} "
+                f"{file.path} continues at record {offset} of {file.partition}, with which {file.following.path} "
                 "begins. Records of a partition were sorted into several files at a time, so their offsets are unknown",
                 next_step="Use the connector's DefaultPartitioner, or one by a time that never goes back.",
             )
@@ -286,7 +269,7 @@ class SinkFileFormat:
         except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
             return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
         time = file.stamp[1] // 1_000_000
-        return ArchiveRecord(*name.topic_partition, offset, time if FIRST_MS <= time <= LAST_MS else None, pairs, key, None)
+        return ArchiveRecord(*file.partition, offset, time if FIRST_MS <= time <= LAST_MS else None, pairs, key, None)
 
     def _read_part(self, file: SinkFile, part: str, at: int) -> bytes | None:
         """The key or headers of a record; None if there are none."""
@@ -363,7 +346,7 @@ def _to_message(file: ArchiveFile, line: bytes) -> bytes | None:
 class ConnectFilesSource(ImmutableFilesSource):
     """A `Source` over files of sinks (see the package). Options of `ArchiveSource`."""
 
-    naming: ClassVar[Naming] = Naming(to_partition, first_offset, max_records, before=1)
+    before = 1
     sparse_offsets = False
 
     @staticmethod
@@ -388,12 +371,6 @@ def _find_settle_seconds(options: FileSourceOptions) -> float:
     return SETTLED_SECONDS if options.settle_seconds is None else options.settle_seconds
 
 
-class ConnectFilesCheck(ArchiveCheck):
-    """`ports.runtime.Check`, with the options of `ConnectFilesSource`."""
-
-    source = ConnectFilesSource
-
-
 # The growing file of the file sink (FileStreamSink), read as one partition of a topic.
 #
 # A line is the value of a record, as text; a line `null` is a null value. The file has no keys, partitions, offsets or
@@ -407,13 +384,11 @@ FIRST_LINE = 64 * 1024
 ANOTHER = "is not the file that was read: it begins with another line"
 
 
-class LineFileFormat:
+class LineFileFormat(FileFormat):
     """`FileFormat` of such a file."""
 
-    suffixes: tuple[str, ...] = ("",)
+    suffixes = ("",)
     divisible = growing = True
-    deep = False
-    longest = LONGEST
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -429,9 +404,6 @@ class LineFileFormat:
             )
         return files
 
-    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        return iter(stream)
-
     def record(self, _: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
         if not line.endswith(b"\n"):
             return ValueError("it has no end")
@@ -439,13 +411,6 @@ class LineFileFormat:
         return (
             ArchiveRecord(self.topic, 0, number() - 1, None, None, None, None if value == NULL else value) if value else None
         )
-
-    def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
-        """See `FileFormat.frame`: not used for text."""
-        raise Fatal(f"{file.path} holds text")
-
-    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `FileFormat.refuse`: no file of this format is Parquet."""
 
 
 class LineFileSource(ArchiveSource):
@@ -509,9 +474,3 @@ def digest_first_line(file: ArchiveFile) -> str:
     except OSError as error:
         raise unusable_error(file, error) from error
     return hashlib.sha256(line).hexdigest() if line.endswith(b"\n") or len(line) == FIRST_LINE else ""
-
-
-class LineFileCheck(ArchiveCheck):
-    """`ports.runtime.Check`, with the options of `LineFileSource`."""
-
-    source = LineFileSource

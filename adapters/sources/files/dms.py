@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -31,6 +32,7 @@ import pyarrow as pa
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.position import TopicPartition
 
 from ...decoders.common.row_files import (
     CDC,
@@ -49,17 +51,15 @@ from ...decoders.common.row_files import (
 )
 from ..file_options import FileSourceOptions, FilesSettings
 from .file_list import ArchiveFile, FilePath, FilesLocation, find_files, refuse_name
-from .file_reader import LONGEST, ArchiveRecord, FileFormat, Number
+from .file_reader import ArchiveRecord, FileFormat, Number
 from .immutable import (
     CsvRowJoiner,
     ImmutableFilesSource,
-    Naming,
     read_first_row,
     refuse_columns,
     slice_to_json,
     strip_line,
 )
-from .source import ArchiveCheck
 
 # Names of DMS files and folders.
 
@@ -111,16 +111,6 @@ def parse_name(path: FilePath) -> DmsFileName:
     )
 
 
-def first_offset(path: FilePath) -> int:
-    """The offset before the first row, which orders the files of a table."""
-    return parse_name(path).first
-
-
-def max_rows(path: FilePath) -> int:
-    """The limit for row numbers."""
-    return parse_name(path).most
-
-
 @lru_cache(LISTED)
 def find_table(path: FilePath) -> str:
     """`SCHEMA.TABLE` from the last two folders above a file; for changes, date folders at the end are skipped. Empty for
@@ -142,17 +132,20 @@ def list_files(path: FilesLocation, endings: tuple[str, ...]) -> list[ArchiveFil
     Raises ConfigProblem for a file with an unknown name, a DMS file with none of `endings`, and two files with one name of
     a table.
     """
-    files = sorted(find_files(path, ENDINGS, deep=True), key=lambda f: (parse_name(f.path).first, f.label))
-    seen: dict[tuple[str, int], ArchiveFile] = {}
+    files = []
+    for file in find_files(path, ENDINGS, deep=True):
+        name, table = parse_name(file.path), TopicPartition(find_table(file.path), 0)
+        files.append(replace(file, partition=table, first=name.first, most=name.most))
+    files.sort(key=lambda file: (file.first, file.label))
+    seen: dict[tuple[TopicPartition, int], ArchiveFile] = {}
     for file in files:
-        refuse_name(file, find_table)
+        refuse_name(file)
         if not file.name.endswith(endings):
             raise ConfigProblem(
                 f"{file.path} is not in the source's format, whose files end with {', '.join(endings)}",
                 next_step="Correct `format` of the source: dms_csv or dms_parquet; or move the file to another place.",
             )
-        first = parse_name(file.path).first
-        other = seen.setdefault((find_table(file.path), first), file)
+        other = seen.setdefault((file.partition, file.first), file)
         if other is not file:
             raise ConfigProblem(
                 f"{other.path} and {file.path} are of one table and one time: which comes first is not known",
@@ -166,18 +159,15 @@ def list_files(path: FilesLocation, endings: tuple[str, ...]) -> list[ArchiveFil
 Headers = list[tuple[str, bytes | None]]
 
 
-class DmsCsvFormat:
-    """`FileFormat` of CSV files in this dialect."""
+class DmsCsvFormat(FileFormat):
+    """`FileFormat` of CSV files in this dialect. Line ends can be part of values, so files are not divisible."""
 
-    suffixes: tuple[str, ...] = (".csv", ".csv.gz")
-    longest = LONGEST
-    growing = divisible = False
-    """Line ends can be part of values, so files must be read from the beginning."""
+    suffixes = (".csv", ".csv.gz")
     deep = True
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._header, self._rows, self._transactions = dialect.header, CsvRowJoiner(dialect), TransactionRows(dialect)
-        self._known: tuple[ArchiveFile, str, DmsFileName, Headers] | None = None
+        self._known: tuple[ArchiveFile, DmsFileName, Headers] | None = None
 
     def files(self, path: FilesLocation) -> list[ArchiveFile]:
         return list_files(path, self.suffixes)
@@ -193,31 +183,24 @@ class DmsCsvFormat:
             headers: Headers = [(KIND, name.kind.encode())]
             if self._header and not name.of_transactions:
                 headers.append((COLUMNS, self._rows.check_header(read_first_row(self, file), file)))
-            self._known = (file, find_table(file.path), name, headers)
-        _, topic, name, headers = self._known
+            self._known = (file, name, headers)
+        _, name, headers = self._known
         if at == 1 and len(headers) > 1:
             return None
-        refuse_full(file, name, at)
-        row = strip_line(line, first=at == 1)
+        refuse_full(file, at)
+        topic, row = file.partition.topic, strip_line(line, first=at == 1)
         if name.of_transactions:
             parsed = self._transactions.parse_row(row)
             if isinstance(parsed, ValueError):
                 return parsed
             topic, row = parsed
-        return ArchiveRecord(topic, 0, name.first + at, name.time, headers, None, row)
-
-    def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
-        """See `FileFormat.frame`: not used for text."""
-        raise Fatal(f"{file.path} holds text")
-
-    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `FileFormat.refuse`: no file of this format is Parquet."""
+        return ArchiveRecord(topic, 0, file.first + at, name.time, headers, None, row)
 
 
-def refuse_full(file: ArchiveFile, name: DmsFileName, rows: int) -> None:
+def refuse_full(file: ArchiveFile, rows: int) -> None:
     """Raise Fatal for a file with more rows than its offsets allow."""
-    if rows >= name.most:
-        raise Fatal(f"{file.path} has more than {name.most - 1} rows", next_step="Cut it into files with later times.")
+    if rows >= file.most:
+        raise Fatal(f"{file.path} has more than {file.most - 1} rows", next_step="Cut it into files with later times.")
 
 
 # Transaction files (`PreserveTransactions`, `CdcPath`): each row names its table.
@@ -267,13 +250,11 @@ class TransactionRows:
 # Parquet files as records: each row is a JSON object with the types of its columns, for decoder `dms_parquet`.
 
 
-class DmsParquetFormat:
+class DmsParquetFormat(FileFormat):
     """`FileFormat` of Parquet files with the operation in `operation_column`."""
 
-    suffixes: tuple[str, ...] = (".parquet",)
-    growing = divisible = False
+    suffixes = (".parquet",)
     deep = True
-    longest = LONGEST
 
     def __init__(self, operation_column: str) -> None:
         self._operation = operation_column
@@ -281,17 +262,10 @@ class DmsParquetFormat:
     def files(self, path: FilesLocation) -> list[ArchiveFile]:
         return list_files(path, self.suffixes)
 
-    def lines(self, _: Iterable[bytes]) -> Iterator[bytes]:
-        """See `FileFormat.lines`: not used for Parquet."""
-        return iter(())
-
-    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-        """See `FileFormat.record`: not used for Parquet."""
-
     def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         name, count = parse_name(file.path), batch.num_rows
-        refuse_full(file, name, first + count - 1)
-        offsets = [name.first + first + row for row in range(count)]
+        refuse_full(file, first + count - 1)
+        offsets = [file.first + first + row for row in range(count)]
         prefix, values = slice_to_json(batch)
         if name.kind == LOAD:
             ops = values.get(self._operation, [None] * count)
@@ -301,7 +275,7 @@ class DmsParquetFormat:
             record.update(zip(values, row, strict=True))
         encode = msgspec.json.Encoder().encode
         columns = {
-            "topic": pa.repeat(pa.scalar(find_table(file.path)), count),
+            "topic": pa.repeat(pa.scalar(file.partition.topic), count),
             "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
             "offset": pa.array(offsets, pa.int64()),
             "timestamp": pa.array([name.time] * count, pa.int64()).cast(RAW.field("timestamp").type),
@@ -328,16 +302,9 @@ class DmsFilesSource(ImmutableFilesSource):
     and `csv` (`CsvDialect`), or with `format: dms_parquet` `operation_column`."""
 
     model: ClassVar[type[FileSourceOptions]] = FilesSettings
-    naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
 
     @staticmethod
     def make_format(options: FileSourceOptions) -> FileFormat:
         if options.format == PARQUET:
             return DmsParquetFormat(options.operation_column or "Op")
         return DmsCsvFormat(CsvDialect.from_settings(options.csv))
-
-
-class DmsFilesCheck(ArchiveCheck):
-    """`ports.runtime.Check`, with the options of `DmsFilesSource`."""
-
-    source = DmsFilesSource

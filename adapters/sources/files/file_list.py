@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import has_magic, iglob
@@ -14,6 +14,7 @@ from typing import BinaryIO, NoReturn, TypeAlias
 import obstore
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.position import TopicPartition
 from replicator.ports.options import StorageSettings
 
 from ...object_store.files import ObjectStamp, StoredPath, open_store, seconds_until_stable, to_stamp, translate_errors
@@ -75,6 +76,8 @@ LONGER = 4
 """The maximum length of a line relative to a record: it contains key and value as escaped text."""
 NULL = b"null"
 """Stands for a null message of an Avro file, as in JSON lines."""
+ANY = TopicPartition("", 0)
+"""Stands for the partition of a file with records of any partitions."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,6 +87,12 @@ class ArchiveFile:
     - `label`: its name within the archive.
     - `stamp`: identifies this version of the file, and includes its modification time in nanoseconds.
     - `changed`: when a local file was last written, copied or renamed, in nanoseconds. No copy keeps it.
+
+    If names of files show their order:
+
+    - `partition`: of all its records.
+    - `first`: an offset. Records of earlier files are below it, and those of this file are not.
+    - `most`: unless the file is empty, one of its records is less than this above `first`.
     """
 
     name: str
@@ -92,6 +101,9 @@ class ArchiveFile:
     size: int
     stamp: tuple[int, int] | ObjectStamp
     changed: int = field(default=0, compare=False)
+    partition: TopicPartition = field(default=ANY, compare=False)
+    first: int = field(default=0, compare=False)
+    most: int = field(default=1, compare=False)
 
     @property
     def is_replaced(self) -> bool:
@@ -195,10 +207,10 @@ def seconds_until_complete(file: ArchiveFile, seconds: float | None, *, since_co
     return seconds_until_stable(file.path, nanoseconds / 1e9, file.size, seconds) if seconds else 0.0
 
 
-def refuse_name(file: ArchiveFile, table_of: Callable[[FilePath], str]) -> None:
-    """Raise ConfigProblem for a file whose table name, from `table_of`, is not valid text."""
+def refuse_name(file: ArchiveFile) -> None:
+    """Raise ConfigProblem for a file whose table name is not valid text."""
     try:
-        table_of(file.path).encode()
+        file.partition.topic.encode()
     except UnicodeEncodeError:
         raise ConfigProblem(
             f"{str(file.path)!a} has a name that is not UTF-8", next_step="Rename it, or move it to another place."

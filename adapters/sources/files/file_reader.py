@@ -6,6 +6,7 @@ import binascii
 import gzip
 import logging
 import zlib
+from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replicator.domain.change import ERROR_HEADER, RAW
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Reject, RejectCode
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Reject, RejectCode
 from replicator.domain.out_of_range import FIRST_MS, LAST_MS, null_out_of_range
 from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Stop
@@ -199,7 +200,7 @@ def read_bounded(stream: LineStream, longest: int, size: int | None = None) -> I
         yield line
 
 
-# The interface to kinds of files: how they are listed, and how their lines become records.
+# The base class of kinds of files: how they are listed, and how their lines become records.
 
 LONGEST = LONGER * 16 * 1024 * 1024
 """The value for the default of limits.message_bytes."""
@@ -208,52 +209,51 @@ Number = Callable[[], int]
 """Returns the number of a line in its file, from 1. May have to read the file."""
 
 
-class FileFormat(Protocol):
-    """Files of one kind. Pickled for executors."""
+class FileFormat(ABC):
+    """Files of one kind. Pickled for executors. Formats of text define `record`, formats of Parquet files `frame`."""
 
     suffixes: tuple[str, ...]
     """Endings of file names; other files are skipped."""
-    divisible: bool
+    divisible = False
     """True if a file can be read from the middle, because records end at line ends."""
-    deep: bool
+    deep = False
     """True if subfolders are included."""
-    longest: int
+    longest = LONGEST
     """Bytes of a line beyond which it is rejected unread."""
-    growing: bool
+    growing = False
     """True if a file may be read while it is written. Otherwise an incomplete file is an EnvironmentProblem."""
 
+    @abstractmethod
     def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """The files of `path` in their order. Raises EnvironmentProblem for a missing file or folder, ConfigProblem for a
         file of another kind."""
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         """The lines of `stream` with their line ends; lines of one record are joined."""
+        return iter(stream)
 
-    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:  # noqa: ARG002
         """The record of a line, or an error; None for a line without a record. In a growing file a line without a line
         end that gives a ValueError is still being written."""
+        raise Fatal(f"{file.path} holds no lines")
 
-    def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
         """The raw batch of rows from a Parquet file. `first` is the number of the first row in the file, from 1."""
+        raise Fatal(f"{file.path} holds text")
 
-    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:  # noqa: B027 - Others accept all columns.
         """Raise ConfigProblem for a Parquet file with unsupported columns."""
 
 
-class ArchiveFormat:
+class ArchiveFormat(FileFormat):
     """`FileFormat` of archives: each line is a JSON object with a record."""
 
-    suffixes: tuple[str, ...] = SUFFIXES
+    suffixes = SUFFIXES
     divisible = growing = True
-    deep = False
-    longest = LONGEST
 
     def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """See `FileFormat.files`: in the order of their names."""
         return sorted(find_files(path, self.suffixes))
-
-    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        return iter(stream)
 
     def record(self, _: ArchiveFile, line: bytes, __: Number) -> ArchiveRecord | ValueError | None:
         text = line.strip()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,21 +23,22 @@ from ...decoders.json.type_names import TypedRowLayout, to_json_values
 from ...object_store.files import StoredPath
 from ..file_options import FileSourceOptions
 from .delivery import DeliveryProgress, OffsetIndex
-from .file_list import ArchiveFile, FilePath, seconds_until_complete
+from .file_list import ANY, ArchiveFile, seconds_until_complete
 from .file_reader import FileFormat, FileSplit, LongLine, SplitReader, unusable_error
 from .source import ArchiveSource
 
 
 class ImmutableFilesSource(ArchiveSource):
-    """`ArchiveSource` for files that never change after they were written, and whose names define their order. Subclasses
-    define `naming` and `make_format`.
+    """`ArchiveSource` for files that never change after they were written, and whose names define their order: the format
+    sets their `partition`, `first` and `most`. Subclasses define `make_format`.
 
     A file is complete when it was not written for `file_list.SETTLED_SECONDS`. Until then, later files of its table
     wait. Keep at least the newest file of every table: without any, the table counts as removed. A file that appears
     before others that were read, or whose size changed, is a DataLoss.
     """
 
-    naming: ClassVar[Naming]
+    before: ClassVar[int] = 0
+    """The number of files of a partition to read before those with new content."""
     sparse_offsets = True  # The upper bits contain the file.
 
     def __init__(self, options: FileSourceOptions | Mapping[str, Any]) -> None:
@@ -77,26 +78,24 @@ class ImmutableFilesSource(ArchiveSource):
         super().read(start, until, apply_batch, stop)
 
     def _is_below(self, file: ArchiveFile, until: Position) -> bool:
-        partition = self.naming.place_of(file.path)
-        end = max(until.values(), default=0) if partition.topic == OF_ANY else until.get(partition, 0)
-        return self.naming.first_of(file.path) < end
+        end = max(until.values(), default=0) if file.partition == ANY else until.get(file.partition, 0)
+        return file.first < end
 
     def _files(self, start: Position) -> list[ArchiveFile]:
         """The complete files, for each table up to the first incomplete one. Raises DataLoss for a file whose size
         changed after it was returned before, and for a file before others that were returned."""
         files = list(self._select_complete(self._list_requested()))
         for file in (file for file in files if self._given and file.label not in self._given):
-            partition = self.naming.place_of(file.path)
-            table = partition.topic
-            if self.naming.first_of(file.path) < self._newest.get(partition, -1):
-                later = f"later files of table {table}" if table else "later files of transactions"
+            if file.first < self._newest.get(file.partition, -1):
+                is_any = file.partition == ANY
+                later = "later files of transactions" if is_any else f"later files of table {file.partition.topic}"
                 raise DataLoss(
                     f"{file.path} appeared after {later} had been read",
                     next_step="Load the table again with `replicator lanes resync LANE` before the next start. After a "
                     "restart it is not known any more that the file was not read.",
                 )
         for file in files:
-            self._newest[self.naming.place_of(file.path)] = self.naming.first_of(file.path)
+            self._newest[file.partition] = file.first
             before = self._given.setdefault(file.label, file)
             change = ""
             if before.size != file.size:
@@ -109,14 +108,14 @@ class ImmutableFilesSource(ArchiveSource):
                     f"{file.path} {change}: files are written once",
                     next_step="If the table was loaded again, load it here too, with `replicator lanes resync LANE`.",
                 )
-        return select_beyond(files, start, self.naming)
+        return select_beyond(files, start, self.before)
 
     def _list_requested(self) -> list[ArchiveFile]:
         files, names = self._list_files(), self._options.through
-        return files if names is None else select_through(files, names, self.naming)
+        return files if names is None else select_through(files, names)
 
     def _update_index(self) -> OffsetIndex:
-        return summarise(self._known, self._list_files(), self.naming)
+        return summarise(self._known, self._list_files())
 
     def _seconds_until_due(self) -> float:
         return max(0.0, self._settled_at - time.monotonic())
@@ -125,15 +124,13 @@ class ImmutableFilesSource(ArchiveSource):
         behind: set[TopicPartition] = set()
         self._settled_at = float("inf")
         for file in files:
-            partition, wait = self.naming.place_of(file.path), self._seconds_until_stable(file)
+            wait = self._seconds_until_stable(file)
             if wait > 0:
                 self._settled_at = min(self._settled_at, time.monotonic() + wait)
-            # A transaction file may contain any table.
-            of_any = TopicPartition(OF_ANY, 0)
-            if wait <= 0 and not behind & {partition, of_any} and (partition != of_any or not behind):
+            if wait <= 0 and not behind & {file.partition, ANY} and (file.partition != ANY or not behind):
                 yield file
             else:
-                behind.add(partition)
+                behind.add(file.partition)
 
     def _seconds_until_stable(self, file: ArchiveFile) -> float:
         return seconds_until_complete(file, self._options.settle_seconds)
@@ -141,77 +138,54 @@ class ImmutableFilesSource(ArchiveSource):
 
 # Selection of files to read, for files whose names define their order.
 
-OF_ANY = ""
-"""The table of transaction files: see `dms.find_table`."""
 
-
-class Naming(NamedTuple):
-    """Functions of file names: the partition (a table has one), the offset before the first row, and the limit for row
-    numbers. `before`: the number of files to read before those with new content."""
-
-    place_of: Callable[[FilePath], TopicPartition]
-    first_of: Callable[[FilePath], int]
-    most_of: Callable[[FilePath], int]
-    before: int = 0
-
-    @classmethod
-    def for_tables(
-        cls, table_of: Callable[[FilePath], str], first_of: Callable[[FilePath], int], most_of: Callable[[FilePath], int]
-    ) -> Naming:
-        """The naming of files of tables."""
-        return cls(lambda path: TopicPartition(table_of(path), 0), first_of, most_of)
-
-
-def select_beyond(files: list[ArchiveFile], start: Position, naming: Naming) -> list[ArchiveFile]:
-    """The ordered `files` that may have rows from `start` on. A file was read if its table's position is above the start
-    of the next file."""
+def select_beyond(files: list[ArchiveFile], start: Position, before: int) -> list[ArchiveFile]:
+    """The ordered `files` that may have rows from `start` on, and `before` files before them. A file was read if its
+    table's position is above the start of the next file."""
     selected: list[ArchiveFile] = []
     following: dict[TopicPartition, int] = {}
     left: dict[TopicPartition, int] = {}
     for file in reversed(files):
-        partition = naming.place_of(file.path)
+        partition = file.partition
         after, position = following.get(partition), start.get(partition)
-        if partition.topic == OF_ANY or after is None or position is None or position <= after:
+        if partition == ANY or after is None or position is None or position <= after:
             selected.append(file)
-        elif left.setdefault(partition, naming.before):
+        elif left.setdefault(partition, before):
             selected.append(file)
             left[partition] -= 1
-        following[partition] = naming.first_of(file.path)
+        following[partition] = file.first
     return selected[::-1]
 
 
-def select_through(files: list[ArchiveFile], names: Collection[str], naming: Naming) -> list[ArchiveFile]:
+def select_through(files: list[ArchiveFile], names: Collection[str]) -> list[ArchiveFile]:
     """The ordered `files` with these names (labels or whole paths), and the files of the same tables before them. If a
     transaction file is named, these are the files of all tables."""
     last: dict[TopicPartition, int] = {}
     for file in files:
         if file.label in names or str(file.path) in names:
-            last[naming.place_of(file.path)] = naming.first_of(file.path)
-    of_any = last.get(TopicPartition(OF_ANY, 0), -1)
-    return [file for file in files if naming.first_of(file.path) <= max(last.get(naming.place_of(file.path), -1), of_any)]
+            last[file.partition] = file.first
+    return [file for file in files if file.first <= max(last.get(file.partition, -1), last.get(ANY, -1))]
 
 
-def summarise(index: OffsetIndex, files: Iterable[ArchiveFile], naming: Naming) -> OffsetIndex:
+def summarise(index: OffsetIndex, files: Iterable[ArchiveFile]) -> OffsetIndex:
     """`index`, updated with the ordered `files`. For each partition only the first and last file with rows are read; all
     files are read if some contain several tables."""
-    by_place: dict[TopicPartition, list[ArchiveFile]] = {}
+    by_partition: dict[TopicPartition, list[ArchiveFile]] = {}
     for file in files:
-        by_place.setdefault(naming.place_of(file.path), []).append(file)
-    if TopicPartition(OF_ANY, 0) in by_place:
-        return index.update(sorted((f for group in by_place.values() for f in group), key=lambda f: naming.first_of(f.path)))
-    while by_place:
-        index.update([file for group in by_place.values() for file in dict.fromkeys((group[0], group[-1]))])
-        by_place = {p: rest for p, group in by_place.items() if (rest := _inner_files(index, p, group, naming))}
+        by_partition.setdefault(file.partition, []).append(file)
+    if ANY in by_partition:
+        return index.update(sorted((f for group in by_partition.values() for f in group), key=lambda file: file.first))
+    while by_partition:
+        index.update([file for group in by_partition.values() for file in dict.fromkeys((group[0], group[-1]))])
+        by_partition = {p: rest for p, group in by_partition.items() if (rest := _inner_files(index, group))}
     return index
 
 
-def _inner_files(
-    index: OffsetIndex, partition: TopicPartition, files: list[ArchiveFile], naming: Naming
-) -> list[ArchiveFile]:
-    """`files` without empty files at both ends; empty if neither end is empty."""
-    beyond_first = naming.first_of(files[0].path) + naming.most_of(files[0].path)
-    has_first = index.firsts.get(partition, beyond_first) < beyond_first
-    has_last = index.ends.get(partition, 0) > naming.first_of(files[-1].path)
+def _inner_files(index: OffsetIndex, files: list[ArchiveFile]) -> list[ArchiveFile]:
+    """`files` of a partition without empty files at both ends; empty if neither end is empty."""
+    first, last = files[0], files[-1]
+    has_first = index.firsts.get(first.partition, first.first + first.most) < first.first + first.most
+    has_last = index.ends.get(last.partition, 0) > last.first
     return [] if has_first and has_last else files[0 if has_first else 1 : len(files) if has_last else -1]
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -32,21 +33,20 @@ from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
 from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.plain_values import format_count
+from replicator.domain.position import TopicPartition
 
 from ...decoders.common.row_files import ROW_BITS, CsvDialect, escape_sign
 from ..file_options import FileSourceOptions, FilesSettings, find_version_digits
 from .file_list import ArchiveFile, FilePath, FilesLocation, find_files, refuse_name
-from .file_reader import LONGEST, ArchiveRecord, FileFormat, Number, RecordColumns
+from .file_reader import ArchiveRecord, FileFormat, Number, RecordColumns
 from .immutable import (
     CsvRowJoiner,
     ImmutableFilesSource,
-    Naming,
     read_first_row,
     refuse_columns,
     slice_to_json,
     strip_line,
 )
-from .source import ArchiveCheck
 
 # Names of files and folders with rows.
 
@@ -87,16 +87,6 @@ def parse_number(path: FilePath) -> FileNumber:
     return FileNumber(number, widths if len(parts) > 1 or len(digits) in TIMES else ())
 
 
-def first_offset(path: FilePath) -> int:
-    """The offset before line 1 of the file at `path`."""
-    return parse_number(path).number << ROW_BITS
-
-
-def max_rows(_: FilePath) -> int:
-    """The limit for line numbers in a file."""
-    return 1 << ROW_BITS
-
-
 def find_table(path: FilePath) -> str:
     """The folder of the file."""
     return path.absolute().parts[-2]
@@ -104,13 +94,13 @@ def find_table(path: FilePath) -> str:
 
 def refuse_unordered(files: Iterable[ArchiveFile]) -> None:
     """Raise ConfigProblem for two files of a table whose names do not define their order."""
-    seen: dict[tuple[str, int], ArchiveFile] = {}
-    shapes: dict[str, tuple[tuple[int, ...], ArchiveFile]] = {}
+    seen: dict[tuple[TopicPartition, int], ArchiveFile] = {}
+    shapes: dict[TopicPartition, tuple[tuple[int, ...], ArchiveFile]] = {}
     for file in files:
-        table, (number, shape) = find_table(file.path), parse_number(file.path)
-        other = seen.setdefault((table, number), file)
+        shape = parse_number(file.path).shape
+        other = seen.setdefault((file.partition, file.first), file)
         if shape is not None:
-            expected, first = shapes.setdefault(table, (shape, file))
+            expected, first = shapes.setdefault(file.partition, (shape, file))
             other = first if expected != shape else other
         if other is not file:
             raise ConfigProblem(
@@ -123,46 +113,37 @@ def refuse_unordered(files: Iterable[ArchiveFile]) -> None:
 # Files of rows as lines, and their records.
 
 
-class RowFileFormat:
+class RowFileFormat(FileFormat):
     """Base class of `FileFormat`s for rows."""
 
-    suffixes: tuple[str, ...]
-    growing = False
     deep = True
-    longest = LONGEST
 
     def files(self, path: FilesLocation) -> list[ArchiveFile]:
         """See `FileFormat.files`: in the order of their numbers. Raises ConfigProblem if names define no order."""
-        files = [file for file in find_files(path, self.suffixes, deep=True) if not file.name.startswith((".", "_"))]
-        files.sort(key=lambda file: (parse_number(file.path).number, file.label))
+        files = []
+        for file in find_files(path, self.suffixes, deep=True):
+            if not file.name.startswith((".", "_")):
+                table, first = TopicPartition(find_table(file.path), 0), parse_number(file.path).number << ROW_BITS
+                files.append(replace(file, partition=table, first=first, most=1 << ROW_BITS))
+        files.sort(key=lambda file: (file.first, file.label))
         for file in files:
-            refuse_name(file, find_table)
+            refuse_name(file)
         refuse_unordered(files)
         return files
 
-    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        return iter(stream)
-
-    def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
-        """See `FileFormat.frame`: not used for text."""
-        raise Fatal(f"{file.path} holds text")
-
-    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `FileFormat.refuse`: no file of this format is Parquet."""
-
     def _empty_record(self, file: ArchiveFile, at: int) -> ArchiveRecord:
         """The record of line `at` without a value. Raises Fatal for a file with more lines than offsets allow."""
-        if at >= 1 << ROW_BITS:
-            raise Fatal(f"{file.path} has more than {(1 << ROW_BITS) - 1} lines", next_step="Cut it into several files.")
+        if at >= file.most:
+            raise Fatal(f"{file.path} has more than {file.most - 1} lines", next_step="Cut it into several files.")
         time = file.stamp[1] // 1_000_000
         stamp = time if FIRST_MS <= time <= LAST_MS else None
-        return ArchiveRecord(find_table(file.path), 0, first_offset(file.path) + at, stamp, None, None, None)
+        return ArchiveRecord(*file.partition, file.first + at, stamp, None, None, None)
 
 
 class JsonRowFormat(RowFileFormat):
     """`FileFormat` of JSON Lines."""
 
-    suffixes: tuple[str, ...] = SUFFIXES["jsonl"]
+    suffixes = SUFFIXES["jsonl"]
     divisible = True
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
@@ -172,11 +153,10 @@ class JsonRowFormat(RowFileFormat):
 
 
 class CsvRowFormat(RowFileFormat):
-    """`FileFormat` of CSV files with a header row in this dialect."""
+    """`FileFormat` of CSV files with a header row in this dialect. Line ends can be part of values, so files are not
+    divisible."""
 
-    suffixes: tuple[str, ...] = SUFFIXES["csv"]
-    divisible = False
-    """Line ends can be part of values, so files must be read from the beginning."""
+    suffixes = SUFFIXES["csv"]
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._rows, self._cells, self._unsent = CsvRowJoiner(dialect), CsvCellParser(dialect), dialect.unsent_value
@@ -230,11 +210,7 @@ class CsvRowFormat(RowFileFormat):
 class ParquetRowFormat(RowFileFormat):
     """`FileFormat` of Parquet files."""
 
-    suffixes: tuple[str, ...] = SUFFIXES["parquet"]
-    divisible = False
-
-    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
-        """See `FileFormat.record`: not used for Parquet."""
+    suffixes = SUFFIXES["parquet"]
 
     def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """See `FileFormat.frame`: every row with the types of its columns."""
@@ -314,7 +290,6 @@ class RowsFilesSource(ImmutableFilesSource):
     `files` (`csv`, `jsonl` or `parquet`), and `csv` (`CsvDialect`)."""
 
     model: ClassVar[type[FileSourceOptions]] = FilesSettings
-    naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
 
     @staticmethod
     def make_format(options: FileSourceOptions) -> FileFormat:
@@ -327,9 +302,3 @@ class RowsFilesSource(ImmutableFilesSource):
             "parquet": ParquetRowFormat(),
         }
         return forms[str(files)]
-
-
-class RowsFilesCheck(ArchiveCheck):
-    """`ports.runtime.Check`, with the options of `RowsFilesSource`."""
-
-    source = RowsFilesSource

@@ -160,22 +160,20 @@ class ArchiveSource:
         """Does nothing: nothing stays open between calls."""
 
 
-# Check of an archive for `doctor`: it exists, is not empty, and is readable.
+# Check of files for `doctor`: they exist, and are readable.
 
 OF_EVERY_SOURCE = ("positions", "production")
 """Options that checks of all sources get and that files do not use."""
 
 
-class ArchiveCheck:
-    """`ports.runtime.Check`, with the options of `source`."""
+class FilesCheck:
+    """`ports.runtime.Check` of a source of this class, with its options."""
 
-    source = ArchiveSource
-
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, source: type[ArchiveSource], name: str, options: Mapping[str, Any]) -> None:
         own = {key: value for key, value in options.items() if key not in OF_EVERY_SOURCE}
         self._name = name
-        read = self.source.model.read(own)
-        self._form, self._place = self.source.make_format(read), locate_files(read)
+        read = source.model.read(own)
+        self._form, self._place = source.make_format(read), locate_files(read)
 
     def diagnose(self) -> Sequence[Diagnosis]:
         try:

@@ -14,8 +14,9 @@ from support.stored_files import StoredFiles
 
 from adapters.object_store import files as stored_files
 from adapters.object_store import options
-from adapters.sources.files.dms import DmsFilesCheck, DmsFilesSource
-from adapters.sources.files.source import ArchiveCheck, ArchiveSource
+from adapters.sources.files import archive_check, files_check
+from adapters.sources.files.dms import DmsFilesSource
+from adapters.sources.files.source import ArchiveSource
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Retryable
 from replicator.domain.position import Position
 
@@ -164,10 +165,10 @@ def test_file_that_dms_did_not_write_is_refused(files: StoredFiles) -> None:
 
 def test_empty_folder_is_a_warning_of_doctor(files: StoredFiles) -> None:
     assert read(files.options) == []
-    (finding,) = DmsFilesCheck("s", files.options).diagnose()
+    (finding,) = files_check("s", files.options).diagnose()
     assert (finding.severity, finding.sentence) == ("warning", f"{files.options['path']} has no file yet.")
     files.put(f"{USERS}/LOAD00000001.csv", "1\n")
-    (finding,) = DmsFilesCheck("s", files.options).diagnose()
+    (finding,) = files_check("s", files.options).diagnose()
     assert (finding.severity, finding.sentence) == ("ok", f"{files.options['path']} has 1 file.")
 
 
@@ -191,7 +192,7 @@ def test_refused_key_is_reported_and_not_shown(rejecting_store: ObjectStore, of:
         read(options, of=of)
     shown = f"{refused.value} {refused.value!r} {of(options)._options!r} {of(options)._options}"
     assert "not-to-be-seen" not in shown and "secret_access_key" in refused.value.next_step
-    (finding,) = ArchiveCheck("s", options).diagnose()
+    (finding,) = archive_check("s", options).diagnose()
     assert finding.severity == "error" and "AWS_SECRET_ACCESS_KEY" in finding.next_step
 
 

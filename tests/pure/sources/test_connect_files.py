@@ -22,7 +22,7 @@ from support.sink_folder import encode_parquet
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.sources.files import archive_check, archive_source, file_reader
-from adapters.sources.files.connect import ConnectFilesCheck, ConnectFilesSource, parse_name
+from adapters.sources.files.connect import ConnectFilesSource, parse_name
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, Retryable
 from replicator.domain.position import Position, TopicPartition
@@ -122,7 +122,8 @@ def test_other_files_are_skipped(topics):
     write_closed_file(topics / "README.md", b"x")
     write_closed_file(topics / "notes-42.txt", b"x")
     assert values(topics) == [(0, b'{"a": 1}')]
-    assert isinstance(archive_check("sink", {"path": str(topics), "files": "connect"}), ConnectFilesCheck)
+    [found] = archive_check("sink", {"path": str(topics), "files": "connect"}).diagnose()
+    assert (found.severity, found.sentence) == ("ok", f"{topics} has 1 file.")
 
 
 def test_lines_are_messages(topics):

@@ -15,7 +15,8 @@ import pytest
 from support.dms_folder import set_old_time
 
 from adapters.decoders.dms_csv import DmsCsvDecoder
-from adapters.sources.files.dms import DmsFilesCheck, DmsFilesSource, find_table, parse_name
+from adapters.sources.files import files_check
+from adapters.sources.files.dms import DmsFilesSource, find_table, parse_name
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position
 from replicator.domain.table import Column, TableSpec
@@ -291,7 +292,7 @@ def test_invalid_options_are_refused():
 
 def test_doctor_checks_the_folder(users, tmp_path):
     def diagnose(path):
-        (found,) = DmsFilesCheck("s", {"path": str(path), "csv": {"header": True}, "positions": {}}).diagnose()
+        (found,) = files_check("s", {"path": str(path), "csv": {"header": True}, "positions": {}}).diagnose()
         return found.severity, found.sentence
 
     assert diagnose(tmp_path / "nowhere")[0] == "error"

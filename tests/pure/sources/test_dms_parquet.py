@@ -15,8 +15,8 @@ import pytest
 from support.dms_folder import set_old_time
 
 from adapters.decoders.rows.dms_parquet import DmsParquetDecoder
-from adapters.sources.files import file_reader
-from adapters.sources.files.dms import DmsFilesCheck, DmsFilesSource
+from adapters.sources.files import file_reader, files_check
+from adapters.sources.files.dms import DmsFilesSource
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.position import Position
 
@@ -187,4 +187,4 @@ def test_file_of_the_other_format_stops_the_source(users, form, name):
     with pytest.raises(ConfigProblem, match=f"{name} is not in the source's format") as refused:
         raw_of(users, format=form)
     assert "dms_csv or dms_parquet" in refused.value.next_step
-    assert DmsFilesCheck("s", {"path": str(users), "format": form}).diagnose()[0].severity == "error"
+    assert files_check("s", {"path": str(users), "format": form}).diagnose()[0].severity == "error"
