@@ -1,11 +1,12 @@
-"""Sources that write rows to a journal first: its rows and state, their masks, and the pollers."""
+"""Sources that write rows to a journal first: its rows and state, and the pollers."""
 
 from __future__ import annotations
 
 import hmac
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from replicator.domain.errors import DataLoss, EnvironmentProblem
+from replicator.domain.errors import DataLoss, EnvironmentProblem, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.transform.columns import ColumnRule, Mask, refuse_change, refuse_unknown_masks
+from replicator.domain.transform.columns import ColumnRule, refuse_change, refuse_unknown_masks
 from replicator.local_files import FileLock, FileLocked
 from replicator.ports.adapter_options import ROWS
 from replicator.ports.frames import ApplyBatch, Stop
+from replicator.ports.options import to_timedelta
 from replicator.ports.source import SourceFeatures
 
 from ..arrow.masks import mask_values
@@ -33,6 +35,7 @@ from ..delta.lake import encode_name, local_folder
 from ..delta.tables import has_table
 from .delta_options import CHANGE, VERSION, DeltaSourceSettings, JournalOptions
 from .delta_table.source import TableRows
+from .scan import Scan
 
 # The journal of a source: it stores the rows that it read, and lanes read them from there. A commit or file is complete or
 # absent, and on the disk when the call returns.
@@ -41,11 +44,13 @@ from .delta_table.source import TableRows
 T = TypeVar("T")
 MASKS = "masks"
 """The notes of the masks, in the file with the rules."""
+MaskNotes = Mapping[str, Any]
+"""A note of the mask of each column. Equal masks have equal notes; a note reveals neither key nor value."""
 
 
-class RowJournal:
+class RowJournal(ABC):
     """The rows of a source in a Delta table of its state folder, with the source's progress in each commit. So a kill
-    neither loses nor duplicates rows.
+    neither loses nor duplicates rows. They are stored masked only.
 
     - `progress_key`: the key of the progress in the metadata of commits.
     - `progress_name`: the part of an error about commits without it, after "No commit of TABLE".
@@ -56,8 +61,11 @@ class RowJournal:
     def __init__(self, options: JournalOptions, progress_key: str, progress_name: str) -> None:
         self.state = StateFolder(Path(options.state), options.name)
         self.path = find_journal(options)
-        self._name, self._progress_key, self._progress_name = options.name, progress_key, progress_name
-        self.privacy = make_row_masker(options)
+        self._options, self._progress_key, self._progress_name = options, progress_key, progress_name
+
+    @abstractmethod
+    def check_rules(self) -> None:
+        """Raise DataLoss if stored rows were read under other rules than configured: reading could not continue."""
 
     @property
     def has_rows(self) -> bool:
@@ -73,13 +81,13 @@ class RowJournal:
         else:
             # Old commits stay: the newest one with progress may be followed by any number of compactions.
             more = {"mode": "error", "configuration": {"delta.enableExpiredLogCleanup": "false"}}
-        with translate_errors(self._name):
-            write_deltalake(str(self.path), rows, name=self._name, commit_properties=properties, **more)
+        with translate_errors(self._options.name):
+            write_deltalake(str(self.path), rows, name=self._options.name, commit_properties=properties, **more)
             sync_commit(self.path, DeltaTable(str(self.path)).version())
 
     def read_newest_progress(self) -> str:
         """The progress in the newest commit with one. Compaction of the journal also makes commits."""
-        with translate_errors(self._name):
+        with translate_errors(self._options.name):
             for commit in DeltaTable(str(self.path)).history():
                 if self._progress_key in commit:
                     return str(commit[self._progress_key])
@@ -87,21 +95,53 @@ class RowJournal:
 
     def read_schema(self) -> pa.Schema:
         """The columns of the table, with those of the journal itself."""
-        with translate_errors(self._name):
+        with translate_errors(self._options.name):
             return pa.schema(DeltaTable(str(self.path)).schema().to_arrow())
 
     def read_rows(self, condition: pc.Expression | None = None) -> Iterator[tuple[pa.Table, pa.Array]]:
         """The rows that match the condition with their versions, in small tables."""
-        with translate_errors(self._name):
+        with translate_errors(self._options.name):
             scanner = DeltaTable(str(self.path)).to_pyarrow_dataset().scanner(filter=condition, batch_size=32_768)
             for batch in scanner.to_batches():
                 if batch.num_rows:
                     yield pa.table(batch).drop_columns([CHANGE, VERSION]), batch.column(VERSION)
 
+    @property
+    def mask_notes(self) -> MaskNotes:
+        """The notes to store with the rows."""
+        notes = {}
+        for name, mask in sorted(self._options.private.items()):
+            # An HMAC of the column name distinguishes keys.
+            key = hmac.new(mask.key, name.encode(), "sha256").hexdigest() if mask.key else ""
+            notes[name] = [mask.kind, mask.length, mask.text, key]
+        return notes
+
+    def mask_rows(self, rows: pa.Table) -> pa.Table:
+        """The masked rows. Raises ConfigProblem for a mask that does not fit its column."""
+        masks = self._options.private
+        columns = tuple(Column(field.name, field.type) for field in rows.schema)
+        table = TableSpec(self._options.name, columns, tuple(key for key in self._options.keys if key in rows.schema.names))
+        refuse_unknown_masks(masks, table, self._options.columns)
+        for name, mask in masks.items():
+            if name in table.column_names:
+                refuse_change(ColumnRule(mask=mask), table.column(name), table)
+                rows = rows.set_column(table.column_names.index(name), name, mask_values(rows[name], mask))
+        return rows
+
     def refuse_other_masks(self, noted: MaskNotes) -> None:
-        """Raise DataLoss if stored rows have other masks than configured. `noted`: the masks of stored rows."""
-        if noted != self.privacy.mask_notes:
-            self.privacy.refuse_others(noted, self.read_schema().names, self.state.restart_step)
+        """Raise DataLoss if stored rows (with `noted`) have other masks than configured. Their values would stay, and
+        differ from new values."""
+        now = self.mask_notes
+        if noted == now:
+            return
+        others = ", ".join(sorted(repr(name) for name in self.read_schema().names if noted.get(name) != now.get(name)))
+        if others:
+            raise DataLoss(
+                f"The stored rows of {self._options.name} have another mask of {others}, or none, than the configuration "
+                "has now.",
+                next_step=f"{self.state.restart_step} Event logs and dead letters stay as they are. Or restore the earlier "
+                "masks.",
+            )
 
     def gone_error(self, lost: str) -> DataLoss:
         """The error if the table was removed. `lost`: the lost part."""
@@ -162,77 +202,9 @@ class StateFolder:
             ) from error
 
 
-# The journal of a source: its folder, the options to read it, and the masking of its rows.
-
-
 def find_journal(options: JournalOptions) -> Path:
     """The folder of the journal."""
     return Path(options.state) / encode_name(options.name)
-
-
-def make_rows_options(options: JournalOptions) -> DeltaSourceSettings:
-    """The options for reading the journal."""
-    return DeltaSourceSettings(
-        transport="delta",
-        format=ROWS,
-        path=str(find_journal(options)),
-        operation_column=CHANGE,
-        sequence_columns=[VERSION],
-        masked=tuple(sorted(options.private)),
-        batch_records=options.batch_records,
-        batch_bytes=options.batch_bytes,
-    )
-
-
-def make_row_masker(options: JournalOptions) -> RowMasker:
-    """The masker of rows."""
-    return RowMasker(options.name, options.private, options.keys, options.columns)
-
-
-# Masks, before rows are written.
-
-MaskNotes = Mapping[str, Any]
-"""A note of the mask of each column. Equal masks have equal notes; a note reveals neither key nor value."""
-
-
-class RowMasker:
-    """Masks rows of one table. `declared`: columns that may be missing."""
-
-    def __init__(self, table: str, masks: Mapping[str, Mask], keys: Collection[str], declared: Collection[str]) -> None:
-        self._table, self._masks, self._keys, self._declared = table, masks, keys, declared
-
-    @property
-    def mask_notes(self) -> MaskNotes:
-        """The notes to store with the rows."""
-        notes = {}
-        for name, mask in sorted(self._masks.items()):
-            # An HMAC of the column name distinguishes keys.
-            key = hmac.new(mask.key, name.encode(), "sha256").hexdigest() if mask.key else ""
-            notes[name] = [mask.kind, mask.length, mask.text, key]
-        return notes
-
-    def mask_rows(self, rows: pa.Table) -> pa.Table:
-        """The masked rows. Raises ConfigProblem for a mask that does not fit its column."""
-        columns = tuple(Column(field.name, field.type) for field in rows.schema)
-        table = TableSpec(self._table, columns, tuple(key for key in self._keys if key in rows.schema.names))
-        refuse_unknown_masks(self._masks, table, self._declared)
-        for name, mask in self._masks.items():
-            if name in table.column_names:
-                refuse_change(ColumnRule(mask=mask), table.column(name), table)
-                rows = rows.set_column(table.column_names.index(name), name, mask_values(rows[name], mask))
-        return rows
-
-    def refuse_others(self, noted: MaskNotes, columns: Collection[str], restart_step: str) -> None:
-        """Raise DataLoss if stored rows (with `noted`) have other masks for `columns`. Their values would stay, and
-        differ from new values."""
-        now = self.mask_notes
-        others = sorted(name for name in columns if noted.get(name) != now.get(name))
-        if others:
-            raise DataLoss(
-                f"The stored rows of {self._table} have another mask of {', '.join(map(repr, others))}, or none, than the "
-                "configuration has now.",
-                next_step=f"{restart_step} Event logs and dead letters stay as they are. Or restore the earlier masks.",
-            )
 
 
 # The source over a journal, and the schedule of the polls that fill it.
@@ -244,27 +216,39 @@ TURN = 0.2
 
 
 class JournalRows(TableRows):
-    """A `Source` over a journal, which a poller fills. Subclasses define the poller.
+    """A `Source` over a journal, which `poller` fills.
 
     Its one topic has the name of the table. Lanes without a position begin with the first rows in the journal. This
     process polls and writes the journal. The engine reads it, so Spark's executors need access to the state folder.
     """
 
-    _intake: JournalPoller
+    def __init__(self, options: JournalOptions, scan: Scan, poller: JournalPoller) -> None:
+        self._poller = poller
+        rows = DeltaSourceSettings(
+            transport="delta",
+            format=ROWS,
+            path=str(find_journal(options)),
+            operation_column=CHANGE,
+            sequence_columns=[VERSION],
+            masked=tuple(sorted(options.private)),
+            batch_records=options.batch_records,
+            batch_bytes=options.batch_bytes,
+        )
+        super().__init__(rows, str(rows.path), scan)
 
     @property
     def features(self) -> SourceFeatures:
-        return replace(super().features, waited_for=self._intake.waited_for)
+        return replace(super().features, waited_for=self._poller.waited_for)
 
     def before_refresh(self) -> None:
         """Process the next snapshot, if there is one."""
-        self._intake.poll()
+        self._poller.poll()
 
     def run(self, start: Position, apply_batch: ApplyBatch[Any], stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the newest snapshot at the start; for a database, up to one new snapshot."""
-        self._intake.begin()
+        self._poller.begin()
         if once:
-            self._intake.catch_up(stop)
+            self._poller.catch_up(stop)
         try:
             super().run(start, apply_batch, stop, once=once)
         finally:
@@ -272,7 +256,7 @@ class JournalRows(TableRows):
                 self.close()
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        self._intake.begin()
+        self._poller.begin()
         return super().losses(position, identity)
 
     def start(self) -> Position:
@@ -280,16 +264,16 @@ class JournalRows(TableRows):
         return self.beginning()
 
     def beginning(self) -> Position:
-        self._intake.begin()
+        self._poller.begin()
         return super().beginning()
 
     def end(self) -> Position:
         """See the port: the end of the processed snapshots."""
-        self._intake.begin()
+        self._poller.begin()
         return super().end()
 
     def close(self) -> None:
-        self._intake.close()
+        self._poller.close()
 
 
 class JournalPoller(Protocol):
@@ -313,15 +297,38 @@ class JournalPoller(Protocol):
 
 
 class PacedPoller:
-    """The schedule of a `JournalPoller`: `take` runs at once, then every `every` seconds, in the background of the
-    stream. After `catch_up`, in which it runs once, it never runs again."""
+    """`JournalPoller` of a database: `read` runs at once, then every `every`, in the background of the stream. After
+    `catch_up`, in which it runs once, it never runs again.
 
-    def __init__(self, take: Callable[[], bool], every: float) -> None:
-        self._take, self._every = take, every
+    - `read`: returns False if another process is reading.
+    - `cancel`: ends all reads, now or later.
+    - `pending`: a sentence for the time before the first rows.
+    """
+
+    def __init__(
+        self, journal: RowJournal, read: Callable[[], bool], cancel: Callable[[], None], *, every: str, pending: str
+    ) -> None:
+        self._journal, self._read, self._cancel, self._pending = journal, read, cancel, pending
+        self._every = to_timedelta(every).total_seconds()
         self._due = time.monotonic()
         self._once = self._was_read = False
         self._running: Future[bool] | None = None
         self._since: float | None = None
+
+    def begin(self) -> None:
+        """See `JournalPoller.begin`. Raises Retryable until there are rows, which another process may read."""
+        ends = time.monotonic() + FIRST_WITHIN
+        while not self._journal.has_rows and time.monotonic() < ends:
+            self._wait(TURN)
+        if not self._journal.has_rows:
+            raise Retryable(
+                self._pending,
+                next_step="The program waits for it. If another command printed this, start `replicator run` first.",
+            )
+        self._journal.check_rules()
+
+    def close(self) -> None:
+        self._cancel()
 
     def waited_for(self) -> tuple[str, float] | None:
         since = self._since
@@ -337,10 +344,11 @@ class PacedPoller:
             self._wait(TURN)
 
     def _wait(self, seconds: float) -> None:
-        """Start a read if it is time, in a thread of its own, and wait for its end. Raises its error."""
+        """Start a read if it is time, in a thread of its own, and wait up to `seconds` for its end. Raises its error."""
         is_due = not self._was_read if self._once else time.monotonic() >= self._due
         if self._running is None:
             if not is_due:
+                time.sleep(seconds)
                 return
             self._running = Future()
             Thread(target=self._run, args=(self._running,), name="snapshot", daemon=True).start()
@@ -354,7 +362,7 @@ class PacedPoller:
     def _run(self, future: Future[bool]) -> None:
         self._since = time.monotonic()
         try:
-            future.set_result(self._take())
+            future.set_result(self._read())
         except BaseException as problem:  # Raised in `_wait`.
             future.set_exception(problem)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -15,23 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.errors import DataLoss, Retryable
-from replicator.ports.options import to_timedelta
+from replicator.domain.errors import DataLoss
 
 from ...delta.types import storage_type
 from ...duckdb.session import open_session
 from ..delta_options import CHANGE, VERSION
-from ..journal import (
-    FIRST_WITHIN,
-    MASKS,
-    TURN,
-    JournalRows,
-    PacedPoller,
-    RowJournal,
-    find_journal,
-    make_row_masker,
-    make_rows_options,
-)
+from ..journal import MASKS, TURN, JournalRows, PacedPoller, RowJournal
 from ..scan import open_scan
 from ..snapshot_diff.snapshots import ReadSnapshot, align_rows, refuse_unsupported, refuse_unusable, to_storable
 from .columns import CursorValues, Value
@@ -46,7 +35,7 @@ class QueryPolls:
 
     def __init__(self, options: QuerySettings) -> None:
         self._options = options
-        self.database, self.journal, self._privacy = QueryDatabase(options), QueryJournal(options), make_row_masker(options)
+        self.database, self.journal = QueryDatabase(options), QueryJournal(options)
         self._progress: QueryProgress | None = None
         self._recent: RecentRows | None = None
 
@@ -123,7 +112,7 @@ class QueryPolls:
         """The rows in the form in which they are stored. Raises for unusable rows."""
         rows = to_storable(queried_rows)
         refuse_unusable(self._to_snapshot(rows), self._options.keys)
-        return self._privacy.mask_rows(rows)
+        return self.journal.mask_rows(rows)
 
     def _load_recent(self, schema: pa.Schema, floor: Value | None) -> RecentRows:
         """The rows at or above `floor`: for each key the one that was read last."""
@@ -149,30 +138,6 @@ class QueryPolls:
 
     def _to_snapshot(self, rows: pa.Table) -> ReadSnapshot:
         return ReadSnapshot(f"The result for {self._options.name}", 0, rows, remedy=REMEDY)
-
-
-class QueryPoller(PacedPoller):
-    """`JournalPoller` of new rows."""
-
-    def __init__(self, options: QuerySettings, polls: Callable[[QuerySettings], QueryPolls] = QueryPolls) -> None:
-        self._name, self._polls = options.name, polls(options)
-        super().__init__(self._polls.run, to_timedelta(options.every or EVERY).total_seconds())
-
-    def begin(self) -> None:
-        """Raises Retryable while the columns are unknown."""
-        ends = time.monotonic() + FIRST_WITHIN
-        while not self._polls.journal.has_rows and time.monotonic() < ends:
-            self._wait(TURN)
-        if not self._polls.journal.has_rows:
-            raise Retryable(
-                f"{self._name}: its columns are being read.",
-                next_step="The program waits for it. If another command printed this, start `replicator run` first.",
-            )
-        self._polls.journal.check_rules()
-
-    def close(self) -> None:
-        """See `JournalPoller`: ends all reads."""
-        self._polls.database.cancel()
 
 
 # The first rows, read by several connections at the same time, each with a range of the cursor column.
@@ -327,8 +292,9 @@ class QuerySource(JournalRows):
     def __init__(self, options: QuerySettings | Mapping[str, Any]) -> None:
         own, scan = open_scan(options)
         read = QuerySettings.read(own)
-        self._intake = QueryPoller(read)
-        super().__init__(make_rows_options(read), str(find_journal(read)), scan)
+        polls, pending = QueryPolls(read), f"{read.name}: its columns are being read."
+        poller = PacedPoller(polls.journal, polls.run, polls.database.cancel, every=read.every or EVERY, pending=pending)
+        super().__init__(read, scan, poller)
 
 
 # The journal of a query: its rows, and the position in the cursor column, in the same commits.
@@ -378,14 +344,14 @@ class QueryProgress:
 class QueryJournal(RowJournal):
     """The rows that were read, with the progress in each commit."""
 
+    _options: QuerySettings
+
     def __init__(self, options: QuerySettings) -> None:
         super().__init__(options, "replicator.query", "has the position of the query")
-        self._options = options
         self._schema: pa.Schema | None = None
 
     def check_rules(self) -> None:
-        """Raise DataLoss if stored rows were read with another cursor column, other keys or other masks than configured:
-        reading could not continue from them."""
+        """See `RowJournal.check_rules`: the cursor column, the keys and the masks."""
         rules, stored_rules = self._current_rules(), self._read_rules()
         others = [name for name in rules if stored_rules is not None and stored_rules[name] != rules[name]]
         if others:
@@ -411,7 +377,7 @@ class QueryJournal(RowJournal):
             self._schema = pa.schema(
                 [pa.field(f.name, storage_type(f.type)) for f in self.read_schema() if f.name not in own]
             )
-            if (self._read_rules() or {}).get(MASKS) != self.privacy.mask_notes:
+            if (self._read_rules() or {}).get(MASKS) != self.mask_notes:
                 self._write_rules(has_table=True)  # Masks of columns that are new may have been added.
         remedy = "Give it back to the table, or to the query"
         now = ReadSnapshot(self._options.name, 0, schema.empty_table(), remedy=remedy)
@@ -431,7 +397,7 @@ class QueryJournal(RowJournal):
         self._schema = rows.schema
 
     def _write_rules(self, *, has_table: bool) -> None:
-        self.state.write(RULES, {**self._current_rules(), MASKS: self.privacy.mask_notes, "made": has_table})
+        self.state.write(RULES, {**self._current_rules(), MASKS: self.mask_notes, "made": has_table})
 
     def _read_rules(self) -> Mapping[str, Any] | None:
         """The stored rules, with all names of `_current_rules`; None if there are none."""

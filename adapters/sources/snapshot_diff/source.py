@@ -15,23 +15,12 @@ from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.plain_values import format_count
 from replicator.local_files import remove_drafts, write_whole
 from replicator.ports.frames import Stop
-from replicator.ports.options import to_timedelta
 from replicator.ports.runtime import Diagnosis
 
 from ...decoders.common.row_files import CsvDialect
 from ...postgres.names import read_dsn
 from ...postgres.table_reader import SnapshotQuery, table_query
-from ..journal import (
-    FIRST_WITHIN,
-    MASKS,
-    JournalRows,
-    MaskNotes,
-    PacedPoller,
-    RowJournal,
-    StateFolder,
-    find_journal,
-    make_rows_options,
-)
+from ..journal import MASKS, JournalRows, MaskNotes, PacedPoller, RowJournal, StateFolder
 from ..scan import open_scan
 from .file_snapshots import (
     CsvFormat,
@@ -67,8 +56,7 @@ class SnapshotsSource(JournalRows):
                 f"The key of {read.name} is unknown. It is needed to compare its snapshots.",
                 next_step=f"Write a table with `match: {read.name}` and `keys`.",
             )
-        self._intake = FolderPoller(read) if read.dsn is None else QuerySnapshotPoller(read)
-        super().__init__(make_rows_options(read), str(find_journal(read)), scan)
+        super().__init__(read, scan, FolderPoller(read) if read.dsn is None else make_query_poller(read))
 
 
 class FolderPoller:
@@ -110,29 +98,11 @@ class FolderPoller:
         """See `JournalPoller`."""
 
 
-class QuerySnapshotPoller(PacedPoller):
-    """`JournalPoller` of query results, each of which is a snapshot."""
-
-    def __init__(self, options: SnapshotsSettings) -> None:
-        self._name = options.name
-        self._query = snapshot_query(options)
-        self._journal = SnapshotJournal(options, QuerySnapshots(self._query, options.name))
-        super().__init__(self._journal.take_next, to_timedelta(options.every or EVERY).total_seconds())
-
-    def begin(self) -> None:
-        """Raises Retryable while the first snapshot is being read, by this process or another one."""
-        if not self._journal.has_rows:
-            self._wait(FIRST_WITHIN)
-        if not self._journal.has_rows:
-            raise Retryable(
-                f"The first snapshot of {self._name} is being read.",
-                next_step="The program waits for it. If another command printed this, start `replicator run` first.",
-            )
-        self._journal.check_rules()
-
-    def close(self) -> None:
-        """See `JournalPoller`: ends all reads."""
-        self._query.cancel()
+def make_query_poller(options: SnapshotsSettings) -> PacedPoller:
+    """The poller of query results, each of which is a snapshot."""
+    query, pending = snapshot_query(options), f"The first snapshot of {options.name} is being read."
+    journal = SnapshotJournal(options, QuerySnapshots(query, options.name))
+    return PacedPoller(journal, journal.take_next, query.cancel, every=options.every or EVERY, pending=pending)
 
 
 REMEDY = "Correct the query, or the rows in the database"
@@ -184,9 +154,11 @@ class SnapshotJournal(RowJournal):
     masked only.
     """
 
+    _options: SnapshotsSettings
+
     def __init__(self, options: SnapshotsSettings, supply: SnapshotProvider) -> None:
         super().__init__(options, "replicator.snapshot", "names its snapshot")
-        self._options, self._supply = options, supply
+        self._supply = supply
         self._known: ProcessedVersions = {}
 
     def known_versions(self) -> ProcessedVersions:
@@ -194,8 +166,8 @@ class SnapshotJournal(RowJournal):
         return self._known
 
     def check_rules(self) -> None:
-        """Raise DataLoss if stored changes have other keys or masks than configured: comparisons would give other
-        changes. State without stored keys (from an old program) counts as having the configured keys and no masks."""
+        """See `RowJournal.check_rules`: the keys and the masks. State without stored keys (from an old program) counts as
+        having the configured keys and no masks."""
         if not self.has_rows:
             return
         stored_keys, masks = self._read_rules()
@@ -224,7 +196,7 @@ class SnapshotJournal(RowJournal):
     def _store_snapshot(self, snapshot: ReadSnapshot, versions: dict[int, int | None]) -> None:
         refuse_unsupported(snapshot, self._options.name)
         refuse_unusable(snapshot, self._options.keys)
-        rows = self.privacy.mask_rows(snapshot.rows)
+        rows = self.mask_rows(snapshot.rows)
         snapshot = replace(snapshot, rows=rows)
         # Most empty snapshots are failed exports, and this one would delete every row in every target.
         if not rows.num_rows and not self._options.allow_empty:
@@ -242,8 +214,8 @@ class SnapshotJournal(RowJournal):
         if is_equal and self._supply.is_numbered_here:
             self._remove_others(max(versions))
             return
-        if not self.has_rows or self._read_rules()[1] != self.privacy.mask_notes:
-            self._write_rules(self.privacy.mask_notes)  # Masks of columns that are new may have been added.
+        if not self.has_rows or self._read_rules()[1] != self.mask_notes:
+            self._write_rules(self.mask_notes)  # Masks of columns that are new may have been added.
         self._store_rows(snapshot.version, rows)
         if changes.num_rows or not self.has_rows:
             self.commit(changes, str(snapshot.version))

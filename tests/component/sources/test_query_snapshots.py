@@ -171,7 +171,7 @@ def test_slow_query_delays_neither_batches_nor_the_stop(shop, tmp_path, monkeypa
 
 
 def test_start_is_retryable_until_the_first_snapshot_is_read(shop, tmp_path, monkeypatch):
-    monkeypatch.setattr("adapters.sources.snapshot_diff.source.FIRST_WITHIN", 0.1)
+    monkeypatch.setattr("adapters.sources.journal.FIRST_WITHIN", 0.1)
     shop.put([A])
     one = source(shop, tmp_path, query=SLOW.format(1))
     sentences = []
@@ -252,7 +252,7 @@ def test_unreachable_database_is_retryable(shop, tmp_path):
             read(away, at)
         assert "hunter2" not in str(caught.value) and "hunter2" not in repr(vars(away))
     shop.put([A, B])
-    away._intake._query._session.dsn = shop.dsn
+    away._poller._journal._supply._query._session.dsn = shop.dsn
     assert without_versions(read(away, at)[0]) == [("c", *B)], "failed attempts are not snapshots"
 
 

@@ -277,7 +277,7 @@ def test_random_histories(lite, tmp_path, seed, chunk):
         if one.random() < 0.5:
             reader = make_query_source(lite, tmp_path, **OF_ITEMS, chunk_records=chunk)
         else:
-            reader._intake._once = reader._intake._was_read = False
+            reader._poller._once = reader._poller._was_read = False
         rows, at = read_once(reader, at)
         for row in rows:
             key, value = (row["a"], row["b"]), (row["at"], row["v"])
