@@ -19,7 +19,7 @@ from ..event_log import ACCEPT, describe_loss
 from .delta_options import DeltaSourceSettings
 from .delta_table.source import RowsSource
 from .delta_table.splits import parse_offset
-from .event_log.delta_log import DeltaLog, EventLogTable, OffsetRanges
+from .event_log.delta_log import DeltaLog
 from .event_log.delta_source import DeltaSource
 
 
@@ -69,7 +69,7 @@ class DeltaSourceCheck(TableCheck):
 
     def _check_table(self) -> Iterator[Diagnosis]:
         topics = TopicFilter(self._options.topics or ("*",))
-        every = self._open_log(lambda _: True).newest()
+        every = self._open_log(lambda _: True).read_snapshot()
         unmatched = topics.find_unmatched({file.topic for file in every.files})
         if unmatched:
             step = "It is read as soon as the log has it; or correct `topics`."
@@ -80,7 +80,7 @@ class DeltaSourceCheck(TableCheck):
             yield Diagnosis("error", self._name, f"{closed[0]} cannot be read.", f"Let user {os.geteuid()} read it.")
             return
         log = self._open_log(topics)
-        _, bounds = DeltaLog(log, OffsetRanges()).read_latest()
+        _, bounds = log.read_latest()
         for lane, position in self._positions.items():
             positions = Position.from_json(position)
             for partition in (partition for partition in positions if topics(partition.topic)):
@@ -89,8 +89,8 @@ class DeltaSourceCheck(TableCheck):
         if not unmatched:
             yield Diagnosis("ok", self._name, f"The event log {log.root} has {format_count(len(every.files), 'file')}.")
 
-    def _open_log(self, topics: Callable[[str], bool]) -> EventLogTable:
-        return EventLogTable(self._options.path or "", topics, self._options.storage)
+    def _open_log(self, topics: Callable[[str], bool]) -> DeltaLog:
+        return DeltaLog(self._options.path or "", topics, self._options.storage)
 
 
 class RowsCheck(TableCheck):

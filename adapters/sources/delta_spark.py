@@ -46,7 +46,7 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
     def __init__(self, options: DeltaSourceSettings | Mapping[str, Any]) -> None:
         own, session = split_options_lazily(options)
         super().__init__(own)
-        session.add_store(self._log.table.root, self._options.storage)
+        session.add_store(self._log.root, self._options.storage)
         self._spark = session.spark
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
 
@@ -60,7 +60,7 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
             for file in window.files:
                 if not file.path.exists():
                     raise FileRewritten(file.path) from error
-            raise translate_error(error, f"reading the event log {self._log.table.root}") from error
+            raise translate_error(error, f"reading the event log {self._log.root}") from error
         return Batch(frame, window.span, records, size)
 
     def empty_batch(self, span: Span) -> Batch[DataFrame]:
@@ -72,7 +72,7 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
         topic, partition, offset = (column(name) for name in RAW_RECORD_POSITION)
         start, end = window.span.start, window.span.end
         ranges = [(topic == p.topic) & (partition == p.partition) & (offset >= start[p]) & (offset < end[p]) for p in end]
-        rows = reader.load(to_spark_path(self._log.table.root.uri)).filter(reduce(or_, ranges))
+        rows = reader.load(to_spark_path(self._log.root.uri)).filter(reduce(or_, ranges))
         period = self._period
         if TIME.name in period.stored_schema.names:
             time = column(TIME.name)

@@ -54,21 +54,45 @@ class LogSnapshot:
     covered: Position
 
 
-class EventLogTable:
-    """The event log at `path` (see `SourceDeltaTable`). `is_wanted` selects topics. Not safe for several threads."""
+class DeltaLog(SourceDeltaTable):
+    """The event log at `path` (see `SourceDeltaTable`), and the offset ranges of its files. `is_wanted` selects topics.
+    `below`: the position at which the log ends for this reader. Not safe for several threads."""
 
-    def __init__(self, path: str, is_wanted: Callable[[str], bool], storage: StorageSettings | None = None) -> None:
-        self._opened = SourceDeltaTable(path, MISSING, storage)
-        self.root = self._opened.root
-        self._wanted = is_wanted
+    def __init__(
+        self,
+        path: str,
+        is_wanted: Callable[[str], bool],
+        storage: StorageSettings | None = None,
+        below: Position | None = None,
+    ) -> None:
+        super().__init__(path, MISSING, storage)
+        self.ranges, self._wanted, self._below = OffsetRanges(), is_wanted, below
         self._snapshot: LogSnapshot | None = None
         self._table: DeltaTable | None = None
 
-    def newest(self) -> LogSnapshot:
+    def read_latest(self) -> tuple[LogSnapshot, LogBounds]:
+        """The newest version and its bounds."""
+        while True:
+            snapshot = self.read_snapshot()
+            try:
+                return snapshot, self.ranges.find_bounds(snapshot).limit_to(self._below)
+            except FileRewritten as error:
+                self.refuse_missing(error)
+
+    def refuse_missing(self, error: FileRewritten) -> None:
+        """Raise EnvironmentProblem if the newest version still contains the missing file."""
+        if any(file.path == error.path for file in self.read_snapshot().files):
+            raise EnvironmentProblem(
+                f"The event log names the file {error.path}, which is gone.",
+                next_step="Restore it from a copy; or, if its records are lost, let deltalake forget the file: "
+                "`DeltaTable(path).repair()`.",
+            )
+
+    def read_snapshot(self) -> LogSnapshot:
         """The newest version; the same object if there is no newer one. Raises EnvironmentProblem if there is no table,
         ConfigProblem if it is unsupported."""
-        with self._opened.translate_errors():
-            table = self._opened.newest()
+        with self.translate_errors():
+            table = self.newest()
             if self._snapshot is not None and table is self._table and self._snapshot.version == table.version():
                 return self._snapshot
             refuse_others(table, self.root)
@@ -88,8 +112,8 @@ class EventLogTable:
     def read_removed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """For each of these partitions with removed records the offset below which the log removed them, as of its newest
         version."""
-        with self._opened.translate_errors():
-            table = self._opened.newest()
+        with self.translate_errors():
+            table = self.newest()
             cuts = {partition: table.transaction_version(removal_app_id(partition)) for partition in partitions}
             return {partition: cut for partition, cut in cuts.items() if cut is not None}
 
@@ -333,33 +357,6 @@ NOTHING = LogSnapshot("", -1, (), Position())
 """The snapshot before the first refresh."""
 
 
-@dataclass
-class DeltaLog:
-    """The table, and the offset ranges of its files. `below`: the position at which the log ends for this reader."""
-
-    table: EventLogTable
-    ranges: OffsetRanges
-    below: Position | None = None
-
-    def read_latest(self) -> tuple[LogSnapshot, LogBounds]:
-        """The newest version and its bounds."""
-        while True:
-            snapshot = self.table.newest()
-            try:
-                return snapshot, self.ranges.find_bounds(snapshot).limit_to(self.below)
-            except FileRewritten as error:
-                self.refuse_missing(error)
-
-    def refuse_missing(self, error: FileRewritten) -> None:
-        """Raise EnvironmentProblem if the newest version still contains the missing file."""
-        if any(file.path == error.path for file in self.table.newest().files):
-            raise EnvironmentProblem(
-                f"The event log names the file {error.path}, which is gone.",
-                next_step="Restore it from a copy; or, if its records are lost, let deltalake forget the file: "
-                "`DeltaTable(path).repair()`.",
-            )
-
-
 class DeltaLogReader(Generic[F]):
     """A pass through the log, from `start`, and up to `until` if given. With `ahead`, the next batch is read in another
     thread while the caller uses the last one. After an error or a stop, more was read than delivered, so the reader must
@@ -392,7 +389,7 @@ class DeltaLogReader(Generic[F]):
             return
         if self._table and snapshot.table != self._table:
             # It has other records with the same offsets.
-            raise recreated_error(self._log.table.root)
+            raise recreated_error(self._log.root)
         self._table = snapshot.table
         before = set(self._snapshot.files)
         fresh = [file for file in snapshot.files if file not in before]

@@ -24,7 +24,7 @@ from ...delta.folders import FileLocation
 from ...event_log import LogBounds, drop_repeated, sort_records, to_raw
 from ..delta_options import DeltaSourceSettings
 from ..delta_reader import WholeTableSize, WindowSize, open_reader, read_slices, translate_damage
-from .delta_log import DeltaLog, DeltaLogReader, EventLogTable, Load, LogFile, LogSnapshot, OffsetRanges, ReadWindow
+from .delta_log import DeltaLog, DeltaLogReader, Load, LogFile, LogSnapshot, ReadWindow
 from .source import LogSource
 
 
@@ -41,8 +41,7 @@ class EventLogSource(LogSource[F]):
         super().__init__(self._options.topics or ("*",), self._options.below)
         bounds = (self._options.since, self._options.until)
         self._period = Period(*(None if text is None else datetime.fromisoformat(text) for text in bounds))
-        table = EventLogTable(self._options.path or "", self._wanted, self._options.storage)
-        self._log = DeltaLog(table, OffsetRanges(), self._below)
+        self._log = DeltaLog(self._options.path or "", self._wanted, self._options.storage, self._below)
 
     ahead = False
     """True if `run` reads the next batch while the caller uses the last one."""
@@ -74,7 +73,7 @@ class EventLogSource(LogSource[F]):
         if self._options.part:
             return Position()
         firsts = self.bounds().firsts
-        cuts = self._log.table.read_removed(firsts)
+        cuts = self._log.read_removed(firsts)
         # A log that was loaded again since then contains them.
         return firsts.only(partition for partition, cut in cuts.items() if cut <= firsts[partition])
 
