@@ -76,39 +76,6 @@ def first_whole_offset(version: int) -> int:
     return RowOffset(version, True, 0).offset
 
 
-# Rows as records: JSON objects with the types of their columns, so that every value survives exactly.
-
-OWN = ("_op", "_version", "_order", "_row", "_before")
-"""Fields of a record besides the columns of its row, which decoder `rows` reads."""
-
-
-@dataclass(frozen=True)
-class RowMetadata:
-    """Metadata of rows: operations, and row numbers in the version. `olds`: for updates the index of the old row."""
-
-    version: int
-    ops: Sequence[str]
-    rows: Sequence[int]
-    olds: Mapping[int, int]
-
-
-def encode_rows(rows: pa.Table, layout: TypedRowLayout, metadata: RowMetadata, indexes: Sequence[int]) -> list[bytes]:
-    """The records of the rows at `indexes`. Records of rows in `metadata.olds` include the old values of changed columns."""
-    columns = [to_json_values(rows[field.name], field.type) for field in layout.schema]
-    names = layout.schema.names
-    encode = msgspec.json.Encoder().encode
-    out = []
-    for index, op, number in zip(indexes, metadata.ops, metadata.rows, strict=True):
-        record: dict[str, Any] = {"_op": op, "_version": metadata.version, "_order": int(op != "d"), "_row": number}
-        old = metadata.olds.get(index)
-        if old is not None:
-            changed = (i for i, column in enumerate(columns) if column[old] != column[index])
-            record["_before"] = {names[i]: columns[i][old] for i in changed}
-        record.update(zip(names, [column[index] for column in columns], strict=True))
-        out.append(layout.prefix + encode(record) + b"}")
-    return out
-
-
 # Splits of files and their records. Also used on executors: a split contains all that is needed to read it.
 
 SLICE_ROWS = 8_192
@@ -186,10 +153,8 @@ def read_records(piece: RowSplit) -> Iterator[pa.Table]:
             yield from _read_feed(piece, reader, layout)
             return
         for start, rows in _read_some(piece, reader):
-            indexes = range(rows.num_rows)
-            numbers = _row_numbers(piece, start, indexes)
-            metadata = RowMetadata(piece.content.version, [piece.file.op] * len(indexes), numbers, {})
-            yield _to_raw(piece, metadata, encode_rows(rows, layout, metadata, indexes))
+            indexes = range(start, start + rows.num_rows)
+            yield _build_records(piece, rows, layout, [piece.file.op] * rows.num_rows, indexes, olds={})
 
 
 def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) -> Iterator[pa.Table]:
@@ -216,10 +181,8 @@ def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) 
             [now.take_rows(numbers), *([old.take_rows([olds[numbers[n]] for n in changed])] if changed else [])]
         )
         ops = ["d" if i in alone else OPS[kinds[i]] for i in numbers]
-        metadata = RowMetadata(
-            piece.content.version, ops, _row_numbers(piece, 0, numbers), {n: len(numbers) + k for k, n in enumerate(changed)}
-        )
-        yield _to_raw(piece, metadata, encode_rows(rows, layout, metadata, range(len(numbers))))
+        pairs = {n: len(numbers) + k for k, n in enumerate(changed)}
+        yield _build_records(piece, rows, layout, ops, numbers, olds=pairs)
         at = end
 
 
@@ -288,12 +251,38 @@ def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
     return pa.table(columns)
 
 
-def _row_numbers(piece: RowSplit, start: int, indexes: Sequence[int]) -> list[int]:
-    return [piece.file.first + start + index for index in indexes]
+OWN = ("_op", "_version", "_order", "_row", "_before")
+"""Fields of a record besides the columns of its row, which decoder `rows` reads."""
 
 
-def _to_raw(piece: RowSplit, metadata: RowMetadata, texts: list[bytes]) -> pa.Table:
-    content, count = piece.content, len(texts)
+def _build_records(
+    piece: RowSplit,
+    rows: pa.Table,
+    layout: TypedRowLayout,
+    ops: Sequence[str],
+    indexes: Sequence[int],
+    *,
+    olds: Mapping[int, int],
+) -> pa.Table:
+    """The first rows as records, one for each of `ops`: JSON objects with the types of their columns, so that every value
+    survives exactly.
+
+    - `indexes`: their row numbers in the file.
+    - `olds`: for updates the old row among `rows`. The record includes the old values of changed columns.
+    """
+    content, count = piece.content, len(ops)
+    cells = [to_json_values(rows[field.name], field.type) for field in layout.schema]
+    names, numbers = layout.schema.names, [piece.file.first + index for index in indexes]
+    encode = msgspec.json.Encoder().encode
+    texts = []
+    for at, (op, number) in enumerate(zip(ops, numbers, strict=True)):
+        record: dict[str, Any] = {"_op": op, "_version": content.version, "_order": int(op != "d"), "_row": number}
+        old = olds.get(at)
+        if old is not None:
+            changed = (i for i, column in enumerate(cells) if column[old] != column[at])
+            record["_before"] = {names[i]: cells[i][old] for i in changed}
+        record.update(zip(names, [column[at] for column in cells], strict=True))
+        texts.append(layout.prefix + encode(record) + b"}")
     base = RowOffset(content.version, content.whole, 0).offset
     header_kind = RAW.field("headers").type
     headers = pa.nulls(count, header_kind)
@@ -303,7 +292,7 @@ def _to_raw(piece: RowSplit, metadata: RowMetadata, texts: list[bytes]) -> pa.Ta
     columns = {
         "topic": pa.repeat(pa.scalar(content.topic), count),
         "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-        "offset": pa.array([base + number for number in metadata.rows], pa.int64()),
+        "offset": pa.array([base + number for number in numbers], pa.int64()),
         "timestamp": pa.repeat(pa.scalar(content.at, pa.int64()), count).cast(RAW.field("timestamp").type),
         "headers": headers,
         "key": pa.nulls(count, pa.binary()),
