@@ -23,6 +23,8 @@ from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.decoder import Decoder
 
+from .arrow.record_positions import payload_bytes
+
 Header: TypeAlias = tuple[str, bytes | None]
 
 
@@ -132,6 +134,35 @@ def drop_repeated(frame: pa.Table) -> pa.Table:
     if not pc.any(same).as_py():
         return frame
     return frame.filter(pa.concat_arrays([pa.array([True]), pc.invert(same)]))
+
+
+def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterator[pa.Table]:
+    """The records of raw frames in frames of at most `records` records and `size` bytes of keys and values, or of one
+    record."""
+    waiting: list[pa.Table] = []
+    count = weight = 0
+    for piece in pieces:
+        rest = piece
+        while rest.num_rows:
+            fitting = _count_within_limit(rest, records - count, size - weight) or (0 if waiting else 1)
+            if fitting:
+                head, rest = rest.slice(0, fitting), rest.slice(fitting)
+                waiting.append(head)
+                count, weight = count + fitting, weight + payload_bytes(head)
+            if rest.num_rows:
+                yield pa.concat_tables(waiting)
+                waiting, count, weight = [], 0, 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _count_within_limit(piece: pa.Table, records: int, size: int) -> int:
+    """The number of first records within these limits."""
+    if piece.num_rows <= records and payload_bytes(piece) <= size:
+        return int(piece.num_rows)
+    lengths = [pc.fill_null(pc.binary_length(piece[name]), 0).cast(pa.int64()) for name in ("key", "value")]
+    sums = pc.cumulative_sum(pc.add(*lengths))
+    return max(0, min(records, pc.sum(pc.less_equal(sums, size)).as_py() or 0))
 
 
 # Raw records to rows of the log.

@@ -29,6 +29,8 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.source import BACKFILL_TOPICS
 
+from ...arrow.record_positions import payload_bytes
+from ...event_log import split_batches
 from ..scan import open_scan
 
 STATE = "run.json"
@@ -211,7 +213,7 @@ class JournalSource:
     """`ports.source.BackfillJournal`. Options, besides those of the engine:
 
     - `state`: the folder with the folders of tables.
-    - `batch_bytes`: approximately the most bytes of keys and values in one batch.
+    - `batch_bytes`: the most bytes of keys and values in one batch.
 
     This process reads the files, which are on its machine. Spark's executors get the records of a batch in one partition.
     """
@@ -271,19 +273,11 @@ class JournalSource:
         except FileNotFoundError:
             raise Retryable(f"{piece.path} was removed while it was read") from None
         frame = frame.filter(pc.and_(pc.greater_equal(frame["offset"], at), pc.less(frame["offset"], end)))
-        sizes = pc.add(_byte_lengths(frame["key"]), _byte_lengths(frame["value"]))
-        total = pc.sum(sizes).as_py() or 0
-        rows = max(1, frame.num_rows * self._batch_bytes // max(1, total))
-        for first in range(0, frame.num_rows, rows):
-            records, size = frame.slice(first, rows), pc.sum(sizes.slice(first, rows)).as_py()
+        for records in split_batches([frame], frame.num_rows, self._batch_bytes):
             last = records["offset"][-1].as_py() + 1
             span = Span(Position({partition: at}), Position({partition: last}))
-            apply_batch(Batch(self._scan.to_frame(records), span, records.num_rows, size))
+            apply_batch(Batch(self._scan.to_frame(records), span, records.num_rows, payload_bytes(records)))
             at = last
             if stop.is_set():
                 break
         return at if stop.is_set() else max(at, end)
-
-
-def _byte_lengths(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.fill_null(pc.binary_length(values), 0)

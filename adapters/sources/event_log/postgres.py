@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from functools import partial
 from typing import ClassVar, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import AwareDatetime, Field
 
 from replicator.domain.change import RAW
@@ -20,7 +19,7 @@ from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.options import Dsn
 
 from ...arrow.record_positions import payload_bytes
-from ...event_log import ACCEPT, LogBounds, describe_removed, recreated_error
+from ...event_log import ACCEPT, LogBounds, describe_removed, recreated_error, split_batches
 from ...postgres import LOG_TABLE
 from ...postgres.connection import PostgresSession
 from ...postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
@@ -181,35 +180,3 @@ class PostgresLogReader:
         starts = {partition: self._next[partition] for partition in ends}
         self._next.update(ends)
         return Span(Position(starts), Position(ends))
-
-
-# Slices of a stream as batches.
-
-
-def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterator[pa.Table]:
-    """The records of raw frames in frames of at most `records` records and `size` bytes of keys and values, or of one
-    record."""
-    waiting: list[pa.Table] = []
-    count = weight = 0
-    for piece in pieces:
-        rest = piece
-        while rest.num_rows:
-            fitting = _count_within_limit(rest, records - count, size - weight) or (0 if waiting else 1)
-            if fitting:
-                head, rest = rest.slice(0, fitting), rest.slice(fitting)
-                waiting.append(head)
-                count, weight = count + fitting, weight + payload_bytes(head)
-            if rest.num_rows:
-                yield pa.concat_tables(waiting)
-                waiting, count, weight = [], 0, 0
-    if waiting:
-        yield pa.concat_tables(waiting)
-
-
-def _count_within_limit(piece: pa.Table, records: int, size: int) -> int:
-    """The number of first records within these limits."""
-    if piece.num_rows <= records and payload_bytes(piece) <= size:
-        return int(piece.num_rows)
-    lengths = [pc.fill_null(pc.binary_length(piece[name]), 0).cast(pa.int64()) for name in ("key", "value")]
-    sums = pc.cumulative_sum(pc.add(*lengths))
-    return max(0, min(records, pc.sum(pc.less_equal(sums, size)).as_py() or 0))
