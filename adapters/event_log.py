@@ -6,10 +6,10 @@ from __future__ import annotations
 import binascii
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -83,6 +83,30 @@ def _to_bytes(value: str | HeaderBytes | None) -> bytes | None:
 
 
 # Raw frames, in the form in which sources return them.
+
+
+def build_raw(
+    partition: TopicPartition,
+    offsets: Iterable[int],
+    values: Sequence[bytes],
+    *,
+    millis: int | None,
+    keys: Sequence[bytes] | None = None,
+    headers: Sequence[Mapping[str, Any]] | None = None,
+) -> pa.RecordBatch:
+    """Records of one partition. All have the same time, in milliseconds since 1970, and the same headers."""
+    count = len(values)
+    columns = {
+        "topic": pa.repeat(pa.scalar(partition.topic), count),
+        "partition": pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+        "offset": pa.array(offsets, pa.int64()),
+        "timestamp": pa.repeat(pa.scalar(millis, pa.int64()), count).cast(RAW.field("timestamp").type),
+        "headers": pa.repeat(pa.scalar(headers, RAW.field("headers").type), count),
+        "key": pa.nulls(count, pa.binary()) if keys is None else pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+    }
+    return pa.record_batch([columns[name] for name in RAW.names], schema=RAW)
+
 
 FEW = 512
 """Consecutive records below which slicing does not pay: decoders copy frames of shorter chunks into one chunk

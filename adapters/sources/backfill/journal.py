@@ -30,7 +30,7 @@ from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.source import BACKFILL_TOPICS
 
 from ...arrow.record_positions import payload_bytes
-from ...event_log import split_batches
+from ...event_log import build_raw, split_batches
 from ..scan import open_scan
 
 STATE = "run.json"
@@ -162,17 +162,8 @@ class BackfillFolder:
 
     def build_records(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
         """Records in the form in which they may be stored. `append` sets their offsets."""
-        count, now = len(keys), time.time_ns() // 1_000_000
-        columns = {
-            "topic": pa.array([self.topic.topic] * count, pa.string()),
-            "partition": pa.array([self.topic.partition] * count, pa.int32()),
-            "offset": pa.array(range(count), pa.int64()),
-            "timestamp": pa.array([now] * count, pa.int64()).cast(RAW.field("timestamp").type),
-            "headers": pa.nulls(count, RAW.field("headers").type),
-            "key": pa.array(keys, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-        }
-        records = pa.table(columns, schema=RAW)
+        now = time.time_ns() // 1_000_000
+        records = pa.table(build_raw(self.topic, range(len(keys)), values, millis=now, keys=keys))
         return records if self._mask_records is None else self._mask_records(records)
 
     def remove_before(self, run: int) -> None:

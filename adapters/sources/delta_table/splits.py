@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.plain_values import format_count
+from replicator.domain.position import TopicPartition
 
 from ...decoders.json.type_names import TypedRowLayout, to_json_values
 from ...decoders.masking import MaskHeader, add_mask_header
 from ...delta.folders import FileLocation
 from ...delta.tables import source_name
+from ...event_log import build_raw
 from ..delta_reader import open_parquet, read_slices
 
 # Offsets of rows: the table version, and the row's number in it.
@@ -270,7 +271,7 @@ def _build_records(
     - `indexes`: their row numbers in the file.
     - `olds`: for updates the old row among `rows`. The record includes the old values of changed columns.
     """
-    content, count = piece.content, len(ops)
+    content = piece.content
     cells = [to_json_values(rows[field.name], field.type) for field in layout.schema]
     names, numbers = layout.schema.names, [piece.file.first + index for index in indexes]
     encode = msgspec.json.Encoder().encode
@@ -284,18 +285,6 @@ def _build_records(
         record.update(zip(names, [column[at] for column in cells], strict=True))
         texts.append(layout.prefix + encode(record) + b"}")
     base = RowOffset(content.version, content.whole, 0).offset
-    header_kind = RAW.field("headers").type
-    headers = pa.nulls(count, header_kind)
-    if content.masked:
-        marks = add_mask_header(None, MaskHeader(content.topic, content.masked), None)
-        headers = pa.repeat(pa.scalar(marks, header_kind), count)
-    columns = {
-        "topic": pa.repeat(pa.scalar(content.topic), count),
-        "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-        "offset": pa.array([base + number for number in numbers], pa.int64()),
-        "timestamp": pa.repeat(pa.scalar(content.at, pa.int64()), count).cast(RAW.field("timestamp").type),
-        "headers": headers,
-        "key": pa.nulls(count, pa.binary()),
-        "value": pa.array(texts, pa.binary()),
-    }
-    return pa.table([columns[name] for name in RAW.names], schema=RAW)
+    marks = add_mask_header(None, MaskHeader(content.topic, content.masked), None) if content.masked else None
+    offsets = [base + number for number in numbers]
+    return pa.table(build_raw(TopicPartition(content.topic, 0), offsets, texts, millis=content.at, headers=marks))

@@ -30,7 +30,6 @@ from typing import ClassVar, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.position import TopicPartition
 
@@ -49,6 +48,7 @@ from ...decoders.common.row_files import (
     escape_sign,
     to_sequence,
 )
+from ...event_log import build_raw
 from ..file_options import FileSourceOptions, FilesSettings
 from .file_list import ArchiveFile, FilePath, FilesLocation, find_files, refuse_name
 from .file_reader import ArchiveRecord, FileFormat, Number
@@ -274,16 +274,9 @@ class DmsParquetFormat(FileFormat):
         for record, row in zip(records, zip(*values.values(), strict=True), strict=True):
             record.update(zip(values, row, strict=True))
         encode = msgspec.json.Encoder().encode
-        columns = {
-            "topic": pa.repeat(pa.scalar(file.partition.topic), count),
-            "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-            "offset": pa.array(offsets, pa.int64()),
-            "timestamp": pa.array([name.time] * count, pa.int64()).cast(RAW.field("timestamp").type),
-            "headers": pa.array([[{"name": KIND, "value": name.kind.encode()}]] * count, RAW.field("headers").type),
-            "key": pa.nulls(count, pa.binary()),
-            "value": pa.array([prefix + encode(record) + b"}" for record in records], pa.binary()),
-        }
-        return pa.record_batch([columns[n] for n in RAW.names], schema=RAW)
+        texts = [prefix + encode(record) + b"}" for record in records]
+        headers = [{"name": KIND, "value": name.kind.encode()}]
+        return build_raw(file.partition, offsets, texts, millis=name.time, headers=headers)
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
         """See `FileFormat.refuse`: refuses unsupported column types, duplicate names and reserved names."""
