@@ -14,7 +14,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.runtime import Diagnosis
 
 from ...arrow.record_errors import find_table_entry
-from .cluster import Cluster, list_partitions
+from .cluster import Cluster, Topic, list_partitions
 from .options import KafkaSettings
 
 COPIES = 3
@@ -53,7 +53,7 @@ class KafkaCheck:
             step += "creates a topic with the first row of a table."
             yield Diagnosis("warning", self._name, describe_unmatched(pattern, similar), step)
         if topics:
-            yield from self._check_replicas(cluster, sorted(topics))
+            yield from self._check_replicas(topics)
             settings = cluster.settings(sorted(topics))
             yield from check_compaction(self._name, settings, self._readers)
             firsts, ends = (at(list_partitions(topics)) for at in (cluster.beginnings, cluster.ends))
@@ -62,14 +62,13 @@ class KafkaCheck:
                 behind = LaneBacklog(self._name, lane, position, firsts, ends)
                 yield from check_retention(behind, settings, cluster.offsets_at, now)
 
-    def _check_replicas(self, cluster: Cluster, names: Sequence[str]) -> Iterator[Diagnosis]:
-        copies = cluster.replicas(names)
-        few = [name for name, replicas in copies.items() if min(replicas.wanted) < COPIES]
+    def _check_replicas(self, topics: Mapping[str, Topic]) -> Iterator[Diagnosis]:
+        few = [name for name in sorted(topics) if any(wanted < COPIES for wanted, _ in topics[name].replicas)]
         if few and self._production:
             step = f"Raise the factor to {COPIES} (kafka-reassign-partitions), and set default.replication.factor={COPIES}."
-            text = f"Topics with a replication factor below {COPIES}: {len(few)} of {len(names)}, for example {few[0]}."
+            text = f"Topics with a replication factor below {COPIES}: {len(few)} of {len(topics)}, for example {few[0]}."
             yield Diagnosis("warning", self._name, text, step)
-        behind = [name for name, replicas in copies.items() if any(map(int.__lt__, replicas.in_sync, replicas.wanted))]
+        behind = [n for n in sorted(topics) if any(in_sync < wanted for wanted, in_sync in topics[n].replicas)]
         if behind:
             step = "See which broker is down: kafka-topics --describe --under-replicated-partitions."
             yield Diagnosis(

@@ -35,18 +35,12 @@ TOPIC_REQUESTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`id` is the broker's own; a topic that was deleted and created again has another one. Empty before Kafka 2.8."""
+    """`id` is the broker's own; a topic that was deleted and created again has another one. Empty before Kafka 2.8.
+    `replicas`: for each partition the configured number of replicas, and the number in sync."""
 
     id: str
     partitions: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """For each partition of a topic the configured number of replicas, and the number in sync."""
-
-    wanted: tuple[int, ...]
-    in_sync: tuple[int, ...]
+    replicas: tuple[tuple[int, int], ...] = ()
 
 
 class Cluster:
@@ -94,7 +88,10 @@ class Cluster:
                 except KafkaException as error:
                     if unwrap_error(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                         raise
-        return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items()}
+        return {
+            name: Topic(str(d.topic_id or ""), len(d.partitions), tuple((len(p.replicas), len(p.isr)) for p in d.partitions))
+            for name, d in described.items()
+        }
 
     def find_topics(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
         """The wanted topics of `position`. Requested again if one is missing, as may happen while a broker starts."""
@@ -136,16 +133,6 @@ class Cluster:
         spec = cast(Any, admin).OffsetSpec.for_timestamp(int(at * 1000))
         offsets = self._offsets(partitions, spec, IsolationLevel.READ_COMMITTED)
         return {p: offset if offset >= 0 else ends[p] for p, offset in offsets.items()}
-
-    def replicas(self, names: Iterable[str]) -> Mapping[str, Replicas]:
-        """The replicas of these topics, which must exist."""
-        with self._request("The topics could not be described") as client:
-            futures = client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
-            described = {name: _read_result(future).partitions for name, future in futures.items()}
-        return {
-            name: Replicas(tuple(len(p.replicas) for p in parts), tuple(len(p.isr) for p in parts))
-            for name, parts in described.items()
-        }
 
     def settings(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         """The broker's settings of these topics, which must exist."""
