@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import binascii
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import ERROR_HEADER, RAW, RAW_RECORD_POSITION, TIMESTAMP
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import DataLoss, Reject, RejectCode, describe_reload_or_skip
-from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.event_log import EVENT_LOG, encode_bytes
 from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.decoder import Decoder
@@ -28,13 +28,15 @@ from .arrow.record_positions import payload_bytes
 Header: TypeAlias = tuple[str, bytes | None]
 
 
-class HeaderBytes(msgspec.Struct):
+class EncodedBytes(msgspec.Struct):
     """Bytes that are not UTF-8 text."""
 
     base64: str
 
 
-_decoder = msgspec.json.Decoder(list[tuple[str, str | HeaderBytes | None]])
+Text: TypeAlias = str | EncodedBytes | None
+"""The form of bytes in JSON."""
+_decoder = msgspec.json.Decoder(list[tuple[str, Text]])
 
 
 SLICE_ROWS, SLICE_BYTES = 50_000, 32 * 1024 * 1024
@@ -69,14 +71,15 @@ def _parse_headers(texts: pa.ChunkedArray) -> pa.Array:
     lists: list[list[Header]] = []
     for text in distinct.dictionary.to_pylist():
         try:
-            lists.append([(name, _to_bytes(value)) for name, value in _decoder.decode(text)])
+            lists.append([(name, to_bytes(value)) for name, value in _decoder.decode(text)])
         except (msgspec.MsgspecError, binascii.Error, UnicodeEncodeError):
             reject = Reject(RejectCode.MALFORMED, "the headers of this record in the event log cannot be read")
             lists.append([(ERROR_HEADER, str(reject).encode())])
     return pa.array(lists, RAW.field("headers").type).take(distinct.indices)
 
 
-def _to_bytes(value: str | HeaderBytes | None) -> bytes | None:
+def to_bytes(value: Text) -> bytes | None:
+    """The bytes of their form in JSON. Raises UnicodeEncodeError and binascii.Error."""
     if isinstance(value, str):
         return value.encode()
     return None if value is None else b64decode(value.base64, validate=True)
@@ -229,19 +232,10 @@ def _headers_to_json(headers: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         key = repr(entry)
         if key not in written:
             written[key] = (
-                json.dumps([[h["name"], _to_text(h["value"])] for h in entry], ensure_ascii=False) if entry else ""
+                json.dumps([[h["name"], encode_bytes(h["value"])] for h in entry], ensure_ascii=False) if entry else ""
             )
         out.append(written[key] or None)
     return pa.array(out, pa.string())
-
-
-def _to_text(value: bytes | None) -> object:
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(value).decode()}
 
 
 # The range of records in an event log, and errors for positions outside it.

@@ -7,10 +7,9 @@ import gzip
 import logging
 import zlib
 from abc import ABC, abstractmethod
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -23,6 +22,7 @@ from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Stop
 
 from ...arrow.parquet_slices import ParquetSlices
+from ...event_log import Text, to_bytes
 from .file_list import BLOCK, LONGER, SUFFIXES, ArchiveFile, FilesLocation, find_files
 
 # Lines of files, and their records.
@@ -34,13 +34,6 @@ PSEUDO_TOPIC = "archive:"
 """Topic prefix of such records. The file's path within the archive follows; the offset is the line number."""
 
 
-class ArchiveBytes(msgspec.Struct):
-    """Bytes that are not UTF-8 text."""
-
-    base64: str
-
-
-Value: TypeAlias = str | ArchiveBytes | None
 Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**63 - 1)]
 
 
@@ -50,10 +43,10 @@ class ArchiveLine(msgspec.Struct):
     topic: Annotated[str, msgspec.Meta(min_length=1)]
     partition: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     offset: Offset
-    key: Value
-    value: Value
+    key: Text
+    value: Text
     timestamp: int | tuple[int, int] | None = None
-    headers: list[tuple[str, Value]] | None = None
+    headers: list[tuple[str, Text]] | None = None
 
 
 class ArchiveRecord(NamedTuple):
@@ -105,7 +98,7 @@ def parse_line(line: bytes) -> ArchiveRecord:
     """The record of `line`. Raises ValueError for an invalid line; its text contains no value of the row."""
     try:
         read = _decoder.decode(line)
-        headers = None if read.headers is None else [(name, _to_bytes(value)) for name, value in read.headers]
+        headers = None if read.headers is None else [(name, to_bytes(value)) for name, value in read.headers]
         time = read.timestamp
         if isinstance(time, tuple):
             time = time[1] if time[0] else None  # A Kafka timestamp of type 0 means that there is no timestamp.
@@ -117,17 +110,11 @@ def parse_line(line: bytes) -> ArchiveRecord:
             read.offset,
             time,
             headers,
-            _to_bytes(read.key),
-            _to_bytes(read.value),
+            to_bytes(read.key),
+            to_bytes(read.value),
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error) as error:
         raise ValueError(f"not a record of an archive: {error}") from None
-
-
-def _to_bytes(value: Value) -> bytes | None:
-    if isinstance(value, str):
-        return value.encode()
-    return None if value is None else b64decode(value.base64, validate=True)
 
 
 class LineTooLong(ValueError):
