@@ -20,7 +20,7 @@ from replicator.ports.runtime import ShowLine
 from ...postgres.checksums import SETTINGS, TableChecksums, to_texts
 from ...postgres.connection import KEEPALIVE, PostgresSession, TimeoutConnection, application_name
 from ...postgres.errors import describe_error_class, is_row_refusal, translate_error
-from ...postgres.names import quote_name
+from ...postgres.names import escape, quote_name
 from ...sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
 from ...sql.dialect import POSTGRES
 from ...sql.render import render_expression
@@ -138,9 +138,9 @@ class PostgresDatabase:
         number = f"CASE{cases} ELSE {len(last_keys)} END" if cases else "0"
         key_arrays = ", ".join("%s::text[]" for _ in columns)
         query = (
-            f"SELECT {_escape_literal(_object_expression(columns))}, {number} "
+            f"SELECT {escape(_object_expression(columns))}, {number} "
             f"FROM unnest({key_arrays}) AS c({', '.join(names)}), "
-            f"LATERAL (SELECT {_escape_literal(cast)}) AS t"
+            f"LATERAL (SELECT {escape(cast)}) AS t"
         )
         parameters = [text for last in last_keys for text in last]
         arrays = [to_texts(keys[column.name]) for column in columns]
@@ -247,7 +247,7 @@ class _PostgresSnapshot:
             query = f"{query} ORDER BY {order}"
         else:
             where = _compare_keys(self.table, ">")
-            query = f"{_escape_literal(query)} WHERE {where} ORDER BY {_escape_literal(order)}"
+            query = f"{escape(query)} WHERE {where} ORDER BY {escape(order)}"
         with self.connection.cursor("backfill") as cursor:
             cursor.itersize = FETCH
             cursor.execute(query.encode(), None if after is None else list(after))
@@ -260,7 +260,7 @@ class _PostgresSnapshot:
     def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:
         columns = [(column.source, column) for column in split.columns]
         condition = self._checksums.render_buckets(columns, split.keys, split.within, buckets)
-        where = "true" if split.where is None else _escape_literal(render_expression(split.where, POSTGRES, "t"))
+        where = "true" if split.where is None else escape(render_expression(split.where, POSTGRES, "t"))
         yield from self._read(f"{condition} AND {where}", ())
 
     def list_kinds(self) -> dict[str, ChecksumKind | None]:
@@ -288,9 +288,7 @@ class _PostgresSnapshot:
         self.connection.execute(SETTINGS, prepare=False)
         with self.connection.cursor("backfill") as cursor:
             cursor.itersize = FETCH
-            cursor.execute(
-                f"{_escape_literal(_select_rows(self.table, self.relation))} WHERE {condition}".encode(), parameters
-            )
+            cursor.execute(f"{escape(_select_rows(self.table, self.relation))} WHERE {condition}".encode(), parameters)
             for key, row, *last in cursor:
                 yield key, row, last
 
@@ -338,14 +336,9 @@ def _object_expression(columns: Sequence[PostgresColumn]) -> str:
 
 def _compare_keys(table: BackfillTable[PostgresColumn], operator: str) -> str:
     """A comparison of the key with given texts."""
-    key_columns = ", ".join(_escape_literal(f"t.{quote_name(column.name)}") for column in table.key_columns)
-    key_texts = ", ".join(f"%s::text::{_escape_literal(column.sql)}" for column in table.key_columns)
+    key_columns = ", ".join(escape(f"t.{quote_name(column.name)}") for column in table.key_columns)
+    key_texts = ", ".join(f"%s::text::{escape(column.sql)}" for column in table.key_columns)
     return f"ROW({key_columns}) {operator} ROW({key_texts})"
-
-
-def _escape_literal(text: str) -> str:
-    """SQL text escaped for a statement with parameters."""
-    return text.replace("%", "%%")
 
 
 # Descriptions of PostgreSQL tables for backfills: columns, key, and the part that the publication sends.
