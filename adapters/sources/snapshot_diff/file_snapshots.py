@@ -45,6 +45,7 @@ SLICE_BYTES = 16 << 20
 SLICE_ROWS = 65_536
 MAGIC = 4
 """Bytes of the magic number at the start and end of a Parquet file."""
+REWRITE = "Write the snapshot again, or remove it."
 
 
 class SnapshotFormat(Protocol):
@@ -85,20 +86,15 @@ class ParquetFormat:
         except pa.ArrowException:
             if not _has_footer(file):
                 return None  # Replaced in the meantime.
-        try:
-            names = pq.read_schema(file).names
-        except (pa.ArrowException, OSError):
-            names = []
-        twice = sorted({name for name in names if names.count(name) > 1})
-        fault = f"has two columns {twice[0]!r}" if twice else "is a whole file and cannot be read as Parquet"
-        raise DataLoss(f"{file} {fault}.", next_step="Write the snapshot again, or remove it.")
+            raise DataLoss(f"{file} is a whole file and cannot be read as Parquet.", next_step=REWRITE) from None
 
 
 def _read_rows(file: Path, reader: pq.ParquetFile, room: int) -> pa.Table:
     """All rows. Their size is known before they are unpacked, although the file stores repeated values once."""
     metadata, schema = reader.metadata, reader.schema_arrow
-    if len(set(schema.names)) < len(schema.names):
-        raise pa.ArrowInvalid("two columns of one name")
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise DataLoss(f"{file} has two columns {twice[0]!r}.", next_step=REWRITE)
     if sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)) > room:
         raise SnapshotTooLarge
     slices, batches = ParquetSlices(reader, lambda: file, SLICE_BYTES, SLICE_ROWS), []
