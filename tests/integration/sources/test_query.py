@@ -208,8 +208,8 @@ def test_polls_keep_their_interval(lite, tmp_path):
         rows.extend(list_payloads(batch))
         if len(rows) == 4 and list_payloads(batch):
             lite.add_sales((5, "2019-11-14", "Ann", "1.00", "2019-11-14 10:00:00"))
+            threading.Timer(1, stop.set).start()
 
-    threading.Timer(1, stop.set).start()
     make_query_source(lite, tmp_path, every="1 minute").run(Position(), take, stop, once=False)
     assert ids(rows) == [1, 2, 3, 4]
 
