@@ -12,25 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.runtime import ServiceState, ServiceStatus
 
 from ..jvm.jars import fetch_jars, is_linked, link_plugin
 from ..jvm.java import classpath, find_java
 from .kafka import LOGGING, MAX_MESSAGE_BYTES, write_properties
 from .layout import DATABASES, HOST, StackHome
-from .processes import (
-    POLL_SECONDS,
-    await_condition,
-    end_processes,
-    find_processes,
-    kill_processes,
-    not_ready_error,
-    require_free,
-    spawn_server,
-)
+from .processes import POLL_SECONDS, ProcessService, await_condition, require_free, spawn_server
 
-START_SECONDS = 120
-STOP_SECONDS = 20
 JAVA_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options for a fast start and little memory. Benchmarks through Connect should not limit the compiler."""
 CONNECTORS = ("debezium-postgres",)
@@ -70,9 +58,11 @@ def connect_services(home: StackHome) -> list[ConnectService]:
     return [ConnectService(home)]
 
 
-class ConnectService:
-    """`Service` of one Connect worker. It is `healthy` if its REST interface lists connectors. `settings`: more settings of
-    the worker, which override the stack's."""
+class ConnectService(ProcessService):
+    """One Connect worker, named as in docker-compose.yml. It answers if its REST interface lists connectors. `settings`:
+    more settings of the worker, which override the stack's."""
+
+    log_file = "worker.log"
 
     def __init__(
         self,
@@ -83,27 +73,11 @@ class ConnectService:
         connectors: Sequence[str] = CONNECTORS,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(home, "debezium", {"rest": home.ports.connect})
         self._more = dict(settings or {})
-        self._home = home
         self._java = java
         self._java_options = java_options
         self._connectors = connectors
-        self._mark = home.process_mark(self.name)
-
-    @property
-    def name(self) -> str:
-        """`debezium`, as in docker-compose.yml."""
-        return "debezium"
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """One: `rest`."""
-        return {"rest": self._home.ports.connect}
-
-    @property
-    def log(self) -> Path:
-        """The worker's console output."""
-        return self._home.make_subfolder("debezium") / "worker.log"
 
     @property
     def rest(self) -> ConnectRest:
@@ -114,7 +88,7 @@ class ConnectService:
         """Start the worker. It waits for the broker by itself. A worker with connectors of an older lock is restarted with
         the current ones, since old connectors may lose more data."""
         folder = self._home.make_subfolder("debezium")
-        if find_processes(self._mark):
+        if self._find_processes():
             if all(is_linked(connector, folder / "plugins" / connector) for connector in self._connectors):
                 return
             self.stop()
@@ -134,22 +108,8 @@ class ConnectService:
         command = [str(self._java or find_java()), *options, "-cp", classpath(jars), *main]
         spawn_server(command, self.log, cwd=folder, env={**os.environ, **self.environment()})
 
-    def wait(self, seconds: float = START_SECONDS) -> None:
-        if not await_condition(self.rest.answers, seconds, alive=lambda: bool(find_processes(self._mark))):
-            raise not_ready_error(self.name, self.log, seconds)
-
-    def status(self) -> ServiceStatus:
-        running = find_processes(self._mark)
-        state = ServiceState.STARTING if running else ServiceState.STOPPED
-        if running and self.rest.answers():
-            state = ServiceState.HEALTHY
-        return ServiceStatus(self.name, state, running[0].pid if running else None, self.ports, self.log)
-
-    def stop(self) -> None:
-        end_processes(find_processes(self._mark), STOP_SECONDS)
-
-    def kill(self) -> None:
-        kill_processes(find_processes(self._mark))
+    def _answers(self) -> bool:
+        return self.rest.answers()
 
     def environment(self) -> Mapping[str, str]:
         """The values of `${env:...}` in connector files."""

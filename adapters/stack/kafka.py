@@ -15,24 +15,21 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.runtime import ServiceState, ServiceStatus
 
 from ..jvm.jars import fetch_jars
 from ..jvm.java import classpath, find_java
 from .layout import HOST, StackHome, is_free
 from .processes import (
-    await_condition,
+    STOP_SECONDS,
+    ProcessService,
     end_processes,
     find_processes,
     kill_processes,
-    not_ready_error,
     require_free,
     spawn_server,
 )
 
 SILENT = logging.Logger("kafka client of a health check", level=logging.CRITICAL)
-START_SECONDS = 90
-STOP_SECONDS = 20
 MAX_MESSAGE_BYTES = 10_485_760
 """Limit for rows of 10 MB, in the broker and in Connect's producers."""
 JAVA_OPTIONS = ("-Xms96m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -77,9 +74,9 @@ def kafka_services(home: StackHome) -> list[KafkaService]:
     return [KafkaService(home)]
 
 
-class KafkaService:
-    """`Service` of one KRaft node. It is `healthy` if it answers a metadata request on its client port. `settings`: more
-    settings of the broker, which override the stack's."""
+class KafkaService(ProcessService):
+    """One KRaft node. It answers a metadata request on its client port. `settings`: more settings of the broker, which
+    override the stack's."""
 
     def __init__(
         self,
@@ -89,27 +86,11 @@ class KafkaService:
         java_options: Sequence[str] = JAVA_OPTIONS,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._home = home
+        super().__init__(home, "kafka", {"client": home.ports.kafka, "controller": home.ports.controller})
         self._settings = dict(settings or {})
         self._java = java
         self._java_options = java_options
-        self._mark = home.process_mark(self.name)
         self._format_mark = home.process_mark(f"{self.name} format")
-
-    @property
-    def name(self) -> str:
-        """`kafka`."""
-        return "kafka"
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """`client` and `controller`."""
-        return {"client": self._home.ports.kafka, "controller": self._home.ports.controller}
-
-    @property
-    def log(self) -> Path:
-        """The broker's console output."""
-        return self._home.make_subfolder("kafka") / "server.log"
 
     @property
     def bootstrap(self) -> str:
@@ -118,7 +99,7 @@ class KafkaService:
 
     def start(self) -> None:
         """Start the broker; format its log folder if there is none."""
-        if find_processes(self._mark):
+        if self._find_processes():
             return
         require_free(self.name, self.ports, self._home.ports)
         jars = fetch_jars("kafka")
@@ -129,22 +110,8 @@ class KafkaService:
         java, *arguments = self._command(jars, "kafka.Kafka", str(config))
         spawn_server([java, self._mark, *arguments], self.log, cwd=folder, env=os.environ)
 
-    def wait(self, seconds: float = START_SECONDS) -> None:
-        if not await_condition(self._answers, seconds, alive=lambda: bool(find_processes(self._mark))):
-            raise not_ready_error(self.name, self.log, seconds)
-
-    def status(self) -> ServiceStatus:
-        running = find_processes(self._mark)
-        state = ServiceState.STARTING if running else ServiceState.STOPPED
-        if running and self._answers():
-            state = ServiceState.HEALTHY
-        return ServiceStatus(self.name, state, running[0].pid if running else None, self.ports, self.log)
-
     def stop(self) -> None:
-        end_processes([*find_processes(self._mark), *find_processes(self._format_mark)], STOP_SECONDS)
-
-    def kill(self) -> None:
-        kill_processes(find_processes(self._mark))
+        end_processes([*self._find_processes(), *find_processes(self._format_mark)], STOP_SECONDS)
 
     def tool_command(self, tool: str, arguments: Sequence[str]) -> list[str]:
         """The command line that runs one of `TOOLS` against this broker."""

@@ -24,22 +24,12 @@ import psycopg
 from psycopg import errors, sql
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.runtime import ServiceState, ServiceStatus
 from replicator.shipped import find_shipped
 
 from .layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, StackDatabase, StackHome
-from .processes import (
-    await_condition,
-    kill_processes,
-    not_ready_error,
-    read_tail,
-    require_free,
-    rotate_log,
-    wait_until_gone,
-)
+from .processes import STOP_SECONDS, ProcessService, kill_processes, read_tail, require_free, rotate_log, wait_until_gone
 
 START_SECONDS = 60
-STOP_SECONDS = 20
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": f"'{HOST}'",
     "unix_socket_directories": "''",  # TCP only: a path of a socket is limited to 107 bytes
@@ -55,28 +45,18 @@ def postgres_services(home: StackHome) -> list[PostgresService]:
     return [PostgresService(home, database) for database in DATABASES.values()]
 
 
-class PostgresService:
-    """`Service` of one PostgreSQL cluster. It is `healthy` if it answers. `wait` also applies its init script."""
+class PostgresService(ProcessService):
+    """One PostgreSQL cluster. `wait` also applies its init script."""
 
     def __init__(self, home: StackHome, database: StackDatabase, *, installation: Installation | None = None) -> None:
-        self._home = home
+        self._port = home.ports.mapping()[database.name]
+        super().__init__(home, f"postgres-{database.name}", {"sql": self._port})
         self._database = database
         self._installation = installation
 
     @property
-    def name(self) -> str:
-        """`postgres-source`, `postgres-datalake` or `postgres-target`."""
-        return f"postgres-{self._database.name}"
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """One: `sql`."""
-        return {"sql": self._port}
-
-    @property
     def log(self) -> Path:
-        """The server's log."""
-        return self._folder() / "server.log"
+        return self._folder() / self.log_file
 
     @property
     def data(self) -> Path:
@@ -108,16 +88,8 @@ class PostgresService:
                 raise
 
     def wait(self, seconds: float = START_SECONDS) -> None:
-        if not await_condition(self._answers, seconds, alive=lambda: self._postmaster() is not None):
-            raise not_ready_error(self.name, self.log, seconds)
+        super().wait(seconds)
         initialise(self._database, self._port, find_shipped(f"init-scripts/{self._database.init_script}"))
-
-    def status(self) -> ServiceStatus:
-        server = self._postmaster()
-        state = ServiceState.STOPPED if server is None else ServiceState.STARTING
-        if server is not None and self._answers():
-            state = ServiceState.HEALTHY
-        return ServiceStatus(self.name, state, server.pid if server else None, self.ports, self.log)
 
     def stop(self) -> None:
         """Stop with a fast shutdown, then an immediate one. Both keep committed data."""
@@ -149,10 +121,6 @@ class PostgresService:
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
                     raise
-
-    @property
-    def _port(self) -> int:
-        return int(self._home.ports.mapping()[self._database.name])
 
     @property
     def _home_folder(self) -> Path:
@@ -223,6 +191,10 @@ class PostgresService:
             return server if any(Path(argument) == self.data for argument in server.cmdline()) else None
         except (OSError, ValueError, psutil.Error):
             return None
+
+    def _find_processes(self) -> list[psutil.Process]:
+        server = self._postmaster()
+        return [] if server is None else [server]
 
     def _remove_reused_pid(self) -> None:
         """Delete the pid file of a dead server if another program has its pid now: PostgreSQL would see a live server.

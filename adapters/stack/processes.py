@@ -1,4 +1,5 @@
-"""Start, search and end of server processes. Servers outlive the caller, and have a mark in their command line.
+"""Start, search and end of server processes, and the base of their services. Servers outlive the caller, and have a mark
+in their command line.
 
 There are no pid files: a pid on disk may be stale or reused. The process list is always right.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +18,16 @@ from typing import BinaryIO
 import psutil
 
 from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.runtime import ServiceState, ServiceStatus
 
-from .layout import StackPorts, is_free
+from .layout import StackHome, StackPorts, is_free
 
 LOG_LIMIT = 20_000_000
 POLL_SECONDS = 0.05
 ALIVE_SECONDS = 0.5
 TAIL_LINES = 15
+START_SECONDS = 120.0
+STOP_SECONDS = 20
 
 
 def find_processes(mark: str) -> list[psutil.Process]:
@@ -145,6 +150,52 @@ def read_tail(log: Path) -> str:
     """The last lines of a log; empty if there is none."""
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
     return "\n".join(lines[-TAIL_LINES:])
+
+
+class ProcessService(ABC):
+    """Base of services, see `ports.runtime.Service`. It is `healthy` if it answers. `ports`: by purpose.
+
+    Its processes are those with its mark in their command line.
+    """
+
+    log_file = "server.log"
+
+    def __init__(self, home: StackHome, name: str, ports: Mapping[str, int]) -> None:
+        self._home, self.name, self.ports = home, name, ports
+        self._mark = home.process_mark(name)
+
+    @property
+    def log(self) -> Path:
+        """The console output of the server."""
+        return self._home.make_subfolder(self.name) / self.log_file
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the server, if it does not run."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """True if the server answers."""
+
+    def wait(self, seconds: float = START_SECONDS) -> None:
+        if not await_condition(self._answers, seconds, alive=lambda: bool(self._find_processes())):
+            raise not_ready_error(self.name, self.log, seconds)
+
+    def status(self) -> ServiceStatus:
+        running = self._find_processes()
+        state = ServiceState.STARTING if running else ServiceState.STOPPED
+        if running and self._answers():
+            state = ServiceState.HEALTHY
+        return ServiceStatus(self.name, state, running[0].pid if running else None, self.ports, self.log)
+
+    def stop(self) -> None:
+        end_processes(self._find_processes(), STOP_SECONDS)
+
+    def kill(self) -> None:
+        kill_processes(self._find_processes())
+
+    def _find_processes(self) -> list[psutil.Process]:
+        return find_processes(self._mark)
 
 
 # The logs of several servers.

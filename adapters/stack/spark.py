@@ -9,22 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.runtime import ServiceState, ServiceStatus
 
 from ..jvm.java import find_java_for_spark
 from .layout import HOST, StackHome, StackPorts, is_free
-from .processes import (
-    await_condition,
-    end_processes,
-    find_processes,
-    kill_processes,
-    not_ready_error,
-    require_free,
-    spawn_server,
-)
+from .processes import ProcessService, require_free, spawn_server
 
-START_SECONDS = 60
-STOP_SECONDS = 20
 DAEMON_MEMORY = "-Xmx512m"
 WORKER_MEMORY = "2g"
 SCALA = "2.13"
@@ -77,36 +66,18 @@ def spark_cluster(project: Path, folder: Path, workers: int) -> Iterator[str]:
             service.kill()
 
 
-class SparkService:
-    """`Service` of one daemon of a standalone cluster. It is `healthy` if it listens on all its ports."""
+class SparkService(ProcessService):
+    """One daemon of a standalone cluster. It answers if it listens on all its ports. A worker's executors end with it."""
 
     def __init__(self, home: StackHome, name: str, main: str, arguments: tuple[str, ...], ports: Mapping[str, int]) -> None:
-        self._home = home
-        self._name = name
+        super().__init__(home, name, ports)
         self._main = main
         self._arguments = arguments
-        self._ports = ports
-        self._mark = home.process_mark(name)
-
-    @property
-    def name(self) -> str:
-        """`spark-master`, `spark-worker`, or another worker's name."""
-        return self._name
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """`page`; for the master also `master`."""
-        return self._ports
-
-    @property
-    def log(self) -> Path:
-        """The daemon's console output."""
-        return self._home.make_subfolder(self._name) / "server.log"
 
     def start(self) -> None:
-        if find_processes(self._mark):
+        if self._find_processes():
             return
-        require_free(self._name, self._ports, self._home.ports)
+        require_free(self.name, self.ports, self._home.ports)
         spark = spark_home()
         java = find_java_for_spark()
         command = [str(java), self._mark, DAEMON_MEMORY, *OPENED, "-cp", str(spark / "jars" / "*"), self._main]
@@ -114,28 +85,10 @@ class SparkService:
         # folders.
         variables = {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "SPARK_SCALA_VERSION": SCALA}
         environment = {**os.environ, **variables, "JAVA_HOME": str(java.parent.parent)}
-        spawn_server([*command, *self._arguments], self.log, cwd=self._home.make_subfolder(self._name), env=environment)
+        spawn_server([*command, *self._arguments], self.log, cwd=self._home.make_subfolder(self.name), env=environment)
 
-    def wait(self, seconds: float = START_SECONDS) -> None:
-        if not await_condition(self._listens, seconds, alive=lambda: bool(find_processes(self._mark))):
-            raise not_ready_error(self._name, self.log, seconds)
-
-    def status(self) -> ServiceStatus:
-        running = find_processes(self._mark)
-        state = ServiceState.STARTING if running else ServiceState.STOPPED
-        if running and self._listens():
-            state = ServiceState.HEALTHY
-        return ServiceStatus(self._name, state, running[0].pid if running else None, self._ports, self.log)
-
-    def stop(self) -> None:
-        end_processes(find_processes(self._mark), STOP_SECONDS)
-
-    def kill(self) -> None:
-        """Kill the daemon. A worker's executors end with it."""
-        kill_processes(find_processes(self._mark))
-
-    def _listens(self) -> bool:
-        return not any(map(is_free, self._ports.values()))
+    def _answers(self) -> bool:
+        return not any(map(is_free, self.ports.values()))
 
 
 def spark_home() -> Path:
