@@ -35,10 +35,6 @@ from replicator.ports.runtime import ShowLine
 from replicator.ports.sink import KeyErasure, RecordErasure, Sink
 from replicator.ports.source import BACKFILL_TOPICS
 from replicator.ports.stores import (
-    ALL_DEAD_LETTERS,
-    DeadLetter,
-    DeadLetterFeatures,
-    DeadLetterFilter,
     DeadLetters,
     OlderVersions,
 )
@@ -64,15 +60,6 @@ HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 DEAD_LETTERS = "dead letters"
 SLICE_ROWS = 500
 """Dead letters that are searched at once."""
-
-
-@dataclass(frozen=True)
-class ErasureTargets:
-    """Everything with rows of a table: its targets, the event logs of its source, and the dead letters."""
-
-    targets: Sequence[tuple[Lane, KeyErasure]]
-    logs: Sequence[tuple[Lane, RecordErasure]]
-    dead_letters: DeadLetters
 
 
 @dataclass
@@ -154,7 +141,7 @@ def erase_row(
         targets: list[tuple[Lane, KeyErasure]] = [
             (lane, _require_erasure(_open_sink(components, lane, stack).features.erasure, lane)) for lane in scope.targets
         ]
-        stores: list[Any] = [stack.enter_context(closing(components.open_dead_letters()))]
+        stores: list[DeadLetters] = [stack.enter_context(closing(components.open_dead_letters()))]
         for lane, copy, rejected in open_checkpoints(components, scope.table, scope.source, stack):
             targets.append((lane, copy))
             stores.append(rejected)
@@ -173,13 +160,8 @@ def erase_row(
             BACKFILL_TOPICS + scope.table
         }
         erasure = Erasure(scope.source, scope.table, scope.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
-        letters: Any = stores[0] if len(stores) == 1 else CombinedDeadLetters(stores)
-        erasing = ErasureOperation(
-            ErasureList(components.erasures),
-            components.build_decoder(scope.source, with_erased=True),
-            ErasureTargets(targets, logs, letters),
-            report,
-        )
+        decoder = components.build_decoder(scope.source, with_erased=True)
+        erasing = ErasureOperation(ErasureList(components.erasures), decoder, targets, logs, stores, report)
         outcome = erasing.run(erasure, scope.texts, end_versions=end_versions)
         if scope.projections:
             with open_refresher() as refreshing:
@@ -187,35 +169,37 @@ def erase_row(
         return outcome
 
 
+@dataclass(frozen=True)
 class ErasureOperation:
     """Erases one key. Its values in clear text (`texts`) are never stored.
+
+    - `targets`: those of the table. `logs`: the event logs of its source. `stores`: of dead letters.
 
     After a kill at any point it can start again and resumes. From the first step on, later records of the key are
     dropped. A removal of rows that are already gone does nothing.
     """
 
-    def __init__(
-        self, erasures: ErasureList, decoder: Decoder, targets: ErasureTargets, report: Callable[[str], None]
-    ) -> None:
-        self._list = erasures
-        self._decoder = decoder
-        self._places = targets
-        self._tell = report
+    erasures: ErasureList
+    decoder: Decoder
+    targets: Sequence[tuple[Lane, KeyErasure]]
+    logs: Sequence[tuple[Lane, RecordErasure]]
+    stores: Sequence[DeadLetters]
+    report: ShowLine
 
     def run(self, erasure: Erasure, texts: Sequence[str], *, end_versions: bool = False) -> ErasureOutcome:
         """Erase the key of `erasure`, whose hash is not set yet. With `end_versions`, older versions become
         unreadable too."""
-        hashes = self._list.open_hashes()
+        hashes = self.erasures.open_hashes()
         stored = replace(erasure, hash=hashes.hash_key(erasure.source, erasure.table, erasure.columns, texts))
-        entries = self._list.load()
+        entries = self.erasures.load()
         before = next((one for one in (entries.erasures if entries else ()) if one.identity == stored.identity), None)
         if before is not None:  # The key was erased before.
             stored = replace(before, topics=before.topics | erasure.topics)
-        self._list.put_erasure(hashes, stored)
-        outcome, looking = ErasureOutcome(), _RecordSearch(self._decoder, hashes, stored)
+        self.erasures.put_erasure(hashes, stored)
+        outcome, looking = ErasureOutcome(), _RecordSearch(self.decoder, hashes, stored)
         records = self._find_records(looking)
         # The dead letters of the key. The decodable ones are first: their message keys identify the others.
-        every = [o for o in self._places.dead_letters.read() if o.source in ("", looking.erasure.source)]
+        every = [o for store in self.stores for o in store.read() if o.source in ("", looking.erasure.source)]
         pieces = [every[start : start + SLICE_ROWS] for start in range(0, len(every), SLICE_ROWS)]
         for piece in pieces:
             looking.find_matches(to_raw_frame(piece))
@@ -225,22 +209,21 @@ class ErasureOperation:
         if looking.messages:  # These message keys identify records that cannot be decoded.
             records = self._find_records(looking)
         stored = replace(stored, messages=stored.messages | looking.messages)
-        self._list.put_erasure(hashes, stored)
+        self.erasures.put_erasure(hashes, stored)
         self._erase_everywhere(outcome, records, letters, dict(zip(erasure.columns, texts, strict=True)))
         if end_versions:
-            ended = [log.end_versions(lane) for lane, log in self._places.logs]
-            ended += [target.end_versions(lane) for lane, target in self._places.targets]
-            versions = self._places.dead_letters.features.versions
-            ended += [versions.end()] if versions is not None else []
+            ended = [log.end_versions(lane) for lane, log in self.logs]
+            ended += [target.end_versions(lane) for lane, target in self.targets]
+            ended.append(self._ask_stores(lambda one: one.end()))
             outcome.versions = list(filter(None, ended))
         outcome.linked = looking.linked
         earlier, now = stored.removed or {}, outcome.removed  # A repeated erasure includes the earlier counts.
         removed = {name: earlier.get(name, 0) + now.get(name, 0) for name in {**earlier, **now}}
-        self._list.put_erasure(hashes, replace(stored, removed=removed))
+        self.erasures.put_erasure(hashes, replace(stored, removed=removed))
         return outcome
 
     def _find_records(self, looking: _RecordSearch) -> dict[str, list[tuple[str, int, int]]]:
-        return {lane.id: looking.find_positions(log.records(lane), self._tell) for lane, log in self._places.logs}
+        return {lane.id: looking.find_positions(log.records(lane), self.report) for lane, log in self.logs}
 
     def _erase_everywhere(
         self,
@@ -249,19 +232,23 @@ class ErasureOperation:
         letters: list[Any],
         key: dict[str, str],
     ) -> None:
-        for lane, log in self._places.logs:
+        for lane, log in self.logs:
             outcome.versions.append(log.empty(lane, records[lane.id]))
             outcome.removed[lane.sink] = len(records[lane.id])
-        self._places.dead_letters.remove(letters)
+        for store in self.stores:
+            store.remove(letters)
         outcome.removed[DEAD_LETTERS] = len(letters)
-        versions = self._places.dead_letters.features.versions
-        if versions is not None:
-            outcome.versions.append(versions.describe())
-        for lane, erasure in self._places.targets:
+        outcome.versions.append(self._ask_stores(lambda one: one.describe()))
+        for lane, erasure in self.targets:
             erased = erasure.erase(lane, key)
             outcome.removed[lane.id] = erased.rows + erased.side_rows
             outcome.versions.append(erased.versions)
         outcome.versions = list(filter(None, outcome.versions))
+
+    def _ask_stores(self, ask: Callable[[OlderVersions], str]) -> str:
+        """The answers about older versions of the dead letters, as one text."""
+        versions = (store.features.versions for store in self.stores)
+        return "; ".join(filter(None, (ask(one) for one in versions if one is not None)))
 
 
 def refresh_projections(
@@ -438,34 +425,6 @@ def make_checkpoint_erasure(lake: Sink[Any], lane: Lane) -> KeyErasure:
         erase=lambda _, key: replace(erasure.erase(then, key), versions=erasure.end_versions(then)),
         end_versions=lambda _: erasure.end_versions(then),
     )
-
-
-class CombinedDeadLetters:
-    """Several dead-letter stores as one, with the methods that an erasure needs."""
-
-    def __init__(self, stores: Sequence[DeadLetters]) -> None:
-        self._stores = stores
-
-    @property
-    def features(self) -> DeadLetterFeatures:
-        """The older versions of all stores."""
-        stores = [one.features.versions for one in self._stores]
-        versions = [one for one in stores if one is not None]
-        return DeadLetterFeatures(
-            versions=OlderVersions(
-                describe=lambda: "; ".join(filter(None, (one.describe() for one in versions))),
-                end=lambda: "; ".join(filter(None, (one.end() for one in versions))),
-            )
-        )
-
-    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """The dead letters of all stores."""
-        return [letter for store in self._stores for letter in store.read(which, limit=limit)]
-
-    def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """Remove the dead letters from every store that has them."""
-        for store in self._stores:
-            store.remove(letters)
 
 
 def open_checkpoints(
