@@ -37,71 +37,55 @@ Pipelines = Mapping[str, SourcePipeline[Any]]
 
 
 @dataclass(frozen=True)
-class PipelineSource:
-    """The records of a pipeline.
+class PipelineInput:
+    """The records of a pipeline, and its lanes.
 
-    - `name`: the source that sent them. `open_records`, `build_decoder`: read and decode them.
+    - `name`: the source that sent the records. `open_records`, `build_decoder`: read and decode them.
+    - `rules_for`: of a table, its lanes and their rules. `sinks`: the names of the sinks of all lanes.
     - `is_private`: some table has columns that are masked in every stored record.
     - `has_backfills`: tables can also be loaded from their database.
-    """
-
-    name: str
-    open_records: Callable[[], Source[Any]]
-    build_decoder: Callable[[], Decoder]
-    is_private: bool
-    has_backfills: bool = False
-
-
-@dataclass(frozen=True)
-class PipelineLanes:
-    """The lanes of a pipeline.
-
-    - `rules_for`: of a table, its lanes and their rules. `sinks`: the names of the sinks of all lanes.
     - `event_logs`: the lanes that store all records.
     - `transactions`: the rules by which lanes follow source transactions; None if they do not.
     - `on_reject`: the reaction to rejected records whose table is unknown.
     """
 
+    name: str
+    open_records: Callable[[], Source[Any]]
+    build_decoder: Callable[[], Decoder]
     rules_for: RulesFor
     sinks: Sequence[str]
+    is_private: bool
+    has_backfills: bool = False
     event_logs: Sequence[Lane] = ()
     transactions: TransactionRules | None = None
     on_reject: str = CONTINUE
 
 
-def build_pipeline(
-    source: PipelineSource, lanes: PipelineLanes, register: FileRegister, workers: Workers, runtime: RuntimeContext[Any]
-) -> SourcePipeline[Any]:
-    """The pipeline from the records of a source to its lanes, whether the config, a rebuild or a checkpoint needs it.
+def build_pipelines(
+    inputs: Sequence[PipelineInput], register: FileRegister, workers: Workers, runtime: RuntimeContext[Any]
+) -> Pipelines:
+    """By source, the pipeline from its records to its lanes, whether the config, a rebuild or a checkpoint needs it.
 
     Each lane continues at the position that its sink has committed.
     """
-    notes = register.folder / f"{quote(source.name, safe='')}.crashes"
-    finder = PoisonRecordFinder(notes, runtime.engine.frames, runtime.rejects, source.name, runtime.decoding)
-    context = SourceContext(
-        name=source.name,
-        source=source.open_records(),
-        rules_for=lanes.rules_for,
-        event_logs=lanes.event_logs,
-        workers=workers,
-        register=register,
-        transactions=lanes.transactions,
-        on_reject=lanes.on_reject,
-        poison_records=finder,
-        private=source.is_private,
-        has_backfills=source.has_backfills,
-    )
-    return SourcePipeline(context, source.build_decoder(), runtime)
-
-
-def build_pipelines(
-    inputs: Sequence[tuple[PipelineSource, PipelineLanes]],
-    register: FileRegister,
-    workers: Workers,
-    runtime: RuntimeContext[Any],
-) -> Pipelines:
-    """One pipeline per source."""
-    return {source.name: build_pipeline(source, lanes, register, workers, runtime) for source, lanes in inputs}
+    pipelines = {}
+    for one in inputs:
+        notes = register.folder / f"{quote(one.name, safe='')}.crashes"
+        context = SourceContext(
+            name=one.name,
+            source=one.open_records(),
+            rules_for=one.rules_for,
+            event_logs=one.event_logs,
+            workers=workers,
+            register=register,
+            transactions=one.transactions,
+            on_reject=one.on_reject,
+            poison_records=PoisonRecordFinder(notes, runtime.engine.frames, runtime.rejects, one.name, runtime.decoding),
+            private=one.is_private,
+            has_backfills=one.has_backfills,
+        )
+        pipelines[one.name] = SourcePipeline(context, one.build_decoder(), runtime)
+    return pipelines
 
 
 def build_workers(sinks: Mapping[str, Sink[Any]], runtime: RuntimeContext[Any], spill_folder: Path | None) -> Workers:

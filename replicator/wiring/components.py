@@ -42,15 +42,17 @@ from replicator.settings.expressions import InvalidExpressionText, parse_conditi
 from replicator.settings.plugins import load_adapter
 
 from . import adapters, build, daemon_client, event_logs
-from .build import digest_lane, digest_rules
-from .container import Inputs, PipelineSetup, Workspace, build_container, run_until_caught_up
+from .build import PipelineInput, digest_lane, digest_rules
+from .container import PipelineSetup, Workspace, build_container, run_until_caught_up
 
 
 class ConfiguredComponents:
     """`ports.components.Components` of a configuration. `workspace`: where it runs, if not where the config says. `inputs`:
     the records and lanes of its runs, if not those of the config."""
 
-    def __init__(self, loaded: Loaded, workspace: Workspace | None = None, inputs: Inputs | None = None) -> None:
+    def __init__(
+        self, loaded: Loaded, workspace: Workspace | None = None, inputs: Sequence[PipelineInput] | None = None
+    ) -> None:
         self.loaded = loaded
         self._workspace, self._inputs = workspace or Workspace.from_config(loaded), inputs
         self.pipeline, self.engine = loaded.settings.pipeline, self._workspace.engine
@@ -103,9 +105,8 @@ class ConfiguredComponents:
         apart = folder / "rejected" if request.apart else self._workspace.dead_letters
         workspace = replace(self._workspace, folder=folder / self.pipeline, dead_letters=apart)
         records = event_logs.open_log_records(self.loaded, request, topics, self.engine)
-        source = event_logs.make_source(self.loaded, request.lane.source, records)
-        lanes = event_logs.make_lanes(self.loaded, request, event_logs.PLAIN_LAKE_OPTIONS if is_plain else {})
-        return ConfiguredComponents(self.loaded, workspace, [(source, lanes)])
+        keys = event_logs.PLAIN_LAKE_OPTIONS if is_plain else {}
+        return ConfiguredComponents(self.loaded, workspace, [event_logs.make_input(self.loaded, request, records, keys)])
 
     def use_lake(self, sink: str, folder: Path) -> ConfiguredComponents:
         return ConfiguredComponents(self.loaded, self._make_lake(sink, folder))
@@ -126,12 +127,10 @@ class ConfiguredComponents:
             **event_logs.CURRENT_ROWS,
             **event_logs.add_condition(self.loaded, lane, where),
         }
-        request = RebuildRequest(lane, into, policy="scd1")
-        source = event_logs.make_source(
-            self.loaded, lane.source, event_logs.open_archive(self.loaded, lane.source, folder / "records")
-        )
-        lanes = event_logs.make_lanes(self.loaded, request, keys, on_reject=CONTINUE)
-        return ConfiguredComponents(self.loaded, self._make_lake(lane.sink, folder), [(source, lanes)])
+        request, records = RebuildRequest(lane, into, policy="scd1"), folder / "records"
+        open_records = event_logs.open_archive(self.loaded, lane.source, records)
+        rows = event_logs.make_input(self.loaded, request, open_records, keys, on_reject=CONTINUE)
+        return ConfiguredComponents(self.loaded, self._make_lake(lane.sink, folder), [rows])
 
     def make_setup(self, *, in_batches: bool = False) -> PipelineSetup:
         """The parts of a run of this pipeline."""

@@ -30,13 +30,10 @@ from replicator.settings import Loaded
 from replicator.settings.plugins import load_adapter
 
 from . import adapters, build
-from .build import PipelineLanes, PipelineSource
+from .build import PipelineInput
 from .daemon_client import ask_status
 
 # The setup of one run: the sources, lanes, sinks and files of a pipeline, and their differences from the config.
-
-Inputs = Sequence[tuple[PipelineSource, PipelineLanes]]
-"""The sources of a run, each with its lanes."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class PipelineSetup:
 
     loaded: Loaded
     workspace: Workspace
-    inputs: Inputs
+    inputs: Sequence[PipelineInput]
     in_batches: bool = False
     log_rejects: bool = True
     is_whole: bool = False
@@ -85,24 +82,21 @@ class PipelineSetup:
         used = {table.source for table in loaded.settings.tables if files is None or table.source in files}
         sources = [name for name in loaded.settings.sources if name in used]
         sinks = adapters.list_used_sinks(loaded, sources)
-        inputs = []
-        for name in sources:
-            own_files = (files or {}).get(name)
-            source = PipelineSource(
+        inputs = [
+            PipelineInput(
                 name,
-                partial(adapters.build_source, loaded, name, sinks=len(sinks), files=own_files),
+                partial(adapters.build_source, loaded, name, sinks=len(sinks), files=(files or {}).get(name)),
                 partial(adapters.build_decoder, loaded, name),
-                adapters.is_private(loaded, name),
-                adapters.has_backfills(loaded, name),
+                rules_for=build.build_rules_for(loaded, name),
+                sinks=adapters.list_used_sinks(loaded, [name]),
+                is_private=adapters.is_private(loaded, name),
+                has_backfills=adapters.has_backfills(loaded, name),
+                event_logs=build.build_event_logs(loaded, name),
+                transactions=build.build_transaction_rules(loaded, name),
+                on_reject=loaded.settings.on_reject,
             )
-            lanes = PipelineLanes(
-                build.build_rules_for(loaded, name),
-                adapters.list_used_sinks(loaded, [name]),
-                build.build_event_logs(loaded, name),
-                build.build_transaction_rules(loaded, name),
-                loaded.settings.on_reject,
-            )
-            inputs.append((source, lanes))
+            for name in sources
+        ]
         return cls(loaded, Workspace.from_config(loaded), inputs, is_whole=build.are_whole(loaded, sources))
 
     @property
@@ -148,7 +142,7 @@ class PipelineSetup:
         return adapters.build_engine_sink(self.loaded, name, self.workspace.engine)
 
     def _list_sinks(self) -> list[str]:
-        used = {name for _, lanes in self.inputs for name in lanes.sinks}
+        used = {name for one in self.inputs for name in one.sinks}
         return [name for name in self.loaded.settings.sinks if name in used]
 
 

@@ -21,7 +21,7 @@ from replicator.ports.source import BACKFILL_TOPICS, Source
 from replicator.settings import LaneSettings, Loaded
 
 from . import adapters, build
-from .build import PipelineLanes, PipelineSource
+from .build import PipelineInput
 
 NO_PERIOD: Mapping[str, str] = {}
 BACKFILLS = f"{BACKFILL_TOPICS}*"
@@ -132,18 +132,19 @@ def open_archive(loaded: Loaded, source: str, folder: Path) -> Callable[[], Sour
     return partial(adapters.open_transport, loaded, source, "archive", options, adapters.LOCAL)
 
 
-def make_source(loaded: Loaded, name: str, open_records: Callable[[], Source[Any]]) -> PipelineSource:
-    """Other records of the source `name`, decoded like its own. They have no backfills besides."""
-    return PipelineSource(
-        name, open_records, partial(adapters.build_decoder, loaded, name), adapters.is_private(loaded, name)
-    )
+def make_input(
+    loaded: Loaded,
+    request: RebuildRequest,
+    open_records: Callable[[], Source[Any]],
+    keys: Mapping[str, Any],
+    *,
+    on_reject: str | None = None,
+) -> PipelineInput:
+    """Other records of the source of a lane, decoded like its own, and the lane that builds the target of the request.
 
-
-def make_lanes(
-    loaded: Loaded, request: RebuildRequest, keys: Mapping[str, Any], *, on_reject: str | None = None
-) -> PipelineLanes:
-    """The lane of a rebuild, which builds the target of the request. `keys`: in place of those of the lane's entry in the
-    config. `on_reject`: in place of that of its table."""
+    `keys`: in place of those of the lane's entry in the config. `on_reject`: in place of that of its table. There are no
+    backfills besides.
+    """
     settings, source, table = loaded.settings, request.lane.source, request.lane.table
     policy = {"policy": request.policy, "stored_as_scd_type": None} if request.policy else {}
     lane_settings = settings.resolve_changed_lane(find_lane_settings(loaded, request.lane), {**policy, **keys})
@@ -158,7 +159,15 @@ def make_lanes(
     )
     masks = adapters.find_masks(loaded, table, source)
     rules = TableRules((lane,), lane.keys, on_reject=reaction, masks=masks)
-    return PipelineLanes({table: rules}.get, (lane.sink,), on_reject=settings.on_reject)
+    return PipelineInput(
+        source,
+        open_records,
+        partial(adapters.build_decoder, loaded, source),
+        rules_for={table: rules}.get,
+        sinks=(lane.sink,),
+        is_private=adapters.is_private(loaded, source),
+        on_reject=settings.on_reject,
+    )
 
 
 def add_condition(loaded: Loaded, lane: Lane, where: str) -> dict[str, Any]:
