@@ -11,5 +11,5 @@ from replicator.application.operations.archive_files import open_archive
 
 def write_archive(records: pa.Table, path: Path) -> None:
     """Writes a raw frame as one archive file."""
-    with open_archive(path) as writer:
-        writer.write(records)
+    with open_archive(path) as write:
+        write(records)

@@ -6,8 +6,9 @@ import gzip
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -26,15 +27,12 @@ GZIP = ".jsonl.gz"
 SUFFIXES = (".jsonl", GZIP, PARQUET)
 
 
-class ArchiveWriter(Protocol):
-    """Writes records, one raw frame at a time, in the offset order of each partition."""
-
-    def write(self, records: pa.Table) -> None:
-        """Append the records."""
+WriteRecords = Callable[[pa.Table], None]
+"""Appends records, one raw frame at a time, in the offset order of each partition."""
 
 
 @contextmanager
-def open_archive(path: Path) -> Iterator[ArchiveWriter]:
+def open_archive(path: Path) -> Iterator[WriteRecords]:
     """Write one archive file. Its suffix selects the format: `.jsonl`, `.jsonl.gz` or `.parquet`.
 
     At the end of the block the file exists whole and durable, or not at all. ConfigProblem for another suffix.
@@ -42,41 +40,24 @@ def open_archive(path: Path) -> Iterator[ArchiveWriter]:
     if not path.name.endswith(SUFFIXES):
         step = f"Use one of these suffixes: {', '.join(SUFFIXES)}."
         raise ConfigProblem(f"{path} is not the name of an archive file", next_step=step)
-    with write_whole(path) as partial:
+    with write_whole(path) as draft:
         if path.name.endswith(PARQUET):
-            with pq.ParquetWriter(partial, RAW) as writer:
-                yield _ParquetWriter(writer)
+            with pq.ParquetWriter(draft, RAW) as writer:
+                yield lambda records: writer.write_table(records.select(RAW.names).cast(RAW))
         else:
-            with gzip.open(partial, "wb") if path.name.endswith(GZIP) else partial.open("wb") as stream:
-                yield JsonLinesWriter(stream)
+            with gzip.open(draft, "wb") if path.name.endswith(GZIP) else draft.open("wb") as stream:
+                yield partial(write_json_lines, stream.write)
 
 
-class _ParquetWriter:
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self._writer = writer
-
-    def write(self, records: pa.Table) -> None:
-        self._writer.write_table(records.select(RAW.names).cast(RAW))
-
-
-class _ByteStream(Protocol):
-    def write(self, data: bytes, /) -> int: ...
-
-
-class JsonLinesWriter:
-    """Writes records as JSON Lines to a stream."""
-
-    def __init__(self, stream: _ByteStream) -> None:
-        self._stream = stream
-
-    def write(self, records: pa.Table) -> None:
-        at = records["timestamp"].cast(pa.int64())
-        raw = records.select(RAW.names).set_column(RAW.get_field_index("timestamp"), "timestamp", at)
-        for batch in raw.to_batches(max_chunksize=10_000):
-            for row in batch.to_pylist():
-                row["headers"] = row["headers"] and [[h["name"], encode_bytes(h["value"])] for h in row["headers"]]
-                line = msgspec.json.encode({**row, "key": encode_bytes(row["key"]), "value": encode_bytes(row["value"])})
-                self._stream.write(line + b"\n")
+def write_json_lines(write: Callable[[bytes], Any], records: pa.Table) -> None:
+    """Write records as JSON Lines to the stream of `write`."""
+    at = records["timestamp"].cast(pa.int64())
+    raw = records.select(RAW.names).set_column(RAW.get_field_index("timestamp"), "timestamp", at)
+    for batch in raw.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            row["headers"] = row["headers"] and [[h["name"], encode_bytes(h["value"])] for h in row["headers"]]
+            line = msgspec.json.encode({**row, "key": encode_bytes(row["key"]), "value": encode_bytes(row["value"])})
+            write(line + b"\n")
 
 
 OpenReader = Callable[[], Source[pa.Table]]
@@ -94,11 +75,11 @@ def record_topics(open_reader: OpenReader, topics: Sequence[str], path: Path, no
     stop, written = threading.Event(), 0
     try:
         start = reader.start()
-        with open_archive(path) as archive:
+        with open_archive(path) as write_records:
 
             def write(batch: Batch[pa.Table]) -> None:
                 nonlocal written
-                archive.write(batch.frame)
+                write_records(batch.frame)
                 written += batch.frame.num_rows
                 note(format_count(written, "record"))
 

@@ -40,7 +40,7 @@ from replicator.ports.frames import F, Lane, RecordSlice, Write
 from replicator.ports.sink import Sink
 from replicator.ports.stores import OPEN, REPLAYED, DeadLetter, DeadLetterFilter, DeadLetters
 
-from .archive_files import JsonLinesWriter, open_archive
+from .archive_files import open_archive, write_json_lines
 
 # Dead letters for people.
 
@@ -127,10 +127,10 @@ def export_records(letters: Iterable[DeadLetter], to: Path | BinaryIO) -> int:
     placed = {(each.topic, each.partition, each.offset): each for each in letters if each.is_placed}
     records = to_raw_frame(placed[at] for at in sorted(placed))
     if isinstance(to, Path):
-        with open_archive(to) as writer:
-            writer.write(records)
+        with open_archive(to) as write:
+            write(records)
     else:
-        JsonLinesWriter(to).write(records)
+        write_json_lines(to.write, records)
     return int(records.num_rows)
 
 
