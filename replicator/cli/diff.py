@@ -53,7 +53,11 @@ if TYPE_CHECKING:
     help="Also write an HTML report into FILE. It contains values of rows.",
 )
 @click.option(
-    "--rate", metavar="ROWS", type=click.IntRange(min=1), help="Compare at most ROWS rows of the source per second."
+    "--rate",
+    "rows_per_second",
+    metavar="ROWS",
+    type=click.IntRange(min=1),
+    help="Compare at most ROWS rows of the source per second.",
 )
 @click.option(
     "--timeout",
@@ -118,7 +122,7 @@ def diff(
 
 @dataclass(frozen=True)
 class DiffRun:
-    """One run of the command. `options`: those that `diff_tables` has, by the names of the command line."""
+    """One run of the command. `options`: those of `diff_tables`."""
 
     session: CommandSession
     tables: Sequence[str]
@@ -133,21 +137,10 @@ class DiffRun:
 
         from .diff_report import format_lane, format_outcome, format_time
 
-        options = self.options
         diffs: list[LaneDiff] = []
+        loaded, options = self.session.loaded, {**self.options, "from_scratch": self.from_scratch}
         try:
-            for one in diff_tables(
-                self.session.loaded,
-                self.tables,
-                self._print_progress,
-                sink=options["sink"],
-                against=options["against"],
-                where=options["where"],
-                show=options["show"],
-                rows_per_second=options["rate"],
-                timeout=options["timeout"],
-                from_scratch=self.from_scratch,
-            ):
+            for one in diff_tables(loaded, self.tables, self._print_progress, **options):
                 diffs.append(one)
                 self._keep(one)
                 if self.is_watching:
@@ -239,7 +232,7 @@ class DiffRun:
             return
         from .diff_report import render_report
 
-        rate, session = self.options["rate"], self.session
+        rate, session = self.options["rows_per_second"], self.session
         run = {  # No value that may be a secret.
             "pipeline": session.loaded.settings.pipeline,
             "tables": ", ".join(self.tables),

@@ -157,7 +157,7 @@ def await_answer(command: Callable[[], Future[None] | None], lane: str, seconds:
 
 
 def _parse_swap(loaded: Loaded, lane: str, words: str) -> str:
-    """The target in a `table_swap.swap_to_text`. ConfigProblem if this process has another configuration."""
+    """The target in a `table_swap.SwapRequest`. ConfigProblem if this process has another configuration."""
     swap = swap_from_text(words)
     for one in loaded.settings.resolve_lanes(swap.table):
         if f"{one.sink}.{one.into}" == lane and digest_lane(loaded, one) == swap.digest:

@@ -6,9 +6,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from replicator.application.lane_registry import find_target_problem
@@ -39,16 +40,6 @@ MAX_CATCH_UPS = 3
 
 BuildTarget = Callable[[Components], dict[str, Any]]
 """Runs the pipeline until it has caught up, and returns its counts. Raises if it did not catch up."""
-
-
-@dataclass(frozen=True)
-class SwapPositions:
-    """A lane and its rebuild, with their stored states."""
-
-    lane: Lane
-    rebuilt: Lane
-    live_state: LaneState | None
-    rebuilt_state: LaneState | None
 
 
 def make_request(components: Components, lane: Lane, ending: str, **options: Any) -> RebuildRequest:
@@ -90,19 +81,17 @@ def catch_up_with_lane(
     """Run the rebuild until it has reached the lane, as far as the log goes."""
     totals = make(rebuild)
     for _ in range(MAX_CATCH_UPS):
-        positions = read_positions(components, request)
-        if not find_gap(positions.live_state, positions.rebuilt_state):
+        if not find_gap(*read_states(components, request)):
             break
         more = make(rebuild)
         totals = {**totals, **{name: totals[name] + more[name] for name in ("records", "applied", "rejected")}}
     return totals
 
 
-def read_positions(components: Components, request: RebuildRequest) -> SwapPositions:
-    """The lane and its rebuild as they are now."""
-    lane, rebuilt = request.lane, make_rebuild_lane(request.lane, request.into)
-    with closing(components.open_sink(lane.sink)) as sink:
-        return SwapPositions(lane, rebuilt, sink.state(lane), sink.state(rebuilt))
+def read_states(components: Components, request: RebuildRequest) -> tuple[LaneState | None, LaneState | None]:
+    """The stored states of the lane and of its rebuild."""
+    with closing(components.open_sink(request.lane.sink)) as sink:
+        return sink.state(request.lane), sink.state(make_rebuild_lane(request.lane, request.into))
 
 
 def remove_rebuild(components: Components, request: RebuildRequest) -> None:
@@ -137,7 +126,7 @@ def _copy_dead_letters(components: Components, rebuild: Components, request: Reb
 
 def _swap_in_daemon_or_here(components: Components, request: RebuildRequest) -> LaneState | None:
     """In the running daemon if it writes the lane, otherwise in this process, while no daemon can start."""
-    positions, lane = read_positions(components, request), request.lane
+    (live, rebuilt), lane = read_states(components, request), request.lane
     running = components.ask_daemon()
     if running is not None:
         if lane.id not in {one["id"] for one in running["lanes"]}:
@@ -146,17 +135,17 @@ def _swap_in_daemon_or_here(components: Components, request: RebuildRequest) -> 
                 next_step="Stop the daemon, repeat the command, and start the daemon again.",
             )
         swap_request = SwapRequest(lane.table, request.into, components.digest(lane, with_target=True))
-        components.command_daemon("swap", lane.id, swap_to_text(swap_request))
-        return read_positions(components, request).live_state
+        components.command_daemon("swap", lane.id, msgspec.json.encode(swap_request).decode())
+        return read_states(components, request)[0]
     with InstanceLock(components.folder, components.pipeline):
-        if find_gap(positions.live_state, positions.rebuilt_state):
+        if find_gap(live, rebuilt):
             with closing(components.use_local().open_source(lane.source)) as source:
-                refuse_lost_records(source, lane, positions.live_state, positions.rebuilt_state)
+                refuse_lost_records(source, lane, live, rebuilt)
         entry = components.register.load(lane.source)
         rules = components.sources[lane.source].transactions
         judge = Cutover(lane, entry.beginnings.get(lane.id, Position()), rules)
         with closing(components.open_sink(lane.sink, "rewrite")) as sink:
-            return swap_in_sink(sink, lane, positions.rebuilt, judge)
+            return swap_in_sink(sink, lane, make_rebuild_lane(lane, request.into), judge)
 
 
 # Switches a lane to a target that was rebuilt from the event log: no gap, and nothing twice.
@@ -230,26 +219,19 @@ def swap_in_sink(sink: Sink[Any], lane: Lane, rebuilt: Lane, judge: Cutover) -> 
     return swap(lane, rebuilt, judge)
 
 
-@dataclass(frozen=True, slots=True)
-class SwapRequest:
-    """The request to the running daemon: the lane's table, the rebuilt target, and the digest of its rules."""
+class SwapRequest(msgspec.Struct, frozen=True):
+    """The request to the running daemon, as JSON: the lane's table, the rebuilt target, and the digest of its rules."""
 
     table: str
     into: str
     digest: str
 
 
-def swap_to_text(swap: SwapRequest) -> str:
-    """The request as JSON text."""
-    return json.dumps(asdict(swap))
-
-
 def swap_from_text(words: str) -> SwapRequest:
-    """The request from `swap_to_text`. ConfigProblem for any other text."""
+    """The request from its JSON text. ConfigProblem for any other text."""
     try:
-        request = json.loads(words)
-        return SwapRequest(str(request["table"]), str(request["into"]), str(request["digest"]))
-    except (ValueError, KeyError, TypeError) as wrong:
+        return msgspec.json.decode(words, type=SwapRequest)
+    except msgspec.MsgspecError as wrong:
         raise ConfigProblem(
             "a swap needs the table, its new target and the digest of the rules", next_step="Use `replicator replay TABLE`."
         ) from wrong
@@ -274,7 +256,7 @@ def compare_target(
     rebuild = prepare_restored_rebuild(components, request, tell)
     try:
         totals = catch_up_with_lane(components, rebuild, request, make)
-        swap_positions = read_positions(components, request)  # Before the tables are read.
+        states = read_states(components, request)  # Before the tables are read.
         with closing(components.open_sink(lane.sink)) as sink:
             reader = get_reader(sink)
             names = set(reader.tables())
@@ -287,10 +269,7 @@ def compare_target(
     finally:
         remove_rebuild(components, request)
     rules = components.sources[lane.source].transactions
-    positions = [
-        without_transaction_topic(state.position, rules) if state else None
-        for state in (swap_positions.live_state, swap_positions.rebuilt_state)
-    ]
+    positions = [without_transaction_topic(state.position, rules) if state else None for state in states]
     exact = positions[0] is not None and positions[0] == positions[1]
     return {
         **totals,
