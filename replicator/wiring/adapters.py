@@ -256,17 +256,16 @@ GATHER_FACTOR = 2
 """Batches that may wait for one sink. A sink that rewrites files is faster with fewer, larger batches."""
 
 
-def compute_waiting_bytes(loaded: Loaded, batch: int, sinks: int | None = None) -> int:
+def compute_waiting_bytes(loaded: Loaded, batch: int, sinks: int) -> int:
     """Maximum bytes that wait for one sink, within `limits.memory` for batches of `batch` bytes."""
-    count = _count_sinks(loaded, sinks)
-    room = (loaded.settings.limits.memory - batch * (2 + count)) // max(1, count)
+    room = (loaded.settings.limits.memory - batch * (2 + sinks)) // max(1, sinks)
     return max(batch, min(GATHER_FACTOR * batch, room))
 
 
-def compute_gathering_bytes(loaded: Loaded, batch: int, sinks: int | None = None) -> int:
+def compute_gathering_bytes(loaded: Loaded, batch: int, sinks: int) -> int:
     """The same for runs that gather more: a quarter of the memory that batches in progress leave. A sink works on
     as much again, and its unpacked rows need several times the size of packed records."""
-    return max(batch, (loaded.settings.limits.memory - 2 * batch) // (4 * max(1, _count_sinks(loaded, sinks))))
+    return max(batch, (loaded.settings.limits.memory - 2 * batch) // (4 * max(1, sinks)))
 
 
 def _count_sinks(loaded: Loaded, sinks: int | None) -> int:
@@ -402,35 +401,28 @@ def build_event_limits(loaded: Loaded) -> EventLimits:
     return EventLimits(limits.message_bytes, limits.columns, limits.depth)
 
 
-def build_engine(loaded: Loaded, engine: str | None = None, **more: Any) -> Engine[Any]:
-    """An engine, by default that of the pipeline, with `more` options."""
-    factory = load_adapter("replicator.engines", engine or loaded.settings.engine, f"{loaded.describe_origin('engine')}: ")
-    built: Engine[Any] = call_factory(factory, {**_list_engine_options(loaded, engine), **more})
-    return built
-
-
 DECODER_PROCESS_BYTES = 512 << 20
 """Bytes of `limits.memory` for each prefetching process. Its libraries and its batch need half of them; batches
 that wait in this process need the other half."""
 
 
-def build_prefetching_engine(loaded: Loaded, engine: str | None = None) -> Engine[Any]:
-    """The engine for reading a whole stream as fast as possible."""
-    used, ahead = engine or loaded.settings.engine, loaded.settings.limits.memory // DECODER_PROCESS_BYTES
-    return build_engine(loaded, used, **({"ahead": ahead} if ahead and used == LOCAL else {}))
+def build_engine(loaded: Loaded, engine: str | None = None, *, prefetches: bool = False) -> Engine[Any]:
+    """An engine, by default that of the pipeline. `prefetches`: it reads a whole stream as fast as possible."""
+    used = engine or loaded.settings.engine
+    factory = load_adapter("replicator.engines", used, f"{loaded.describe_origin('engine')}: ")
+    ahead = loaded.settings.limits.memory // DECODER_PROCESS_BYTES if prefetches and used == LOCAL else 0
+    built: Engine[Any] = call_factory(factory, {**_list_engine_options(loaded, used), **({"ahead": ahead} if ahead else {})})
+    return built
 
 
-def build_dead_letters(loaded: Loaded) -> DeadLetters:
-    """The dead-letter store, by its location."""
+def build_dead_letters(loaded: Loaded, folder: Path | None = None) -> DeadLetters:
+    """The dead-letter store: in a folder of this machine, or the configured one."""
     settings = loaded.settings.dead_letters
-    factory = load_adapter("replicator.dead_letters", settings.adapter, f"{loaded.describe_origin('dead_letters')}: ")
-    store: DeadLetters = call_factory(factory, make_options(settings, {"pipeline": loaded.settings.pipeline}))
-    return store
-
-
-def open_dead_letters(folder: Path) -> DeadLetters:
-    """A dead-letter store in a folder of this machine."""
-    store: DeadLetters = load_adapter("replicator.dead_letters", find_lake())({"path": str(folder)})
+    kind, options = settings.adapter, make_options(settings, {"pipeline": loaded.settings.pipeline})
+    if folder is not None:
+        kind, options = find_lake(), {"path": str(folder)}
+    factory = load_adapter("replicator.dead_letters", kind, f"{loaded.describe_origin('dead_letters')}: ")
+    store: DeadLetters = call_factory(factory, options)
     return store
 
 

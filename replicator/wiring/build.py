@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
-from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
@@ -94,42 +93,6 @@ def build_workers(sinks: Mapping[str, Sink[Any]], runtime: RuntimeContext[Any], 
         name: Worker(name, sink, runtime, spill_folder and spill_folder / quote(name, safe=""))
         for name, sink in sinks.items()
     }
-
-
-MAX_OFFSETS = 2**62
-
-
-def build_options(loaded: Loaded, sinks: int | None = None, *, is_whole: bool | None = None) -> RuntimeOptions:
-    """The application's limits, from `limits`, `max_rejects` and `dead_letters`. `sinks`: how many the pipeline writes;
-    `is_whole`: each of its sources is one batch. By default as in the config."""
-    size = adapters.compute_batch_bytes(loaded, sinks)
-    waiting = adapters.compute_waiting_bytes(loaded, size, sinks)
-    patience = to_timedelta(loaded.settings.dead_letters.patience).total_seconds()
-    max_rejects = loaded.settings.max_rejects
-    options = RuntimeOptions(handover_bytes=waiting, hold_bytes=size, max_rejects=max_rejects, reject_patience=patience)
-    if is_whole is None:
-        is_whole = are_whole(loaded, [table.source for table in loaded.settings.tables])
-    # A lane that is behind reads in slices, unless its sources are one batch each.
-    return replace(options, catch_up_offsets=MAX_OFFSETS) if is_whole else options
-
-
-def are_whole(loaded: Loaded, sources: Iterable[str]) -> bool:
-    """True if each of these sources is read as one batch."""
-    return all(loaded.settings.sources[name].is_whole for name in sources)
-
-
-GATHER_SECONDS = 60.0
-"""Maximum seconds that a batch run gathers changes before it commits, so that a kill loses little work."""
-PATIENCE_SECONDS = 75.0
-"""Longer than `GATHER_SECONDS`, so that a question to a sink is answered in time."""
-
-
-def build_batch_options(loaded: Loaded, sinks: int | None = None, *, is_whole: bool | None = None) -> RuntimeOptions:
-    """`build_options` for a batch run, without readers that wait for new rows. Fewer, larger commits are less work."""
-    options = build_options(loaded, sinks, is_whole=is_whole)
-    queue_bytes = adapters.compute_gathering_bytes(loaded, options.hold_bytes, sinks)
-    options = replace(options, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
-    return replace(options, handover_bytes=queue_bytes, gather=GATHER_SECONDS)
 
 
 def get_register_folder(loaded: Loaded) -> Path:

@@ -175,8 +175,7 @@ class ConfiguredComponents:
         return adapters.build_sink(self.loaded, name)
 
     def open_dead_letters(self) -> DeadLetters:
-        folder = self._workspace.dead_letters
-        return adapters.build_dead_letters(self.loaded) if folder is None else adapters.open_dead_letters(folder)
+        return adapters.build_dead_letters(self.loaded, self._workspace.dead_letters)
 
     def ask_daemon(self) -> dict[str, Any] | None:
         return daemon_client.ask_status(self.loaded)

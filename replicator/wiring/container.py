@@ -24,6 +24,7 @@ from replicator.application.state_folder import REGISTER_FOLDER, FileRegister, I
 from replicator.application.supervisor import Supervisor
 from replicator.domain.errors import ExitCode, Fatal, Fenced
 from replicator.ports.engine import Engine
+from replicator.ports.options import to_timedelta
 from replicator.ports.sink import Sink
 from replicator.ports.stores import DeadLetterFilter, DeadLetters
 from replicator.settings import Loaded
@@ -63,6 +64,13 @@ class Workspace:
         return self.folder / REGISTER_FOLDER
 
 
+MAX_OFFSETS = 2**62
+GATHER_SECONDS = 60.0
+"""Maximum seconds that a batch run gathers changes before it commits, so that a kill loses little work."""
+PATIENCE_SECONDS = 75.0
+"""Longer than `GATHER_SECONDS`, so that a question to a sink is answered in time."""
+
+
 @dataclass(frozen=True)
 class PipelineSetup:
     """The parts of one run, which the container builds once each. `in_batches`: few large commits are wanted, not soon
@@ -97,7 +105,8 @@ class PipelineSetup:
             )
             for name in sources
         ]
-        return cls(loaded, Workspace.from_config(loaded), inputs, is_whole=build.are_whole(loaded, sources))
+        is_whole = all(loaded.settings.sources[name].is_whole for name in sources)
+        return cls(loaded, Workspace.from_config(loaded), inputs, is_whole=is_whole)
 
     @property
     def name(self) -> str:
@@ -110,16 +119,28 @@ class PipelineSetup:
         return self.workspace.folder / SPILL_FOLDER if self.in_batches else None
 
     def build_options(self) -> RuntimeOptions:
-        """The limits of the run."""
-        make = build.build_batch_options if self.in_batches else build.build_options
-        options = make(self.loaded, len(self._list_sinks()), is_whole=self.is_whole)
-        max_rejects = None if self.workspace.is_temporary else options.max_rejects
-        return replace(options, max_rejects=max_rejects, log_rejects=self.log_rejects)
+        """The limits of the run, from `limits`, `max_rejects` and `dead_letters`."""
+        settings, sinks = self.loaded.settings, len(self._list_sinks())
+        size = adapters.compute_batch_bytes(self.loaded, sinks)
+        options = RuntimeOptions(
+            handover_bytes=adapters.compute_waiting_bytes(self.loaded, size, sinks),
+            hold_bytes=size,
+            max_rejects=None if self.workspace.is_temporary else settings.max_rejects,
+            log_rejects=self.log_rejects,
+            reject_patience=to_timedelta(settings.dead_letters.patience).total_seconds(),
+        )
+        if self.is_whole:  # Otherwise a lane that is behind reads in slices.
+            options = replace(options, catch_up_offsets=MAX_OFFSETS)
+        if not self.in_batches:
+            return options
+        # No reader waits for new rows, and fewer, larger commits are less work.
+        queue_bytes = adapters.compute_gathering_bytes(self.loaded, size, sinks)
+        options = replace(options, handover_bytes=queue_bytes, gather=GATHER_SECONDS)
+        return replace(options, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
 
     def build_engine(self) -> Engine[Any]:
         """The engine."""
-        make = adapters.build_prefetching_engine if self.in_batches else adapters.build_engine
-        return make(self.loaded, self.workspace.engine)
+        return adapters.build_engine(self.loaded, self.workspace.engine, prefetches=self.in_batches)
 
     def build_register(self) -> FileRegister:
         """The register of the pipeline."""
@@ -127,8 +148,7 @@ class PipelineSetup:
 
     def build_dead_letters(self) -> DeadLetters:
         """The store of rejected records."""
-        folder = self.workspace.dead_letters
-        return adapters.build_dead_letters(self.loaded) if folder is None else adapters.open_dead_letters(folder)
+        return adapters.build_dead_letters(self.loaded, self.workspace.dead_letters)
 
     def build_sinks(self) -> dict[str, Sink[Any]]:
         """The sinks of the lanes, by name."""

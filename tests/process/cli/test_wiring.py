@@ -11,6 +11,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.settings import Loaded, load_settings
 from replicator.wiring import adapters, build
 from replicator.wiring.components import ConfiguredComponents
+from replicator.wiring.container import PipelineSetup
 from replicator.wiring.daemon import DaemonContainer
 from replicator.wiring.diagnosis import diagnose
 
@@ -89,7 +90,7 @@ def test_batches_in_flight_stay_within_the_memory_limit(loaded_config, memory, b
     file = loaded_config.files[0]
     bounded = load_settings(file, overrides=[f"limits.memory={memory}"], environ={})
     assert adapters.compute_batch_bytes(bounded) == batch
-    options = build.build_options(bounded)
+    options = PipelineSetup.from_config(bounded).build_options()
     assert options.hold_bytes == batch <= options.handover_bytes <= 2 * batch
     total = 4 * batch + 2 * options.handover_bytes
     assert total <= bounded.settings.limits.memory or options.handover_bytes == batch

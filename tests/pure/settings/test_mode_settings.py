@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.wiring import adapters, build
+from replicator.wiring import adapters
+from replicator.wiring.container import MAX_OFFSETS, PipelineSetup
 
 ARCHIVE = "    transport: archive\n"
 
@@ -21,7 +22,8 @@ def test_batch_mode_allows_a_large_batch(folder):
     ]
     assert adapters.compute_whole_bytes(batch) > adapters.compute_batch_bytes(batch)
     # Other sources of this pipeline are streams: a lane that is behind in one reads in pieces.
-    assert build.build_options(batch).catch_up_offsets == build.build_options(stream).catch_up_offsets
+    options = [PipelineSetup.from_config(loaded).build_options() for loaded in (batch, stream)]
+    assert options[0].catch_up_offsets == options[1].catch_up_offsets
 
 
 def test_catch_up_reads_whole_sources_in_batch_mode(tmp_path, folder):
@@ -30,7 +32,7 @@ def test_catch_up_reads_whole_sources_in_batch_mode(tmp_path, folder):
         "sinks:\n  lake: {kind: delta, path: ./lake}\ndead_letters: {path: ./d}\n"
         "tables:\n  - {match: t, source: a, keys: [id], to: [{sink: lake}]}\n"
     )
-    assert build.build_options(folder.load()).catch_up_offsets == build.MAX_OFFSETS
+    assert PipelineSetup.from_config(folder.load()).build_options().catch_up_offsets == MAX_OFFSETS
 
 
 @pytest.mark.parametrize(
