@@ -68,14 +68,12 @@ class ConnectService(ProcessService):
         self,
         home: StackHome,
         *,
-        java: Path | None = None,
         java_options: Sequence[str] = JAVA_OPTIONS,
         connectors: Sequence[str] = CONNECTORS,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(home, "debezium", {"rest": home.ports.connect})
         self._more = dict(settings or {})
-        self._java = java
         self._java_options = java_options
         self._connectors = connectors
 
@@ -105,7 +103,7 @@ class ConnectService(ProcessService):
         config = write_properties(folder / "worker.properties", {**WORKER, **settings, **self._more})
         options = (self._mark, *self._java_options, *LOGGING)
         main = ("org.apache.kafka.connect.cli.ConnectDistributed", str(config))
-        command = [str(self._java or find_java()), *options, "-cp", classpath(jars), *main]
+        command = [str(find_java()), *options, "-cp", classpath(jars), *main]
         spawn_server(command, self.log, cwd=folder, env={**os.environ, **self.environment()})
 
     def _answers(self) -> bool:
@@ -178,8 +176,8 @@ class ConnectorState:
 class ConnectRest:
     """The REST interface of one worker."""
 
-    def __init__(self, port: int, host: str = HOST) -> None:
-        self._host, self._port = host, port
+    def __init__(self, port: int) -> None:
+        self._port = port
 
     def answers(self) -> bool:
         """True if the worker has joined its group and can list connectors."""
@@ -256,7 +254,7 @@ class ConnectRest:
     def _ask(
         self, method: str, path: str, body: Mapping[str, str] | None = None, seconds: float = REQUEST_SECONDS
     ) -> tuple[int, Any]:
-        connection = HTTPConnection(self._host, self._port, timeout=seconds)
+        connection = HTTPConnection(HOST, self._port, timeout=seconds)
         try:
             headers = {"Content-Type": "application/json", "Accept": "application/json"}
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
@@ -264,7 +262,7 @@ class ConnectRest:
             text = response.read()
             return response.status, json.loads(text) if text else {}
         except (OSError, HTTPException, ValueError) as failure:
-            raise NoAnswer(f"{self._host}:{self._port} does not answer: {failure}") from failure
+            raise NoAnswer(f"{HOST}:{self._port} does not answer: {failure}") from failure
         finally:
             connection.close()
 

@@ -82,13 +82,11 @@ class KafkaService(ProcessService):
         self,
         home: StackHome,
         *,
-        java: Path | None = None,
         java_options: Sequence[str] = JAVA_OPTIONS,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(home, "kafka", {"client": home.ports.kafka, "controller": home.ports.controller})
         self._settings = dict(settings or {})
-        self._java = java
         self._java_options = java_options
         self._format_mark = home.process_mark(f"{self.name} format")
 
@@ -116,11 +114,11 @@ class KafkaService(ProcessService):
     def tool_command(self, tool: str, arguments: Sequence[str]) -> list[str]:
         """The command line that runs one of `TOOLS` against this broker."""
         quiet, jars = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", fetch_jars("kafka", "kafka-tools")
-        java = str(self._java or find_java())
+        java = str(find_java())
         return [java, quiet, "-cp", classpath(jars), TOOLS[tool], "--bootstrap-server", self.bootstrap, *arguments]
 
     def _command(self, jars: Sequence[Path], *main: str) -> list[str]:
-        return [str(self._java or find_java()), *self._java_options, *LOGGING, "-cp", classpath(jars), *main]
+        return [str(find_java()), *self._java_options, *LOGGING, "-cp", classpath(jars), *main]
 
     def _configure(self, path: Path, data: Path) -> Path:
         client, controller = self.ports["client"], self.ports["controller"]

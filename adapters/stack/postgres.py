@@ -409,8 +409,9 @@ def _create_database(admin: psycopg.Connection, name: str) -> None:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
 
-def create_publication(dsn: str, name: str = "cdc_publication") -> None:
+def create_publication(dsn: str) -> None:
     """Publish all tables of schema `public`, including future ones, unless the publication exists."""
+    name = "cdc_publication"
     with psycopg.connect(dsn, autocommit=True) as admin:
         if admin.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)).fetchone() is None:
             admin.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLES IN SCHEMA public").format(sql.Identifier(name)))

@@ -40,11 +40,11 @@ def spark_master(home: StackHome) -> SparkService:
     return SparkService(home, "spark-master", "org.apache.spark.deploy.master.Master", arguments, ports)
 
 
-def spark_worker(home: StackHome, page: int, name: str = "spark-worker", *, cores: int = 1) -> SparkService:
-    """A worker with its page at port `page`. A master can have several workers."""
+def spark_worker(home: StackHome, page: int, name: str = "spark-worker") -> SparkService:
+    """A worker with one core, and its page at port `page`. A master can have several workers."""
     master = f"spark://{HOST}:{home.ports.spark}"
     arguments = (
-        *("--host", HOST, "--cores", str(cores), "--memory", WORKER_MEMORY, "--webui-port", str(page)),
+        *("--host", HOST, "--cores", "1", "--memory", WORKER_MEMORY, "--webui-port", str(page)),
         *("--work-dir", str(home.make_subfolder(name) / "work"), master),
     )
     return SparkService(home, name, "org.apache.spark.deploy.worker.Worker", arguments, {"page": page})
