@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Generic
 
@@ -36,7 +36,7 @@ from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetterGroup, Register, RegisterEntry
 
 from .rebuild import make_rebuild_lane
-from .status import describe_tombstones, list_open_dead_letters
+from .status import LaneReport, describe_tombstones, list_open_dead_letters
 from .table_swap import Cutover, refuse_lost_records, swap_in_sink
 
 # Commands to the lanes of a running pipeline, and the steps that they share with the commands without one.
@@ -409,25 +409,19 @@ class _SinkReader:
 
 
 def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | None) -> dict[str, Any]:
-    return {
-        "id": lane.id,
-        "table": lane.table,
-        "sink": lane.sink,
-        "policy": lane.policy,
-        "status": "stopped",
-        "position": state.position.to_json() if state else {},
-        "lag_records": None,
-        "lag_seconds": None,
-        "counts": None,
-        "error": problem.sentence if problem else None,
-        "next_step": problem.next_step if problem else None,
-        "exit_code": int(problem.exit_code) if problem else None,
-        "applied_at": None,
-        "tombstones": describe_tombstones(lane, state.purged_up_to if state else None),
-        "schemas": [],
-        "handed": {},
-        "call": None,
-    }
+    report = LaneReport(
+        id=lane.id,
+        table=lane.table,
+        sink=lane.sink,
+        policy=lane.policy,
+        status="stopped",
+        position=state.position.to_json() if state else {},
+        error=problem.sentence if problem else None,
+        next_step=problem.next_step if problem else None,
+        exit_code=int(problem.exit_code) if problem else None,
+        tombstones=describe_tombstones(lane, state.purged_up_to if state else None),
+    )
+    return asdict(report)
 
 
 def resync_lane(components: Components, lane_id: str, *, accept_missing: bool = False) -> None:

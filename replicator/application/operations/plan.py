@@ -72,8 +72,7 @@ def list_plans(components: Components) -> Iterator[dict[str, Any]]:
                     if planned.lane.refused:
                         planned = replace(planned, plan=None, problem=make_target_name_error(planned.lane))  # noqa: PLW2901
                     if planned.problem is None:
-                        problem = stored.second_writer(planned.lane) or stored.changed_rule(planned)
-                        planned = replace(planned, problem=problem)  # noqa: PLW2901
+                        planned = replace(planned, problem=stored.find_problem(planned))  # noqa: PLW2901
                     planned, stages = _explain_plan(planned, sinks[planned.lane.sink])  # noqa: PLW2901
                     lane = planned.lane
                     waiting = None if counts is None else count_for_lane(counts, lane.source, lane.table, lane.id)
@@ -153,22 +152,13 @@ class _StoredLanes:
             del self._sinks[lane.sink]
             return None
 
-    def second_writer(self, lane: Lane) -> ConfigProblem | None:
-        """Why the lane must not write its target; None if it may, or if that is unknown."""
-        sink = self._sinks.get(lane.sink)
+    def find_problem(self, planned: PlannedLane) -> ConfigProblem | None:
+        """Why the lane will not write its target; None if it may, or if that is unknown. Another pipeline may write it, or
+        its rows were written under another rule."""
+        sink, lane = self._sinks.get(planned.lane.sink), planned.lane
         try:
             if sink is not None and (refuse := sink.features.refuse_second_writer) is not None:
                 refuse(lane)
-        except ConfigProblem as problem:
-            return problem
-        except ReplicatorError:
-            del self._sinks[lane.sink]
-        return None
-
-    def changed_rule(self, planned: PlannedLane) -> ConfigProblem | None:
-        """Why the lane will not write its target: its rows were written under another rule."""
-        sink, lane = self._sinks.get(planned.lane.sink), planned.lane
-        try:
             if sink is not None and planned.plan is not None:
                 refuse_other_rule(lane, (sink.state(lane) or LaneState()).rule, planned.plan.rule)
         except ConfigProblem as problem:

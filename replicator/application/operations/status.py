@@ -31,6 +31,7 @@ class LaneReport:
     """One lane.
 
     - `position`, `handed`: as `Position.to_json`. Its sink was given everything below `handed`.
+    - `counts`: of changes, by their outcome. None for a lane that does not run.
     - `lag_records`: up to the last known end of its source. None while the source is away, and if offsets do not
       count records.
     - `lag_seconds`: age of the newest applied change; 0 when nothing is left, None when unknown.
@@ -46,15 +47,15 @@ class LaneReport:
     policy: str
     status: str
     position: dict[str, dict[str, int]]
-    lag_records: int | None
-    lag_seconds: float | None
-    counts: dict[str, int]
-    error: str | None
-    next_step: str | None
-    exit_code: int | None
-    applied_at: str | None
-    tombstones: dict[str, Any] | None
-    handed: dict[str, dict[str, int]]
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+    counts: dict[str, int] | None = None
+    error: str | None = None
+    next_step: str | None = None
+    exit_code: int | None = None
+    applied_at: str | None = None
+    tombstones: dict[str, Any] | None = None
+    handed: dict[str, dict[str, int]] = field(default_factory=dict)
     schemas: list[dict[str, Any]] = field(default_factory=list)
     dead_letters: int | None = None
     call: dict[str, str] | None = None
