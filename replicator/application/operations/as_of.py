@@ -25,7 +25,7 @@ from replicator.ports.components import Components
 from replicator.ports.frames import Lane
 from replicator.ports.sink import Sink
 
-from .checkpoint import AS_OF_TARGET, copy_newest, list_topics, prepare_lake, refuse_incomplete, refuse_truncated
+from .checkpoint import AS_OF_TARGET, copy_newest, list_topics, prepare_lake, refuse_partial_log
 
 AsOfValue = datetime | Position
 """A time at the source, or a position: the records below it."""
@@ -163,9 +163,7 @@ def read_rows_as_of(
         base = copy_newest(components, lane, folder, at.until)
         if base is not None:
             tell(f"starting from snapshot {base.number}, which ends at {base.newest}")
-        else:
-            refuse_truncated(components, lane)
-        refuse_incomplete(components, lane, base.begun if base else Position(), HISTORY_STEP)
+        refuse_partial_log(components, lane, base, HISTORY_STEP)
         lake, stop = prepare_lake(components, lane, folder, base, at.until), threading.Event()
         with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):
             lake.catch_up(stop, in_batches=True)

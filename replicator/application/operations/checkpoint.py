@@ -473,11 +473,8 @@ def show_nothing(_: str) -> None:
 def prepare_restored_rebuild(components: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Components:
     """Like `rebuild.prepare_rebuild`, but a new target starts from the newest usable checkpoint.
 
-    `report` gets which one, or why none is used. DataLoss, with the missing offsets, if the log lacks records that
-    the lane has applied, unless the request has a `since`.
+    `report` gets which one, or why none is used. DataLoss as of `find_checkpoint`.
     """
-    if request.since is None:
-        refuse_incomplete_rebuild(components, request)
     find = partial(find_checkpoint, components, request, report)
     rebuild = use_checkpoint(find, partial(_restore, components, request, report)) or prepare_rebuild(components, request)
     copy = get_rebuild_folder(components, request.id) / CHECKPOINT_COPY_FOLDER
@@ -499,8 +496,7 @@ def _restore(components: Components, request: RebuildRequest, report: ShowLine, 
     except CheckpointUnsupported as unfit:
         why = f"none can be used, because number {snapshot.number} {unfit}"
         drop_lane(components, make_rebuild_lane(request.lane, request.into))
-        refuse_truncated(components, request.lane, why)
-        refuse_incomplete(components, request.lane, Position(), PARTIAL_STEP)
+        refuse_partial_log(components, request.lane, None, PARTIAL_STEP, why)
         report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
         return prepare_rebuild(components, request)
     return rebuild
@@ -509,15 +505,20 @@ def _restore(components: Components, request: RebuildRequest, report: ShowLine, 
 def find_checkpoint(components: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Checkpoint | None:
     """The checkpoint to start from. None if the rebuild reads the whole log, or has already started.
 
-    DataLoss if the log lacks its first records and no checkpoint covers them. With a `since`, `report` gets this
-    instead.
+    DataLoss, with the missing offsets, if the log lacks records that the lane has applied, and no checkpoint covers
+    them. With a `since`, `report` gets this instead.
     """
     checkpoints = list_checkpoints(components, request.lane)
     rebuilt = make_rebuild_lane(request.lane, request.into)
     with closing(components.open_sink(rebuilt.sink)) as sink:
-        if request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None:
-            return None
+        has_started = request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None
         is_supported = sink.features.restore_state is not None
+    if has_started:
+        register = FileRegister(get_rebuild_folder(components, request.id) / components.pipeline / REGISTER_FOLDER)
+        begun = register.load(request.lane.source).beginnings.get(request.id, Position())
+        if request.since is None:
+            refuse_incomplete(components, request.lane, begun, PARTIAL_STEP)
+        return None
     why = NO_CHECKPOINT_REASON
     if request.since is not None:
         why = "none can be used, because only records of a period are requested"
@@ -529,28 +530,15 @@ def find_checkpoint(components: Components, request: RebuildRequest, report: Sho
         report(f"{request.id}: {damage}")
     until = None if request.until is None else datetime.fromisoformat(request.until)
     snapshot = find_newest(components, request.lane, until) if why == NO_CHECKPOINT_REASON else None
-    if snapshot is not None:
-        report(f"{request.id}: starting from snapshot {snapshot.number} of {snapshot.taken_at.isoformat()}")
-        return snapshot
     if request.since is None:
-        refuse_truncated(components, request.lane, why)
+        refuse_partial_log(components, request.lane, snapshot, PARTIAL_STEP, why)
     else:
         report_truncated(components, request.lane, report)
-    if checkpoints:
-        report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
-    return None
-
-
-def refuse_incomplete_rebuild(components: Components, request: RebuildRequest) -> None:
-    """DataLoss, with the missing offsets, unless the event log or the checkpoint has everything from the start of
-    the lane."""
-    snapshot = find_checkpoint(components, request)
     if snapshot is not None:
-        begun = snapshot.begun
-    else:
-        register = FileRegister(get_rebuild_folder(components, request.id) / components.pipeline / REGISTER_FOLDER)
-        begun = register.load(request.lane.source).beginnings.get(request.id, Position())
-    refuse_incomplete(components, request.lane, begun, PARTIAL_STEP)
+        report(f"{request.id}: starting from snapshot {snapshot.number} of {snapshot.taken_at.isoformat()}")
+    elif checkpoints:
+        report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
+    return snapshot
 
 
 def _restore_state(components: Components, rebuild: Components, request: RebuildRequest, folder: Path) -> None:
@@ -582,6 +570,16 @@ def _restore_state(components: Components, rebuild: Components, request: Rebuild
 
 
 # Checks that an event log has all records of a lane. A rebuild from fewer records would lack rows without any error.
+
+
+def refuse_partial_log(
+    components: Components, lane: Lane, base: Checkpoint | None, step: str, why: str = NO_CHECKPOINT_REASON
+) -> None:
+    """DataLoss, with the missing offsets, unless the checkpoint `base` and the event log have all records of the lane.
+    `why`: the reason if there is no checkpoint."""
+    if base is None:
+        refuse_truncated(components, lane, why)
+    refuse_incomplete(components, lane, base.begun if base else Position(), step)
 
 
 def refuse_incomplete(components: Components, lane: Lane, begun: Position, step: str) -> None:

@@ -27,7 +27,7 @@ from replicator.ports.runtime import ShowLine
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 
-from .checkpoint import prepare_restored_rebuild, refuse_incomplete_rebuild, show_nothing
+from .checkpoint import find_checkpoint, prepare_restored_rebuild, show_nothing
 from .drop import drop_lane
 from .rebuild import REQUEST_FILE, get_rebuild_folder, make_rebuild_lane
 
@@ -65,7 +65,7 @@ def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: Sho
                 f"lane {lane.id} has applied nothing yet, so there is nothing to rebuild",
                 next_step="Start the daemon, or name another table with `--into`.",
             )
-    refuse_incomplete_rebuild(components, request)
+    find_checkpoint(components, request)  # DataLoss before anything is removed.
     _remove_leftovers(components, request)
     rebuild = prepare_restored_rebuild(components, request, tell)
     totals = catch_up_with_lane(components, rebuild, request, make)
