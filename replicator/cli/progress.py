@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -17,6 +17,7 @@ from replicator.domain.position import Position
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from replicator.application.operations.status import StatusReporter
     from replicator.wiring.container import Container
 
     from .session import CommandSession
@@ -27,17 +28,10 @@ log = structlog.get_logger(__name__)
 EVERY_SECONDS = 10.0
 
 
-class Reporting(Protocol):
-    """Gives reports, from any thread."""
-
-    def report(self) -> Any:
-        """An `application.operations.status.Report`."""
-
-
 @contextmanager
-def log_progress(status: Reporting, every: float = EVERY_SECONDS) -> Iterator[None]:
-    """While the block runs, log after each `every` seconds, and at the end, what each source has read since the last line.
-    Logs nothing for a source without new or unread records."""
+def log_progress(status: StatusReporter[Any], every: float = EVERY_SECONDS) -> Iterator[None]:
+    """While the block runs, log after each `every` seconds what each source has read since the last line. Logs nothing for
+    a source without new or unread records."""
     ended = threading.Event()
 
     def log_sources() -> None:
@@ -86,7 +80,7 @@ def make_bar(session: CommandSession, container: Container, title: str) -> ShowP
         return log_progress
     from rich.console import Console
 
-    def of_pipeline(status: Reporting) -> AbstractContextManager[None]:
+    def of_pipeline(status: StatusReporter[Any]) -> AbstractContextManager[None]:
         (pipeline,) = container.pipelines().values()
         source = pipeline.context.source
         return show_bar(status, title, source.beginning(), source.end(), Console(stderr=True))
@@ -96,7 +90,7 @@ def make_bar(session: CommandSession, container: Container, title: str) -> ShowP
 
 @contextmanager
 def show_bar(
-    status: Reporting, title: str, first: Position, end: Position, console: Console, every: float = BAR_SECONDS
+    status: StatusReporter[Any], title: str, first: Position, end: Position, console: Console, every: float = BAR_SECONDS
 ) -> Iterator[None]:
     """While the block runs, show the progress from `first` to `end`: records done, records per second, and the time left.
 
@@ -130,7 +124,7 @@ def show_bar(
             bar.update(task, completed=_count_done(status, first, end))
 
 
-def _count_done(status: Reporting, first: Mapping[Any, int], end: Mapping[Any, int]) -> int:
+def _count_done(status: StatusReporter[Any], first: Mapping[Any, int], end: Mapping[Any, int]) -> int:
     """Offsets behind the slowest lane. In a partition without a lane, the offsets that the source has read."""
     report = status.report()
     read = Position.from_json(report.sources[0].position)
