@@ -221,8 +221,8 @@ def _is_event_log(kind: str) -> bool:
 
 
 def _read_register(data: Mapping[str, Any], root: Path) -> Iterator[RegisterEntry]:
-    """The stored tables and lanes of each source, from the folder that `wiring.build.get_register_folder` names. Without
-    `pipeline` in the config, from every pipeline in the state folder."""
+    """The stored tables and lanes of each source, from the folder that `wiring.container.Workspace.register_folder` names.
+    Without `pipeline` in the config, from every pipeline in the state folder."""
     from replicator.application.state_folder import FileRegister
     from replicator.domain.errors import EnvironmentProblem
 

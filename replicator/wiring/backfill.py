@@ -16,7 +16,6 @@ from replicator.application.operations.backfill import BackfillOperation, Backfi
 from replicator.application.operations.diff import DiffOperation, compare_with_log
 from replicator.application.operations.diff_runs import DiffScheduler, ScheduledDiff
 from replicator.application.sink_features import require_feature
-from replicator.application.state_folder import FileRegister
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
@@ -31,7 +30,7 @@ from replicator.settings.plugins import load_adapter
 from replicator.settings.schema import to_plain_options
 from replicator.settings.tables import PolicyKeys, VerifySettings
 
-from . import adapters, build
+from . import adapters
 from .components import ConfiguredComponents
 from .container import Container, run_until_caught_up
 from .daemon_client import ask_status
@@ -48,16 +47,16 @@ def backfill_table(
     `ports.source.Backfill`. The error of a lane that stops. After an error the journal stays, and the next call resumes.
     """
     name = find_source(loaded, table, source)
-    lanes = _list_lanes(loaded, table, name)
+    lanes, components = _list_lanes(loaded, table, name), ConfiguredComponents(loaded)
     for lane in lanes:
-        _refuse_taken_target(loaded, lane)
+        _refuse_taken_target(components, lane)
     with ExitStack() as opened:
         reading = _build_reader(loaded, table, name)
         opened.callback(reading.close)
         stream = adapters.build_source(loaded, name, adapters.find_reading_engine(loaded))
         opened.callback(stream.close)
         waiter = build_waiter(loaded, table, name, report)
-        find_rows = partial(_find_older_rows, loaded)
+        find_rows = partial(_find_older_rows, components)
         use_case = BackfillOperation(reading, waiter.wait, stream.end, find_rows, report, waiter.refuse_halted)
         return use_case.run(table, lanes, from_scratch=from_scratch)
 
@@ -161,15 +160,15 @@ def build_reader_options(loaded: Loaded, table: str, source: str) -> dict[str, A
     }
 
 
-def _refuse_taken_target(loaded: Loaded, lane: Lane) -> None:
+def _refuse_taken_target(components: ConfiguredComponents, lane: Lane) -> None:
     """ConfigProblem if the target of the lane has no valid name, or belongs to another table."""
-    if problem := find_target_problem(lane, FileRegister(build.get_register_folder(loaded)).load(lane.source)):
+    if problem := find_target_problem(lane, components.register.load(lane.source)):
         raise problem
 
 
-def _find_older_rows(loaded: Loaded, lane: Lane, where: str) -> pa.Table | None:
-    _refuse_taken_target(loaded, lane)  # The lanes of a new table began only when its rows were read.
-    with closing(adapters.build_sink(loaded, lane.sink)) as sink:
+def _find_older_rows(components: ConfiguredComponents, lane: Lane, where: str) -> pa.Table | None:
+    _refuse_taken_target(components, lane)  # The lanes of a new table began only when its rows were read.
+    with closing(components.open_sink(lane.sink)) as sink:
         reader = require_feature(
             sink.features.reader, f"sink {lane.sink} cannot be queried for its rows", next_step=ALTERNATIVE_STEP
         )

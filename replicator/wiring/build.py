@@ -17,7 +17,7 @@ from replicator.application.lane_registry import SourceContext
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.state_folder import REGISTER_FOLDER, FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.domain.patterns import matches
 from replicator.domain.plain_values import format_count
@@ -93,11 +93,6 @@ def build_workers(sinks: Mapping[str, Sink[Any]], runtime: RuntimeContext[Any], 
         name: Worker(name, sink, runtime, spill_folder and spill_folder / quote(name, safe=""))
         for name, sink in sinks.items()
     }
-
-
-def get_register_folder(loaded: Loaded) -> Path:
-    """The folder of the pipeline's register, which stores the topics, keys and start positions of its sources."""
-    return adapters.get_state_folder(loaded) / REGISTER_FOLDER
 
 
 def get_key_file(loaded: Loaded) -> Path:

@@ -13,15 +13,15 @@ from adapters.sources.backfill.database import BackfillTable, DebeziumEvents, Sn
 from adapters.sources.backfill.postgres import PostgresDatabase
 from adapters.sources.backfill.postgres_columns import PostgresColumn as PgColumn
 from replicator.application.operations.backfill import BackfillWaiter
-from replicator.application.state_folder import FileRegister
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.source import BackfillSnapshot
 from replicator.ports.stores import RegisterEntry
 from replicator.settings import load_settings
 from replicator.testing.fakes import FakeSource
-from replicator.wiring import adapters, backfill, build
+from replicator.wiring import adapters, backfill
 from replicator.wiring.backfill import _build_reader, backfill_table
+from replicator.wiring.components import ConfiguredComponents
 
 CONFIG = """\
 pipeline: shop
@@ -170,7 +170,7 @@ def test_rows_of_another_table_are_not_deleted(tmp_path, monkeypatch, before, af
     """Two tables have the same target, so a backfill of the second one deletes no rows there."""
     loaded = load_config(tmp_path, CONFIG.replace("public.*", "'*.orders'"))
     write_deltalake(str(tmp_path / "lake" / "orders"), pa.table({"id": [7], "_cdc_seq_1": [5]}))
-    register, reader = FileRegister(build.get_register_folder(loaded)), ReadRows()
+    register, reader = ConfiguredComponents(loaded).register, ReadRows()
     register.save("shop", before)
     monkeypatch.setattr(backfill, "_build_reader", lambda *_: reader)
     monkeypatch.setattr(adapters, "build_source", lambda *_: FakeSource())
