@@ -221,7 +221,7 @@ def _is_event_log(kind: str) -> bool:
 
 
 def _read_register(data: Mapping[str, Any], root: Path) -> Iterator[RegisterEntry]:
-    """The stored tables and lanes of each source, from the folder that `wiring.container.Workspace.register_folder` names.
+    """The stored tables and lanes of each source, from the folder that `wiring.container.PipelineSetup.build_register` uses.
     Without `pipeline` in the config, from every pipeline in the state folder."""
     from replicator.application.state_folder import FileRegister
     from replicator.domain.errors import EnvironmentProblem

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -368,7 +369,7 @@ def _run_rebuild(session: CommandSession, title: str, rebuild: Components) -> di
     from .progress import make_bar
     from .run import handle_signals
 
-    container = build_container(cast("ConfiguredComponents", rebuild).make_setup(in_batches=True))
+    container = build_container(replace(cast("ConfiguredComponents", rebuild).setup, in_batches=True))
     tune_collector()
     stop = container.stop()
     handle_signals(stop)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from dependency_injector import providers
 
 from replicator.application.operations.read_side import ConfiguredTargets
-from replicator.application.state_folder import REBUILDS_FOLDER, FileRegister
+from replicator.application.state_folder import REBUILDS_FOLDER
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import CheckpointSchedule
 from replicator.domain.expr import Expr
@@ -42,22 +42,17 @@ from replicator.settings.expressions import InvalidExpressionText, parse_conditi
 from replicator.settings.plugins import load_adapter
 
 from . import adapters, build, daemon_client, event_logs
-from .build import PipelineInput, digest_lane, digest_rules
-from .container import PipelineSetup, Workspace, build_container, run_until_caught_up
+from .build import digest_lane, digest_rules
+from .container import PipelineSetup, build_container, run_until_caught_up
 
 
 class ConfiguredComponents:
-    """`ports.components.Components` of a configuration. `workspace`: where it runs, if not where the config says. `inputs`:
-    the records and lanes of its runs, if not those of the config."""
+    """`ports.components.Components` of a configuration. `setup`: the parts of its runs, if not those of the config."""
 
-    def __init__(
-        self, loaded: Loaded, workspace: Workspace | None = None, inputs: Sequence[PipelineInput] | None = None
-    ) -> None:
-        self.loaded = loaded
-        self._workspace, self._inputs = workspace or Workspace.from_config(loaded), inputs
-        self.pipeline, self.engine = loaded.settings.pipeline, self._workspace.engine
-        self.folder = self._workspace.folder
-        self.register: Register = FileRegister(self._workspace.register_folder)
+    def __init__(self, loaded: Loaded, setup: PipelineSetup | None = None) -> None:
+        self.loaded, self.setup = loaded, setup or PipelineSetup.from_config(loaded)
+        self.pipeline, self.engine, self.folder = loaded.settings.pipeline, self.setup.engine, self.setup.folder
+        self.register: Register = self.setup.build_register()
         sources = {}
         for name, source in loaded.settings.sources.items():
             tables = [table.match for table in loaded.settings.tables if table.source == name]
@@ -74,7 +69,7 @@ class ConfiguredComponents:
             )
         self.sources: Mapping[str, SourceRules] = sources
         self.sinks: Mapping[str, SinkRules] = {
-            name: _build_sink_rules(loaded, name, is_lake=name in self._workspace.lakes) for name in loaded.settings.sinks
+            name: _build_sink_rules(loaded, name, is_lake=name in self.setup.lakes) for name in loaded.settings.sinks
         }
         topic = getattr(loaded.settings.dead_letters, "topic", None)
         self.dead_letters = DeadLetterStoreKind(loaded.settings.dead_letters.adapter, topic)
@@ -102,18 +97,19 @@ class ConfiguredComponents:
         self, request: RebuildRequest, topics: Collection[str] = (), *, is_plain: bool = False
     ) -> ConfiguredComponents:
         folder = self.folder / REBUILDS_FOLDER / quote(request.id, safe="")
-        apart = folder / "rejected" if request.apart else self._workspace.dead_letters
-        workspace = replace(self._workspace, folder=folder / self.pipeline, dead_letters=apart)
+        apart = folder / "rejected" if request.apart else self.setup.dead_letters
         records = event_logs.open_log_records(self.loaded, request, topics, self.engine)
         keys = event_logs.PLAIN_LAKE_OPTIONS if is_plain else {}
-        return ConfiguredComponents(self.loaded, workspace, [event_logs.make_input(self.loaded, request, records, keys)])
+        inputs = [event_logs.make_input(self.loaded, request, records, keys)]
+        return self._change(folder=folder / self.pipeline, dead_letters=apart, inputs=inputs, is_whole=False)
 
     def use_lake(self, sink: str, folder: Path) -> ConfiguredComponents:
-        return ConfiguredComponents(self.loaded, self._make_lake(sink, folder))
+        state, lakes = folder / "state" / self.pipeline, {sink: folder / "lake"}
+        return self._change(engine=adapters.LOCAL, folder=state, lakes=lakes, dead_letters=folder / "dead_letters")
 
-    def _make_lake(self, sink: str, folder: Path) -> Workspace:
-        state, letters = folder / "state" / self.pipeline, folder / "dead_letters"
-        return Workspace(adapters.LOCAL, state, {sink: folder / "lake"}, letters, is_temporary=True)
+    def _change(self, **fields: Any) -> ConfiguredComponents:
+        """The same with another setup."""
+        return ConfiguredComponents(self.loaded, replace(self.setup, **fields))
 
     def parse_condition(self, text: str) -> Expr:
         try:
@@ -130,24 +126,16 @@ class ConfiguredComponents:
         request, records = RebuildRequest(lane, into, policy="scd1"), folder / "records"
         open_records = event_logs.open_archive(self.loaded, lane.source, records)
         rows = event_logs.make_input(self.loaded, request, open_records, keys, on_reject=CONTINUE)
-        return ConfiguredComponents(self.loaded, self._make_lake(lane.sink, folder), [rows])
-
-    def make_setup(self, *, in_batches: bool = False) -> PipelineSetup:
-        """The parts of a run of this pipeline."""
-        if self._inputs is None:
-            return replace(PipelineSetup.from_config(self.loaded), workspace=self._workspace, in_batches=in_batches)
-        return PipelineSetup(self.loaded, self._workspace, self._inputs, in_batches)
+        return self.use_lake(lane.sink, folder)._change(inputs=[rows], is_whole=False)
 
     def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
-        # Its dead letters are temporary, too: no command could show them.
-        container = build_container(replace(self.make_setup(in_batches=in_batches), log_rejects=False))
+        container = build_container(replace(self.setup, in_batches=in_batches))
         if stop is not None:
             container.stop.override(providers.Object(stop))
         run_until_caught_up(container)
 
     def use_local(self) -> ConfiguredComponents:
-        workspace = replace(self._workspace, engine=adapters.find_reading_engine(self.loaded))
-        return ConfiguredComponents(self.loaded, workspace, self._inputs)
+        return self._change(engine=adapters.find_reading_engine(self.loaded))
 
     def build_engine(self) -> Engine[Any]:
         return adapters.build_engine(self.loaded, self.engine)
@@ -160,8 +148,8 @@ class ConfiguredComponents:
         return adapters.build_source(self.loaded, name, self.engine)
 
     def open_sink(self, name: str, use: SinkUse = "read") -> Sink[Any]:
-        if name in self._workspace.lakes:
-            return adapters.open_lake(self._workspace.lakes[name])
+        if name in self.setup.lakes:
+            return adapters.open_lake(self.setup.lakes[name])
         settings = self.loaded.settings.sinks[name]
         # A target is dropped by the engine whose catalog names it. Only the engine can write some tables of a lake.
         of_engine = {
@@ -175,7 +163,7 @@ class ConfiguredComponents:
         return adapters.build_sink(self.loaded, name)
 
     def open_dead_letters(self) -> DeadLetters:
-        return adapters.build_dead_letters(self.loaded, self._workspace.dead_letters)
+        return self.setup.build_dead_letters()
 
     def ask_daemon(self) -> dict[str, Any] | None:
         return daemon_client.ask_status(self.loaded)

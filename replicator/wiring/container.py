@@ -37,33 +37,6 @@ from .daemon_client import ask_status
 # The setup of one run: the sources, lanes, sinks and files of a pipeline, and their differences from the config.
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """The engine, files and targets of a pipeline.
-
-    - `engine`: its name. `folder`: its files on this machine.
-    - `lakes`: by sink, the folder of a lake that takes the place of the configured one.
-    - `dead_letters`: the folder of a store that takes the place of the configured one.
-    - `is_temporary`: no number of rejects ends a run.
-    """
-
-    engine: str
-    folder: Path
-    lakes: Mapping[str, Path] = field(default_factory=dict)
-    dead_letters: Path | None = None
-    is_temporary: bool = False
-
-    @classmethod
-    def from_config(cls, loaded: Loaded) -> Workspace:
-        """The workspace of the configured pipeline."""
-        return cls(str(loaded.settings.engine), adapters.get_state_folder(loaded))
-
-    @property
-    def register_folder(self) -> Path:
-        """The folder with what the pipeline has read so far."""
-        return self.folder / REGISTER_FOLDER
-
-
 MAX_OFFSETS = 2**62
 GATHER_SECONDS = 60.0
 """Maximum seconds that a batch run gathers changes before it commits, so that a kill loses little work."""
@@ -73,16 +46,24 @@ PATIENCE_SECONDS = 75.0
 
 @dataclass(frozen=True)
 class PipelineSetup:
-    """The parts of one run, which the container builds once each. `in_batches`: few large commits are wanted, not soon
-    visible rows."""
+    """The parts of one run, which the container builds once each.
+
+    - `engine`: its name. `folder`: the files of the pipeline on this machine.
+    - `inputs`: the records of the run, and its lanes.
+    - `lakes`: by sink, the folder of a lake that takes the place of the configured one.
+    - `dead_letters`: the folder of a store that takes the place of the configured one.
+    - `in_batches`: few large commits are wanted, not soon visible rows.
+    - `is_whole`: each source is read as one batch.
+    """
 
     loaded: Loaded
-    workspace: Workspace
+    engine: str
+    folder: Path
     inputs: Sequence[PipelineInput]
+    lakes: Mapping[str, Path] = field(default_factory=dict)
+    dead_letters: Path | None = None
     in_batches: bool = False
-    log_rejects: bool = True
     is_whole: bool = False
-    """Each source is read as one batch."""
 
     @classmethod
     def from_config(cls, loaded: Loaded, files: Mapping[str, Sequence[str]] | None = None) -> PipelineSetup:
@@ -106,7 +87,7 @@ class PipelineSetup:
             for name in sources
         ]
         is_whole = all(loaded.settings.sources[name].is_whole for name in sources)
-        return cls(loaded, Workspace.from_config(loaded), inputs, is_whole=is_whole)
+        return cls(loaded, str(loaded.settings.engine), adapters.get_state_folder(loaded), inputs, is_whole=is_whole)
 
     @property
     def name(self) -> str:
@@ -116,7 +97,7 @@ class PipelineSetup:
     @property
     def spill_folder(self) -> Path | None:
         """The folder in which the rows of a new target wait for its one commit."""
-        return self.workspace.folder / SPILL_FOLDER if self.in_batches else None
+        return self.folder / SPILL_FOLDER if self.in_batches else None
 
     def build_options(self) -> RuntimeOptions:
         """The limits of the run, from `limits`, `max_rejects` and `dead_letters`."""
@@ -125,8 +106,9 @@ class PipelineSetup:
         options = RuntimeOptions(
             handover_bytes=adapters.compute_waiting_bytes(self.loaded, size, sinks),
             hold_bytes=size,
-            max_rejects=None if self.workspace.is_temporary else settings.max_rejects,
-            log_rejects=self.log_rejects,
+            # Rejects in a temporary lake end no run, and no command could show their dead letters.
+            max_rejects=None if self.lakes else settings.max_rejects,
+            log_rejects=not self.lakes,
             reject_patience=to_timedelta(settings.dead_letters.patience).total_seconds(),
         )
         if self.is_whole:  # Otherwise a lane that is behind reads in slices.
@@ -140,15 +122,15 @@ class PipelineSetup:
 
     def build_engine(self) -> Engine[Any]:
         """The engine."""
-        return adapters.build_engine(self.loaded, self.workspace.engine, prefetches=self.in_batches)
+        return adapters.build_engine(self.loaded, self.engine, prefetches=self.in_batches)
 
     def build_register(self) -> FileRegister:
         """The register of the pipeline."""
-        return FileRegister(self.workspace.register_folder)
+        return FileRegister(self.folder / REGISTER_FOLDER)
 
     def build_dead_letters(self) -> DeadLetters:
         """The store of rejected records."""
-        return adapters.build_dead_letters(self.loaded, self.workspace.dead_letters)
+        return adapters.build_dead_letters(self.loaded, self.dead_letters)
 
     def build_sinks(self) -> dict[str, Sink[Any]]:
         """The sinks of the lanes, by name."""
@@ -156,10 +138,10 @@ class PipelineSetup:
 
     def open_sink(self, name: str) -> Sink[Any]:
         """A sink that writes targets."""
-        lake = self.workspace.lakes.get(name)
+        lake = self.lakes.get(name)
         if lake is not None:
             return adapters.open_lake(lake)
-        return adapters.build_engine_sink(self.loaded, name, self.workspace.engine)
+        return adapters.build_engine_sink(self.loaded, name, self.engine)
 
     def _list_sinks(self) -> list[str]:
         used = {name for one in self.inputs for name in one.sinks}
@@ -186,7 +168,7 @@ class Container(containers.DeclarativeContainer):
     sinks = providers.Singleton(PipelineSetup.build_sinks, setup)
     register = providers.Singleton(PipelineSetup.build_register, setup)
 
-    instance = providers.Singleton(InstanceLock, setup.provided.workspace.folder, setup.provided.name)
+    instance = providers.Singleton(InstanceLock, setup.provided.folder, setup.provided.name)
     lanes = providers.Singleton(LaneRuns, telemetry)
     key_file = providers.Singleton(KeyFile, providers.Callable(build.get_key_file, setup.provided.loaded))
     rejects = providers.Singleton(

@@ -33,7 +33,6 @@ from replicator.ports.reads import PageRequest
 from replicator.testing.histories import History, make_random_history
 from replicator.wiring import configuration, event_logs
 from replicator.wiring.components import ConfiguredComponents, build_read_side
-from replicator.wiring.container import Workspace
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -79,7 +78,7 @@ def read_key_history(parts: ConfiguredComponents, key: str) -> tuple[list[Histor
 
 
 def on_engine(parts: ConfiguredComponents, engine: str) -> ConfiguredComponents:
-    return ConfiguredComponents(parts.loaded, replace(Workspace.from_config(parts.loaded), engine=engine))
+    return ConfiguredComponents(parts.loaded, replace(parts.setup, engine=engine))
 
 
 def list_rows(table: pa.Table) -> list[str]:

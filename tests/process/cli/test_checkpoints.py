@@ -205,7 +205,7 @@ def test_log_is_truncated_up_to_its_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(DataLoss, match="ends at the requested time"):
         read_side.read_target(shop.parts, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True)
     part = RebuildRequest(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
-    made = build_container(checkpoint.prepare_restored_rebuild(shop.parts, part, said.append).make_setup())
+    made = build_container(checkpoint.prepare_restored_rebuild(shop.parts, part, said.append).setup)
     run_until_caught_up(made)
     (only,) = made.status().report().lanes
     assert only.status == "running" and read_canonical_rows(tmp_path / "shop" / "lake" / "part") == whole[0]
@@ -236,7 +236,7 @@ def test_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest
     rebuild = checkpoint.prepare_restored_rebuild(shop.parts, asked, said.append)
     (taken,) = checkpoint.list_checkpoints(shop.parts, shop.lane)
     assert said == [f"lake.again: starting from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
-    made = build_container(rebuild.make_setup())
+    made = build_container(rebuild.setup)
     run_until_caught_up(made)
     lake = tmp_path / "shop" / "lake"
     (lane,) = made.status().report().lanes
