@@ -21,7 +21,7 @@ from replicator.domain.timeline import AUDIT, HistoryEntry, build_audit, build_t
 from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
-from replicator.ports.frames import Batch, Stop
+from replicator.ports.frames import Batch, RecordSlice, Stop
 from replicator.ports.runtime import ShowLine
 from replicator.ports.source import Source
 
@@ -79,10 +79,7 @@ class ChangeLogReader:
                 if slice_.table != table:
                     continue
                 topics.update(slice_.frame["topic"].unique().to_pylist())
-                try:
-                    schema = self._catalog.learn_schema(slice_)
-                except UnusableTable as error:
-                    raise error.cause if isinstance(error.cause, Fatal) else Fatal(str(error.cause)) from error
+                schema = learn_schema(self._catalog, slice_)
                 good, bad = self._engine.decode(slice_, self.decoder, schema)
                 changes, rejected = changes + good.num_rows, rejected + bad.num_rows
                 handle(good, schema, slice_.frame)
@@ -95,6 +92,14 @@ class ChangeLogReader:
         removed = Position() if find_removed is None else find_removed()
         missing = removed.only(partition for partition in removed if partition.topic in topics or not topics)
         return ChangeLogResult(records, changes, rejected, self._catalog.get_union(table), missing)
+
+
+def learn_schema(catalog: Catalog[pa.Table], slice_: RecordSlice[pa.Table]) -> TableSpec:
+    """See `Catalog.learn_schema`. Fatal for a schema that cannot be replicated."""
+    try:
+        return catalog.learn_schema(slice_)
+    except UnusableTable as error:
+        raise error.cause if isinstance(error.cause, Fatal) else Fatal(str(error.cause)) from error
 
 
 def read_history(

@@ -27,6 +27,7 @@ from replicator.ports.reads import SourceSnapshot
 from replicator.ports.source import BACKFILL_TOPICS, Source
 from replicator.ports.stores import DeadLetter
 
+from .change_history import learn_schema
 from .dead_letters import to_raw_frame
 
 CHANGE_COLUMNS = [OP, OLD_KEY, TOPIC, PARTITION, OFFSET]
@@ -150,7 +151,7 @@ class TableRecords:
         """The records of the table, and their changes: key, old key, operation and position."""
         for slice_ in self._engine.route(raw, self._decoder).slices:
             if slice_.table == self._table:
-                schema = self._catalog.learn_schema(slice_)
+                schema = learn_schema(self._catalog, slice_)
                 changes, rejects = self._engine.decode(slice_, self._decoder, schema)
                 names = [*schema.keys, *CHANGE_COLUMNS]
                 yield slice_.frame, pa.concat_tables([changes.select(names), rejects.select(names)])
