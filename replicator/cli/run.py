@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import threading
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -256,14 +257,11 @@ def doctor(session: CommandSession, strict: bool, connect: str | None) -> int:
         raise click.UsageError("--connect needs the URL of the worker's REST API: http://HOST:PORT.")
     diagnoses = list(diagnose(session.loaded, connect))
     bad = [d for d in diagnoses if d.severity == "error" or (strict and d.severity == "warning")]
-    result = [
-        {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in diagnoses
-    ]
     warnings = len([d for d in diagnoses if d.severity == "warning" and d not in bad])
     summary = f"{format_count(len(diagnoses), 'check')}, {format_count(len(bad), 'problem')}" + (
         f", {format_count(warnings, 'warning')} (!)" if warnings else ""
     )
-    session.emit(result, summary, ok=not bad, text=lambda: _print_diagnoses(diagnoses, summary))
+    session.emit(list(map(asdict, diagnoses)), summary, ok=not bad, text=lambda: _print_diagnoses(diagnoses, summary))
     return int(ExitCode.ENVIRONMENT if bad else ExitCode.OK)
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,7 @@ def list_parts(loaded: Loaded) -> Parts:
         "plan": lambda: list(list_plans(ConfiguredComponents(loaded))),
         "dead_letters": lambda: _summarize_dead_letters(loaded),
         "erasures": lambda: _summarize_erasures(loaded),
-        "doctor": lambda: [
-            {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step}
-            for d in diagnose(loaded)
-        ],
+        "doctor": lambda: list(map(asdict, diagnose(loaded))),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
@@ -131,13 +131,17 @@ class BackfillWaiter:
 
 
 def _refuse_halted(lanes: Sequence[Status]) -> None:
-    halted = next((lane for lane in lanes if lane["status"] in ("paused", "suspended")), None)
-    if halted is not None:
-        step = halted["next_step"] or f"`replicator lanes resume {halted['id']}`."
-        raise Fatal(
-            f"Lane {halted['id']} is {halted['status']}{': ' + halted['error'] if halted['error'] else '.'}",
-            next_step=f"{step} Then repeat the command: it resumes.",
-        )
+    if halt := find_halt(lanes):
+        raise Fatal(halt.sentence, next_step=f"{halt.next_step} Then repeat the command: it resumes.")
+
+
+def find_halt(lanes: Iterable[Status]) -> Fatal | None:
+    """Why one of these lanes is paused or suspended; None if none is."""
+    for lane in lanes:
+        if lane["status"] in ("paused", "suspended"):
+            sentence = f"Lane {lane['id']} is {lane['status']}{': ' + lane['error'] if lane['error'] else '.'}"
+            return Fatal(sentence, next_step=lane["next_step"] or f"`replicator lanes resume {lane['id']}`.")
+    return None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from replicator.ports.reads import SourceSnapshot
 from replicator.ports.source import BACKFILL_TOPICS, Source
 from replicator.ports.stores import DeadLetter
 
+from .backfill import find_halt
 from .change_history import learn_schema
 from .dead_letters import to_raw_frame
 
@@ -248,12 +249,8 @@ class DiffWait:
                 reported = time.monotonic()
                 self.report(f"{lane.id}: {format_count(sum(behind.values()), 'record')} behind")
             status = self.components.ask_daemon()
-            for one in status["lanes"] if status is not None else ():
-                if one["id"] == lane.id and one["status"] in ("paused", "suspended"):
-                    return Fatal(
-                        f"Lane {lane.id} is {one['status']}{': ' + one['error'] if one['error'] else '.'}",
-                        next_step=one["next_step"] or f"`replicator lanes resume {lane.id}`.",
-                    )
+            if status is not None and (halt := find_halt(one for one in status["lanes"] if one["id"] == lane.id)):
+                return halt
             if not has_daemon:
                 self.report(f"{lane.id}: it is behind, and no daemon runs: start it meanwhile")
                 has_daemon = True
