@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,6 +69,12 @@ def list_true_indices(mask: pa.Array) -> list[int]:
     """The indices at which `mask` is true. Quick if there are none."""
     indices: list[int] = pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
     return indices
+
+
+def make_mask(indices: Iterable[int], count: int) -> pa.Array | None:
+    """True at these indices of `count`; None if there are none."""
+    rows = frozenset(indices)
+    return pa.array([row in rows for row in range(count)], pa.bool_()) if rows else None
 
 
 def read_bytes(values: pa.Array) -> bytes:

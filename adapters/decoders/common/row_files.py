@@ -116,6 +116,11 @@ OF_LOAD = "(full load)"
 """The operation, in such records, of full-load rows that have none."""
 
 
+def split_offsets(offsets: pa.Array, bits: int) -> list[pa.Array]:
+    """Two sequence elements from offsets: the bits above the lowest `bits`, and these."""
+    return [pc.shift_right(offsets, bits), pc.bit_wise_and(offsets, (1 << bits) - 1)]
+
+
 def to_sequence(offset: int) -> tuple[int, int]:
     """The two sequence elements of the record with this offset."""
     return offset >> DMS_ROW_BITS, offset & (1 << DMS_ROW_BITS) - 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from hashlib import md5
-from itertools import repeat
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -19,12 +18,12 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import Op, changes_schema, key_struct
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.table import TableSpec
+from replicator.domain.table import Column, TableSpec
 
-from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, reject_records, select_records
+from ...arrow.frame_slices import Part, list_true_indices, make_mask, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import FAILURES, UNREADABLE, DecodedValues, build_or_reject, malformed_reject
 from ...arrow.value_readers import UNSET, ValueReader
-from ..common.pipeline import build_changes, describe_errors, record_ids
+from ..common.pipeline import ChangeBlock
 from ..json.headers import find_entries
 from ..json.schema_frames import CachedFrames, SchemaGroup, find_frames, split_all
 from ..options import DebeziumOptions
@@ -136,75 +135,47 @@ class DebeziumFrameDecoder:
 OPS = frozenset(op.value for op in Op)
 WHOLE = ("oracle", "sqlserver", "db2", "mysql", "mariadb")
 """Connectors that send the whole row of every delete. MySQL's and MariaDB's require `binlog_row_image=FULL`."""
-UNSENT = pa.list_(pa.string())
 FILLED_IN = frozenset({"{}", "AA==", "1970-01-01T00:00:00Z", "00:00:00Z", "00000000-0000-0000-0000-000000000000"})
 """Values that the connector writes for NULL in NOT NULL columns, besides 0 and empty text."""
 
 
 class DebeziumChangeBlock:
-    """Changes that one reader decodes. `raw` has the records, `records` the decoded payloads.
-
-    Building columns adds to `errors`; the first error of a record is kept.
-    """
+    """Changes that one reader decodes. `raw` has the records, `records` the decoded payloads."""
 
     def __init__(
         self, raw: pa.RecordBatch, reader: ChangeReader, records: list[Any], payloads: list[bytes], options: DebeziumOptions
     ) -> None:
         self.raw, self.reader, self.records, self.payloads = raw, reader, records, payloads
         self.table, self.options = reader.table, options
-        self.errors: dict[int, Reject] = {}
-        self.unsent: dict[int, list[str]] = {}
-        self.ops: list[Any] = [r.op for r in records]
+        self.ops: list[Any] = [r.op if r.op in OPS else None for r in records]
         self.sources: list[SourceBlock] = [r.source or NO_SOURCE for r in records]
         self.deletes = [i for i, op in enumerate(self.ops) if op == Op.DELETE] if Op.DELETE in self.ops else []
+        self.block = ChangeBlock(self.table, raw, self.ops)
+        for index in list_true_indices(pc.is_null(self.block.ops)):
+            op = records[index].op
+            operation = f"the operation {op[:10]!r}" if op else "no operation"
+            reason = f"the record has {operation}; Debezium's are {', '.join(sorted(OPS))}"
+            self.block.reject({index: Reject(RejectCode.UNKNOWN_OPERATION, reason)})
 
     def build(self, placeholders: Placeholders) -> pa.Table:
         """The changes frame of these records, in their order."""
-        self._refuse_unknown_operations()
         order = self._read_order()
-        self._fail(order.errors)
+        self.block.reject(order.errors)
         if self.table.keys and not self.options.keys_of(self.table.name):
-            self._refuse_nulls(self.raw.column("key"), f"the record has no key, though table {self.table.name} has one")
+            nowhere = list_true_indices(pc.is_null(self.raw.column("key")))
+            reason = Reject(RejectCode.NULL_KEY, f"the record has no key, though table {self.table.name} has one")
+            self.block.reject({index: reason for index in nowhere if self.ops[index] != Op.TRUNCATE})
         images = self._images()
         came_from, went_to = read_key_headers(self.raw.column("headers")) if self.table.keys else ({}, {})
         moves = {index for index in went_to if self.ops[index] == Op.DELETE}
         doubtful = self._reduce_doubtful_images(moves, images)
-        columns = [self._column(c.name, c.type, images, placeholders) for c in self.table.columns]
-        # After the columns: the whole list replaces the single names that they added.
-        self.unsent.update(doubtful)
-        for column, array in zip(self.table.columns, columns, strict=True):
-            if column.name in self.table.keys:
-                self._refuse_nulls(array, f"key column {column.name!r} of table {self.table.name} is null or missing")
+        for column in self.table.columns:
+            self._read_column(column, images, placeholders, doubtful)
+        for key in self.table.keys:
+            self.block.refuse_null_key(key)
         key_changes = self._key_change_columns(came_from, moves)
-        unchanged = pa.nulls(len(self.records), UNSENT)
-        if self.unsent:
-            unchanged = pa.array(list(map(self.unsent.get, range(len(self.records)), repeat(None))), UNSENT)
-        return build_changes(
-            self.table,
-            record_ids(self.raw),
-            ops=pa.array(self.ops, pa.string()),
-            elements=order.elements,
-            at=read_event_times(self.sources),
-            columns=columns,
-            tx=order.tx,
-            errors=describe_errors(self.errors, len(self.records)),
-            unchanged=unchanged,
-            key_changes=key_changes,
-        )
-
-    def _fail(self, errors: Iterable[tuple[int, Reject]] | dict[int, Reject]) -> None:
-        for index, reject in errors.items() if isinstance(errors, dict) else errors:
-            self.errors.setdefault(index, reject)
-
-    def _refuse_unknown_operations(self) -> None:
-        if set(self.ops) <= OPS:
-            return
-        for index, op in enumerate(self.ops):
-            if op not in OPS:
-                operation = f"the operation {op[:10]!r}" if op else "no operation"
-                reason = f"the record has {operation}; Debezium's are {', '.join(sorted(OPS))}"
-                self._fail({index: Reject(RejectCode.UNKNOWN_OPERATION, reason)})
-                self.ops[index] = None
+        at = read_event_times(self.sources)
+        return self.block.build(order.elements, at=at, tx=order.tx, key_changes=key_changes)
 
     def _read_order(self) -> ChangeOrder:
         offsets = self.raw.column("offset")
@@ -217,14 +188,6 @@ class DebeziumChangeBlock:
         if self.table.sequence == 1:
             return ChangeOrder([to_offset_element(offsets, self.options.epoch)], order.tx, {})
         return order
-
-    def _refuse_nulls(self, keys: pa.Array, sentence: str) -> None:
-        if not keys.null_count:
-            return
-        reason = Reject(RejectCode.NULL_KEY, sentence)
-        for index in pc.indices_nonzero(pc.is_null(keys)).to_pylist():
-            if self.ops[index] != Op.TRUNCATE:
-                self._fail({index: reason})
 
     def _images(self) -> list[Any]:
         """The image with each change's columns: before for a delete, after for others, an empty one for a truncate."""
@@ -239,7 +202,7 @@ class DebeziumChangeBlock:
                 images[index] = empty
             elif images[index] is None:
                 images[index] = empty
-                self._fail({index: malformed_reject("the record carries no row: its after image is null")})
+                self.block.reject({index: malformed_reject("the record carries no row: its after image is null")})
         return images
 
     def _before(self, index: int) -> Any:
@@ -248,7 +211,7 @@ class DebeziumChangeBlock:
         try:
             image = self.reader.read_before(self.payloads[index])
         except UNREADABLE:
-            self._fail({index: malformed_reject("its before image is not of the type that its schema says")})
+            self.block.reject({index: malformed_reject("its before image is not of the type that its schema says")})
         if image is None:
             image = self.reader.images.empty()
         missing = [k for k in self.reader.keys.nodes if self.reader.images.values([image], k)[0] in (None, UNSET)]
@@ -258,29 +221,24 @@ class DebeziumChangeBlock:
         try:
             key = self.reader.read_key(text, self.options.limits.depth)
         except UNREADABLE:
-            self._fail({index: malformed_reject("its key is not JSON of the key columns")})
+            self.block.reject({index: malformed_reject("its key is not JSON of the key columns")})
             return image
         for name, value in key.items():
             if name in missing:
                 self.reader.images.put(image, name, value)
         return image
 
-    def _column(self, name: str, arrow: pa.DataType, images: list[Any], placeholders: Placeholders) -> pa.Array:
-        """The values of a column. A value missing in an update is unchanged; in a new row or a before image it is null. An
-        invalid value of a deleted row counts as unchanged, so that the delete is not lost."""
-        node = self.reader.images.nodes.get(name)
+    def _read_column(self, column: Column, images: list[Any], placeholders: Placeholders, doubtful: Collection[int]) -> None:
+        """A value missing in an update is unchanged; in a new row or a before image it is null. In a doubtful image every
+        value outside the key counts as unchanged."""
+        node = self.reader.images.nodes.get(column.name)
         if node is None:
-            return pa.nulls(len(images), arrow)
-        column = build_column(node, self.reader.images.values(images, name), name, placeholders)
-        if not (column.unchanged or column.absent or column.errors):
-            return column.array
-        deleted = set(self.deletes) if name not in self.table.keys else set()
-        absent = [i for i in column.absent if self.ops[i] == Op.UPDATE]
-        lost = [i for i in column.errors if i in deleted]
-        for index in (*column.unchanged, *absent, *lost):
-            self.unsent.setdefault(index, []).append(name)
-        self._fail((i, e) for i, e in column.errors.items() if i not in deleted)
-        return column.array
+            self.block.add_column(column, pa.nulls(len(images), column.type))
+            return
+        built = build_column(node, self.reader.images.values(images, column.name), column.name, placeholders)
+        absent = [i for i in built.absent if self.ops[i] == Op.UPDATE]
+        unchanged = {*built.unchanged, *absent, *doubtful}
+        self.block.add_column(column, built.array, built.errors, make_mask(unchanged, len(images)))
 
     def _key_change_columns(self, came_from: Mapping[int, bytes], moves: set[int]) -> list[pa.Array]:
         """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
@@ -299,7 +257,8 @@ class DebeziumChangeBlock:
             except UNREADABLE:
                 keys[index] = {}
             if len(keys[index]) < len(self.table.keys):
-                self._fail({index: malformed_reject("its header __debezium.oldkey is not the key that the row had before")})
+                reason = "its header __debezium.oldkey is not the key that the row had before"
+                self.block.reject({index: malformed_reject(reason)})
         columns = []
         for column in struct:
             node = self.reader.old_keys.nodes.get(column.name)
@@ -308,13 +267,13 @@ class DebeziumChangeBlock:
                 continue
             values = [keys.get(i, {}).get(column.name) for i in range(count)]
             array, bad = build_or_reject(node.build, values, f"the old value of key column {column.name!r}")
-            self._fail(bad)
+            self.block.reject(bad)
             columns.append(array)
         nulls = pa.array([i not in halves for i in range(count)])
         return [pa.StructArray.from_arrays(columns, fields=list(struct), mask=nulls), moved_to]
 
-    def _reduce_doubtful_images(self, moves: set[int], images: list[Any]) -> dict[int, list[str]]:
-        """For deletes of key changes whose image may not show the row: the non-key columns, by index.
+    def _reduce_doubtful_images(self, moves: set[int], images: list[Any]) -> list[int]:
+        """The indices of deletes of key changes whose image may not show the row.
 
         PostgreSQL sends only the key unless REPLICA IDENTITY is FULL, and does not mark the difference. The connector
         fills in the rest. Deferrable keys are only possible with FULL. They cannot be a replica identity
@@ -324,15 +283,15 @@ class DebeziumChangeBlock:
         The result must not depend on other records, because a record may be read again among others. An image that was
         filled in is reduced to its key in `images`. A doubtful image stays, with all values counted as unchanged.
         """
-        names = [c.name for c in self.table.values if c.name in self.reader.images.nodes]
-        columns = {name: self.reader.images.values(images, name) for name in names}
+        nodes = self.reader.images.nodes
+        columns = {c.name: self.reader.images.values(images, c.name) for c in self.table.values if c.name in nodes}
         identity = self.options.replica_identity_of(self.table.name)
-        doubtful = {}
+        doubtful = []
         for i in moves:
             values = {n: c[i] for n, c in columns.items() if c[i] is not None and c[i] is not UNSET}
             if not values or self._is_whole(values, identity, self.sources[i].connector):
                 continue
-            doubtful[i] = names
+            doubtful.append(i)
             if identity == "default" or all(_is_filled_in(v, self.reader.defaults.get(n)) for n, v in values.items()):
                 key = self.reader.images.empty()
                 for name in self.reader.keys.nodes:

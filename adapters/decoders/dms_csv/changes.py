@@ -18,18 +18,27 @@ from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 
 from ...arrow.frame_slices import (
     Part,
-    list_names,
     list_true_indices,
     merge_parts,
     reject_records,
     select_records,
     split_frame,
 )
-from ...arrow.record_errors import malformed_reject, null_key_reject
+from ...arrow.record_errors import malformed_reject
 from ...arrow.text_values import read_texts
 from ...arrow.value_readers import text_reader
-from ..common.pipeline import build_changes, describe_errors, record_ids
-from ..common.row_files import COLUMNS, DMS_ROW_BITS, KIND, LOAD, CsvDialect, add_line, describe_location, is_first_row
+from ..common.pipeline import ChangeBlock
+from ..common.row_files import (
+    COLUMNS,
+    DMS_ROW_BITS,
+    KIND,
+    LOAD,
+    CsvDialect,
+    add_line,
+    describe_location,
+    is_first_row,
+    split_offsets,
+)
 from ..json.headers import read_values
 from ..json.type_names import find_type_reader
 from ..options import DmsCsvOptions
@@ -69,11 +78,6 @@ NAMES_ROW = malformed_reject(
 SEQUENCE = 2
 
 
-def to_sequence(offsets: pa.Array) -> list[pa.Array]:
-    """The two elements of the sequence: the file, and the row in it."""
-    return [pc.shift_right(offsets, DMS_ROW_BITS), pc.bit_wise_and(offsets, (1 << DMS_ROW_BITS) - 1)]
-
-
 def read_operations(operations: pa.Array | None, raw: pa.RecordBatch, options: DmsCsvOptions) -> pa.Array:
     """The operation of every row, null for an unknown one. `operations` is None for rows without an operation column, and
     empty for rows without an operation."""
@@ -91,8 +95,7 @@ def read_operations(operations: pa.Array | None, raw: pa.RecordBatch, options: D
 
 
 class CsvChangeBlock:
-    """Changes of rows with the same columns, whose texts have these `types`. Building columns adds errors; the first
-    error of a row is kept."""
+    """Changes of rows with the same columns, whose texts have these `types`."""
 
     def __init__(
         self,
@@ -104,36 +107,24 @@ class CsvChangeBlock:
         types: Mapping[str, pa.DataType],
         headless: bool,
     ) -> None:
-        self._raw, self._cells, self._table, self._options, self._types = raw, cells, table, options, types
-        self._errors: dict[int, Reject] = dict.fromkeys(self._find_header_rows() if headless else (), NAMES_ROW)
-        self._unsent: dict[str, pa.Array] = {}
+        self._raw, self._cells, self._options, self._types = raw, cells, options, types
         operations = cells.get(options.operation_column)
-        self._ops = read_operations(operations, raw, options)
-        for row in list_true_indices(pc.is_null(self._ops)):
+        self._block = ChangeBlock(table, raw, read_operations(operations, raw, options))
+        self._block.reject(dict.fromkeys(self._find_header_rows() if headless else (), NAMES_ROW))
+        for row in list_true_indices(pc.is_null(self._block.ops)):
             value = operations[row].as_py() if operations is not None else None
-            self._errors.setdefault(row, options.unknown_operation_reject(value))
-        self._none = pa.repeat(pa.scalar(False), raw.num_rows)
-        self._updates = pc.fill_null(pc.equal(self._ops, Op.UPDATE.value), False)
+            self._block.reject({row: options.unknown_operation_reject(value)})
 
     def build(self) -> pa.Table:
         """The changes frame of these rows, in their order."""
         offsets = self._raw.column("offset")
-        for row in list_true_indices(pc.less(offsets, 0)):
-            self._errors.setdefault(row, Reject(RejectCode.NO_SEQUENCE, "its offset is below 0"))
-        first, second = to_sequence(offsets)
+        negative = list_true_indices(pc.less(offsets, 0))
+        self._block.reject(dict.fromkeys(negative, Reject(RejectCode.NO_SEQUENCE, "its offset is below 0")))
+        first, second = split_offsets(offsets, DMS_ROW_BITS)
         first = pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64()))
-        columns = [self._build_column(column) for column in self._table.columns]
-        count = self._raw.num_rows
-        return build_changes(
-            self._table,
-            record_ids(self._raw),
-            ops=self._ops,
-            elements=[first, second],
-            at=null_out_of_range(self._raw.column("timestamp").cast(TIMESTAMP)),
-            columns=columns,
-            errors=describe_errors(self._errors, count),
-            unchanged=list_names(self._unsent, count),
-        )
+        for column in self._block.table.columns:
+            self._read_column(column)
+        return self._block.build([first, second], at=null_out_of_range(self._raw.column("timestamp").cast(TIMESTAMP)))
 
     def _find_header_rows(self) -> list[int]:
         """Rows at the start of a file that contain the names of all columns."""
@@ -144,41 +135,24 @@ class CsvChangeBlock:
                 return []
         return list_true_indices(is_header)
 
-    def _build_column(self, column: Column) -> pa.Array:
-        """A column, null for missing and invalid values. Adds to `_unsent` and `_errors`."""
-        is_key = column.name in self._table.keys
-        array = self._read_values(column, is_key)
-        if is_key:
-            names = () if column.name in self._cells else self._cells
-            reject = null_key_reject(column.name, self._table.name, names)
-            for row in list_true_indices(pc.is_null(array)):
-                self._errors.setdefault(row, reject)
-        return array
-
-    def _read_values(self, column: Column, is_key: bool) -> pa.Array:
-        texts = self._cells.get(column.name)
+    def _read_column(self, column: Column) -> None:
+        block, texts = self._block, self._cells.get(column.name)
+        is_key = column.name in block.table.keys
         if texts is None:
-            if not is_key:
-                self._unsent[column.name] = self._updates
-            return pa.nulls(self._raw.num_rows, column.type)
-        lacking = self._none
-        placeholder = self._options.csv.unsent_value
-        if placeholder is not None:
-            unchanged = pc.fill_null(pc.equal(texts, placeholder), False)
-            if pc.any(unchanged).as_py():
-                lacking = pc.and_(unchanged, self._updates)
-                texts = pc.if_else(unchanged, pa.scalar(None, pa.string()), texts)
-        mode = "reject" if is_key else self._options.reading_of(self._table.name, column.name)
-        kind = self._types[column.name] if mode == "text" else column.type
-        array, bad = read_texts(texts, kind, f"column {column.name!r}", mode)
-        spared = set() if is_key else {row for row in bad if self._ops[row].as_py() == Op.DELETE}
-        for row in bad.keys() - spared:
-            self._errors.setdefault(row, bad[row])
-        if spared:
-            lacking = pc.or_(lacking, pa.array([row in spared for row in range(len(texts))], pa.bool_()))
-        if not is_key:
-            self._unsent[column.name] = lacking
-        return array
+            block.add_column(column, pa.nulls(self._raw.num_rows, column.type), unchanged=block.updates)
+        else:
+            unchanged = None
+            placeholder = self._options.csv.unsent_value
+            if placeholder is not None:
+                is_placeholder = pc.fill_null(pc.equal(texts, placeholder), False)
+                if pc.any(is_placeholder).as_py():
+                    unchanged = pc.and_(is_placeholder, block.updates)
+                    texts = pc.if_else(is_placeholder, pa.scalar(None, pa.string()), texts)
+            mode = "reject" if is_key else self._options.reading_of(block.table.name, column.name)
+            kind = self._types[column.name] if mode == "text" else column.type
+            block.add_column(column, *read_texts(texts, kind, f"column {column.name!r}", mode), unchanged)
+        if is_key:
+            block.refuse_null_key(column.name, lambda _: self._cells if texts is None else ())
 
 
 # Layouts of rows: from the header row of their file, or from declared columns.

@@ -20,7 +20,7 @@ from ...arrow.frame_slices import Part, map_slices, merge_parts
 from ...arrow.record_errors import ValueMisfit, malformed_reject, reject_too_long
 from ...arrow.text_values import find_text_reader
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec
-from ..common.row_files import COLUMNS, CsvDialect, add_line, describe_location
+from ..common.row_files import COLUMNS, DMS_ROW_BITS, CsvDialect, add_line, describe_location, split_offsets
 from ..json.headers import find_read_errors, read_values
 from ..json.schema_frames import build_envelope
 from ..masking import Image, MaskedTables, MaskingDecoder, OpenRecord, RecordOpener, Role, RoutedRecord, ValueWriter
@@ -38,7 +38,6 @@ from .changes import (
     read_named_cells,
     read_operations,
     select_part,
-    to_sequence,
 )
 
 
@@ -186,7 +185,7 @@ class CsvEnvelopes:
             reasons = [str(self._options.unknown_operation_reject(value)) for value in (None, "")]
             errors = pc.if_else(has_op, nothing, pc.if_else(pc.is_null(operations), *reasons))
         deleted = pc.fill_null(pc.equal(ops, Op.DELETE.value), False)
-        first, second = to_sequence(raw.column("offset"))
+        first, second = split_offsets(raw.column("offset"), DMS_ROW_BITS)
         columns = {
             "before": pc.if_else(deleted, images, nothing),
             "after": pc.if_else(deleted, nothing, images),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -15,11 +16,11 @@ from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 
-from ...arrow.frame_slices import Part, list_names, map_slices, merge_parts, reject_records, select_records
+from ...arrow.frame_slices import Part, list_true_indices, make_mask, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import UNREADABLE, build_or_reject, malformed_reject, unreadable_reject
 from ...arrow.record_errors import decode_or_reject as read_all
 from ...arrow.value_readers import UNSET
-from ..common.pipeline import build_changes, record_ids
+from ..common.pipeline import ChangeBlock
 from ..json.schema_frames import is_deep, is_shallow
 from ..options import MessageOptions
 from .message import (
@@ -39,6 +40,10 @@ from .message import (
 MAX_READERS = 512
 EMPTY = malformed_reject("its value is empty")
 NO_ROW = malformed_reject("it carries no row")
+NO_ORDER = Reject(
+    RejectCode.NO_SEQUENCE, "it does not say where in its source's log it is, as other messages of its table do"
+)
+NO_ROOM = Reject(RejectCode.NO_SEQUENCE, "what orders it leaves no room for the epoch")
 
 
 class MessageFrameDecoder:
@@ -120,7 +125,7 @@ class MessageBatchReader:
             return [], range(raw.num_rows)
         whole = len(indices) == raw.num_rows
         records, batch = select_records(raw, None if whole else indices), merge_batches(parts)
-        left, numbers, frame = MessageColumns(records, batch, table, reader.rows, self._options.epoch).build()
+        left, numbers, frame = decode_batch(records, batch, table, reader.rows, self._options.epoch)
         if whole and not left and batch.message_numbers is None:
             return [(None, frame)], ()
         decoded = set(indices) - {indices[message] for message in left}
@@ -196,79 +201,54 @@ class MessageBatchReader:
 # is null, or the order leaves no room for the epoch.
 
 
-class MessageColumns:
-    """Changes of messages. `raw` has their records."""
+LEFT_OUT = malformed_reject("it is read alone")
+"""The error of a message that is left to `MessageChangeBlock`. It is not reported."""
 
-    def __init__(self, raw: pa.RecordBatch, batch: MessageBatch, table: TableSpec, reader: TypedRows, epoch: int) -> None:
-        self._raw, self._said, self._table, self._reader, self._epoch = raw, batch, table, reader, epoch
-        self._of = None if batch.message_numbers is None else pa.array(batch.message_numbers, pa.int64())
-        self._ops = self._repeat_per_row(pa.array(batch.ops, pa.string()))
-        self._updates = pc.equal(self._ops, Op.UPDATE.value)
-        self._left: set[int] = set()
-        self._unsent: dict[str, pa.Array] = {}
 
-    def build(self) -> tuple[Collection[int], Sequence[int], pa.Table]:
-        """The messages that are left out, the message of each row, and the changes of the other messages in order."""
-        self._leave_out(self._said.key_changes)
-        columns = [self._build_column(column) for column in self._table.columns]
-        elements, count = self._sequence_elements(), self._said.rows
-        frame = build_changes(
-            self._table,
-            list(map(self._repeat_per_row, record_ids(self._raw))),
-            ops=self._ops,
-            elements=elements,
-            at=self._repeat_per_row(null_out_of_range(self._said.at.view(TIMESTAMP))),
-            columns=columns,
-            tx=self._repeat_per_row(self._said.tx),
-            unchanged=list_names(self._unsent, count),
-        )
-        numbers: Sequence[int] = range(count) if self._said.message_numbers is None else self._said.message_numbers
-        if self._left:
-            rows = [row for row, message in enumerate(numbers) if message not in self._left]
-            frame, numbers = frame.take(pa.array(rows, pa.int64())), [numbers[row] for row in rows]
-        return self._left, numbers, frame
-
-    def _repeat_per_row(self, values: pa.Array) -> pa.Array:
-        """Values of messages, repeated for each of their rows."""
-        return values if self._of is None else values.take(self._of)
-
-    def _leave_out(self, rows: Iterable[int]) -> None:
-        self._left |= set(rows) if self._said.message_numbers is None else {self._said.message_numbers[row] for row in rows}
-
-    def _build_column(self, column: Column) -> pa.Array:
-        is_key, count = column.name in self._table.keys, self._said.rows
-        values = self._said.columns.get(column.name)
+def decode_batch(
+    raw: pa.RecordBatch, batch: MessageBatch, table: TableSpec, reader: TypedRows, epoch: int
+) -> tuple[Collection[int], Sequence[int], pa.Table]:
+    """The messages that are left out, the message of each row, and the changes of the other messages in order."""
+    ops, places = pa.array(batch.ops, pa.string()), batch.message_numbers
+    block = ChangeBlock(table, raw, ops if places is None else ops.take(pa.array(places, pa.int64())), places)
+    block.reject(dict.fromkeys(batch.key_changes, LEFT_OUT))
+    for column in table.columns:
+        values = batch.columns.get(column.name)
         if values is None:
-            array, unset = pa.nulls(count, column.type), pa.repeat(pa.scalar(True), count)
+            block.add_column(column, pa.nulls(batch.rows, column.type), unchanged=block.updates)
         else:
-            converted = self._reader.columns[column.name].to_wanted(values.array)
-            self._leave_out([*values.bad, *converted.bad])
-            array, unset = converted.array, None
-            if values.unset:
-                indices = set(values.unset)
-                unset = pa.array([index in indices for index in range(count)], pa.bool_())
-        if is_key and array.null_count:
-            self._leave_out(pc.indices_nonzero(pc.is_null(array)).to_pylist())
-        elif unset is not None and not is_key:
-            self._unsent[column.name] = pc.and_(unset, self._updates)
-        return array
+            converted, unset = reader.columns[column.name].to_wanted(values.array), make_mask(values.unset, batch.rows)
+            bad = dict.fromkeys([*values.bad, *converted.bad], LEFT_OUT)
+            block.add_column(column, converted.array, bad, None if unset is None else pc.and_(unset, block.updates))
+        if column.name in table.keys:
+            block.refuse_null_key(column.name)
+    orders = [raw.column("offset")] if table.sequence == PER_ROW else batch.orders
+    # A row has two numbers and uses the second: the odd ones.
+    numbers = pa.repeat(pa.scalar(1, pa.int64()), batch.rows)
+    if places is not None:
+        numbers = pa.array([number for count in Counter(places).values() for number in range(1, PER_ROW * count, PER_ROW)])
+    at = null_out_of_range(batch.at.view(TIMESTAMP))
+    frame = block.build(order_rows(block, orders, numbers, epoch), at=at, tx=batch.tx)
+    return block.errors, *select_good(block, range(batch.rows) if places is None else places, frame)
 
-    def _sequence_elements(self) -> list[pa.Array]:
-        """The sequence, with the epoch in the top bits of its first element; then the row number in the message. A row has
-        two numbers and uses the second: the odd ones."""
-        orders = [self._raw.column("offset")] if self._table.sequence == PER_ROW else list(self._said.orders)
-        for order in orders:
-            room = pc.and_(pc.greater_equal(order, 0), pc.less(order, 1 << EPOCH_SHIFT))
-            if not pc.all(room).as_py():
-                self._left |= set(pc.indices_nonzero(pc.invert(room)).to_pylist())
-        orders[0] = pc.bit_wise_or(orders[0], pa.scalar(self._epoch << EPOCH_SHIFT, pa.int64()))
-        if self._said.message_numbers is None:
-            return [*map(self._repeat_per_row, orders), pa.repeat(pa.scalar(1, pa.int64()), self._said.rows)]
-        numbers, last = [], None
-        for message in self._said.message_numbers:
-            numbers.append(numbers[-1] + PER_ROW if message == last else 1)
-            last = message
-        return [*map(self._repeat_per_row, orders), pa.array(numbers, pa.int64())]
+
+def order_rows(block: ChangeBlock, orders: Sequence[pa.Array], numbers: pa.Array, epoch: int) -> list[pa.Array]:
+    """The sequence of rows: the order of their messages, with the epoch in the top bits of its first element, then their
+    numbers in the message. Messages without an order are rejected."""
+    for order in orders:
+        has_room = pc.and_(pc.greater_equal(order, 0), pc.less(order, 1 << EPOCH_SHIFT))
+        for index in list_true_indices(pc.invert(pc.fill_null(has_room, False))):
+            block.errors.setdefault(index, NO_ROOM if order[index].is_valid else NO_ORDER)
+    first = pc.bit_wise_or(orders[0], pa.scalar(epoch << EPOCH_SHIFT, pa.int64()))
+    return [*map(block.repeat, [first, *orders[1:]]), numbers]
+
+
+def select_good(block: ChangeBlock, places: Sequence[int], frame: pa.Table) -> tuple[Sequence[int], pa.Table]:
+    """The rows of messages without errors, with their messages."""
+    if not block.errors:
+        return places, frame
+    rows = [row for row, place in enumerate(places) if place not in block.errors]
+    return [places[row] for row in rows], frame.take(pa.array(rows, pa.int64()))
 
 
 # Contents of many messages. They are converted a few at a time, so that the values stay in the CPU cache.
@@ -362,28 +342,21 @@ class MessageChangeBlock:
                     self._rows += self._split_key_change(index, number * PER_ROW, change)
                 except UNREADABLE as error:
                     self.errors.setdefault(index, unreadable_reject(error))
-        self._unsent: list[list[str]] = [[] for _ in self._rows]
 
-    def build(self, options: MessageOptions) -> tuple[list[int], pa.Table]:
+    def build(self, options: MessageOptions) -> tuple[Sequence[int], pa.Table]:
         """The changes of records without errors, and the record index of each."""
-        columns = [self._build_column(column) for column in self._table.columns]
-        elements = self._sequence_elements(options)
-        indices = pa.array([row.place for row in self._rows], pa.int64())
-        frame = build_changes(
-            self._table,
-            [column.take(indices) for column in record_ids(self._raw)],
-            ops=pa.array([row.op for row in self._rows], pa.string()),
-            elements=elements,
-            at=null_out_of_range(pa.array([self._messages[row.place].at for row in self._rows], pa.int64()).view(TIMESTAMP)),
-            columns=columns,
-            tx=pa.array([self._messages[row.place].tx for row in self._rows], pa.string()),
-            unchanged=pa.array([names or None for names in self._unsent], pa.list_(pa.string())),
-            key_changes=self._key_change_columns(),
+        places = [row.place for row in self._rows]
+        block = ChangeBlock(self._table, self._raw, [row.op for row in self._rows], places, self.errors)
+        for column in self._table.columns:
+            self._read_column(block, column)
+        numbers = pa.array([row.number for row in self._rows], pa.int64())
+        frame = block.build(
+            order_rows(block, self._list_orders(), numbers, options.epoch),
+            at=null_out_of_range(pa.array([one.at for one in self._messages], pa.int64()).view(TIMESTAMP)),
+            tx=pa.array([one.tx for one in self._messages], pa.string()),
+            key_changes=self._key_change_columns(block),
         )
-        good = [i for i, row in enumerate(self._rows) if row.place not in self.errors]
-        if len(good) < frame.num_rows:
-            frame = frame.take(pa.array(good, pa.int64()))
-        return [self._rows[i].place for i in good], frame
+        return select_good(block, places, frame)
 
     def _split_key_change(self, index: int, number: int, change: MessageChange) -> list[ChangeRow]:
         if change.row is None:
@@ -403,26 +376,15 @@ class MessageChangeBlock:
                     return True
         return False
 
-    def _sequence_elements(self, options: MessageOptions) -> list[pa.Array]:
-        """The sequence: the message's order or else its offset, with the epoch in the top bits; then the row number."""
+    def _list_orders(self) -> list[pa.Array]:
+        """The order of messages: their places in the source's log, null for a missing one, or their offsets."""
         if self._table.sequence == PER_ROW:
-            orders: list[tuple[int, ...]] = [(offset,) for offset in self._raw.column("offset").to_pylist()]
-        else:
-            orders = [message.order for message in self._messages]
-        for index, order in enumerate(orders):
-            if len(order) < self._table.sequence - 1:
-                reason = "it does not say where in its source's log it is, as other messages of its table do"
-                self.errors.setdefault(index, Reject(RejectCode.NO_SEQUENCE, reason))
-                orders[index] = (0,) * (self._table.sequence - 1)
-            elif not all(0 <= element < 1 << EPOCH_SHIFT for element in order):
-                reject = Reject(RejectCode.NO_SEQUENCE, "what orders it leaves no room for the epoch")
-                self.errors.setdefault(index, reject)
-                orders[index] = (0,) * len(order)
-        first = [orders[row.place][0] | options.epoch << EPOCH_SHIFT for row in self._rows]
-        others = [[orders[row.place][k] for row in self._rows] for k in range(1, self._table.sequence - 1)]
-        return [pa.array(e, pa.int64()) for e in (first, *others, [row.number for row in self._rows])]
+            return [self._raw.column("offset")]
+        elements = range(self._table.sequence - 1)
+        orders = [message.order if len(message.order) >= len(elements) else None for message in self._messages]
+        return [pa.array([order and order[k] for order in orders], pa.int64()) for k in elements]
 
-    def _key_change_columns(self) -> list[pa.Array]:
+    def _key_change_columns(self, block: ChangeBlock) -> list[pa.Array]:
         """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
         count = len(self._rows)
         moved_to = pa.array([(row.old is not None and row.op == Op.DELETE) or None for row in self._rows], pa.bool_())
@@ -434,8 +396,11 @@ class MessageChangeBlock:
             return [pa.nulls(count, struct), moved_to]
         columns = []
         for key in self._table.keys:
-            olds = [value if is_create_half[i] else None for i, value in enumerate(self._read_values(key, olds=True))]
-            columns.append(self._build_array(self._table.column(key), olds))
+            values = zip(self._read_values(key, olds=True), is_create_half, strict=True)
+            olds = [value if is_half and value is not UNSET else None for value, is_half in values]
+            array, bad = self._build_array(self._table.column(key), olds)
+            block.reject(bad)
+            columns.append(array)
         mask = pa.array([not one for one in is_create_half])
         return [pa.StructArray.from_arrays(columns, fields=list(struct), mask=mask), moved_to]
 
@@ -452,32 +417,22 @@ class MessageChangeBlock:
                 values[i] = values[i] if old_value is UNSET and stays else old_value
         return values
 
-    def _build_array(self, column: Column, values: list[Any], *, unset: bool = True) -> pa.Array:
-        """The valid values; others are null and stored as errors. `unset`: some may be UNSET, which become null."""
+    def _build_array(self, column: Column, values: list[Any]) -> tuple[pa.Array, dict[int, Reject]]:
+        """The values, with null for invalid ones, and their errors by row."""
         if column.name not in self._reader.columns:
-            return pa.nulls(len(values), column.type)
-        cells = [None if value is UNSET else value for value in values] if unset else values
-        array, bad = build_or_reject(lambda items: self._reader.array(column.name, items), cells, f"column {column.name!r}")
-        for i, reject in bad.items():
-            if self._rows[i].op == Op.DELETE and column.name not in self._table.keys:
-                self._unsent[i].append(column.name)
-            else:
-                self.errors.setdefault(self._rows[i].place, reject)
-        return array
+            return pa.nulls(len(values), column.type), {}
+        return build_or_reject(lambda items: self._reader.array(column.name, items), values, f"column {column.name!r}")
 
-    def _build_column(self, column: Column) -> pa.Array:
-        """A column, null for missing values. Stores those of updates, and of both halves of key changes, in `_unsent`."""
+    def _read_column(self, block: ChangeBlock, column: Column) -> None:
         values = self._read_values(column.name)
         unset = [i for i, value in enumerate(values) if value is UNSET]
-        array = self._build_array(column, values, unset=bool(unset))
+        cells = [None if value is UNSET else value for value in values] if unset else values
+        array, bad = self._build_array(column, cells)
+        unchanged = [i for i in unset if self._can_be_unchanged(self._rows[i])]
+        block.add_column(column, array, bad, make_mask(unchanged, len(values)))
         if column.name in self._table.keys:
-            reason = f"key column {column.name!r} of table {self._table.name} is null or missing"
-            for i in pc.indices_nonzero(pc.is_null(array)).to_pylist():
-                if self._rows[i].op != Op.TRUNCATE:
-                    self.errors.setdefault(self._rows[i].place, Reject(RejectCode.NULL_KEY, reason))
-            return array
-        for i in unset:
-            row = self._rows[i]
-            if row.op == Op.UPDATE or (row.old is not None and (row.op == Op.CREATE or self._table.by_tx)):
-                self._unsent[i].append(column.name)
-        return array
+            block.refuse_null_key(column.name)
+
+    def _can_be_unchanged(self, row: ChangeRow) -> bool:
+        """True for updates and the halves of key changes."""
+        return row.op == Op.UPDATE or (row.old is not None and (row.op == Op.CREATE or self._table.by_tx))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -17,7 +18,7 @@ from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 
-from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, reject_records, select_records
+from ...arrow.frame_slices import Part, list_true_indices, make_mask, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import (
     UNREADABLE,
     DecodedValues,
@@ -25,11 +26,11 @@ from ...arrow.record_errors import (
     build_or_reject,
     decode_or_reject,
     malformed_reject,
-    null_key_reject,
 )
 from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import UNSET, ValueReader, choose_objects
-from ..common.pipeline import build_changes, record_ids
+from ..common.pipeline import ChangeBlock
+from ..common.row_files import split_offsets
 from ..json.schema_frames import SchemaGroup, find_frames, split_members
 from ..json.type_names import find_type_reader
 from ..masking import MaskedTables
@@ -104,152 +105,100 @@ OF_DELTA = malformed_reject(
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-@dataclass
-class HalfFrame:
-    """Rows of a changes frame: the indices of their records, their operations, and the values by column. Building columns
-    adds to `missing`."""
-
-    places: Sequence[int]
-    ops: Sequence[Op | None]
-    values: Mapping[str, list[Any]]
-    missing: list[list[str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.missing = [[] for _ in self.places]
-
-
 class RowChangeBlock:
-    """Changes of one reader. `raw` has the records, `rows` the decoded payloads.
-
-    Building columns adds to `errors`; the first error of a record is kept.
-    """
+    """Changes of one reader. `raw` has the records, `rows` the decoded payloads. A record has a second row if it changes
+    its key. The first error of a record is kept."""
 
     def __init__(self, raw: pa.RecordBatch, reader: RowReader, rows: list[Any], options: RowsDecoderOptions) -> None:
-        self.raw, self.reader, self.rows, self.options = raw, reader, rows, options
-        self.table = reader.table
-        self.errors: dict[int, Reject] = {}
+        self._raw, self._reader, self._rows, self._options = raw, reader, rows, options
         operations = reader.read_metadata(rows, options.operation_column)
-        self.ops = [read_operation(value, options) for value in operations]
-        self.errors |= {i: options.unknown_operation_reject(operations[i]) for i, op in enumerate(self.ops) if op is None}
+        self._ops = [read_operation(value, options) for value in operations]
+        self._errors = {i: options.unknown_operation_reject(operations[i]) for i, op in enumerate(self._ops) if op is None}
         if options.inserts_only and not options.in_files and reader.is_typed:
-            self.errors |= {i: OF_DELTA for i, value in enumerate(operations) if value is not None}
+            self._errors |= {i: OF_DELTA for i, value in enumerate(operations) if value is not None}
 
     def build(self) -> Part:
-        """The changes of these records, in their order; a key change is two rows."""
+        """The changes of these records, in their order. A key change is a delete of the old row, and a create."""
         elements = self._sequence_elements()
-        values = {name: self.reader.read_values(self.rows, name) for name in self.reader.columns}
-        key_changes = self._find_key_changes()
-        for i in key_changes:
-            # The row with the new key has no older values.
-            lacking = [name for name, column_values in values.items() if column_values[i] is UNSET]
-            if lacking:
-                reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
-                self._fail(i, RejectCode.INCOMPLETE, reason)
-        ops = [Op.CREATE if i in key_changes else op for i, op in enumerate(self.ops)]
-        frame = self._build_frame(HalfFrame(range(len(self.rows)), ops, values), elements)
-        if not key_changes:
-            return None, frame
-        indices = list(key_changes)
-        olds = {}
-        for name, news in values.items():
-            changed = zip(key_changes, self.reader.read_old_values(list(key_changes.values()), name), strict=True)
-            olds[name] = [news[i] if old is UNSET else old for i, old in changed]
-        first = [e.take(pa.array(indices, pa.int64())) for e in elements]
-        first[1] = pa.array([0] * len(indices), pa.int64())
-        deletes = self._build_frame(HalfFrame(indices, [Op.DELETE] * len(indices), olds), first)
-        order = sorted([*((i, 1, i) for i in range(len(ops))), *((i, 0, len(ops) + k) for k, i in enumerate(indices))])
-        both = pa.concat_tables([frame, deletes]).combine_chunks()
-        return [index for index, *_ in order], both.take(pa.array([row for *_, row in order], pa.int64()))
+        olds = self._find_old_rows()
+        rows, ops, places = self._rows, self._ops, None
+        if olds:
+            halves: list[tuple[int, Any, Op | None]] = []
+            for i, (row, op) in enumerate(zip(rows, ops, strict=True)):
+                halves += [(i, olds[i], Op.DELETE), (i, row, Op.CREATE)] if i in olds else [(i, row, op)]
+            places, rows, ops = map(list, zip(*halves, strict=True))
+        block = ChangeBlock(self._reader.table, self._raw, ops, places, self._errors)
+        for column in self._reader.table.columns:
+            self._read_column(block, column, rows, ops)
+        elements = list(map(block.repeat, elements))
+        if places is not None:
+            deletes = [row for row, place in enumerate(places) if place in olds and ops[row] == Op.DELETE]
+            elements[1] = pc.if_else(make_mask(deletes, len(rows)), pa.scalar(0, pa.int64()), elements[1])
+        return places, block.build(elements, at=null_out_of_range(self._raw.column("timestamp").cast(TIMESTAMP)))
 
-    def _find_key_changes(self) -> dict[int, Any]:
-        """The updates that changed the key, by index, with their old values."""
-        if self.options.before_field is None or not self.table.keys:
+    def _find_old_rows(self) -> dict[int, Any]:
+        """The old rows of updates that changed the key, by index."""
+        reader, name = self._reader, self._options.before_field
+        if name is None or not reader.table.keys:
             return {}
         try:
-            olds = self.reader.read_olds(self.rows, self.options.before_field)
+            olds = reader.read_olds(self._rows, name)
         except UNREADABLE:
             olds = []
-            for i in range(len(self.rows)):
+            for i, row in enumerate(self._rows):
                 try:
-                    olds += self.reader.read_olds(self.rows[i : i + 1], self.options.before_field)
+                    olds += reader.read_olds([row], name)
                 except UNREADABLE:
-                    self.errors.setdefault(i, malformed_reject("its before image does not have the types of its schema"))
+                    self._errors.setdefault(i, malformed_reject("its before image does not have the types of its schema"))
                     olds.append(None)
-        indices = [i for i, old in enumerate(olds) if old is not None and self.ops[i] == Op.UPDATE]
+        indices = [i for i, old in enumerate(olds) if old is not None and self._ops[i] == Op.UPDATE]
         old_rows = [olds[i] for i in indices]
-        keys = [self.reader.read_old_values(old_rows, key) for key in self.table.keys if key in self.reader.columns]
-        return {i: olds[i] for k, i in enumerate(indices) if any(key[k] is not UNSET for key in keys)}
+        keys = [reader.read_old_values(old_rows, key) for key in reader.table.keys if key in reader.columns]
+        changed = [i for k, i in enumerate(indices) if any(key[k] is not UNSET for key in keys)]
+        for i in changed:
+            # The row with the new key has no older values.
+            lacking = [name for name in reader.columns if reader.read_values([self._rows[i]], name)[0] is UNSET]
+            if lacking:
+                reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
+                self._errors.setdefault(i, Reject(RejectCode.INCOMPLETE, reason))
+        return {i: reader.merge_old_values(self._rows[i], olds[i]) for i in changed}
 
     def _sequence_elements(self) -> list[pa.Array]:
-        """The sequence, with the epoch in the top bits of its first element."""
+        """The sequence of records, with the epoch in the top bits of its first element."""
         elements = []
-        for name in self.options.sequence_columns:
-            values = [_to_int(value) for value in self.reader.read_metadata(self.rows, name)]
+        for name in self._options.sequence_columns:
+            values = [_to_int(value) for value in self._reader.read_metadata(self._rows, name)]
             array, bad = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()), values, name)
             for index in {*bad, *list_true_indices(pc.fill_null(pc.less(array, 0), True))}:
                 reason = f"its sequence column {name!r} holds no whole number from 0 on"
-                self._fail(index, RejectCode.NO_SEQUENCE, reason)
+                self._errors.setdefault(index, Reject(RejectCode.NO_SEQUENCE, reason))
             elements.append(array)
-        elements = elements or offsets_to_sequence(self.raw.column("offset"))
+        elements = elements or split_offsets(self._raw.column("offset"), LOW_BITS)
         room = pc.fill_null(pc.less(elements[0], 1 << EPOCH_SHIFT), True)
         for index in list_true_indices(pc.invert(room)):
-            self._fail(index, RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch")
+            self._errors.setdefault(index, Reject(RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch"))
         first = pc.if_else(room, elements[0], None)
-        return [pc.add(first, pa.scalar(self.options.epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]]
+        return [pc.add(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]]
 
-    def _build_frame(self, half: HalfFrame, elements: Sequence[pa.Array]) -> pa.Table:
-        count = len(half.places)
-        columns = [self._build_column(c, half) for c in self.table.columns]
-        raw = self.raw if count == self.raw.num_rows else self.raw.take(pa.array(half.places, pa.int64()))
-        errors = map(self.errors.get, half.places)
-        return build_changes(
-            self.table,
-            record_ids(raw),
-            ops=pa.array(half.ops, pa.string()),
-            elements=elements,
-            at=null_out_of_range(raw.column("timestamp").cast(TIMESTAMP)),
-            columns=columns,
-            errors=pa.array([str(error) if error else None for error in errors], pa.string()),
-            unchanged=pa.array([names or None for names in half.missing], pa.list_(pa.string())),
-        )
-
-    def _build_column(self, column: Column, half: HalfFrame) -> pa.Array:
-        """A column, null for missing and invalid values. Adds to `half.missing` and `errors`."""
-        is_key = column.name in self.table.keys
-        column_values = half.values.get(column.name, [UNSET] * len(half.places))
-        node = self.reader.columns.get(column.name)
+    def _read_column(self, block: ChangeBlock, column: Column, rows: Sequence[Any], ops: Sequence[Op | None]) -> None:
+        node = self._reader.columns.get(column.name)
+        values = [UNSET] * len(rows) if node is None else self._reader.read_values(rows, column.name)
         build = node.build if node else lambda cells: pa.nulls(len(cells), column.type)
-        array, bad = build_or_reject(build, [None if v is UNSET else v for v in column_values], f"column {column.name!r}")
-        for row, reject in bad.items():
-            if half.ops[row] == Op.DELETE and not is_key:
-                half.missing[row].append(column.name)
-            else:
-                self.errors.setdefault(half.places[row], reject)
-        if is_key:
-            for row in list_true_indices(pc.is_null(array)):
-                index = half.places[row]
-                names = self._list_names(index) if column_values[row] is UNSET else ()
-                self.errors.setdefault(index, null_key_reject(column.name, self.table.name, names))
-        elif UNSET in column_values:
-            for row in (row for row, v in enumerate(column_values) if v is UNSET and half.ops[row] == Op.UPDATE):
-                half.missing[row].append(column.name)
-        return array
+        array, bad = build_or_reject(build, [None if v is UNSET else v for v in values], f"column {column.name!r}")
+        unset = [row for row, v in enumerate(values) if v is UNSET and ops[row] == Op.UPDATE] if UNSET in values else ()
+        block.add_column(column, array, bad, make_mask(unset, len(rows)))
+        if column.name in block.table.keys:
+            block.refuse_null_key(
+                column.name, lambda row: self._list_names(block.find_record(row)) if values[row] is UNSET else ()
+            )
 
     def _list_names(self, index: int) -> Collection[str]:
         try:
-            fields = _fields(self.raw.column("value")[index].as_py() or b"{}")
+            fields = _fields(self._raw.column("value")[index].as_py() or b"{}")
             payload = fields.get("payload")
             return fields if payload is None or not bytes(payload).startswith(b"{") else _fields(payload)
         except UNREADABLE:  # No column was read from the record, so it was not parsed before.
             return ()
-
-    def _fail(self, index: int, code: str, sentence: str) -> None:
-        self.errors.setdefault(index, Reject(code, sentence))
-
-
-def offsets_to_sequence(offsets: pa.Array) -> list[pa.Array]:
-    """The sequence elements of offsets."""
-    return [pc.shift_right(offsets, LOW_BITS), pc.bit_wise_and(offsets, (1 << LOW_BITS) - 1)]
 
 
 def read_operation(value: object, options: RowsDecoderOptions) -> Op | None:
@@ -415,3 +364,12 @@ class RowReader:
     def read_old_values(self, olds: Sequence[Any], name: str) -> list[Any]:
         """A column of the objects from `read_olds`; UNSET if it did not change."""
         return self._olds.values(olds, name)
+
+    def merge_old_values(self, row: Any, old: Any) -> Any:
+        """The row before an update, from the row after it and an object from `read_olds`."""
+        before = copy(row)
+        for name in self.columns:
+            [value] = self.read_old_values([old], name)
+            if value is not UNSET:
+                self._fields.put(before, name, value)
+        return before

@@ -28,7 +28,7 @@ from ...arrow.record_errors import (
 )
 from ...transforms.expressions import evaluate_condition
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
-from ..common.row_files import add_line, describe_line
+from ..common.row_files import add_line, describe_line, split_offsets
 from ..json.headers import find_read_errors
 from ..json.schema_frames import (
     SchemaGroup,
@@ -53,7 +53,7 @@ from ..masking import (
     read_object,
 )
 from ..options import BEFORE, RowsDecoderOptions
-from .changes import BARE, MAX_LAYOUTS, RowFrameDecoder, RowLayout, RowLayouts, offsets_to_sequence, read_operation
+from .changes import BARE, LOW_BITS, MAX_LAYOUTS, RowFrameDecoder, RowLayout, RowLayouts, read_operation
 
 
 class RowsDecoder(MaskingDecoder):
@@ -262,7 +262,7 @@ class RowEnvelopes:
         images = _build_images(ops, payloads, errors)
         has_op = pa.array([op is not None for op in ops], pa.bool_())
         elements = [_read_element(rows, name) for name in self._options.sequence_columns]
-        elements = elements or offsets_to_sequence(records.column("offset"))
+        elements = elements or split_offsets(records.column("offset"), LOW_BITS)
         columns = {
             **images,
             "connector": pc.if_else(has_op, CONNECTOR, pa.scalar(None, pa.string())),

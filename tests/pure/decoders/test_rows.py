@@ -101,6 +101,11 @@ def test_key_change_is_a_delete_and_a_create():
     assert [row["_op"] for row in other] == ["u", "c"]
 
 
+def test_key_change_with_an_invalid_old_key_is_rejected_as_a_whole():
+    rows = decode(make_typed_row("u", id=2, types={"id": "int8", "name": "string"}, name="a", before={"id": 1000}))
+    assert [code(row) for row in rows] == ["OUT_OF_RANGE"] * 2
+
+
 def test_key_change_must_be_a_whole_row():
     """The row starts there: missing values are nowhere else."""
     rows = decode(make_typed_row("u", before={"id": 1}, id=2, name="new"), make_typed_row(id=3))
