@@ -25,7 +25,7 @@ from ...arrow.record_errors import FAILURES, UNREADABLE, DecodedValues, build_or
 from ...arrow.value_readers import UNSET, ValueReader
 from ..common.pipeline import ChangeBlock
 from ..json.headers import find_entries
-from ..json.schema_frames import CachedFrames, SchemaGroup, find_frames, split_all
+from ..json.schema_frames import CachedFrames, SchemaGroup, find_frames, split_each
 from ..options import DebeziumOptions
 from .documents import DocumentConverter
 from .records import NO_SOURCE, ChangeReader, PayloadReaders, SourceBlock, read_event_times
@@ -84,7 +84,8 @@ class DebeziumFrameDecoder:
         if isinstance(reader, Reject):
             errors |= bad
             return
-        indices, payloads, broken = split_all(raw.column("value"), list(bad), self.options.limits.depth)
+        found, broken = split_each(raw.column("value"), list(bad), self.options.limits.depth)
+        indices, payloads = list(found), [payload for _, payload in found.values()]
         read = reader.read_changes(payloads)
         errors |= broken | {indices[i]: bad[indices[i]] for i in read.errors}
         yield from self._decode_readable(raw, indices, reader, read, payloads)

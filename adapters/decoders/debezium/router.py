@@ -35,10 +35,10 @@ from ..json.schema_frames import (
     SchemaGroup,
     build_envelope,
     build_envelopes,
+    decode_group,
     extract_schema,
     find_prefix,
     guess_format,
-    split_all,
     split_record,
 )
 from ..options import DebeziumOptions
@@ -128,15 +128,8 @@ class DebeziumRouter:
                 has_table = pc.match_substring_regex(group.payload_slices, make_block_pattern(first.source))
                 if pc.all(has_table).as_py():
                     return [_table_kind(first, schema.fingerprint)] * len(rows)
-        probes = probe_payloads(group.payloads())
-        if group.payload_slices is not None:
-            # Records whose payload was not readable behind the common prefix are parsed again, as a whole.
-            indices = [rows[i] for i, one in enumerate(probes) if isinstance(one, Reject)]
-            readable, payloads, _ = split_all(values, indices, self._options.limits.depth)
-            again = dict(zip(readable, probe_payloads(payloads), strict=True))
-            for i, index in enumerate(rows) if again else ():
-                probes[i] = again.get(index, probes[i])
-        return [_table_kind(one, schema.fingerprint) for one in probes]
+        _, (probes, errors) = decode_group(_probe, values, group, NO_PROBE, self._options.limits.depth)
+        return [_table_kind(errors.get(i, probe), schema.fingerprint) for i, probe in enumerate(probes)]
 
     def _route_without_schema(self, payloads: list[bytes], rows: Sequence[int], topics: pa.Array) -> list[ValueKind]:
         out = []
@@ -455,8 +448,8 @@ class DebeziumEnvelopes:
 
     def _read_group(self, raw: pa.RecordBatch, group: SchemaGroup) -> Part:
         subset = select_records(raw, group.rows)
-        payloads = group.payloads()
-        events, errors = decode_or_reject(_event, payloads, NO_EVENT)
+        depth = self._options.limits.depth
+        payloads, (events, errors) = decode_group(_event, raw.column("value"), group, NO_EVENT, depth)
         if group.schema is None:
             # A record without a schema is a change event, a known control record, or an error.
             fingerprint = BARE

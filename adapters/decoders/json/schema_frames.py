@@ -4,9 +4,10 @@ record looks like: JSON by its field names, other bytes by their beginning."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +17,7 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.ports.decoder import ENVELOPE
 
 from ...arrow.frame_slices import Part, list_true_indices, map_slices, merge_parts, read_bytes
-from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
+from ...arrow.record_errors import UNREADABLE, DecodedValues, ValueMisfit, decode_or_reject, unreadable_reject
 
 OPENING = b'{"schema":'
 MARK = b',"payload":'
@@ -120,8 +121,14 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
         sliced = pc.binary_slice(values.filter(is_member), len(prefix), -1)
         out.groups.append(SchemaGroup(extract_schema(prefix), list_true_indices(is_member), sliced.to_pylist, sliced))
         is_open = pc.and_(is_open, pc.invert(is_member))
-    slow += list_true_indices(is_open)
-    _split_one_by_one(out, values, sorted(slow), depth)
+    found, out.errors = split_each(values, sorted([*slow, *list_true_indices(is_open)]), depth)
+    by_schema: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
+    for index, (schema, payload) in found.items():
+        rows, payloads = by_schema.setdefault(schema, ([], []))
+        rows.append(index)
+        payloads.append(payload)
+    for schema, (rows, payloads) in by_schema.items():
+        out.groups.append(SchemaGroup(schema, rows, payloads.copy))
     return out
 
 
@@ -130,41 +137,42 @@ def _mask_matching(values: pa.Array, prefix: bytes) -> pa.Array:
     return pc.fill_null(matching, False)
 
 
-def _split_one_by_one(out: SchemaFrames, values: pa.Array, indices: list[int], depth: int) -> None:
-    by_schema: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
+def split_each(
+    values: pa.Array, indices: Sequence[int], depth: int
+) -> tuple[dict[int, tuple[bytes | None, bytes]], dict[int, Reject]]:
+    """Schema and payload of the records at `indices`, and the errors of unreadable ones, by index."""
+    found, errors = {}, {}
     for index in indices:
+        text = values[index].as_py()
         try:
-            schema, payload = split_record(values[index].as_py(), depth)
+            found[index] = split_record(text, depth)
         except UNREADABLE as error:
-            out.errors[index] = hint_by_beginning(unreadable_reject(error), values[index].as_py())
-            continue
-        rows, payloads = by_schema.setdefault(schema, ([], []))
-        rows.append(index)
-        payloads.append(payload)
-    for schema, (rows, payloads) in by_schema.items():
-        out.groups.append(SchemaGroup(schema, rows, payloads.copy))
+            errors[index] = hint_by_beginning(unreadable_reject(error), text)
+    return found, errors
 
 
-def split_all(values: pa.Array, indices: list[int], depth: int) -> tuple[list[int], list[bytes], dict[int, Reject]]:
-    """Payloads of the records at `indices`, with their indices, and errors of the other records."""
-    readable, payloads, errors = [], [], {}
-    for index in indices:
-        try:
-            payloads.append(split_record(values[index].as_py(), depth)[1])
-            readable.append(index)
-        except UNREADABLE as error:
-            errors[index] = hint_by_beginning(unreadable_reject(error), values[index].as_py())
-    return readable, payloads, errors
+def decode_group(
+    decode: Callable[[bytes], Any], values: pa.Array, group: SchemaGroup, blank: Any, depth: int
+) -> tuple[list[bytes], DecodedValues]:
+    """The payloads of a group of `values`, and the decoded payloads, `blank` for undecodable ones.
 
-
-def split_members(values: pa.Array, group: SchemaGroup, bad: Iterable[int], depth: int) -> dict[int, bytes]:
-    """Parse members of a group again whose payload was not readable behind the common prefix. Returns payloads by index
-    in the group, if the whole text has one. The result for a record must not depend on its neighbours."""
-    if group.payload_slices is None:
-        return {}
-    of_place = {i if group.rows is None else group.rows[i]: i for i in bad}
-    indices, payloads, _ = split_all(values, list(of_place), depth)
-    return {of_place[index]: payload for index, payload in zip(indices, payloads, strict=True)}
+    A payload that is not readable behind the common prefix is parsed again with its record: the result for a record must
+    not depend on its neighbours.
+    """
+    payloads = group.payloads()
+    decoded = decode_or_reject(decode, payloads, blank)
+    if decoded.errors and group.payload_slices is not None:
+        of_place = {i if group.rows is None else group.rows[i]: i for i in decoded.errors}
+        found, _ = split_each(values, list(of_place), depth)
+        again = decode_or_reject(decode, [payload for _, payload in found.values()], blank)
+        for number, (place, (_, payload)) in enumerate(found.items()):
+            i = of_place[place]
+            payloads[i], decoded.values[i] = payload, again.values[number]
+            if number in again.errors:
+                decoded.errors[i] = again.errors[number]
+            else:
+                del decoded.errors[i]
+    return payloads, decoded
 
 
 def split_record(text: bytes, depth: int) -> tuple[bytes | None, bytes]:

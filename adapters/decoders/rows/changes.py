@@ -21,17 +21,15 @@ from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 from ...arrow.frame_slices import Part, list_true_indices, make_mask, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import (
     UNREADABLE,
-    DecodedValues,
     ValueMisfit,
     build_or_reject,
-    decode_or_reject,
     malformed_reject,
 )
 from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import UNSET, ValueReader, choose_objects
 from ..common.pipeline import ChangeBlock
 from ..common.row_files import split_offsets
-from ..json.schema_frames import SchemaGroup, find_frames, split_members
+from ..json.schema_frames import SchemaGroup, decode_group, find_frames
 from ..json.type_names import find_type_reader
 from ..masking import MaskedTables
 from ..options import OPERATION, SEQUENCE, RowsDecoderOptions
@@ -75,13 +73,8 @@ class RowFrameDecoder:
                 self._readers.clear()
             self._readers[which] = RowReader(table, layout, self._options)
         reader = self._readers[which]
-        decoded, bad = reader.read_rows(group.payloads())
-        whole = split_members(raw.column("value"), group, bad, self._options.limits.depth)
-        again, still = reader.read_rows([*whole.values()])
-        for number, i in enumerate(whole):
-            if number not in still:
-                decoded[i] = again[number]
-                del bad[i]
+        depth = self._options.limits.depth
+        _, (decoded, bad) = decode_group(reader.decode, raw.column("value"), group, reader.blank, depth)
         errors |= {rows[i]: reject for i, reject in bad.items()}
         good = [i for i in range(len(rows)) if i not in bad]
         if good:
@@ -338,11 +331,7 @@ class RowReader:
         self.columns = {name: self._fields.nodes[name] for name in readers}
         self.is_typed = layout.fingerprint != BARE
         self.blank: Any = self._fields.empty()
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._fields.wire).decode
-
-    def read_rows(self, payloads: list[bytes]) -> DecodedValues:
-        """One object per payload; `blank` for unreadable payloads."""
-        return decode_or_reject(self._decode, payloads, self.blank)
+        self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._fields.wire).decode
 
     def read_values(self, rows: Sequence[Any], name: str) -> list[Any]:
         """A column of every row: UNSET if it is missing."""

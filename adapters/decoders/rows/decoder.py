@@ -21,7 +21,6 @@ from ...arrow.record_errors import (
     UNREADABLE,
     ValueMisfit,
     build_or_reject,
-    decode_or_reject,
     find_table_entry,
     reject_too_long,
     unreadable_reject,
@@ -34,9 +33,9 @@ from ..json.schema_frames import (
     SchemaGroup,
     build_envelope,
     build_envelopes,
+    decode_group,
     find_frames,
     hint_by_names,
-    split_members,
     split_record,
 )
 from ..json.type_names import find_type_reader
@@ -242,13 +241,8 @@ class RowEnvelopes:
         return build_envelopes(raw, self._options.limits.depth, self._read_group)
 
     def _read_group(self, raw: pa.RecordBatch, group: SchemaGroup) -> Part:
-        records, payloads = select_records(raw, group.rows), group.payloads()
-        rows, errors = decode_or_reject(_fields, payloads, {})
-        for i, payload in split_members(raw.column("value"), group, errors, self._options.limits.depth).items():
-            again, still = decode_or_reject(_fields, [payload], {})
-            if not still:
-                payloads[i], rows[i] = payload, again[0]
-                del errors[i]
+        records, depth = select_records(raw, group.rows), self._options.limits.depth
+        payloads, (rows, errors) = decode_group(_fields, raw.column("value"), group, {}, depth)
         topics = records.column("topic").to_pylist()
         layouts = {topic: self._layouts.get_layout(group.schema, topic) for topic in set(topics)}
         ops = []

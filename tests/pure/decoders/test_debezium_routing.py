@@ -311,6 +311,13 @@ def test_envelope_stores_images_unchanged() -> None:
     assert {k for k, v in broken.items() if v} == {"error"}
 
 
+def test_envelope_is_read_with_fields_behind_the_payload() -> None:
+    usual = make_change_event(COLUMNS, after=ROW)
+    first, second = DebeziumJsonDecoder({}).envelope(make_raw_records([usual, usual[:-1] + b',"more":1}'])).to_pylist()
+    assert first["op"] == "c"
+    assert first == second
+
+
 @pytest.mark.parametrize("value", [layouts()[0], b"not json", None])
 def test_record_rejected_by_the_source_keeps_its_reason(value: bytes | None) -> None:
     frame = make_raw_records([layouts()[0], value, layouts()[0]])
