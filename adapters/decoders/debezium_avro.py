@@ -28,215 +28,128 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka.schema_registry import Schema
 
-from replicator.domain.change import changes_schema
-from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
+from replicator.domain.change import ERROR, changes_schema
+from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.plain_values import format_count
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Connector, TransactionMark
-from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
+from replicator.ports.decoder import ENVELOPE, ROUTE
 from replicator.ports.options import RegistrySettings
 from replicator.ports.source import BACKFILL_TOPICS
 
-from ..arrow.frame_slices import build_rejected, map_slices, merge_parts, select_records, split_frame
+from ..arrow.frame_slices import map_slices, split_frame
 from ..arrow.record_errors import RecordLimits, ValueMisfit, malformed_reject, reject_too_long
 from ..kafka.schema_registry import Registry, UnknownSchema
 from .avro import FAULTS, NO_SCHEMA, ValueSchema, read_datum, read_schema, schema_error
-from .common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
-from .debezium.changes import DebeziumFrameDecoder
-from .debezium.masking import DebeziumMasker
-from .debezium.records import find_connector, read_markers
-from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableLearner
+from .debezium.documents import UNREAD
+from .debezium.records import find_connector
 from .debezium.schema import NOT_JSON
+from .debezium_json import DebeziumDecoder
 from .json.headers import find_entries, find_read_errors, find_redacted
-from .json.schema_frames import build_envelope, hint_by_names
+from .json.schema_frames import hint_by_names
 from .masking import MaskedRecord, replace_records
 from .options import DebeziumAvroOptions
 
+NO_KEY = str(NOT_JSON.error)
 UNBOUNDED = 2**62
 
 
-class DebeziumAvroDecoder(CompositeDecoder):
+class DebeziumAvroDecoder(DebeziumDecoder):
     """`ports.decoder.Decoder` of Debezium's events in Avro. Raises ConfigProblem that names every wrong option.
 
-    Pickled as its options; schemas are cached in each process. A call may raise Retryable (the registry does not answer)
-    or EnvironmentProblem (the registry refuses access). This only happens for an id whose schema is not cached, and the
-    call has done nothing then.
+    Schemas are cached in each process. A call may raise Retryable (the registry does not answer) or EnvironmentProblem
+    (the registry refuses access). This only happens for an id whose schema is not cached, and the call has done nothing
+    then.
     """
 
     def __init__(self, options: DebeziumAvroOptions | Mapping[str, object] | None = None) -> None:
-        checked = DebeziumAvroOptions.read(options or {})
+        self._given = DebeziumAvroOptions.read(options or {})
         # The limit applies to the received bytes; their JSON text with its schema may be longer.
-        inner = checked.model_copy(update={"limits": checked.limits.model_copy(update={"message_bytes": UNBOUNDED})})
-        routing, decoding = DebeziumRouter(inner), DebeziumFrameDecoder(inner)
-        self._depth = checked.limits.depth
-        self._learning = TableLearner(inner, routing, decoding.readers)
-        self._reading = AvroTextReader(get_schemas(checked.registry, checked.limits), checked.limits)
-        self._framed = FramedRecords(
-            self._reading,
-            routing,
-            decoding,
-            DebeziumEnvelopes(inner, routing),
-            needs_keys=checked.any_tombstone_deletes,
-        )
-        self._private = DebeziumMasker(inner)
-        super().__init__(checked, routing=self._framed, decoding=self._framed, envelopes=self._framed)
+        limits = self._given.limits.model_copy(update={"message_bytes": UNBOUNDED})
+        super().__init__(self._given.model_copy(update={"limits": limits}))
+        self._reading = AvroTextReader(get_schemas(self._given.registry, self._given.limits), self._given.limits)
 
-    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        learnt = self._learning.learn(self._framed.read_frames(sample), table, fingerprint)
-        return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
-
-    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        if not self._private.get_masks(table.name) or not raw.num_rows:
-            return super().decode(raw, table)
-        try:
-            learnt = self._learning.learn(self._framed.read_frames(raw), table.name, table.fingerprint)
-            before = self._private.unmasked_spec(table, learnt)
-        except (ConfigProblem, Fatal):
-            before = table  # None of the records is readable, which `decode` reports for each.
-        return self._private.mask_changes(super().decode(raw, before), before, table)
-
-    @property
-    def features(self) -> DecoderFeatures:
-        return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
-
-    def mask_records(self, raw: pa.Table) -> pa.Table:
-        """Records of tables with private columns are stored as text."""
-        if not self._private or not raw.num_rows:
-            return raw
-        routes = self.route(raw)
-        tables, errors = routes["table"].to_pylist(), routes["error"].to_pylist()
-        return self._private.mask_records(to_masked_text(raw, self._reading, self._private, tables, errors), tables, errors)
-
-    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        return read_markers(self._framed.read_frames(raw), self._depth)
-
-    def connector(self, raw: pa.Table) -> Connector | None:
-        return find_connector(raw, self._depth, self._framed.read_frames)
-
-
-# Decoder calls for framed records: readable records are passed on as JSON, others get their errors.
-
-
-NO_KEY = str(NOT_JSON.error)
-
-
-class FramedRecords:
-    """`FrameRouter`, `FrameDecoder` and `EnvelopeReader` of framed records. `needs_keys`: records without a value are
-    deletes of their key, so one with an unreadable key must be rejected, not ignored."""
-
-    def __init__(
-        self,
-        reading: AvroTextReader,
-        routes: FrameRouter,
-        decodes: FrameDecoder,
-        envelopes: EnvelopeReader,
-        *,
-        needs_keys: bool,
-    ) -> None:
-        self._reading, self._needs_keys = reading, needs_keys
-        self._routes, self._decodes, self._envelopes = routes, decodes, envelopes
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._given,)
 
     def route(self, raw: pa.Table) -> pa.Table:
-        def bad(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
-            nothing = pa.nulls(len(why), pa.string())
-            return pa.Table.from_arrays([nothing, nothing, nothing, pa.array(map(str, why), pa.string())], schema=ROUTE)
+        route = super().route
+        return self._read_slices(raw, ROUTE, "error", lambda texts: self._add_key_errors(route(texts.frame), texts))
 
-        def one(piece: pa.RecordBatch) -> pa.Table:
-            texts = self._reading.read_texts(piece)
-            routes = self._routes.route(pa.Table.from_batches([texts.raw]))
-            routes = self._add_key_errors(routes, texts) if texts.of_keys else routes
-            return _merge_parts(piece, texts, routes, ROUTE, bad)
-
-        return map_slices(raw, ROUTE, one)
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
+        return super().learn(self._to_events(sample), table, fingerprint)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        schema = changes_schema(table)
-
-        def bad(piece: pa.RecordBatch, why: list[Reject]) -> pa.Table:
-            return build_rejected(piece, table, why)
-
-        def one(piece: pa.RecordBatch) -> pa.Table:
-            texts = self._reading.read_texts(piece)
-            return _merge_parts(piece, texts, self._decodes.decode(pa.Table.from_batches([texts.raw]), table), schema, bad)
-
-        return map_slices(raw, schema, one)
+        decode = super().decode
+        return self._read_slices(raw, changes_schema(table), ERROR, lambda texts: decode(texts.frame, table))
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        def bad(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
-            return build_envelope(len(why), {"error": pa.array(map(str, why), pa.string())})
+        envelope = super().envelope
+        return self._read_slices(raw, ENVELOPE, "error", lambda texts: envelope(texts.frame))
 
-        def one(piece: pa.RecordBatch) -> pa.Table:
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+        return super().marks(self._to_events(raw))
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        return find_connector(raw, self._depth, self._to_events)
+
+    def _read_slices(self, raw: pa.Table, schema: pa.Schema, error: str, read: Callable[[JsonTexts], pa.Table]) -> pa.Table:
+        """The results of `read` for the records as JSON text, one row per record. `error`: the column of errors, with those
+        of unreadable values."""
+
+        def read_slice(piece: pa.RecordBatch) -> pa.Table:
             texts = self._reading.read_texts(piece)
-            envelopes = self._envelopes.envelope(pa.Table.from_batches([texts.raw]))
-            return _merge_parts(piece, texts, envelopes, ENVELOPE, bad)
+            result = read(texts)
+            if not texts.errors:
+                return result
+            errors = result[error].to_pylist()
+            for index, reject in texts.errors.items():
+                errors[index] = str(reject)
+            at = schema.get_field_index(error)
+            return result.set_column(at, schema.field(at), pa.array(errors, pa.string()))
 
-        return map_slices(raw, ENVELOPE, one)
+        return map_slices(raw, schema, read_slice)
 
-    def read_frames(self, raw: pa.Table) -> pa.Table:
-        """The records with a readable value, as JSON text; unreadable keys are null."""
-        whole = pa.Table.from_batches([self._reading.read_texts(piece).raw for piece in split_frame(raw)], raw.schema)
+    def _add_key_errors(self, routes: pa.Table, texts: JsonTexts) -> pa.Table:
+        """Add the error of the key to records that are rejected because of it. A record without a value is a delete of its
+        key in some tables, so it must not be ignored."""
+        if not texts.of_keys:
+            return routes
+        rows = routes.to_pylist()
+        for index, reject in texts.of_keys.items():
+            is_delete = self._options.any_tombstone_deletes and not texts.frame["value"][index].is_valid
+            if rows[index]["error"] == NO_KEY or is_delete:
+                error = Reject(reject.code, f"its key: {reject.sentence}")
+                rows[index] = {**dict.fromkeys(ROUTE.names), "error": str(error)}
+        return pa.Table.from_pylist(rows, ROUTE)
+
+    def _to_events(self, raw: pa.Table) -> pa.Table:
+        """The records as JSON text, without unreadable keys."""
+        frames = [self._reading.read_texts(piece).frame for piece in split_frame(raw)]
+        whole = pa.concat_tables([raw.schema.empty_table(), *frames])
         keys = pc.if_else(pc.equal(pc.binary_length(whole["key"]), 0), None, whole["key"])
         return whole.set_column(whole.column_names.index("key"), raw.schema.field("key"), keys)
 
-    def _add_key_errors(self, routes: pa.Table, texts: JsonTexts) -> pa.Table:
-        """Add the error of the key to records that are rejected because of it."""
-        indices = range(routes.num_rows) if texts.places is None else texts.places
-        rows = routes.to_pylist()
-        for row, index, value in zip(rows, indices, texts.raw.column("value"), strict=True):
-            lost = self._needs_keys and not value.is_valid
-            if index in texts.of_keys and (row["error"] == NO_KEY or lost):
-                reject = texts.of_keys[index]
-                row |= {**dict.fromkeys(ROUTE.names), "error": str(Reject(reject.code, f"its key: {reject.sentence}"))}
-        return pa.Table.from_pylist(rows, ROUTE)
-
-
-def _merge_parts(
-    piece: pa.RecordBatch,
-    texts: JsonTexts,
-    good: pa.Table,
-    schema: pa.Schema,
-    of_bad: Callable[[pa.RecordBatch, list[Reject]], pa.Table],
-) -> pa.Table:
-    """Results for all records of a slice, in their order."""
-    if texts.places is None:
-        return good
-    bad = sorted(texts.errors)
-    return merge_parts(
-        [(texts.places, good), (bad, of_bad(select_records(piece, bad), [texts.errors[i] for i in bad]))], schema
-    )
-
-
-# Records of tables with private columns as JSON text, which can hold any masked value.
-
-
-def to_masked_text(
-    raw: pa.Table,
-    reading: AvroTextReader,
-    private: DebeziumMasker,
-    tables: Sequence[str | None],
-    errors: Sequence[str | None],
-) -> pa.Table:
-    """The records, as text if their table has private columns or is unknown. Each has a table or an error. Unreadable
-    keys are dropped, because their content is unknown."""
-    topics = raw["topic"].to_pylist()
-    named = zip(tables, topics, errors, strict=True)
-    is_wanted = [error is None and private.is_masked(table, topic) for table, topic, error in named]
-    if not any(is_wanted):
-        return raw
-    rows = raw.select(MaskedRecord._fields).to_pylist()
-    start = 0
-    for piece in split_frame(raw):
-        texts = reading.read_texts(piece)
-        indices = range(piece.num_rows) if texts.places is None else texts.places
-        pairs = zip(indices, *(texts.raw.column(name).to_pylist() for name in ("key", "value")), strict=True)
-        for index, key, value in pairs:
-            if is_wanted[start + index]:
-                text_key = None if index in texts.of_keys else key
-                others = [one for one in rows[start + index]["headers"] or () if one["name"] != AS_TEXT]
-                headers = [*others, {"name": AS_TEXT, "value": b""}]
-                rows[start + index] = {"headers": headers, "key": text_key, "value": value}
-        start += piece.num_rows
-    return replace_records(raw, [MaskedRecord(**row) for row in rows])
+    def _to_maskable(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:
+        """Records of tables that have private columns or are unknown become text, which can hold any masked value.
+        Unreadable keys are dropped, because their content is unknown."""
+        named = zip(tables, raw["topic"].to_pylist(), errors, strict=True)
+        is_wanted = [error is None and self._private.is_masked(table, topic) for table, topic, error in named]
+        if not any(is_wanted):
+            return raw
+        rows = raw.select(MaskedRecord._fields).to_pylist()
+        start = 0
+        for piece in split_frame(raw):
+            texts = self._reading.read_texts(piece)
+            pairs = zip(*(texts.frame[name].to_pylist() for name in ("key", "value")), strict=True)
+            for index, (key, value) in enumerate(pairs):
+                if is_wanted[start + index]:
+                    text_key = None if index in texts.of_keys else key
+                    others = [one for one in rows[start + index]["headers"] or () if one["name"] != AS_TEXT]
+                    headers = [*others, {"name": AS_TEXT, "value": b""}]
+                    rows[start + index] = {"headers": headers, "key": text_key, "value": value}
+            start += piece.num_rows
+        return replace_records(raw, [MaskedRecord(**row) for row in rows])
 
 
 # Keys and values as JSON text in the form of Connect's JsonConverter.
@@ -267,12 +180,10 @@ CUT = malformed_reject("its body is not what its Avro schema says, or it is cut 
 
 
 class JsonTexts(NamedTuple):
-    """Records with JSON text as keys and values. `raw` has the records with a readable value, at the indices `places`
-    (None: all). `errors` has the errors of the others. `of_keys` has the errors of unreadable keys, which are empty text
-    in `raw`."""
+    """Records with JSON text as keys and values. `errors` has the errors of unreadable values, which are `UNREAD` in
+    `frame`, and `of_keys` those of unreadable keys, which are empty text."""
 
-    raw: pa.RecordBatch
-    places: list[int] | None
+    frame: pa.Table
     errors: dict[int, Reject]
     of_keys: dict[int, Reject]
 
@@ -297,28 +208,29 @@ class AvroTextReader:
             )
         headed |= dict.fromkeys(find_read_errors(raw))
         bare, large = reject_too_long(raw.column("value"), self._limits)
-        values, errors = self._read_all(bare, headed, as_text, of_keys=False)
-        keys, of_keys = self._read_all(raw.column("key"), {}, as_text, of_keys=True)
-        columns = [{"key": keys, "value": values}.get(name, raw.column(name)) for name in raw.schema.names]
-        whole, bad = pa.RecordBatch.from_arrays(columns, schema=raw.schema), large | errors
-        indices = [i for i in range(raw.num_rows) if i not in bad] if bad else None
-        return JsonTexts(select_records(whole, indices), indices, bad, of_keys)
+        values = self._read_all(bare, headed, as_text, of_keys=False)
+        keys = self._read_all(raw.column("key"), {}, as_text, of_keys=True)
+        errors, of_keys = ({i: one for i, one in enumerate(ones) if isinstance(one, Reject)} for ones in (values, keys))
+        errors |= large
+        by_name = {
+            "key": pa.array([b"" if i in of_keys else one for i, one in enumerate(keys)], pa.binary()),
+            "value": pa.array([UNREAD if i in errors else one for i, one in enumerate(values)], pa.binary()),
+        }
+        columns = [by_name[name] if name in by_name else raw.column(name) for name in raw.schema.names]
+        return JsonTexts(pa.Table.from_arrays(columns, schema=raw.schema), errors, of_keys)
 
     def _read_all(
         self, payloads: pa.Array, headed: dict[int, Reject | None], as_text: Set[int], *, of_keys: bool
-    ) -> tuple[pa.Array, dict[int, Reject]]:
-        """`headed`: records that their headers decide: an error, or None for a read error of the source."""
-        texts: list[bytes | None] = []
-        errors: dict[int, Reject] = {}
+    ) -> list[bytes | Reject | None]:
+        """The text of each key or value, or the error. `headed`: records that their headers decide: an error, or None for
+        a read error of the source."""
+        outcomes: list[bytes | Reject | None] = []
         for index, data in enumerate(payloads.to_pylist()):
             if data is None or index in as_text:
-                texts.append(data)
-                continue
-            outcome = headed[index] if index in headed else self.read_one(data, of_keys=of_keys)
-            if isinstance(outcome, Reject):
-                errors[index] = outcome
-            texts.append((b"" if of_keys else None) if isinstance(outcome, Reject) else outcome)
-        return pa.array(texts, payloads.type), errors
+                outcomes.append(data)
+            else:
+                outcomes.append(headed[index] if index in headed else self.read_one(data, of_keys=of_keys))
+        return outcomes
 
     def read_one(self, data: bytes, *, of_keys: bool = False) -> bytes | Reject:
         """The text of one key or value, or the error."""

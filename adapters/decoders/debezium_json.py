@@ -27,36 +27,104 @@ from ..arrow.record_errors import UNREADABLE
 from .common.pipeline import CompositeDecoder
 from .debezium.changes import DebeziumFrameDecoder
 from .debezium.masking import DebeziumMasker
-from .debezium.records import SourceBlock, TableOrigin, TransactionBlock, find_connector
-from .debezium.records import read_markers as transactions
+from .debezium.records import SourceBlock, TableOrigin, TransactionBlock, find_connector, read_markers
 from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableLearner, find_control_kind
 from .debezium.schema import MASKED_TYPE, find_schema_kind, refuse_types
 from .json.headers import WITHHELD, find_entries
 from .json.schema_frames import CachedFrames, SchemaGroup, find_frames
 from .masking import read_mask_headers
-from .options import DebeziumJsonOptions
+from .options import DebeziumJsonOptions, DebeziumOptions
 
 
-class DebeziumJsonDecoder(CompositeDecoder):
+class DebeziumDecoder(CompositeDecoder):
+    """Base class of the decoders of Debezium's events, which convert records to JSON text.
+
+    Pickled as its options. It caches readers for schemas, the last key and table (see `router.RouteResults`), and
+    records between routing and decoding (`schema_frames.CachedFrames`).
+    """
+
+    def __init__(self, options: DebeziumOptions) -> None:
+        self._options, self._depth = options, options.limits.depth
+        once = CachedFrames(self._depth)
+        routing, decoding = DebeziumRouter(options, once), DebeziumFrameDecoder(options, once)
+        super().__init__(options, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(options, routing))
+        self._learning = TableLearner(options, routing, decoding.readers)
+        self._private = DebeziumMasker(options)
+        self._of_stored: dict[str, DebeziumDecoder] = {}
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
+
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
+        learnt = self._learning.learn(sample, table, fingerprint)
+        return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        if not self._private.get_masks(table.name) or not raw.num_rows:
+            return super().decode(raw, table)
+        mask_headers = read_mask_headers(raw["headers"].combine_chunks())
+        if not mask_headers:
+            return self._mask_events(raw, table)
+        parts = []
+        for is_stored, run in groupby(range(raw.num_rows), mask_headers.__contains__):
+            indices = list(run)
+            events = raw.slice(indices[0], len(indices))
+            if is_stored:
+                parts.append(self._masked_decoder(table).decode(self.mask_records(events), table))
+            else:
+                parts.append(self._mask_events(events, table))
+        return pa.concat_tables(parts).combine_chunks()
+
+    def _masked_decoder(self, table: TableSpec) -> DebeziumDecoder:
+        """The decoder of masked records without a schema, whose private columns are text."""
+        if table.name not in self._of_stored:
+            declared = dict(self._options.columns_of(table.name) or {})
+            texts = {
+                name: MASKED_TYPE
+                for name, mask in self._private.get_masks(table.name).items()
+                if name in declared and mask.kind != "nothing"
+            }
+            schema = {"schema": {table.name: declared | texts}, "private": {}}
+            self._of_stored[table.name] = DebeziumDecoder(self._options.with_given(schema))
+        return self._of_stored[table.name]
+
+    def _mask_events(self, events: pa.Table, table: TableSpec) -> pa.Table:
+        try:
+            before = self._private.unmasked_spec(table, self._learning.learn(events, table.name, table.fingerprint))
+        except (ConfigProblem, Fatal):
+            before = table  # None of the records is readable, which `decode` reports for each.
+        return self._private.mask_changes(super().decode(events, before), before, table)
+
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        if not self._private or not raw.num_rows:
+            return raw
+        routes = self.route(raw)
+        tables, errors = routes["table"].to_pylist(), routes["error"].to_pylist()
+        return self._private.mask_records(self._to_maskable(raw, tables, errors), tables, errors)
+
+    def _to_maskable(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:  # noqa: ARG002
+        """The records as change events in JSON, if their tables have private columns. Each has a table or an error."""
+        return raw
+
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+        return read_markers(raw, self._depth)
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        return find_connector(raw, self._depth)
+
+
+class DebeziumJsonDecoder(DebeziumDecoder):
     """`ports.decoder.Decoder` of Debezium's JSON change events, with and without a schema.
 
     `options` as in `options.DebeziumJsonOptions`; raises ConfigProblem that names every wrong one.
-    Pickled as its options. It caches readers for schemas, the last key and table (see `router.RouteResults`), and
-    records between routing and decoding (`schema_frames.CachedFrames`).
     """
 
     def __init__(self, options: DebeziumJsonOptions | Mapping[str, object] | None = None) -> None:
         checked = DebeziumJsonOptions.read(options or {})
         refuse_types(checked.declared)
-        self._options = checked
-        self._of_stored: dict[str, DebeziumJsonDecoder] = {}
-        self._depth = checked.limits.depth
+        super().__init__(checked)
         self._flattened = FlattenedRows(self._depth) if checked.flattened else None
-        once = CachedFrames(self._depth)
-        routing, decoding = DebeziumRouter(checked, once), DebeziumFrameDecoder(checked, once)
-        self._learning = TableLearner(checked, routing, decoding.readers)
-        self._private = DebeziumMasker(checked)
-        super().__init__(checked, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(checked, routing))
 
     def _to_events(self, raw: pa.Table, table: str | None = None) -> pa.Table:
         """`table`: the table of all records, if known."""
@@ -70,79 +138,29 @@ class DebeziumJsonDecoder(CompositeDecoder):
         return super().route(self._to_events(raw))
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        learnt = self._learning.learn(self._to_events(sample, table), table, fingerprint)
-        return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
+        return super().learn(self._to_events(sample, table), table, fingerprint)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        events = self._to_events(raw, table.name)
-        if not self._private.get_masks(table.name) or not raw.num_rows:
-            return super().decode(events, table)
-        mask_headers = read_mask_headers(events["headers"].combine_chunks())
-        if not mask_headers:
-            return self._mask_events(events, table)
-        parts = []
-        for is_stored, run in groupby(range(events.num_rows), mask_headers.__contains__):
-            indices = list(run)
-            run_events = events.slice(indices[0], len(indices))
-            parts.append(
-                self._masked_decoder(table).decode(self.mask_records(run_events), table)
-                if is_stored
-                else self._mask_events(run_events, table)
-            )
-        return pa.concat_tables(parts).combine_chunks()
-
-    def _masked_decoder(self, table: TableSpec) -> DebeziumJsonDecoder:
-        """The decoder of masked records without a schema, whose private columns are text."""
-        if table.name not in self._of_stored:
-            declared = dict(self._options.columns_of(table.name) or {})
-            texts = {
-                n: MASKED_TYPE
-                for n, mask in self._private.get_masks(table.name).items()
-                if n in declared and mask.kind != "nothing"
-            }
-            schema = {"schema": {table.name: declared | texts}, "private": {}}
-            self._of_stored[table.name] = DebeziumJsonDecoder(self._options.with_given(schema))
-        return self._of_stored[table.name]
-
-    def _mask_events(self, events: pa.Table, table: TableSpec) -> pa.Table:
-        try:
-            before = self._private.unmasked_spec(table, self._learning.learn(events, table.name, table.fingerprint))
-        except (ConfigProblem, Fatal):
-            before = table  # None of the records is readable, which `decode` reports for each.
-        return self._private.mask_changes(super().decode(events, before), before, table)
+        return super().decode(self._to_events(raw, table.name), table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         return super().envelope(self._to_events(raw))
 
-    @property
-    def features(self) -> DecoderFeatures:
-        return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
-
-    def mask_records(self, raw: pa.Table) -> pa.Table:
-        if not self._private:
-            return raw
-        routes = self.route(raw)
-        tables: list[str | None] = routes["table"].to_pylist()
+    def _to_maskable(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:  # noqa: ARG002
+        """Rows of tables with private columns become change events."""
         events_of: dict[str, list[int]] = defaultdict(list)
         for index, name in enumerate(tables if self._flattened is not None else ()):
             if name is not None and self._private.get_masks(name):
                 events_of[name].append(index)
-        if events_of:
-            # Rows of tables with private columns become change events, in which masking finds values.
-            values = raw["value"].to_pylist()
-            for table, indices in events_of.items():
-                events = self._to_events(raw.take(pa.array(indices, pa.int64())), table)
-                for index, value in zip(indices, events["value"].to_pylist(), strict=True):
-                    values[index] = value
-            at = raw.schema.get_field_index("value")
-            raw = raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())]))
-        return self._private.mask_records(raw, tables, routes["error"].to_pylist())
-
-    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        return transactions(raw, self._depth)
-
-    def connector(self, raw: pa.Table) -> Connector | None:
-        return find_connector(raw, self._depth)
+        if not events_of:
+            return raw
+        values = raw["value"].to_pylist()
+        for table, indices in events_of.items():
+            events = self._to_events(raw.take(pa.array(indices, pa.int64())), table)
+            for index, value in zip(indices, events["value"].to_pylist(), strict=True):
+                values[index] = value
+        at = raw.schema.get_field_index("value")
+        return raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())]))
 
 
 # Rows flattened by the transformation ExtractNewRecordState, converted back to change events.

@@ -37,9 +37,8 @@ NO_PAYLOAD = b"{}"
 class DebeziumFrameDecoder:
     """Decodes frames of records of one table. Caches generated readers, never records. The router shares `once`."""
 
-    def __init__(self, options: DebeziumOptions, once: CachedFrames | None = None) -> None:
-        self.options = options
-        self._once = once or CachedFrames(options.limits.depth)
+    def __init__(self, options: DebeziumOptions, once: CachedFrames) -> None:
+        self.options, self._once = options, once
         self.placeholders = Placeholders(options.unavailable_value)
         self.readers = PayloadReaders(options)
         self._documents = DocumentConverter(options)

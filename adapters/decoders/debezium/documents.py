@@ -72,8 +72,8 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _key = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def has_documents(values: pa.Array | pa.ChunkedArray, depth: int) -> bool:
-    """True if the records have documents of MongoDB. The first readable record decides."""
+def has_documents(values: pa.Array | pa.ChunkedArray, depth: int, *, default: bool = False) -> bool:
+    """True if the records have documents of MongoDB. The first readable record decides, without one `default`."""
     for text in (value.as_py() for value in values if value.is_valid):
         try:
             event = _probe(split_record(text, depth)[1])
@@ -81,7 +81,7 @@ def has_documents(values: pa.Array | pa.ChunkedArray, depth: int) -> bool:
             continue
         images = (bytes(event.before), bytes(event.after))
         return event.source is not None and event.source.connector == CONNECTOR and not any(i[:1] == b"{" for i in images)
-    return False
+    return default
 
 
 def refuse_undeclared(table: str, declared: Mapping[str, str]) -> None:
@@ -109,8 +109,7 @@ class DocumentConverter:
             declared = self._options.columns_of(table.name) or {}
             self._known[table.name] = {name: make_converter(type_name) for name, type_name in declared.items()}
         values, keys, columns = raw.column("value"), raw.column("key"), self._known[table.name]
-        has_values = values.null_count < len(values)
-        if ID not in columns or not (has_documents(values, self._depth) if has_values else ID in table.keys):
+        if ID not in columns or not has_documents(values, self._depth, default=ID in table.keys):
             return raw, {}
         new_values, new_keys = list[Any](), list[Any]()
         errors: dict[int, Reject] = {}

@@ -306,10 +306,10 @@ _event = msgspec.json.Decoder(ConnectorEvent, strict=False).decode
 
 def find_connector(raw: pa.Table, depth: int, read: Callable[[pa.Table], pa.Table] = lambda raw: raw) -> Connector | None:
     """See `ports.decoder.DecoderFeatures.find_connector`. Reads the last record of each topic until one names the
-    connector. `read` converts a frame to JSON and drops unreadable records."""
+    connector. `read` converts a frame to JSON."""
     last = {topic: row for row, topic in enumerate(raw["topic"].to_pylist())}
     for row in sorted(last.values(), reverse=True):
-        text = next(iter(read(raw.slice(row, 1))["value"].to_pylist()), None)  # `read` may have dropped the row.
+        text = read(raw.slice(row, 1))["value"][0].as_py()
         try:
             event = _event(split_record(text, depth)[1]) if text is not None else ConnectorEvent()
         except UNREADABLE:

@@ -63,9 +63,8 @@ NO_TABLE = malformed_reject("its source block names no table")
 class DebeziumRouter:
     """Routes frames and caches schemas. `once` is shared with the decoder of the same frames."""
 
-    def __init__(self, options: DebeziumOptions, once: CachedFrames | None = None) -> None:
-        self._options = options
-        self._once = once or CachedFrames(options.limits.depth)
+    def __init__(self, options: DebeziumOptions, once: CachedFrames) -> None:
+        self._options, self._once = options, once
         self._keys = KeySchemas(options.limits.depth)
         self._schemas: dict[bytes, MessageSchema] = {}
         self._results = RouteResults(options)

@@ -186,6 +186,14 @@ def test_tombstones_delete_documents_if_configured() -> None:
     assert [(c["_op"], c["_id"]) for c in decoder.decode(frame.slice(1), spec).to_pylist()] == [("d", 1)]
 
 
+def test_tombstone_among_unreadable_records_is_a_delete() -> None:
+    decoder = DebeziumJsonDecoder({"schema": {"shop.people": DECLARED}, "tombstones": "delete"})
+    whole = make_raw_records([document("c", after={"_id": 1})], [key()], topic="cdc.shop.people")
+    spec = decoder.learn(whole, "shop.people", decoder.route(whole)["fingerprint"][0].as_py())
+    found = decoder.decode(make_raw_records([None, b"{"], [key()] * 2, topic="cdc.shop.people"), spec).to_pylist()
+    assert [(c["_op"], c["_id"], get_error_code(c)) for c in found] == [("d", 1, None), (None, None, "MALFORMED")]
+
+
 @pytest.mark.parametrize("declared", [{}, {"name": "string"}])
 def test_documents_need_declared_columns(declared: dict[str, str]) -> None:
     frame = make_raw_records([document("c", after={"_id": 1}, schema=True)], [key()])
