@@ -74,7 +74,7 @@ class DebeziumAvroDecoder(DebeziumDecoder):
 
     def route(self, raw: pa.Table) -> pa.Table:
         route = super().route
-        return self._read_slices(raw, ROUTE, "error", lambda texts: self._add_key_errors(route(texts.frame), texts))
+        return self._read_slices(raw, ROUTE, "error", lambda texts: self.add_key_errors(route(texts.frame), texts))
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         return super().learn(self._to_events(sample), table, fingerprint)
@@ -110,7 +110,7 @@ class DebeziumAvroDecoder(DebeziumDecoder):
 
         return map_slices(raw, schema, read_slice)
 
-    def _add_key_errors(self, routes: pa.Table, texts: JsonTexts) -> pa.Table:
+    def add_key_errors(self, routes: pa.Table, texts: JsonTexts) -> pa.Table:
         """Add the error of the key to records that are rejected because of it. A record without a value is a delete of its
         key in some tables, so it must not be ignored."""
         if not texts.of_keys:

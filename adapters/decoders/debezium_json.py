@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -35,6 +36,8 @@ from .json.schema_frames import CachedFrames, SchemaGroup, find_frames
 from .masking import read_mask_headers
 from .options import DebeziumJsonOptions, DebeziumOptions
 
+MAX_DECODERS = 1024
+
 
 class DebeziumDecoder(CompositeDecoder):
     """Base class of the decoders of Debezium's events, which convert records to JSON text.
@@ -50,7 +53,7 @@ class DebeziumDecoder(CompositeDecoder):
         super().__init__(options, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(options, routing))
         self._learning = TableLearner(options, routing, decoding.readers)
         self._private = DebeziumMasker(options)
-        self._of_stored: dict[str, DebeziumDecoder] = {}
+        self._get_masked_decoder = lru_cache(MAX_DECODERS)(self.make_masked_decoder)
 
     @property
     def features(self) -> DecoderFeatures:
@@ -71,23 +74,16 @@ class DebeziumDecoder(CompositeDecoder):
             indices = list(run)
             events = raw.slice(indices[0], len(indices))
             if is_stored:
-                parts.append(self._masked_decoder(table).decode(self.mask_records(events), table))
+                parts.append(self._get_masked_decoder(table.name).decode(self.mask_records(events), table))
             else:
                 parts.append(self._mask_events(events, table))
         return pa.concat_tables(parts).combine_chunks()
 
-    def _masked_decoder(self, table: TableSpec) -> DebeziumDecoder:
-        """The decoder of masked records without a schema, whose private columns are text."""
-        if table.name not in self._of_stored:
-            declared = dict(self._options.columns_of(table.name) or {})
-            texts = {
-                name: MASKED_TYPE
-                for name, mask in self._private.get_masks(table.name).items()
-                if name in declared and mask.kind != "nothing"
-            }
-            schema = {"schema": {table.name: declared | texts}, "private": {}}
-            self._of_stored[table.name] = DebeziumDecoder(self._options.with_given(schema))
-        return self._of_stored[table.name]
+    def make_masked_decoder(self, table: str) -> DebeziumDecoder:
+        """The decoder of masked records of `table` without a schema, whose private columns are text."""
+        declared, masks = dict(self._options.columns_of(table) or {}), self._private.get_masks(table)
+        texts = {name: MASKED_TYPE for name, mask in masks.items() if name in declared and mask.kind != "nothing"}
+        return DebeziumDecoder(self._options.with_given({"schema": {table: declared | texts}, "private": {}}))
 
     def _mask_events(self, events: pa.Table, table: TableSpec) -> pa.Table:
         try:

@@ -83,8 +83,8 @@ class DebeziumFrameDecoder:
         if isinstance(reader, Reject):
             errors |= bad
             return
-        found, broken = split_each(raw.column("value"), list(bad), self.options.limits.depth)
-        indices, payloads = list(found), [payload for _, payload in found.values()]
+        parts, broken = split_each(raw.column("value"), list(bad), self.options.limits.depth)
+        indices, payloads = list(parts), [payload for _, payload in parts.values()]
         read = reader.read_changes(payloads)
         errors |= broken | {indices[i]: bad[indices[i]] for i in read.errors}
         yield from self._decode_readable(raw, indices, reader, read, payloads)
@@ -170,7 +170,7 @@ class DebeziumChangeBlock:
         moves = {index for index in went_to if self.ops[index] == Op.DELETE}
         doubtful = self._reduce_doubtful_images(moves, images)
         for column in self.table.columns:
-            self._read_column(column, images, placeholders, doubtful)
+            self.read_column(column, images, placeholders, doubtful)
         for key in self.table.keys:
             self.block.refuse_null_key(key)
         key_changes = self._key_change_columns(came_from, moves)
@@ -228,9 +228,9 @@ class DebeziumChangeBlock:
                 self.reader.images.put(image, name, value)
         return image
 
-    def _read_column(self, column: Column, images: list[Any], placeholders: Placeholders, doubtful: Collection[int]) -> None:
-        """A value missing in an update is unchanged; in a new row or a before image it is null. In a doubtful image every
-        value outside the key counts as unchanged."""
+    def read_column(self, column: Column, images: list[Any], placeholders: Placeholders, doubtful: Collection[int]) -> None:
+        """Add a column to the block. A value missing in an update is unchanged; in a new row or a before image it is null.
+        In a doubtful image every value outside the key counts as unchanged."""
         node = self.reader.images.nodes.get(column.name)
         if node is None:
             self.block.add_column(column, pa.nulls(len(images), column.type))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -182,38 +183,33 @@ class PayloadReaders:
 
     def __init__(self, options: DebeziumOptions) -> None:
         self._options = options
-        self._known: dict[tuple[object, ...], ChangeReader | Reject] = {}
+        self._get_reader = lru_cache(MAX_READERS)(self.make_reader)
 
     def get_reader(self, schema: bytes | None, table: TableSpec, *, numeric: bool = False) -> ChangeReader | Reject:
         """The reader of payloads with this schema (JSON text), or for None, with the declared columns of `table`.
         `numeric`: decimals may be JSON numbers."""
-        return self._get_cached(schema, table, "numeric" if numeric else "plain")
+        return self._get_reader(schema, table, "numeric" if numeric else "plain")
 
     def get_key_reader(self, schema: bytes | None, table: TableSpec) -> ChangeReader | Reject:
         """The reader of message keys with this schema, for tombstones."""
-        return self._get_cached(schema, table, "key")
+        return self._get_reader(schema, table, "key")
 
-    def _get_cached(
+    def make_reader(
         self, schema: bytes | None, table: TableSpec, kind: Literal["plain", "numeric", "key"]
     ) -> ChangeReader | Reject:
-        which = (schema, table, kind)
-        if which in self._known:
-            return self._known[which]
-        if len(self._known) >= MAX_READERS:
-            self._known.clear()
+        """The reader of payloads or keys with this schema, or None for the declared columns of `table`."""
+        row = None
+        if schema is not None:
+            if kind == "key":
+                key_schema = read_key_schema(schema)
+                row, reject = key_schema.struct, key_schema.error
+            else:
+                message_schema = read_message_schema(schema, self._options.limits)
+                row, reject = message_schema.row, message_schema.error
+            if row is None:
+                return reject or malformed_reject("it is no change event")
+        has_decimals = row is not None and holds_decimals(row)
         try:
-            row = None
-            if schema is not None:
-                if kind == "key":
-                    key_schema = read_key_schema(schema)
-                    row, reject = key_schema.struct, key_schema.error
-                else:
-                    message_schema = read_message_schema(schema, self._options.limits)
-                    row, reject = message_schema.row, message_schema.error
-                if row is None:
-                    self._known[which] = reject or malformed_reject("it is no change event")
-                    return self._known[which]
-            has_decimals = row is not None and holds_decimals(row)
             nodes = (
                 self.declared_readers(table.name)
                 if row is None
@@ -222,10 +218,9 @@ class PayloadReaders:
             for name, node in nodes.items():
                 if name not in table.keys:
                     nodes[name] = make_lenient(node, self._options.reading_of(table.name, name))
-            self._known[which] = ChangeReader(table, nodes, row, holds_decimals=has_decimals and kind == "plain")
+            return ChangeReader(table, nodes, row, holds_decimals=has_decimals and kind == "plain")
         except ValueMisfit as error:
-            self._known[which] = error.reject
-        return self._known[which]
+            return error.reject
 
     def declared_readers(self, table: str) -> dict[str, ValueReader]:
         """The readers of the declared columns of `table`; empty if none are declared."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import string
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Protocol
 
@@ -52,7 +53,16 @@ from .records import (
     read_event_times,
     schema_readers,
 )
-from .schema import FLATTENED, NO_KEY, ConnectSchema, KeySchema, KeySchemas, MessageSchema, read_message_schema
+from .schema import (
+    FLATTENED,
+    NO_KEY,
+    ConnectSchema,
+    KeySchema,
+    MessageSchema,
+    read_key,
+    read_keys,
+    read_message_schema,
+)
 from .sequence import ELEMENTS, SequenceFacts, check_positions, order_changes
 
 MAX_SCHEMAS = 4096
@@ -65,9 +75,8 @@ class DebeziumRouter:
 
     def __init__(self, options: DebeziumOptions, once: CachedFrames) -> None:
         self._options, self._once = options, once
-        self._keys = KeySchemas(options.limits.depth)
-        self._schemas: dict[bytes, MessageSchema] = {}
         self._results = RouteResults(options)
+        self._read_schema = lru_cache(MAX_SCHEMAS)(partial(read_message_schema, limits=options.limits))
 
     def route(self, raw: pa.Table) -> pa.Table:
         self._once.clear()
@@ -75,11 +84,7 @@ class DebeziumRouter:
 
     def read_schema(self, raw: bytes) -> MessageSchema:
         """The message schema of this JSON text."""
-        if raw not in self._schemas:
-            if len(self._schemas) >= MAX_SCHEMAS:
-                self._schemas.clear()
-            self._schemas[raw] = read_message_schema(raw, self._options.limits)
-        return self._schemas[raw]
+        return self._read_schema(raw)
 
     def last_key(self, table: str, fingerprint: str) -> KeySchema:
         """The last key of records with that fingerprint; without names if there was none."""
@@ -87,7 +92,7 @@ class DebeziumRouter:
 
     def read_key(self, text: bytes) -> KeySchema:
         """The key schema of this JSON text of a message key."""
-        return self._keys.read_one(text)
+        return read_key(text, self._options.limits.depth)
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
         values, topics = raw.column("value"), raw.column("topic")
@@ -102,7 +107,7 @@ class DebeziumRouter:
             kinds[index] = get_kind(error=error)
 
         # The kind of a value and the key decide, so each pair of them is routed once, unless tombstones are deletes.
-        keys = self._keys.read_all(raw.column("key"))
+        keys = read_keys(raw.column("key"), self._options.limits.depth)
         pairs = list(zip(kinds, keys, strict=True))
         distinct = {pair: code for code, pair in enumerate(dict.fromkeys(pairs))}
         self._results.note_keys(distinct)
@@ -160,7 +165,7 @@ MAX_KINDS = 65_536
 class ValueKind:
     """The kind of a record's value: a table and a schema fingerprint, an ignored kind, or an error.
 
-    Created by `get_kind`, which returns the same object for equal arguments: kinds are compared by identity.
+    Kinds are compared by identity. Equal ones are usually one object, created by `get_kind`.
     """
 
     table: str | None = None
@@ -169,19 +174,12 @@ class ValueKind:
     error: str | None = None
 
 
-_kinds: dict[tuple[str | None, str, str | None, Reject | None], ValueKind] = {}
-
-
+@lru_cache(MAX_KINDS)
 def get_kind(
     table: str | None = None, fingerprint: str = "", ignored: str | None = None, error: Reject | None = None
 ) -> ValueKind:
     """The kind with these fields."""
-    words = (table, fingerprint, ignored, error)
-    if words not in _kinds:
-        if len(_kinds) >= MAX_KINDS:
-            _kinds.clear()
-        _kinds[words] = ValueKind(table, fingerprint, ignored, str(error) if error else None)
-    return _kinds[words]
+    return ValueKind(table, fingerprint, ignored, str(error) if error else None)
 
 
 NOTHING = ValueKind(ignored=TOMBSTONE)

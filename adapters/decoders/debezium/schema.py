@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ CONTROL_ENDINGS = {
     ".MessageValue": "message",
     ".Notification": "notification",
 }
+MAX_KEYS = 4096
 STRUCT = "struct"
 NESTED = (STRUCT, "array", "map")
 SOURCE_NAMES = ("db", "schema", "table")
@@ -144,6 +145,7 @@ def find_schema_kind(name: str) -> str | None:
     return CONTROL.get(name) or next((kind for end, kind in CONTROL_ENDINGS.items() if name.endswith(end)), None)
 
 
+@lru_cache(MAX_KEYS)
 def read_key_schema(raw: bytes) -> KeySchema:
     """The key schema of the JSON text `raw`. Never raises."""
     try:
@@ -186,63 +188,50 @@ def _holds_object(schema: ConnectSchema) -> bool:
 # Key columns that the message keys of a frame name.
 
 
-MAX_KEYS = 4096
 NO_KEY = KeySchema("nokey")
 NOT_JSON = KeySchema("", error=malformed_reject("its key is not JSON"))
 NOT_AN_OBJECT = KeySchema("", error=malformed_reject("its key is not a JSON object of key columns"))
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class KeySchemas:
-    """Reads the keys of records and caches their schemas."""
+def read_keys(keys: pa.Array, depth: int) -> list[KeySchema]:
+    """The key schema of every record; `NO_KEY` for a null key. Without a schema, field names identify a key."""
+    out = [NO_KEY] * len(keys)
+    frames = find_frames(keys, depth)
+    for group in frames.groups:
+        if group.schema is not None:
+            key_schemas = [read_key_schema(group.schema)] * (len(keys) if group.rows is None else len(group.rows))
+        else:
+            key_schemas = [_read_bare_key(payload) for payload in group.payloads()]
+        if group.rows is None:
+            return key_schemas
+        for index, key in zip(group.rows, key_schemas, strict=True):
+            out[index] = key
+    for index in frames.errors:
+        out[index] = NOT_JSON
+    return out
 
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
-        self._known: dict[bytes | tuple[str, ...], KeySchema] = {}
 
-    def read_all(self, keys: pa.Array) -> list[KeySchema]:
-        """The key schema of every record; `NO_KEY` for a null key. Without a schema, field names identify a key."""
-        out = [NO_KEY] * len(keys)
-        frames = find_frames(keys, self._depth)
-        for group in frames.groups:
-            if group.schema is not None:
-                key_schemas = [self._read_schema(group.schema)] * (len(keys) if group.rows is None else len(group.rows))
-            else:
-                key_schemas = [self._read_bare(payload) for payload in group.payloads()]
-            if group.rows is None:
-                return key_schemas
-            for index, key in zip(group.rows, key_schemas, strict=True):
-                out[index] = key
-        for index in frames.errors:
-            out[index] = NOT_JSON
-        return out
+def read_key(key: bytes, depth: int) -> KeySchema:
+    """The key schema of one key."""
+    try:
+        schema, payload = split_record(key, depth)
+    except UNREADABLE:
+        return NOT_JSON
+    return _read_bare_key(payload) if schema is None else read_key_schema(schema)
 
-    def read_one(self, key: bytes) -> KeySchema:
-        """The key schema of one key."""
-        try:
-            schema, payload = split_record(key, self._depth)
-        except UNREADABLE:
-            return NOT_JSON
-        return self._read_bare(payload) if schema is None else self._read_schema(schema)
 
-    def _read_schema(self, schema: bytes) -> KeySchema:
-        return self._store(schema, lambda: read_key_schema(schema))
+def _read_bare_key(payload: bytes) -> KeySchema:
+    try:
+        names = tuple(_fields(payload))
+    except UNREADABLE:
+        return NOT_AN_OBJECT
+    return _bare_key_schema(names) if names else NOT_AN_OBJECT
 
-    def _read_bare(self, payload: bytes) -> KeySchema:
-        try:
-            names = tuple(_fields(payload))
-        except UNREADABLE:
-            return NOT_AN_OBJECT
-        if not names:
-            return NOT_AN_OBJECT
-        return self._store(names, lambda: KeySchema(sha256(repr(names).encode()).hexdigest()[:16], names))
 
-    def _store(self, cache_key: bytes | tuple[str, ...], read: Callable[[], KeySchema]) -> KeySchema:
-        if cache_key not in self._known:
-            if len(self._known) >= MAX_KEYS:
-                self._known.clear()
-            self._known[cache_key] = read()
-        return self._known[cache_key]
+@lru_cache(MAX_KEYS)
+def _bare_key_schema(names: tuple[str, ...]) -> KeySchema:
+    return KeySchema(sha256(repr(names).encode()).hexdigest()[:16], names)
 
 
 # All types of Kafka Connect and Debezium, and their columns (the table in the package's docstring).

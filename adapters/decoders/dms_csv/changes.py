@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 import msgspec
@@ -94,6 +95,16 @@ def read_operations(operations: pa.Array | None, raw: pa.RecordBatch, options: D
     return pc.if_else(is_silent, silent, ops)
 
 
+def find_header_rows(raw: pa.RecordBatch, cells: Mapping[str, pa.Array]) -> list[int]:
+    """Rows at the start of a file that contain the names of all columns."""
+    is_header = is_first_row(raw.column("offset"))
+    for name, texts in cells.items():
+        is_header = pc.and_(is_header, pc.fill_null(pc.equal(pc.utf8_lower(texts), name.lower()), False))
+        if not pc.any(is_header).as_py():
+            return []
+    return list_true_indices(is_header)
+
+
 class CsvChangeBlock:
     """Changes of rows with the same columns, whose texts have these `types`."""
 
@@ -110,7 +121,7 @@ class CsvChangeBlock:
         self._raw, self._cells, self._options, self._types = raw, cells, options, types
         operations = cells.get(options.operation_column)
         self._block = ChangeBlock(table, raw, read_operations(operations, raw, options))
-        self._block.reject(dict.fromkeys(self._find_header_rows() if headless else (), NAMES_ROW))
+        self._block.reject(dict.fromkeys(find_header_rows(raw, cells) if headless else (), NAMES_ROW))
         for row in list_true_indices(pc.is_null(self._block.ops)):
             value = operations[row].as_py() if operations is not None else None
             self._block.reject({row: options.unknown_operation_reject(value)})
@@ -123,19 +134,11 @@ class CsvChangeBlock:
         first, second = split_offsets(offsets, DMS_ROW_BITS)
         first = pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64()))
         for column in self._block.table.columns:
-            self._read_column(column)
+            self.read_column(column)
         return self._block.build([first, second], at=null_out_of_range(self._raw.column("timestamp").cast(TIMESTAMP)))
 
-    def _find_header_rows(self) -> list[int]:
-        """Rows at the start of a file that contain the names of all columns."""
-        is_header = is_first_row(self._raw.column("offset"))
-        for name, texts in self._cells.items():
-            is_header = pc.and_(is_header, pc.fill_null(pc.equal(pc.utf8_lower(texts), name.lower()), False))
-            if not pc.any(is_header).as_py():
-                return []
-        return list_true_indices(is_header)
-
-    def _read_column(self, column: Column) -> None:
+    def read_column(self, column: Column) -> None:
+        """Add a column to the block."""
         block, texts = self._block, self._cells.get(column.name)
         is_key = column.name in block.table.keys
         if texts is None:
@@ -191,18 +194,10 @@ class CsvLayouts:
 
     def __init__(self, options: DmsCsvOptions) -> None:
         self._options = options
-        self._known: dict[tuple[bytes | None, str], CsvLayout] = {}
+        self.get_layout = lru_cache(MAX_LAYOUTS)(self.read_layout)
 
-    def get_layout(self, header: bytes | None, table: str) -> CsvLayout:
+    def read_layout(self, header: bytes | None, table: str) -> CsvLayout:
         """The layout of rows of `table` in a file with this header row, or None."""
-        which = (header, table)
-        if which not in self._known:
-            if len(self._known) >= MAX_LAYOUTS:
-                self._known.clear()
-            self._known[which] = self._read_layout(header, table)
-        return self._known[which]
-
-    def _read_layout(self, header: bytes | None, table: str) -> CsvLayout:
         types = self._options.columns_of(table) or {}
         declared = tuple(Column(name, find_type_reader(type_name).type) for name, type_name in types.items())
         declared_names, operation = tuple(types), self._options.operation_column

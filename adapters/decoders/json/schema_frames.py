@@ -121,9 +121,9 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
         sliced = pc.binary_slice(values.filter(is_member), len(prefix), -1)
         out.groups.append(SchemaGroup(extract_schema(prefix), list_true_indices(is_member), sliced.to_pylist, sliced))
         is_open = pc.and_(is_open, pc.invert(is_member))
-    found, out.errors = split_each(values, sorted([*slow, *list_true_indices(is_open)]), depth)
+    parts, out.errors = split_each(values, sorted([*slow, *list_true_indices(is_open)]), depth)
     by_schema: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
-    for index, (schema, payload) in found.items():
+    for index, (schema, payload) in parts.items():
         rows, payloads = by_schema.setdefault(schema, ([], []))
         rows.append(index)
         payloads.append(payload)
@@ -141,14 +141,14 @@ def split_each(
     values: pa.Array, indices: Sequence[int], depth: int
 ) -> tuple[dict[int, tuple[bytes | None, bytes]], dict[int, Reject]]:
     """Schema and payload of the records at `indices`, and the errors of unreadable ones, by index."""
-    found, errors = {}, {}
+    parts, errors = {}, {}
     for index in indices:
         text = values[index].as_py()
         try:
-            found[index] = split_record(text, depth)
+            parts[index] = split_record(text, depth)
         except UNREADABLE as error:
             errors[index] = hint_by_beginning(unreadable_reject(error), text)
-    return found, errors
+    return parts, errors
 
 
 def decode_group(
@@ -163,9 +163,9 @@ def decode_group(
     decoded = decode_or_reject(decode, payloads, blank)
     if decoded.errors and group.payload_slices is not None:
         of_place = {i if group.rows is None else group.rows[i]: i for i in decoded.errors}
-        found, _ = split_each(values, list(of_place), depth)
-        again = decode_or_reject(decode, [payload for _, payload in found.values()], blank)
-        for number, (place, (_, payload)) in enumerate(found.items()):
+        parts, _ = split_each(values, list(of_place), depth)
+        again = decode_or_reject(decode, [payload for _, payload in parts.values()], blank)
+        for number, (place, (_, payload)) in enumerate(parts.items()):
             i = of_place[place]
             payloads[i], decoded.values[i] = payload, again.values[number]
             if number in again.errors:

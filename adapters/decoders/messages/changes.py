@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ class MessageFrameDecoder:
     def __init__(self, form: MessageFormat, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts
         self._many = MessageBatchReader(form, options, layouts)
-        self._readers: dict[tuple[MessageLayout, TableSpec], MessageRows] = {}
+        self._get_reader = lru_cache(MAX_READERS)(lambda layout, table: form.make_row_reader(layout.column_types(table)))
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         schema = changes_schema(table)
@@ -88,15 +89,6 @@ class MessageFrameDecoder:
             errors |= {places[i]: reject for i, reject in block.errors.items()}
             parts.append(([places[i] for i in numbers], frame))
         return parts + reject_records(raw, table, errors)
-
-    def _get_reader(self, layout: MessageLayout, table: TableSpec) -> MessageRows:
-        which = (layout, table)
-        if which not in self._readers:
-            if len(self._readers) >= MAX_READERS:
-                self._readers.clear()
-            columns = layout.column_types(table)
-            self._readers[which] = self._form.make_row_reader(columns)
-        return self._readers[which]
 
 
 # Reading of messages with one layout in batches.
@@ -339,7 +331,7 @@ class MessageChangeBlock:
         for index, message in enumerate(messages):
             for number, change in enumerate(message.changes):
                 try:
-                    self._rows += self._split_key_change(index, number * PER_ROW, change)
+                    self._rows += self.split_key_change(index, number * PER_ROW, change)
                 except UNREADABLE as error:
                     self.errors.setdefault(index, unreadable_reject(error))
 
@@ -348,41 +340,34 @@ class MessageChangeBlock:
         places = [row.place for row in self._rows]
         block = ChangeBlock(self._table, self._raw, [row.op for row in self._rows], places, self.errors)
         for column in self._table.columns:
-            self._read_column(block, column)
+            self.read_column(block, column)
+        # The places of messages in the source's log, null for missing ones, or their offsets.
+        orders = [self._raw.column("offset")]
+        if self._table.sequence > PER_ROW:
+            elements = range(self._table.sequence - 1)
+            places_in_log = [one.order if len(one.order) >= len(elements) else None for one in self._messages]
+            orders = [pa.array([order and order[k] for order in places_in_log], pa.int64()) for k in elements]
         numbers = pa.array([row.number for row in self._rows], pa.int64())
         frame = block.build(
-            order_rows(block, self._list_orders(), numbers, options.epoch),
+            order_rows(block, orders, numbers, options.epoch),
             at=null_out_of_range(pa.array([one.at for one in self._messages], pa.int64()).view(TIMESTAMP)),
             tx=pa.array([one.tx for one in self._messages], pa.string()),
             key_changes=self._key_change_columns(block),
         )
         return select_good(block, places, frame)
 
-    def _split_key_change(self, index: int, number: int, change: MessageChange) -> list[ChangeRow]:
+    def split_key_change(self, index: int, number: int, change: MessageChange) -> list[ChangeRow]:
+        """The row of a change, or the two rows of a key change. `number`: the first one of the row in its message."""
         if change.row is None:
             return [ChangeRow(index, change.op, number, self._reader.blank)]
         image = self._reader.decode(change.row)
         if change.op == Op.UPDATE and change.old is not None and self._reader.can_hold(change.old, self._table.keys):
-            old = self._reader.decode(change.old)
-            if self._has_other_key(image, old):
+            old, reader = self._reader.decode(change.old), self._reader
+            keys = [key for key in self._table.keys if key in reader.columns]
+            pairs = [(reader.values([old], key)[0], reader.values([image], key)[0]) for key in keys]
+            if any(before is not UNSET and reader.text(before) != reader.text(after) for before, after in pairs):
                 return [ChangeRow(index, Op.DELETE, number, image, old), ChangeRow(index, Op.CREATE, number + 1, image, old)]
         return [ChangeRow(index, change.op, number + 1, image)]
-
-    def _has_other_key(self, image: Any, old: Any) -> bool:
-        for key in self._table.keys:
-            if key in self._reader.columns:
-                [new_value], [old_value] = self._reader.values([image], key), self._reader.values([old], key)
-                if old_value is not UNSET and self._reader.text(old_value) != self._reader.text(new_value):
-                    return True
-        return False
-
-    def _list_orders(self) -> list[pa.Array]:
-        """The order of messages: their places in the source's log, null for a missing one, or their offsets."""
-        if self._table.sequence == PER_ROW:
-            return [self._raw.column("offset")]
-        elements = range(self._table.sequence - 1)
-        orders = [message.order if len(message.order) >= len(elements) else None for message in self._messages]
-        return [pa.array([order and order[k] for order in orders], pa.int64()) for k in elements]
 
     def _key_change_columns(self, block: ChangeBlock) -> list[pa.Array]:
         """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
@@ -423,16 +408,17 @@ class MessageChangeBlock:
             return pa.nulls(len(values), column.type), {}
         return build_or_reject(lambda items: self._reader.array(column.name, items), values, f"column {column.name!r}")
 
-    def _read_column(self, block: ChangeBlock, column: Column) -> None:
+    def read_column(self, block: ChangeBlock, column: Column) -> None:
+        """Add a column to the block. Missing values of updates and of halves of key changes are unchanged."""
         values = self._read_values(column.name)
         unset = [i for i, value in enumerate(values) if value is UNSET]
         cells = [None if value is UNSET else value for value in values] if unset else values
         array, bad = self._build_array(column, cells)
-        unchanged = [i for i in unset if self._can_be_unchanged(self._rows[i])]
+        unchanged = []
+        for i in unset:
+            row = self._rows[i]
+            if row.op == Op.UPDATE or (row.old is not None and (row.op == Op.CREATE or self._table.by_tx)):
+                unchanged.append(i)
         block.add_column(column, array, bad, make_mask(unchanged, len(values)))
         if column.name in self._table.keys:
             block.refuse_null_key(column.name)
-
-    def _can_be_unchanged(self, row: ChangeRow) -> bool:
-        """True for updates and the halves of key changes."""
-        return row.op == Op.UPDATE or (row.old is not None and (row.op == Op.CREATE or self._table.by_tx))

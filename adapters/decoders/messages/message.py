@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
@@ -416,17 +417,12 @@ class MessageLayouts:
     def __init__(self, form: MessageFormat, options: MessageOptions) -> None:
         self._form, self._options = form, options
         self._private = MaskedTables(options.private)
-        self._known: dict[tuple[str, ColumnTypeNames, tuple[str, ...], bool], MessageLayout] = {}
+        self._get_layout = lru_cache(MAX_LAYOUTS)(self._read_layout)
         self._told: set[tuple[str, str]] = set()
 
     def get_layout(self, message: Message) -> MessageLayout:
         """The layout of a message's rows."""
-        which = (message.table, message.types, message.keys, bool(message.order))
-        layout = self._known.get(which)
-        if layout is None:
-            if len(self._known) >= MAX_LAYOUTS:
-                self._known.clear()
-            layout = self._known[which] = self._read_layout(message)
+        layout = self._get_layout(message.table, message.types, message.keys, bool(message.order))
         has_key = layout.keys and set(layout.keys) <= {column.name for column in layout.columns}
         if layout.error is None and not has_key and message.changes:
             # Messages with other operations share the cached layout.
@@ -434,36 +430,38 @@ class MessageLayouts:
             return KEYLESS if is_truncate else layout
         return layout
 
-    def _read_layout(self, message: Message) -> MessageLayout:
-        declared = self._options.columns_of(message.table)
-        keys = self._options.keys_of(message.table) or message.keys
-        if not declared and not message.types:
+    def _read_layout(
+        self, table: str, types: ColumnTypeNames, message_keys: tuple[str, ...], has_order: bool
+    ) -> MessageLayout:
+        declared = self._options.columns_of(table)
+        keys = self._options.keys_of(table) or message_keys
+        if not declared and not types:
             return MessageLayout(error=UNTYPED)
-        columns = self._find_columns(message.table, keys, message.types)
+        columns = self._find_columns(table, keys, types)
         if isinstance(columns, Reject):
             return MessageLayout(error=columns)
         missing = [key for key in keys if key not in {column.name for column in columns}]
-        if missing and keys == message.keys:
+        if missing and keys == message_keys:
             return MessageLayout(
                 error=malformed_reject(f"its key has a column {missing[0]!r}, which is not among its columns")
             )
         parts: list[object] = [[[c.name, str(c.type), *filter(None, [c.text_kind])] for c in columns], keys]
-        if self._form.order_elements and not message.order:
+        if self._form.order_elements and not has_order:
             parts.append("offset")
-            if self._is_first(message.table, "order"):
-                log.warning("messages without a place in their source's log: their offsets order them", table=message.table)
+            if self._is_first(table, "order"):
+                log.warning("messages without a place in their source's log: their offsets order them", table=table)
         fingerprint = sha256(msgspec.json.encode(parts)).hexdigest()[:16]
-        masks = self._private.get_masks(message.table)
-        masked = {c.name: self._private.masked_column(message.table, c).type for c in columns if c.name in masks}
+        masks = self._private.get_masks(table)
+        masked = {c.name: self._private.masked_column(table, c).type for c in columns if c.name in masks}
         return MessageLayout(
             fingerprint,
             columns,
             keys,
-            has_order=bool(message.order),
-            type_names=message.types,
+            has_order=has_order,
+            type_names=types,
             declared=frozenset(declared or ()),
             masked=masked,
-            readings={c.name: self._options.reading_of(message.table, c.name) for c in columns if c.name not in keys},
+            readings={c.name: self._options.reading_of(table, c.name) for c in columns if c.name not in keys},
         )
 
     def _find_columns(self, table: str, keys: Sequence[str], sent: Mapping[str, str]) -> tuple[Column, ...] | Reject:

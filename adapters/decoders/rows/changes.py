@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -43,7 +44,7 @@ class RowFrameDecoder:
 
     def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
         self._options, self._layouts = options, layouts
-        self._readers: dict[tuple[str | None, TableSpec], RowReader] = {}
+        self._get_reader = lru_cache(MAX_READERS)(partial(RowReader, options))
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         schema = changes_schema(table)
@@ -67,12 +68,7 @@ class RowFrameDecoder:
         if layout.error is not None:
             errors |= dict.fromkeys(rows, layout.error)
             return
-        which = (layout.fingerprint, table)
-        if which not in self._readers:
-            if len(self._readers) >= MAX_READERS:
-                self._readers.clear()
-            self._readers[which] = RowReader(table, layout, self._options)
-        reader = self._readers[which]
+        reader = self._get_reader(table, layout)
         depth = self._options.limits.depth
         _, (decoded, bad) = decode_group(reader.decode, raw.column("value"), group, reader.blank, depth)
         errors |= {rows[i]: reject for i, reject in bad.items()}
@@ -122,7 +118,7 @@ class RowChangeBlock:
             places, rows, ops = map(list, zip(*halves, strict=True))
         block = ChangeBlock(self._reader.table, self._raw, ops, places, self._errors)
         for column in self._reader.table.columns:
-            self._read_column(block, column, rows, ops)
+            self.read_column(block, column, rows, ops)
         elements = list(map(block.repeat, elements))
         if places is not None:
             deletes = [row for row, place in enumerate(places) if place in olds and ops[row] == Op.DELETE]
@@ -173,7 +169,8 @@ class RowChangeBlock:
         first = pc.if_else(room, elements[0], None)
         return [pc.add(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]]
 
-    def _read_column(self, block: ChangeBlock, column: Column, rows: Sequence[Any], ops: Sequence[Op | None]) -> None:
+    def read_column(self, block: ChangeBlock, column: Column, rows: Sequence[Any], ops: Sequence[Op | None]) -> None:
+        """Add a column of these rows to the block."""
         node = self._reader.columns.get(column.name)
         values = [UNSET] * len(rows) if node is None else self._reader.read_values(rows, column.name)
         build = node.build if node else lambda cells: pa.nulls(len(cells), column.type)
@@ -241,54 +238,29 @@ class RowLayouts:
         self._options = options
         self._own = {options.operation_column, *options.sequence_columns}
         self._private = MaskedTables(options.private)
-        self._known: dict[bytes, RowLayout] = {}
-        self._masked: dict[tuple[str, str], RowLayout] = {}
-        self._declared: dict[str, RowLayout] = {}
-
-    def get_layout(self, schema: bytes | None, table: str) -> RowLayout:
-        """The layout of records of `table` with the JSON text `schema`, or None for records without one. Without a schema
-        and declared columns the layout has no columns."""
-        if schema is None:
-            layout = self.declared_layout(table)
-        else:
-            if schema not in self._known:
-                if len(self._known) >= MAX_LAYOUTS:
-                    self._known.clear()
-                self._known[schema] = self._read_layout(schema)
-            layout = self._known[schema]
-            if layout.error is UNDECLARED:
-                declared = self.declared_layout(table)
-                layout = declared if declared.readers else layout
-        masks = self._private.get_masks(table)
-        if not masks:
-            return layout
-        which = (layout.fingerprint, table)
-        if which not in self._masked:
-            if len(self._masked) >= MAX_LAYOUTS:
-                self._masked.clear()
-            names = (name for name, mask in masks.items() if mask.kind != "nothing")
-            texts = {name: self._options.find_column_reader("string") for name in names}
-            self._masked[which] = replace(
-                layout, masked={name: node for name, node in texts.items() if name in layout.readers}
-            )
-        return self._masked[which]
+        self.get_layout = lru_cache(MAX_LAYOUTS)(self.find_layout)
+        self._get_typed_layout = lru_cache(MAX_LAYOUTS)(self.read_typed_layout)
 
     def is_row_schema(self, schema: bytes) -> bool:
         """True for a valid schema of rows, which defines the types of its records."""
-        return schema in self._known and self._known[schema].error is None
+        return self._get_typed_layout(schema).error is None
 
-    def declared_layout(self, table: str) -> RowLayout:
-        """The layout of the declared columns."""
-        if table not in self._declared:
-            if len(self._declared) >= MAX_LAYOUTS:
-                self._declared.clear()
-            columns = self._options.columns_of(table) or {}
-            self._declared[table] = RowLayout(
-                BARE, {name: self._options.find_column_reader(type_name) for name, type_name in columns.items()}
-            )
-        return self._declared[table]
+    def find_layout(self, schema: bytes | None, table: str) -> RowLayout:
+        """The layout of records of `table` with the JSON text `schema`, or None for records without one. Without a schema
+        and declared columns the layout has no columns."""
+        columns = self._options.columns_of(table) or {}
+        readers = {name: self._options.find_column_reader(type_name) for name, type_name in columns.items()}
+        layout = RowLayout(BARE, readers)
+        if schema is not None:
+            typed = self._get_typed_layout(schema)
+            layout = layout if readers and typed.error is UNDECLARED else typed
+        masks = self._private.get_masks(table)
+        names = [name for name, mask in masks.items() if mask.kind != "nothing" and name in layout.readers]
+        texts = {name: self._options.find_column_reader("string") for name in names}
+        return replace(layout, masked=texts) if texts else layout
 
-    def _read_layout(self, schema: bytes) -> RowLayout:
+    def read_typed_layout(self, schema: bytes) -> RowLayout:
+        """The layout that a schema describes."""
         fingerprint = sha256(schema).hexdigest()[:16]
         try:
             fields = _schema(schema)
@@ -314,7 +286,7 @@ Scalar = str | int | float | bool
 class RowReader:
     """Decodes payloads: the columns of `table` that the layout has, and the fields that describe the change."""
 
-    def __init__(self, table: TableSpec, layout: RowLayout, options: RowsDecoderOptions) -> None:
+    def __init__(self, options: RowsDecoderOptions, table: TableSpec, layout: RowLayout) -> None:
         nodes = {**layout.readers, **layout.masked}
         for name in nodes.keys() - set(table.keys):
             nodes[name] = make_lenient(nodes[name], options.reading_of(table.name, name))
