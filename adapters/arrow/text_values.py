@@ -60,24 +60,25 @@ def find_text_reader(arrow: pa.DataType) -> TextReader | None:
     return next((make_reader(arrow) for applies, make_reader in readers if applies(arrow)), None)
 
 
-def text_value_reader(arrow: pa.DataType) -> ValueReader:
-    """Reader of a column's values from JSON text. Raises TypeError for a type without a text form."""
-    one = _make_reader(arrow)
-    return ValueReader(arrow, str, lambda values: one(pa.array(values, pa.string())))
-
-
-def _make_reader(arrow: pa.DataType) -> TextReader:
+def make_text_reader(arrow: pa.DataType) -> TextReader:
+    """`find_text_reader`. Raises TypeError if there is none."""
     one = find_text_reader(arrow)
     if one is None:
         raise TypeError(f"no text is read as {arrow}")
     return one
 
 
+def text_value_reader(arrow: pa.DataType) -> ValueReader:
+    """Reader of a column's values from JSON text. Raises TypeError for a type without a text form."""
+    one = make_text_reader(arrow)
+    return ValueReader(arrow, str, lambda values: one(pa.array(values, pa.string())))
+
+
 def read_texts(
     texts: pa.Array, arrow: pa.DataType, subject: str, mode: ReadMode = "reject"
 ) -> tuple[pa.Array, dict[int, Reject]]:
     """The values of a column, null for invalid ones, and their errors by index. `mode`: of values out of range."""
-    one = make_lenient(ValueReader(arrow, str, _make_reader(arrow)), mode).build
+    one = make_lenient(ValueReader(arrow, str, make_text_reader(arrow)), mode).build
 
     def build(texts: pa.Array | list[object]) -> pa.Array:
         return one(texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string()))

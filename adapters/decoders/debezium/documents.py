@@ -23,6 +23,7 @@ from replicator.domain.table import TableSpec
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
 from ..json.schema_frames import split_record
+from ..json.type_names import LIST
 from ..options import DebeziumOptions
 from .records import RouteProbe
 
@@ -183,7 +184,6 @@ def _convert(name: str, raw: bytes, convert: Callable[[bytes], Any]) -> Any:
 
 
 DAY_MS = 86_400_000
-LIST = re.compile(r"list<(?:item:|element:)?(.+)>\Z")
 NUMBER = re.compile(r"-?\d+(\.\d+)?(E[+-]?\d+)?\Z")
 
 Convert = Callable[[bytes], Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -17,7 +16,7 @@ from replicator.domain.errors import ConfigProblem, Reject, RejectCode
 
 from ...arrow import decimals, temporal_values, value_readers
 from ...arrow.record_errors import UNREADABLE, RecordLimits, ValueMisfit, malformed_reject
-from ...arrow.text_values import find_text_reader
+from ...arrow.text_values import make_text_reader
 from ...arrow.value_readers import UNSET, ValueReader
 from ..json import type_names
 from ..json.schema_frames import find_frames, split_record
@@ -226,11 +225,12 @@ def _read_bare_key(payload: bytes) -> KeySchema:
         names = tuple(_fields(payload))
     except UNREADABLE:
         return NOT_AN_OBJECT
-    return _bare_key_schema(names) if names else NOT_AN_OBJECT
+    return make_bare_key(names) if names else NOT_AN_OBJECT
 
 
 @lru_cache(MAX_KEYS)
-def _bare_key_schema(names: tuple[str, ...]) -> KeySchema:
+def make_bare_key(names: tuple[str, ...]) -> KeySchema:
+    """The key schema of keys without a schema that have these fields."""
     return KeySchema(sha256(repr(names).encode()).hexdigest()[:16], names)
 
 
@@ -316,14 +316,6 @@ def holds_decimals(schema: ConnectSchema) -> bool:
 
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units per second."""
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-SCALARS: Mapping[str, pa.DataType] = {
-    **{name: pa.type_for_alias(name) for name in INTEGERS},
-    **{"int": pa.int32(), "bigint": pa.int64(), "bool": pa.bool_(), "boolean": pa.bool_()},
-    **{"float": pa.float32(), "float32": pa.float32(), "double": pa.float64(), "float64": pa.float64()},
-}
-DECLARED_DECIMAL = re.compile(r"decimal(?:128|256)?\((\d+)(?:,(-?\d+))?\)\Z")
-LIST = re.compile(r"list<(?:item:|element:)?(.+)>\Z")
 BASE64 = r"\A(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})\z"
 NUMBER = rf"\A{decimals.NUMBER.pattern}".replace(r"\Z", r"\z")
 PRECISE = "`decimals: base64` if the connector has decimal.handling.mode=precise, its default"
@@ -357,27 +349,25 @@ def find_declared_reader(table: str, column: str, name: str, *, decimals_are: De
 
     Raises ConfigProblem for a name that is not an Arrow type, or a type that this format does not send.
     """
-    type_name = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
-    if inner := LIST.match(type_name):
+    type_name = type_names.normalize_name(name)
+    if inner := type_names.LIST.match(type_name):
         return type_names.array_reader(find_declared_reader(table, column, inner[1], decimals_are=decimals_are))
-    if type_name in SCALARS:  # Values of any JSON type are read from their text.
-        scalar = SCALARS[type_name]
-        read = find_text_reader(scalar)
-        if read is None:
-            raise TypeError(f"no text is read as {scalar}")
-        placeholder = "raw" if pa.types.is_floating(scalar) else ""
-        return ValueReader(scalar, msgspec.Raw, lambda values: read(to_texts(values)), placeholder)
     if type_name in OTHERS:
         return OTHERS[type_name]()
-    match = DECLARED_DECIMAL.match(type_name)
-    arrow = decimals.decimal_type(int(match[1]), int(match[2] or 0)) if match and int(match[1]) else None
-    if match is None or arrow is None:
+    try:
+        arrow = type_names.find_type_reader(type_name).type
+    except ValueMisfit:
         raise ConfigProblem(
             f"column {column!r} of table {table} is declared as {name!r}, which is no type this format can read",
             next_step="Use an Arrow type name such as int64, string, double, bool, binary, date32, time64[us], "
             "timestamp[ms], timestamp[us], timestamp[us, UTC], decimal(10,2) or list<string>.",
-        )
-    return ValueReader(arrow, msgspec.Raw, partial(_read_decimals, arrow, int(match[2] or 0), decimals_are), "raw")
+        ) from None
+    if match := type_names.DECIMAL.match(type_name):
+        return ValueReader(arrow, msgspec.Raw, partial(_read_decimals, arrow, int(match[2] or 0), decimals_are), "raw")
+    # Numbers and booleans are read from the text of any JSON value.
+    read = make_text_reader(arrow)
+    placeholder = "raw" if pa.types.is_floating(arrow) else ""
+    return ValueReader(arrow, msgspec.Raw, lambda values: read(to_texts(values)), placeholder)
 
 
 def find_readers(table: str, columns: Mapping[str, str], *, decimals_are: Decimals) -> dict[str, ValueReader]:
@@ -450,9 +440,7 @@ def _raise_misfit(misfits: pa.Array, sentence: str) -> None:
 def _make_temporal_reader(arrow: pa.DataType, numeric: ValueReader | None, units: str = "") -> ValueReader:
     """Reader for dates and times: ISO 8601 text, and numbers if `numeric` can read them. Otherwise the error proposes the
     types `units`."""
-    read = find_text_reader(arrow)
-    if read is None:
-        raise TypeError(f"no text is read as {arrow}")
+    read = make_text_reader(arrow)
 
     def build(values: Sequence[Any]) -> pa.Array:
         numbers = [None if value is None or bytes(value).startswith(b'"') else bytes(value) for value in values]

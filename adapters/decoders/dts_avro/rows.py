@@ -17,9 +17,8 @@ from replicator.domain.errors import RejectCode
 from replicator.domain.plain_values import EPOCH, format_count
 
 from ...arrow.record_errors import RecordLimits, ValueMisfit
-from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import TextReader
-from ...arrow.value_readers import UNSET, ValueReader, cast_values
+from ...arrow.value_readers import UNSET, ValueReader
 from ..avro import FAULTS, read_datum
 from ..common.mysql_types import VARIABLE_DECIMAL, to_plain_numbers
 from ..messages.message import ColumnType, ColumnTypes, MessageRows, text_column_reader
@@ -172,7 +171,7 @@ def image_to_json(image: object) -> bytes | None:
 
 
 def _find_builder(column: ColumnType) -> Build:
-    sent, wanted, source_type, declared, mode = column
+    sent, source_type, declared = column.sent, column.type_name, column.declared
     if pa.types.is_binary(sent):
         build: Build = _build_bytes
     elif source_type == DECIMAL and pa.types.is_string(sent) and not declared:
@@ -181,8 +180,7 @@ def _find_builder(column: ColumnType) -> Build:
         build = _build_labels
     else:
         build = _text_builder(text_column_reader(column))
-    build = make_lenient(ValueReader(sent, object, build, out_of_range_text=_to_text), mode).build
-    return build if sent == wanted else (lambda values: cast_values(build(values), wanted))
+    return column.adapt(ValueReader(sent, object, build, out_of_range_text=_to_text))
 
 
 def _text_builder(read: TextReader) -> Build:

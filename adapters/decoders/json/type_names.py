@@ -98,8 +98,13 @@ def find_type_reader(declared: object) -> ValueReader:
     raise _unknown_type_error(declared)
 
 
+def normalize_name(name: str) -> str:
+    """The name of a type as in `SCALARS`: in lower case, with spaces only before `utc` and `tz`."""
+    return re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
+
+
 def _find_named(name: str) -> ValueReader:
-    type_name = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
+    type_name = normalize_name(name)
     if type_name in SCALARS:
         return SCALARS[type_name]()
     if inner := LIST.match(type_name):

@@ -14,9 +14,8 @@ from replicator.domain.errors import RejectCode
 from replicator.domain.table import Column
 
 from ...arrow.record_errors import UNREADABLE, RecordLimits, ValueMisfit
-from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import TextReader
-from ...arrow.value_readers import ValueReader, cast_values, choose_objects
+from ...arrow.value_readers import ValueReader, choose_objects
 from ..json.schema_frames import refuse_depth
 from ..json.type_names import to_text, to_texts
 from ..masking import Role
@@ -155,11 +154,5 @@ class JsonMessageRows(MessageRows):
 
 
 def _value_reader(reader: ReaderOf, column: ColumnType) -> ValueReader:
-    read, wanted = make_lenient(ValueReader(column.sent, str, reader(column)), column.reading).build, column.wanted
-
-    def build(values: Sequence[Any]) -> pa.Array:
-        return read(to_texts(values))
-
-    return ValueReader(
-        wanted, msgspec.Raw, build if column.sent == wanted else (lambda values: cast_values(build(values), wanted))
-    )
+    read = column.adapt(ValueReader(column.sent, str, reader(column)))
+    return ValueReader(column.wanted, msgspec.Raw, lambda values: read(to_texts(values)))

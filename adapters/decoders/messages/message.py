@@ -21,6 +21,7 @@ from replicator.domain.table import Column, TableSpec
 from ...arrow.record_errors import (
     FAILURES,
     UNREADABLE,
+    Build,
     RecordLimits,
     ValueMisfit,
     build_or_reject,
@@ -28,8 +29,8 @@ from ...arrow.record_errors import (
     unreadable_reject,
 )
 from ...arrow.temporal_values import make_lenient
-from ...arrow.text_values import TextReader, find_text_reader
-from ...arrow.value_readers import NULL, UNSET, StructObjectReader, ValueReader, cast_values, choose_objects, make_nullable
+from ...arrow.text_values import TextReader, make_text_reader
+from ...arrow.value_readers import NULL, UNSET, StructObjectReader, ValueReader, choose_objects, make_nullable
 from ..json.schema_frames import hint_by_names
 from ..json.type_names import find_type_reader, to_texts, type_name
 from ..masking import MaskedTables
@@ -242,6 +243,10 @@ class ColumnType(NamedTuple):
     declared: bool = False
     reading: ReadMode = "reject"
 
+    def adapt(self, node: ValueReader) -> Build:
+        """`node.build` with this treatment, and with the wanted type."""
+        return make_lenient(node, self.reading).with_type(self.wanted).build
+
 
 ColumnTypes = Mapping[str, ColumnType]
 ReaderOf = Callable[[ColumnType], TextReader]
@@ -254,10 +259,7 @@ def text_column_reader(column: ColumnType) -> TextReader:
         node: Any = find_type_reader(type_name(column.sent))
         decode = msgspec.json.Decoder(node.wire).decode
         return lambda texts: node.build([None if text is None else decode(text) for text in texts.to_pylist()])
-    reader = find_text_reader(column.sent)
-    if reader is None:
-        raise TypeError(f"no text is read as {column.sent}")
-    return reader
+    return make_text_reader(column.sent)
 
 
 _values = msgspec.structs.astuple
@@ -275,11 +277,11 @@ class TypedColumn:
     """Reads the values of one column in three steps: msgspec's type (`wire`), numbers or text, wanted type."""
 
     def __init__(self, column: ColumnType, reader: ReaderOf, *, texts_only: bool) -> None:
-        sent, self._wanted, *_ = column
-        self._sent = sent
+        sent = self._sent = column.sent
         as_text = texts_only or pa.types.is_string(sent) or pa.types.is_temporal(sent) or pa.types.is_binary(sent)
         self.wire: Any = str if as_text else int if pa.types.is_integer(sent) else msgspec.Raw
-        self._read = make_lenient(ValueReader(sent, str, reader(column)), column.reading).build
+        read = (lambda numbers: numbers) if self.wire is int else reader(column)
+        self._build = column.adapt(ValueReader(sent, self.wire, read))
 
     def to_column_values(self, values: Sequence[Any]) -> ColumnValues:
         """The values as numbers or text."""
@@ -293,19 +295,15 @@ class TypedColumn:
     def to_wanted(self, plain: pa.Array) -> ColumnValues:
         """The values with the wanted type."""
         try:
-            return ColumnValues(self._cast_wanted(plain))
+            return ColumnValues(self._build(plain))
         except FAILURES:
-            array, bad = build_or_reject(lambda items: self._cast_wanted(pa.array(items, plain.type)), plain.to_pylist(), "")
+            array, bad = build_or_reject(lambda items: self._build(pa.array(items, plain.type)), plain.to_pylist(), "")
             return ColumnValues(array, (), list(bad))
 
     def _read_plain(self, values: Sequence[Any]) -> pa.Array:
         if self.wire is msgspec.Raw:
             return to_texts([None if value == NULL else value for value in values])
         return pa.array(values, self._sent if self.wire is int else pa.string())
-
-    def _cast_wanted(self, plain: pa.Array) -> pa.Array:
-        array = plain if self.wire is int else self._read(plain)
-        return array if self._sent == self._wanted else cast_values(array, self._wanted)
 
 
 class TypedRows:
@@ -417,7 +415,7 @@ class MessageLayouts:
     def __init__(self, form: MessageFormat, options: MessageOptions) -> None:
         self._form, self._options = form, options
         self._private = MaskedTables(options.private)
-        self._get_layout = lru_cache(MAX_LAYOUTS)(self._read_layout)
+        self._get_layout = lru_cache(MAX_LAYOUTS)(self.read_layout)
         self._told: set[tuple[str, str]] = set()
 
     def get_layout(self, message: Message) -> MessageLayout:
@@ -430,9 +428,10 @@ class MessageLayouts:
             return KEYLESS if is_truncate else layout
         return layout
 
-    def _read_layout(
+    def read_layout(
         self, table: str, types: ColumnTypeNames, message_keys: tuple[str, ...], has_order: bool
     ) -> MessageLayout:
+        """The layout of messages of a table with these types and keys. `has_order`: see `Message.order`."""
         declared = self._options.columns_of(table)
         keys = self._options.keys_of(table) or message_keys
         if not declared and not types:
