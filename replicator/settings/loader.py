@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -13,7 +13,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from replicator.domain.errors import EnvironmentProblem, find_nearest, suggest_name
-from replicator.ports.options import StorageSettings, is_secret
+from replicator.ports.options import is_secret
 
 from .adapter_models import (
     BROKEN_FORMATS,
@@ -22,12 +22,8 @@ from .adapter_models import (
     FORMATS,
     SINKS,
     SOURCES,
-    DeadLetterSettings,
     EventStoreSettings,
-    PluginDeadLetterSettings,
-    PluginSinkSettings,
-    PluginSourceSettings,
-    PluginStoreSettings,
+    FreeForm,
 )
 from .checks import check_config
 from .config_view import build_view, to_mapping
@@ -45,9 +41,9 @@ from .document import (
 )
 from .environment import add_env_file, interpolate
 from .plugins import NO_PLUGINS, Plugins
-from .projections import LineageSettings, ProjectionSettings
-from .schema import HttpSettings, LimitSettings, ServeSettings, Settings, add_event_store, remove_event_store
-from .tables import ColumnSettings, EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
+from .projections import ProjectionSettings
+from .schema import HttpSettings, LimitSettings, Settings, add_event_store, remove_event_store
+from .tables import EntrySettings, TableSettings
 
 # From a config file to settings: layers, references to the environment, and every check, all findings at once.
 
@@ -293,7 +289,7 @@ def _prune_mapping(value: Any, path: Path, models: Models, names: KeyCheck) -> A
             continue
         problem = _check_key(below, item, models, names.plugins)
         if problem is None:
-            pruned[key] = _prune_value(key, item, below, models, names)
+            pruned[key] = _prune_value(item, fields.get(key), below, names)
             continue
         names.problems.append(problem)
         names.judged.add(below)
@@ -338,111 +334,66 @@ def _make_hint(key: str, models: Models, fields: dict[str, Any]) -> str:
     return f"known here: {', '.join(sorted(fields))}"
 
 
-STORE_KINDS: Mapping[Path, Callable[[Plugins], frozenset[str]]] = {
-    ("dead_letters", "kind"): lambda plugins: plugins.dead_letters,
-    ("event_store", "kind"): lambda plugins: plugins.event_stores,
-}
-
-
 BROKEN: Mapping[tuple[str | int, str], Mapping[str, EnvironmentProblem]] = {
     ("sinks", "kind"): BROKEN_SINKS,
     ("sources", "transport"): BROKEN_SOURCES,
     ("sources", "format"): BROKEN_FORMATS,
 }
 """By section and key, the adapters whose models cannot be loaded. Only a config that names one of them is wrong."""
+ADAPTERS: Mapping[tuple[str | int, str], Callable[[Plugins], Iterable[str]]] = {
+    ("sources", "format"): lambda plugins: (*FORMATS, *sorted(plugins.formats)),
+    ("sources", "transport"): lambda plugins: (*SOURCES, *sorted(plugins.transports)),
+    ("sinks", "kind"): lambda plugins: (*SINKS, *sorted(plugins.sinks)),
+    ("dead_letters", "kind"): lambda plugins: sorted(plugins.dead_letters),
+    ("event_store", "kind"): lambda plugins: sorted(plugins.event_stores),
+}
+"""By section and key, the adapters that can be named there."""
 
 
 def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, ...]:
     """The closed set of text values of a key; empty when it is not one. Plugins open some."""
-    key = path[-1]
-    if path in STORE_KINDS:
-        return tuple(sorted(STORE_KINDS[path](plugins)))
-    if key == "format":
-        return tuple(dict.fromkeys((*FORMATS, *sorted(plugins.formats))))
-    if key == "transport":
-        return tuple(dict.fromkeys((*SOURCES, *sorted(plugins.transports))))
-    if key == "kind":
-        return tuple(dict.fromkeys((*SINKS, *sorted(plugins.sinks))))
+    if list_adapters := ADAPTERS.get((path[0], str(path[-1]))):
+        return tuple(dict.fromkeys(list_adapters(plugins)))
     options = [annotation, *get_args(annotation)]
     if any(get_origin(option) is Annotated and get_args(option)[0] is str for option in options):
         return ()  # Any other text is possible, too.
     return tuple(v for option in options if get_origin(option) is Literal for v in get_args(option) if isinstance(v, str))
 
 
-def list_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """The keys of an adapter's model whose values are mappings with keys of their own, and the models of these."""
-    sections = {}
-    for key, annotation in list_fields((model,)).items():
-        for option in (annotation, *get_args(annotation)):
-            if isinstance(option, type) and issubclass(option, BaseModel):
-                sections[key] = option
-    return sections
+def _prune_value(value: Any, annotation: Any, path: Path, names: KeyCheck) -> Any:
+    """The value of a key with this type, its own mappings pruned: it is one, or a mapping or list of several."""
+    found = dict(_find_models(annotation))
+    if not found:
+        return value
+
+    def prune(item: Any, at: Path) -> Any:
+        return _prune_mapping(item, at, _choose_models(at, item, tuple(found), names.plugins), names)
+
+    if not any(found.values()):
+        return prune(value, path)
+    if isinstance(value, dict):
+        return {key: prune(item, (*path, key)) for key, item in value.items()}
+    return [prune(item, (*path, index)) for index, item in enumerate(value)] if isinstance(value, list) else value
 
 
-def _make_choice(
-    key: str, models: Mapping[str, Any], plugin: type[BaseModel], list_plugins: Callable[[Plugins], Collection[str]]
-) -> Callable[[Any, Plugins], Models]:
-    """The models of a section: that of the adapter which its `key` names, or `plugin`, or all of them."""
-
-    def choose(value: Any, plugins: Plugins) -> Models:
-        name = value.get(key) if isinstance(value, dict) else None
-        if not isinstance(name, str):
-            return tuple(models.values())
-        if name in models:
-            return (models[name],)
-        return (plugin,) if name in list_plugins(plugins) else tuple(models.values())
-
-    return choose
+def _find_models(annotation: Any, *, in_collection: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:
+    """The models in a type, and for each whether it is one of several in a mapping or a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, in_collection
+    for part in get_args(annotation):
+        yield from _find_models(part, in_collection=in_collection or get_origin(annotation) in (dict, list))
 
 
-def _make_constant(model: type[BaseModel]) -> Callable[[Any, Plugins], Models]:
-    return lambda _value, _plugins: (model,)
-
-
-NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
-    (Settings, "dead_letters"): lambda value, _: (
-        (PluginDeadLetterSettings,) if isinstance(value, dict) and "kind" in value else (DeadLetterSettings,)
-    ),
-    (Settings, "defaults"): _make_constant(PolicyKeys),
-    **{(model, "schema_changes"): _make_constant(SchemaChangeModes) for model in (PolicyKeys, TableSettings, EntrySettings)},
-    (Settings, "limits"): _make_constant(LimitSettings),
-    (Settings, "http"): _make_constant(HttpSettings),
-    (Settings, "event_store"): lambda value, plugins: (
-        (PluginStoreSettings,)
-        if isinstance(value, dict) and "kind" in value and plugins.event_stores
-        else (EventStoreSettings,)
-    ),
-    (Settings, "serve"): _make_constant(ServeSettings),
-    (Settings, "lineage"): _make_constant(LineageSettings),
-    (EventStoreSettings, "storage"): _make_constant(StorageSettings),
-    **{
-        (model, key): _make_constant(inner)
-        for model in (*SOURCES.values(), *SINKS.values())
-        for key, inner in list_sections(model).items()
-    },
-}
-COLLECTIONS: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
-    (Settings, "sources"): _make_choice(
-        "transport", SOURCES, PluginSourceSettings, lambda plugins: plugins.transports | BROKEN_SOURCES.keys()
-    ),
-    (Settings, "sinks"): _make_choice(
-        "kind", SINKS, PluginSinkSettings, lambda plugins: plugins.sinks | BROKEN_SINKS.keys()
-    ),
-    (Settings, "tables"): _make_constant(TableSettings),
-    (Settings, "projections"): _make_constant(ProjectionSettings),
-    (TableSettings, "to"): _make_constant(EntrySettings),
-    **{(model, "columns"): _make_constant(ColumnSettings) for model in (PolicyKeys, TableSettings, EntrySettings)},
-}
-
-
-def _prune_value(key: str, value: Any, path: Path, models: Models, names: KeyCheck) -> Any:
-    """The value with its own mappings pruned: `NESTED` holds one model, `COLLECTIONS` a model per entry."""
-    for model in models:
-        if inner := NESTED.get((model, key)):
-            return _prune_mapping(value, path, inner(value, names.plugins), names)
-        inner = COLLECTIONS.get((model, key))
-        if inner and isinstance(value, dict):
-            return {k: _prune_mapping(v, (*path, k), inner(v, names.plugins), names) for k, v in value.items()}
-        if inner and isinstance(value, list):
-            return [_prune_mapping(v, (*path, i), inner(v, names.plugins), names) for i, v in enumerate(value)]
-    return value
+def _choose_models(path: Path, value: Any, models: Models, plugins: Plugins) -> Models:
+    """The model of the adapter that a section names; without a name, or with an unknown one, those of all."""
+    plugin = tuple(model for model in models if issubclass(model, FreeForm))
+    own = tuple(model for model in models if model not in plugin)
+    if not plugin or not isinstance(value, dict):
+        return own
+    if path[0] in ("dead_letters", "event_store"):
+        return plugin if "kind" in value and (path[0] == "dead_letters" or plugins.event_stores) else own
+    by_name, key = (SOURCES, "transport") if path[0] == "sources" else (SINKS, "kind")
+    name = str(value.get(key))
+    if name in by_name:
+        return (by_name[name],)
+    return plugin if name in {*ADAPTERS[path[0], key](plugins), *BROKEN[path[0], key]} else own

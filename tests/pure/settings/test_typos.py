@@ -46,6 +46,7 @@ TYPOS = [
     ("        policy: scd1", "        polcy: scd1", "policy"),
     ("        policy: scd1", "        policy: sdc1", "scd1"),
     ("        deletes: hard", "        delets: hard", "deletes"),
+    ("        deletes: hard\n", "        deletes: hard\n        verify: {evry: off}\n", "every"),
     ("        into: orders_now", "        itno: orders_now", "into"),
     ("        stored_as_scd_type: 1", "        stored_as_scdtype: 1", "stored_as_scd_type"),
     ("      - sink: target\n        policy", "      - sink: tarjet\n        policy", "target"),
