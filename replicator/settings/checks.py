@@ -31,10 +31,10 @@ from replicator.ports.options import NO_RETENTION
 
 from .adapter_models import SINKS, get_format
 from .config_view import ConfigView, EntryView, TableView, get_text, to_mapping
-from .document import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
+from .document import Origin, Path, PathProblem, describe_parent, describe_path, make_idle_key, quote_name
 from .projections import check_projections
 from .source_checks import check_source_options
-from .tables import EXCLUSIVE_KEYS, EntrySettings
+from .tables import EXCLUSIVE_KEYS, TABLE_OPTIONS, EntrySettings
 from .target_checks import check_event_store, check_target_options, is_event_store
 from .transform_checks import check_columns, check_row_transforms
 
@@ -67,12 +67,17 @@ SINGLE_POLICY_KEYS = frozenset(
 """The keys that mean nothing in a table or in `defaults` if no entry has the policy."""
 
 KNOWN_POLICIES = frozenset(POLICY_NAMES)
+ENTRY_KEYS = frozenset(info.alias or name for name, info in EntrySettings.model_fields.items())
+EVENT_STORE_KEYS = frozenset({"sink", "into", "where"})
+"""The keys of an entry through which events of an outbox go to the event store."""
+TABLE_KEYS = ("keys", "tombstones", "out_of_range")
+"""Keys that say how the records of a table are read, which is done once for all its lanes."""
 
 
 def check_config(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     """Everything wrong between the parts of `config`."""
     yield from _check_parts(config)
-    yield from _check_inapplicable(config)
+    yield from _check_idle_keys(config)
     yield from check_target_options(config)
     yield from check_row_transforms(config)
     yield from check_columns(config)
@@ -108,44 +113,51 @@ def _check_parts(config: ConfigView) -> Iterator[PathProblem]:
             hint = suggest_name(reference, names) or f"known: {', '.join(names) or 'none'}"
             sentence = f"unknown {noun} {quote_name(reference)} {describe_parent(path[:-1])}"
             yield PathProblem(path, f"unknown_{noun}", sentence, hint)
-    for path, keys in config.levels:
+    for level in config.levels:
         for one, other in EXCLUSIVE_KEYS:
-            if {one, other} <= keys:
-                sentence = f"{describe_path(path)} has both '{one}' and '{other}'"
-                yield PathProblem((*path, other), "contradiction", sentence, "keep one")
+            if {one, other} <= level.raw.keys():
+                sentence = f"{describe_path(level.path)} has both '{one}' and '{other}'"
+                yield PathProblem((*level.path, other), "contradiction", sentence, "keep one")
 
 
-def _check_inapplicable(config: ConfigView) -> Iterator[PathProblem]:
-    all_keys = frozenset(info.alias or name for name, info in EntrySettings.model_fields.items())
+def _check_idle_keys(config: ConfigView) -> Iterator[PathProblem]:
+    """Find keys of entries that their targets do not have, and keys of a table or of the defaults that no entry uses."""
     for _, entry in config.list_entries():
-        if config.is_event_log(entry.sink):
-            for key in sorted(entry.keys & all_keys - {"sink"}):
-                sentence = f"key '{key}' in {describe_path(entry.path)} means nothing for an event log"
-                yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
-            continue
-        for key in sorted(entry.keys & POLICIES_OF.keys()) if config.get_kind(entry.sink) != EVENT_STORE else ():
-            if entry.policy in KNOWN_POLICIES - POLICIES_OF[key]:
-                sentence = (
-                    f"key '{key}' in {describe_path(entry.path)} means nothing under policy {quote_name(entry.policy)}"
-                )
-                yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
-    # Refuse keys of a table or of the defaults that no entry uses.
-    for path, keys in config.levels:
-        inner = _list_entries_below(config, path)
-        lanes = [entry for entry in inner if config.is_mirror(entry.sink)]
-        for key in sorted(keys & SINGLE_POLICY_KEYS) if inner else ():
-            fitting = POLICIES_OF[key]
-            if all(entry.policy in KNOWN_POLICIES - fitting for entry in lanes):
-                sentence = (
-                    f"key '{key}' in {describe_path(path)} means nothing: none of its entries has the "
-                    f"policy {' or '.join(map(quote_name, sorted(fitting)))}"
-                )
-                yield PathProblem((*path, key), "inapplicable", sentence, "remove it")
+        for key in sorted(entry.raw.keys() & ENTRY_KEYS - {"sink"}):
+            if why := _describe_idle_key(config, entry, key):
+                yield make_idle_key(entry.path, key, *why)
+    for level in config.levels:
+        entries = [entry for _, entry in config.list_entries() if level.path in (("defaults",), entry.path[:2])]
+        for key in sorted(level.raw) if entries else ():
+            if key in SINGLE_POLICY_KEYS:
+                uses = [config.is_mirror(e.sink) and e.policy not in KNOWN_POLICIES - POLICIES_OF[key] for e in entries]
+                wanted = f"has the policy {' or '.join(map(quote_name, sorted(POLICIES_OF[key])))}"
+            elif key in TABLE_OPTIONS:
+                # Unknown sinks count as those that have options: other checks report them.
+                uses = [config.get_sink_model(e.sink).has_table_options or key in e.raw for e in entries]
+                wanted = "goes to a Delta sink"
+            elif key == "verify":
+                uses, wanted = [config.is_mirror(e.sink) for e in entries], "has a target with rows"
+            else:
+                continue
+            if not any(uses):
+                yield make_idle_key(level.path, key, f": none of its entries {wanted}")
 
 
-def _list_entries_below(config: ConfigView, path: Path) -> list[EntryView]:
-    """The entries to which a key of the defaults or of a table, at `path`, applies."""
-    return [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
+def _describe_idle_key(config: ConfigView, entry: EntryView, key: str) -> tuple[str, ...]:
+    """Why the target of an entry has no use for its key, and perhaps a step; empty if it has."""
+    kind = config.get_kind(entry.sink)
+    if config.is_event_log(entry.sink):
+        return (" for an event log",)
+    if is_event_store(config, entry.sink) and key not in EVENT_STORE_KEYS:
+        return (" for the store of events: it keeps events as they are",)
+    if kind == EVENT_STORE:
+        return ()
+    if key in TABLE_OPTIONS and not config.get_sink_model(entry.sink).has_table_options:
+        return f" for a sink of kind {quote_name(kind)}", "remove it; it is an option of Delta tables"
+    if entry.policy in KNOWN_POLICIES - POLICIES_OF.get(key, KNOWN_POLICIES):
+        return (f" under policy {quote_name(entry.policy)}",)
+    return ()
 
 
 def _check_agreement(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
@@ -156,9 +168,9 @@ def _check_agreement(config: ConfigView, where: FindOrigin) -> Iterator[PathProb
             if config.is_event_log(entry.sink):
                 continue
             first = first or entry
-            for (key, value), (_, other) in zip(entry.of_table, first.of_table, strict=True):
-                if value != other:
-                    at = (*(entry if key in entry.keys else first).path, key)
+            for key in TABLE_KEYS:
+                if entry.get_value(key) != first.get_value(key):
+                    at = (*(entry if key in entry.raw else first).path, key)
                     other_place = f"{describe_path(first.path)} ({where(first.path)})"
                     sentence = f"{describe_path(entry.path)}: its '{key}' differ from those of {other_place}"
                     yield PathProblem(at, "different_keys", sentence, f"write '{key}' once, in {describe_path(table.path)}")
@@ -184,9 +196,8 @@ def _check_matches(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
             yield PathProblem(at, "tied_match", sentence, "make one of them more specific")
     # Warn of names without a schema if the format gives every table one.
     for table in usable:
-        source = (config.sources or {}).get(table.source or "", {})
         pattern = str(table.match)
-        if not get_format(get_text(source, "format")).has_schema_names or is_regex(pattern):
+        if not get_format(get_text(config.get_source(table), "format")).has_schema_names or is_regex(pattern):
             continue
         if not has_overlap(pattern, "*.*"):
             at = (*table.path, "match")
@@ -200,7 +211,7 @@ def _check_matches(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
 def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     seen: dict[tuple[str, str], Path] = {}
     for table, entry in config.list_entries():
-        match, template = table.match, entry.into or table.into or ""
+        match, template = table.match, entry.into
         if match is None or entry.sink is None or (match and describe_malformed(match)):
             continue
         # Event logs, and globs whose tables have targets of their own, get a placeholder.
@@ -210,7 +221,7 @@ def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
             own = get_unqualified_name(match) if is_exact(match) else f"(own) {match} of {table.source}"
             into = template or own
         if is_regex(match) and GROUP.search(template):
-            at = _get_path(table, entry)
+            at = entry.find("into")[0]
             for name in find_unknown_groups(template, match):
                 wrong = (
                     "has a brace alone" if name == "{" else f"takes group {quote_name(name)}, which 'match' does not have"
@@ -218,7 +229,7 @@ def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
                 groups = ", ".join(f"{{{group}}}" for group in list_groups(match)) or "none"
                 yield PathProblem(at, "unknown_group", f"{describe_path(at)} {wrong}", f"groups: {groups}")
         elif not is_exact(match) and template:
-            at = (*entry.path, "into") if entry.into else entry.path
+            at = (*entry.path, "into")
             sentence = (
                 f"{describe_path(entry.path)}: every table that 'match' matches would have the target {quote_name(into)}"
             )
@@ -338,10 +349,10 @@ SHARED_TARGET_HINT = (
 def check_shared_targets(config: ConfigView) -> Iterator[PathProblem]:
     """Warnings, because only the source knows if several such tables exist."""
     for table, entry in config.list_entries():
-        match, template = table.match or "", entry.into or table.into or ""
+        match, template = table.match or "", entry.into
         if config.is_event_log(entry.sink) or is_exact(match) or describe_malformed(match):
             continue
-        at = _get_path(table, entry)
+        at = entry.find("into")[0] or entry.path
         if not template and is_glob(match) and "." in match and is_exact(own := get_unqualified_name(match)):
             sentence = (
                 f"{describe_path(at)}: tables of several schemas that 'match' matches would all have the "
@@ -360,27 +371,15 @@ def check_shared_targets(config: ConfigView) -> Iterator[PathProblem]:
                 yield PathProblem(at, "shared_target", sentence, step, severity="warning")
 
 
-def _get_path(table: TableView, entry: EntryView) -> Path:
-    """The place of the target's name."""
-    if entry.into:
-        return (*entry.path, "into")
-    return (*table.path, "into") if table.into else entry.path
-
-
 # Checks `verify` against the rest of a config: each target needs something to be compared with.
 
 OFF_STEP = "write 'verify: {every: off}' there"
 
 
 def check_verification(config: ConfigView) -> Iterator[PathProblem]:
-    """Targets that could never be compared, and `verify` without targets."""
-    for path, keys in config.levels:
-        inner = _list_entries_below(config, path)
-        if "verify" in keys and inner and not any(config.is_mirror(entry.sink) for entry in inner):
-            sentence = f"key 'verify' in {describe_path(path)} means nothing: none of its entries has a target with rows"
-            yield PathProblem((*path, "verify"), "inapplicable", sentence, "remove it")
+    """Targets that could never be compared."""
     for table, entry in config.list_entries():
-        path, verify = entry.verify
+        path, verify = entry.find("verify")
         every = to_mapping(verify).get("every")
         if every in (None, NO_RETENTION) or config.get_kind(entry.sink) is None or not config.is_mirror(entry.sink):
             continue

@@ -2,75 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from replicator.domain.errors import suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.ports.adapter_options import SinkOptions
 
 from .adapter_models import EVENT_COLUMNS, OUTBOX, get_sink_model
-from .document import Path, quote_name
-from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS
+from .document import Path, PathProblem, quote_name
+from .tables import POLICY_OF_SCD_TYPE, find_nearest
 
 PRIVATE = frozenset({"mask", "drop"})
 """Rules that keep a column's values from being stored."""
-FLOATING_TYPES = ("double", "float", "float32", "float64")
 Rule = dict[str, Any]
 """The rules for one column."""
 
 
-TABLE_KEYS = ("keys", "tombstones", "out_of_range")
-"""Keys that say how the records of a table are read, which is done once for all its lanes."""
+@dataclass(frozen=True)
+class LevelView:
+    """A section with keys of a policy: the defaults, a table or an entry."""
+
+    path: Path
+    raw: dict[str, Any]
+    """The section as it is written."""
 
 
 @dataclass(frozen=True)
-class EntryView:
-    """One `to` entry; None where the value is missing or not text."""
+class EntryView(LevelView):
+    """One `to` entry."""
 
-    path: Path
-    sink: str | None
-    into: str | None
-    policy: str
-    keys: frozenset[str]
-    """The keys that are written in the entry."""
-    of_table: tuple[tuple[str, str], ...]
-    """The keys that all lanes of a table must share, with their values in the entry, its table or the defaults."""
-    options: dict[str, tuple[Path, Any]]
-    """The options of the target that hold for it: the path where each is written, and its value."""
-    row_transforms: dict[str, tuple[Path, Any]]
-    """The keys of `tables.ROW_TRANSFORM_KEYS` that hold for it: the path where each is written, and its value."""
-    columns: dict[str, dict[str, Any]]
+    found: dict[str, tuple[Path, Any]]
+    """The keys that hold for it, of the entry, its table and the defaults: the path where each is written, and its value."""
+    columns: dict[str, Rule]
     """The rules for single columns in the entry itself."""
-    verify: tuple[Path, Any] = ((), None)
-    """The key that holds for it: the path where it is written, and its value."""
+
+    @property
+    def sink(self) -> str | None:
+        """None where it is missing or not text."""
+        return get_text(self.raw, "sink")
+
+    @property
+    def into(self) -> str:
+        """The name of its target as it is written anywhere; empty without one."""
+        into = self.get_value("into")
+        return into if isinstance(into, str) else ""
+
+    @property
+    def policy(self) -> str:
+        """The policy that holds for it, by either of its names."""
+        policy, scd_type = self.get_value("policy"), str(self.get_value("stored_as_scd_type"))
+        return policy if isinstance(policy, str) else POLICY_OF_SCD_TYPE.get(scd_type, "scd1")
+
+    def find(self, key: str) -> tuple[Path, Any]:
+        """The path and the value of a key that holds for it; empty, and None, without one."""
+        return self.found.get(key, ((), None))
+
+    def get_value(self, key: str) -> Any:
+        """The value of a key that holds for it; None without one."""
+        return self.find(key)[1]
 
 
 @dataclass(frozen=True)
-class TableView:
-    """One entry of `tables`; None where the value is missing or not text."""
+class TableView(LevelView):
+    """One entry of `tables`."""
 
-    path: Path
-    match: str | None
-    source: str | None
-    into: str | None
-    keys: frozenset[str]
-    """The keys that are written in the table."""
-    declared: tuple[str, ...] | None
-    """The columns that the config declares; None when it declares none."""
+    to: tuple[EntryView, ...] | None
+    """None when `to` is missing or not a list."""
     types: dict[str, Any]
-    """The declared types of columns."""
-    floating: frozenset[str]
-    """The columns with types of floating-point numbers."""
-    columns: dict[str, dict[str, Any]]
+    """The columns that the config declares, and their types; empty when it declares none."""
+    columns: dict[str, Rule]
     """The rules for single columns, for all its lanes."""
     renamed: tuple[tuple[str, str], ...]
     """Old and new names of columns, from all levels."""
-    on_reject: str | None
-    to: tuple[EntryView, ...] | None
-    """None when `to` is missing or not a list."""
-    of_events: bool = False
+    of_events: bool
     """It is one of an outbox's events, whose columns are fixed and stand for declared ones."""
+
+    @property
+    def levels(self) -> tuple[LevelView, ...]:
+        """The table and its entries."""
+        return (self, *(self.to or ()))
+
+    @property
+    def match(self) -> str | None:
+        """None where it is missing or not text."""
+        return get_text(self.raw, "match")
+
+    @property
+    def source(self) -> str | None:
+        """None where it is missing or not text."""
+        return get_text(self.raw, "source")
 
     def list_names(self, name: str) -> frozenset[str]:
         """The names of a column: this one, and the others in `renamed_columns`."""
@@ -85,15 +107,12 @@ class TableView:
         columns = (name for name, rule in self.columns.items() if PRIVATE & rule.keys())
         return frozenset(one for name in columns for one in self.list_names(name))
 
-    @property
-    def unknown(self) -> str:
-        """The description of a name that is not a declared column."""
-        return "no column of an outbox's events" if self.of_events else "no column of the declared 'schema'"
-
-    @property
-    def known(self) -> str:
-        """The columns that are declared."""
-        return f"{'columns' if self.of_events else 'declared'}: {', '.join(map(quote_name, self.declared or ()))}"
+    def make_unknown_column(self, path: Path, subject: str, name: str, others: Iterable[str] | None = None) -> PathProblem:
+        """The problem of a name at `path` that is no column of the table. `others`: the names to suggest one of."""
+        owner, noun = ("an outbox's events", "columns") if self.of_events else ("the declared 'schema'", "declared")
+        near = suggest_name(name, self.types if others is None else others)
+        hint = near or f"{noun}: {', '.join(map(quote_name, self.types))}"
+        return PathProblem(path, "unknown_column", f"{subject} is no column of {owner}", hint)
 
 
 @dataclass(frozen=True)
@@ -105,16 +124,18 @@ class ConfigView:
     """None if missing or not a mapping. References to it are not checked then."""
     sinks: dict[str, dict[str, Any]] | None
     tables: tuple[TableView, ...]
-    levels: tuple[tuple[Path, frozenset[str]], ...]
-    """The paths and the keys of each level with keys of a policy: the defaults, every table, every entry."""
-    on_reject: str | None
-    """The value for all tables."""
+    levels: tuple[LevelView, ...]
+    """The defaults, every table and every entry."""
     dead_letters: dict[str, Any]
     """The store of rejected records."""
     event_store: dict[str, Any]
     projections: dict[str, dict[str, Any]]
     empty: tuple[str, ...]
     """The keys among sources, sinks and tables that exist and are empty."""
+
+    def get_source(self, table: TableView) -> dict[str, Any]:
+        """The section of a table's source; empty if it is not known."""
+        return (self.sources or {}).get(table.source or "", {})
 
     def get_kind(self, sink: str | None) -> str | None:
         """The kind of a sink, None when unknown; that of the store of events is its name."""
@@ -146,25 +167,15 @@ def build_view(data: dict[str, Any]) -> ConfigView:
     sources = _to_mappings(data.get("sources"))
     tables = []
     for index, raw in enumerate(raw_tables if isinstance(raw_tables, list) else ()):
-        if not isinstance(raw, dict):
-            continue
-        table = _make_table(("tables", index), raw, defaults)
-        if get_text((sources or {}).get(table.source or "", {}), "format") == OUTBOX:
-            columns = dict(EVENT_COLUMNS)
-            table = replace(table, declared=tuple(columns), types=columns, floating=frozenset(), of_events=True)
-        tables.append(table)
-    entries = [entry for table in tables for entry in table.to or ()]
+        if isinstance(raw, dict):
+            source = (sources or {}).get(get_text(raw, "source") or "", {})
+            tables.append(_make_table(("tables", index), raw, defaults, of_events=get_text(source, "format") == OUTBOX))
     return ConfigView(
         engine=get_text(data, "engine") or "local",
         sources=sources,
         sinks=_to_mappings(data.get("sinks")),
         tables=tuple(tables),
-        levels=(
-            (("defaults",), frozenset(defaults)),
-            *((table.path, table.keys) for table in tables),
-            *((entry.path, entry.keys) for entry in entries),
-        ),
-        on_reject=get_text(data, "on_reject"),
+        levels=(LevelView(("defaults",), defaults), *(level for table in tables for level in table.levels)),
         dead_letters=to_mapping(data.get("dead_letters")),
         event_store=to_mapping(data.get("event_store")),
         projections=_to_mappings(data.get("projections")) or {},
@@ -172,52 +183,30 @@ def build_view(data: dict[str, Any]) -> ConfigView:
     )
 
 
-def _make_table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableView:
-    to = raw.get("to")
-    entries = None
-    if isinstance(to, list):
-        pairs = ((index, item) for index, item in enumerate(to) if isinstance(item, dict))
-        entries = tuple(_make_entry((*path, "to", index), item, (item, raw, defaults)) for index, item in pairs)
-    into = get_text(raw, "into") or get_text(defaults, "into")
-    columns = to_mapping(raw.get("schema"))
-    floating = frozenset(name for name, kind in columns.items() if str(kind).strip().lower() in FLOATING_TYPES)
-    declared = tuple(columns) or None
-    names = get_text(raw, "match"), get_text(raw, "source")
-    keys, rules, on_reject = frozenset(raw), _read_rules(raw), get_text(raw, "on_reject")
-    levels = (defaults, raw, *(item for item in (to if isinstance(to, list) else ()) if isinstance(item, dict)))
-    renamed = tuple(pair for level in levels for pair in to_mapping(level.get("renamed_columns")).items())
-    return TableView(path, *names, into, keys, declared, columns, floating, rules, renamed, on_reject, entries)
+def _make_table(path: Path, raw: dict[str, Any], defaults: dict[str, Any], *, of_events: bool) -> TableView:
+    to, entries = raw.get("to"), []
+    for index, item in enumerate(to if isinstance(to, list) else ()):
+        if isinstance(item, dict):
+            at: Path = (*path, "to", index)
+            paths, levels = (at, path, ("defaults",)), (item, raw, defaults)
+            found = {key: ((*paths[n], key), levels[n][key]) for key, n in find_nearest(levels).items()}
+            entries.append(EntryView(at, item, found, _read_rules(item)))
+    renamed = (to_mapping(level.get("renamed_columns")) for level in (defaults, raw, *(entry.raw for entry in entries)))
+    return TableView(
+        path,
+        raw,
+        to=tuple(entries) if isinstance(to, list) else None,
+        types=dict(EVENT_COLUMNS) if of_events else to_mapping(raw.get("schema")),
+        columns=_read_rules(raw),
+        renamed=tuple(pair for names in renamed for pair in names.items()),
+        of_events=of_events,
+    )
 
 
-def _make_entry(path: Path, raw: dict[str, Any], raw_levels: tuple[dict[str, Any], ...]) -> EntryView:
-    policies = []
-    for level in raw_levels:
-        scd_type = level.get("stored_as_scd_type")
-        of_type = POLICY_OF_SCD_TYPE.get(scd_type) if isinstance(scd_type, int) else None
-        policies.append(get_text(level, "policy") or of_type)
-    policy = next(filter(None, policies), "scd1")
-    common = tuple((key, str(next((level[key] for level in raw_levels if key in level), None))) for key in TABLE_KEYS)
-    levels = ((path, raw_levels[0]), (path[:2], raw_levels[1]), (("defaults",), raw_levels[2]))
-    options, shape = _find_nearest(TABLE_OPTIONS, levels), _find_nearest(ROW_TRANSFORM_KEYS, levels)
-    names = get_text(raw, "sink"), get_text(raw, "into")
-    verify = _find_nearest(("verify",), levels).get("verify", ((), None))
-    return EntryView(path, *names, policy, frozenset(raw), common, options, shape, _read_rules(raw), verify)
-
-
-def _read_rules(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _read_rules(raw: dict[str, Any]) -> dict[str, Rule]:
     """The rules for each column, the short form converted to the long one."""
     columns = to_mapping(raw.get("columns")).items()
     return {str(name): {"drop": True} if rule == "drop" else to_mapping(rule) for name, rule in columns}
-
-
-def _find_nearest(keys: Iterable[str], levels: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, tuple[Path, Any]]:
-    """The keys that have a value: the nearest path of each, and its value. If two keys exclude each other, the farther
-    one does not count."""
-    nearest: dict[str, tuple[Path, Any]] = {}
-    for at, level in levels:
-        excluded = {other for pair in EXCLUSIVE_KEYS for other in pair if nearest.keys() & set(pair)}
-        nearest |= {key: ((*at, key), level[key]) for key in keys if key in level and key not in {*nearest, *excluded}}
-    return nearest
 
 
 def _to_mappings(value: Any) -> dict[str, dict[str, Any]] | None:

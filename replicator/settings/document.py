@@ -114,6 +114,12 @@ def describe_parent(path: Path) -> str:
     return f"in {describe_path(path)}" if path else "at the top level"
 
 
+def make_idle_key(path: Path, key: str, why: str, step: str = "remove it") -> PathProblem:
+    """The problem of a key of the mapping at `path` that has no effect there. `why` ends the sentence."""
+    sentence = f"key '{key}' in {describe_path(path)} means nothing{why}"
+    return PathProblem((*path, key), "inapplicable", sentence, step)
+
+
 # YAML text to plain data, with the line of every value. Bounded, and blind to tags: nothing is ever constructed.
 
 MAX_BYTES = 512 * 1024

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from replicator.domain.events import EVENT_STORE
+from replicator.domain.expr import Expr
 from replicator.domain.patterns import ColumnSelection, expand_template, is_regex, matches
 from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES, Policy
 from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
@@ -33,14 +34,12 @@ from .tables import (
     find_names,
     find_private_columns,
     inherit_rules,
+    merge_levels,
 )
 
 DEFAULT_RETENTION = "7 days"
 """How long deletes are remembered."""
 
-CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
-
-V = TypeVar("V")
 SettingsLevels = tuple[EntrySettings, TableSettings, PolicyKeys]
 """The settings that decide about a lane, in order of precedence."""
 
@@ -100,25 +99,20 @@ def resolve_lane(
     at the path `at`, and its sink is of `kind`. `of_events`: the table is one of an outbox's events. `has_tombstones`: see
     `SourceOptions.has_tombstones`."""
     entry, table, _ = levels
-    keys = find_first(*(level.keys for level in levels))
-    policy: Policy = find_first(*(level.get_policy() for level in levels)) or "scd1"
+    keys = merge_levels(levels)
     # Events are taken whole, and one after the other: what the table or the defaults say is for its other targets.
     stored = kind == EVENT_STORE
-    policy = "append" if stored else policy
-    grace = find_first(*(level.watermark for level in levels)) if policy in CHANGE_POLICIES and not stored else None
-    deletes: Deletes = find_first(*(level.deletes for level in levels)) or "hard"
-    retention = find_first(*(level.tombstone_retention for level in levels)) or DEFAULT_RETENTION
-    forgets_deletes = policy in CURRENT_ROW_POLICIES and not _has_column_versions(levels) and retention != NO_RETENTION
-    # The first level that sets it decides alone.
-    verify = find_first(*(level.verify for level in levels))
-    is_verified = verify is not None and verify.every != NO_RETENTION and not stored
+    policy: Policy = "append" if stored else keys.get_policy() or "scd1"
+    grace = keys.watermark if policy in CHANGE_POLICIES and not stored else None
+    retention = keys.tombstone_retention or DEFAULT_RETENTION
+    forgets_deletes = policy in CURRENT_ROW_POLICIES and keys.partial_updates != "by_column" and retention != NO_RETENTION
+    is_verified = keys.verify is not None and keys.verify.every != NO_RETENTION and not stored
     if stored:
-        where = find_first(*(level.where for level in levels))
-        row_transforms = RowTransforms(where=None if where is None else parse_condition(where), rows_leave=where is None)
+        row_transforms = RowTransforms(where=_parse(keys.where), rows_leave=keys.where is None)
     else:
-        row_transforms = _resolve_row_transforms(levels, policy, deletes, of_events=of_events)
-    tracked = find_first(*(_select(one.track_history_column_list, one.track_history_except_column_list) for one in levels))
-    into, refused = _resolve_target(name, table.match, find_first(*(level.into for level in levels)))
+        row_transforms = _resolve_row_transforms(levels, keys, policy, of_events=of_events)
+    tracked = _select(keys.track_history_column_list, keys.track_history_except_column_list)
+    into, refused = _resolve_target(name, table.match, keys.into)
     return LaneSettings(
         table=name,
         source=table.source,
@@ -127,18 +121,18 @@ def resolve_lane(
         into=into,
         refused=refused,
         policy=policy,
-        keys=None if keys is None else tuple(keys),
+        keys=None if keys.keys is None else tuple(keys.keys),
         watermark=None if grace is None else to_timedelta(grace),
         retention=to_timedelta(retention) if forgets_deletes else None,
         row_transforms=row_transforms,
         tracked=tracked if policy in VERSION_POLICIES else None,
-        deletes=deletes,
-        tombstones=find_first(*(level.tombstones for level in levels)) or ("delete" if has_tombstones else None),
-        out_of_range=find_first(*(level.out_of_range for level in levels)),
-        schema_rules=_resolve_schema_rules(levels),
+        deletes=keys.deletes or "hard",
+        tombstones=keys.tombstones or ("delete" if has_tombstones else None),
+        out_of_range=keys.out_of_range,
+        schema_rules=_resolve_schema_rules(keys),
         declared=table.declared,
-        options=_resolve_options(levels) if get_sink_model(kind).has_table_options else {},
-        verify=verify if is_verified else None,
+        options=_resolve_options(keys) if get_sink_model(kind).has_table_options else {},
+        verify=keys.verify if is_verified else None,
         at=at,
     )
 
@@ -152,9 +146,8 @@ def _resolve_target(name: str, match: str, into: str | None) -> tuple[str, str]:
     return target, describe_target_problem(target)
 
 
-def _resolve_schema_rules(levels: SettingsLevels) -> SchemaRules:
-    """The first level that sets a key decides alone."""
-    setting: Any = find_first(*(level.schema_changes for level in levels)) or "evolve"
+def _resolve_schema_rules(keys: PolicyKeys) -> SchemaRules:
+    setting: Any = keys.schema_changes or "evolve"
     modes = setting if isinstance(setting, SchemaChangeModes) else SchemaChangeModes(others=setting)
     of_kinds = {
         kind: SchemaChangeMode(mode) for kind in SchemaChangeKind if (mode := getattr(modes, kind.value)) is not None
@@ -162,16 +155,12 @@ def _resolve_schema_rules(levels: SettingsLevels) -> SchemaRules:
     return SchemaRules(
         modes=of_kinds,
         others=SchemaChangeMode(modes.others or "evolve"),
-        removes=find_first(*(level.dropped_columns for level in levels)) == "remove",
-        renames=tuple((find_first(*(level.renamed_columns for level in levels)) or {}).items()),
+        removes=keys.dropped_columns == "remove",
+        renames=tuple((keys.renamed_columns or {}).items()),
     )
 
 
-def _has_column_versions(levels: SettingsLevels) -> bool:
-    return find_first(*(level.partial_updates for level in levels)) == "by_column"
-
-
-def _resolve_row_transforms(levels: SettingsLevels, policy: Policy, deleted: Deletes, *, of_events: bool) -> RowTransforms:
+def _resolve_row_transforms(levels: SettingsLevels, keys: PolicyKeys, policy: Policy, *, of_events: bool) -> RowTransforms:
     _, table, defaults = levels
     # Fields of payloads are not columns.
     rules = {n: rule for n, rule in list_column_settings(levels).items() if not (of_events and n.startswith(FIELD))}
@@ -179,20 +168,27 @@ def _resolve_row_transforms(levels: SettingsLevels, policy: Policy, deleted: Del
     # A private column that was renamed has a rule under both names, of which records have one.
     may_lack = {name for name, rule in rules.items() if rule.is_private and name in names}
     private = frozenset(find_private_columns(table, defaults))
-    deletes, truncates, where = (find_first(*(getattr(level, key) for level in levels)) for key in CONDITIONS)
+    ignore_null = _select(keys.ignore_null_updates_column_list, keys.ignore_null_updates_except_column_list)
+    if keys.ignore_null_updates and ignore_null is None:
+        ignore_null = ColumnSelection((), excluded=True)
+    has_current_rows, has_changes = policy in CURRENT_ROW_POLICIES, policy in CHANGE_POLICIES
     return RowTransforms(
-        sequence_by=tuple(find_first(*(level.sequence_by for level in levels)) or ()),
-        deletes=None if deletes is None else parse_condition(deletes),
-        truncates=None if truncates is None else parse_condition(truncates),
-        columns=find_first(*(_select(level.column_list, level.except_column_list) for level in levels)),
-        without_deletes=deleted == "ignore" and policy not in CHANGE_POLICIES,
-        ignore_null=_resolve_ignore_null(levels) if policy in CURRENT_ROW_POLICIES else None,
-        soft_deletes=deleted == "soft" and policy in CURRENT_ROW_POLICIES,
-        has_column_versions=_has_column_versions(levels) and policy in CURRENT_ROW_POLICIES,
-        where=None if where is None else parse_condition(where),
-        rows_leave=where is None or policy not in CHANGE_POLICIES,
+        sequence_by=tuple(keys.sequence_by or ()),
+        deletes=_parse(keys.apply_as_deletes),
+        truncates=_parse(keys.apply_as_truncates),
+        columns=_select(keys.column_list, keys.except_column_list),
+        without_deletes=keys.deletes == "ignore" and not has_changes,
+        ignore_null=ignore_null if has_current_rows else None,
+        soft_deletes=keys.deletes == "soft" and has_current_rows,
+        has_column_versions=keys.partial_updates == "by_column" and has_current_rows,
+        where=_parse(keys.where),
+        rows_leave=keys.where is None or not has_changes,
         column_transforms=build_column_transforms(rules, private, may_lack.union(table.declared or ())),
     )
+
+
+def _parse(condition: str | None) -> Expr | None:
+    return None if condition is None else parse_condition(condition)
 
 
 def list_column_settings(levels: SettingsLevels) -> dict[str, ColumnSettings]:
@@ -203,29 +199,13 @@ def list_column_settings(levels: SettingsLevels) -> dict[str, ColumnSettings]:
 
 
 def _select(names: Sequence[str] | None, excluded: Sequence[str] | None) -> ColumnSelection | None:
-    """The columns of the list that one level sets. A level has at most one of the two."""
+    """The columns of the list that is set, of the two that exclude each other."""
     if names is not None:
         return ColumnSelection(tuple(names))
     return None if excluded is None else ColumnSelection(tuple(excluded), excluded=True)
 
 
-def _resolve_ignore_null(levels: SettingsLevels) -> ColumnSelection | None:
-    """The columns in which NULL changes nothing. The first level that sets them decides alone."""
-    for level in levels:
-        named = _select(level.ignore_null_updates_column_list, level.ignore_null_updates_except_column_list)
-        if named is not None:
-            return named
-        if level.ignore_null_updates is not None:
-            return ColumnSelection((), excluded=True) if level.ignore_null_updates else None
-    return None
-
-
-def _resolve_options(levels: SettingsLevels) -> dict[str, Any]:
-    options = {name: find_first(*(getattr(level, name) for level in levels)) for name in TABLE_OPTIONS}
-    seconds = {name: to_timedelta(text).total_seconds() for name in VACUUM if (text := options.pop(name)) is not None}
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in options.items() if v is not None} | seconds
-
-
-def find_first(*values: V | None) -> V | None:
-    """The first that is not None."""
-    return next((value for value in values if value is not None), None)
+def _resolve_options(keys: PolicyKeys) -> dict[str, Any]:
+    options = {name: value for name in TABLE_OPTIONS if (value := getattr(keys, name)) is not None}
+    seconds = {name: to_timedelta(options.pop(name)).total_seconds() for name in VACUUM if name in options}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()} | seconds

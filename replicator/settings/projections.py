@@ -151,7 +151,7 @@ def _check_output(
     mine = targets[str(at[1])]
     into = ".".join(mine)
     if any(
-        entry.sink == mine[0] and _resolve_target(entry.into or table.into, table.match) == mine[1]
+        entry.sink == mine[0] and _resolve_target(entry.into, table.match) == mine[1]
         for table, entry in config.list_entries()
     ):
         yield PathProblem(
@@ -164,7 +164,7 @@ def _check_output(
             yield PathProblem(at, "same_target", sentence, "give one of them another 'into'")
 
 
-def _resolve_target(into: str | None, match: str | None) -> str | None:
+def _resolve_target(into: str, match: str | None) -> str | None:
     """The single target of an entry; None if it may have several."""
     if match is None or not is_exact(match):
         return None
@@ -175,7 +175,7 @@ def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str,
     sink, dot, table = value.partition(".")
     known_targets, is_open = set(targets.values()), False
     for source_table, entry in config.list_entries():
-        into = _resolve_target(entry.into or source_table.into, source_table.match)
+        into = _resolve_target(entry.into, source_table.match)
         if entry.sink and into:
             known_targets.add((entry.sink, into))
         # An entry with a pattern may write tables that only the source knows.

@@ -21,7 +21,7 @@ from .adapter_models import (
     list_formats_of,
 )
 from .config_view import ConfigView, get_text, to_mapping
-from .document import Path, PathProblem, describe_path, quote_name
+from .document import Path, PathProblem, describe_path, make_idle_key, quote_name
 
 SNAPSHOTS, QUERY, FILES = "snapshots", "query", "files"
 LOG_KEYS = ("topics", "since", "until")
@@ -47,45 +47,40 @@ FEED_KEYS = ("operation_column", "sequence_columns", "operations")
 def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
     """All problems of the keys of sources that the config alone shows."""
     for name, source in (config.sources or {}).items():
-        at, transport = ("sources", name), get_text(source, "transport")
-        if get_text(source, "format") in FORMATS:
-            yield from _check_format_keys(name, source)
+        at: Path = ("sources", name)
+        form, transport = get_text(source, "format"), get_text(source, "transport")
+        if form is not None and form in FORMATS:
+            yield from _check_format_keys(at, form, source)
         if transport == "delta":
-            yield from _check_delta(config, name, source)
+            yield from _check_delta(config, at, source)
         if "transactions" in source:
-            yield from _check_transactions(config, name, source)
+            yield from _check_transactions(config, at, source)
         if transport == FILES:
-            yield from _check_files(name, source)
+            yield from _check_files(at, form, source)
         if transport == "archive":
-            yield from _check_archive(name, source)
-        are_rows = get_text(source, "format") == ROWS and transport in NEW_ROW_TRANSPORTS
+            yield from _check_archive(at, source)
+        are_rows = form == ROWS and transport in NEW_ROW_TRANSPORTS
         if are_rows and "operations" in source and "operation_column" not in source:
-            sentence = f"key 'operations' in {describe_path(at)} means nothing without 'operation_column': all rows are new"
-            yield PathProblem((*at, "operations"), "inapplicable", sentence, "name the column, or remove it")
+            why = " without 'operation_column': all rows are new"
+            yield make_idle_key(at, "operations", why, "name the column, or remove it")
         if transport == SNAPSHOTS:
-            yield from _check_snapshots(name, source)
+            yield from _check_snapshots(at, source)
         if transport == QUERY:
-            yield from check_query_source(config, name, source)
+            yield from check_query_source(config, at, source)
     yield from _check_tables(config)
     yield from _check_units(config)
     yield from _check_events(config)
     yield from _check_compacted(config)
 
 
-def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    at = ("sources", name)
-    form = get_text(source, "format")
+def _check_files(at: Path, form: str | None, source: dict[str, Any]) -> Iterator[PathProblem]:
     if form is not None and FILES not in get_format(form).transports:
         *others, last = map(quote_name, list_formats_of(FILES))
         formats = f"{', '.join(others)} or {last}"
-        sentence = f"files are read as {formats} alone; {describe_path(at)} says {quote_name(source['format'])}"
+        sentence = f"files are read as {formats} alone; {describe_path(at)} says {quote_name(form)}"
         yield PathProblem((*at, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
     if form in (DMS_CSV, DMS_PARQUET) and "files" in source:
-        sentence = (
-            f"key 'files' in {describe_path(at)} means nothing: the format {quote_name(source['format'])} already names the "
-            "kind of files"
-        )
-        yield PathProblem((*at, "files"), "inapplicable", sentence, "remove it")
+        yield make_idle_key(at, "files", f": the format {quote_name(form)} already names the kind of files")
     if form != ROWS:
         return
     if "files" not in source:
@@ -95,13 +90,12 @@ def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     if get_text(source, "files") == "csv" and csv.get("header") is not True:
         hint = "write 'csv: {header: true}', and let every file begin with the names of its columns"
         yield PathProblem(at, "missing", f"{describe_path(at)}: columns of rows in CSV are named by a header row", hint)
-    for key in (key for key in ("inserts_only",) if key in csv):
-        sentence = f"key '{key}' in {describe_path((*at, 'csv'))} means nothing for rows"
-        yield PathProblem((*at, "csv", key), "inapplicable", sentence, "leave out 'operation_column' instead")
+    if "inserts_only" in csv:
+        yield make_idle_key((*at, "csv"), "inserts_only", " for rows", "leave out 'operation_column' instead")
 
 
-def _check_archive(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    at, files = ("sources", name), get_text(source, "files")
+def _check_archive(at: Path, source: dict[str, Any]) -> Iterator[PathProblem]:
+    files = get_text(source, "files")
     if files in ("connect", "lines") and not get_format(get_text(source, "format")).in_connect_files:
         sentence = (
             f"{describe_path(at)}: files of sinks hold JSON, lines of text, Avro or Parquet, and no records of "
@@ -116,41 +110,34 @@ def _check_archive(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
         sentence = f"{describe_path(at)}: with 'files: lines' 'path' names the file that the connector appends to"
         yield PathProblem((*at, "path"), "inapplicable", sentence, "name a file on this machine; objects do not grow")
     if "topic" in source and files != "lines":
-        sentence = f"key 'topic' in {describe_path(at)} means nothing without 'files: lines': files name their topics"
-        yield PathProblem((*at, "topic"), "inapplicable", sentence, "remove it")
+        yield make_idle_key(at, "topic", " without 'files: lines': files name their topics")
     if "settle" in source and files != "connect":
-        sentence = f"key 'settle' in {describe_path(at)} means nothing for recorded topics, which are read while they grow"
-        yield PathProblem((*at, "settle"), "inapplicable", sentence, "remove it")
+        yield make_idle_key(at, "settle", " for recorded topics, which are read while they grow")
 
 
-def _check_snapshots(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    at = ("sources", name)
-    form = get_text(source, "format")
-    if form is not None and SNAPSHOTS not in get_format(form).transports:
-        sentence = (
-            f"snapshots can only have the format {quote_name(ROWS)}; {describe_path(at)} says {quote_name(source['format'])}"
-        )
+def _check_only_rows(at: Path, source: dict[str, Any], subject: str) -> Iterator[PathProblem]:
+    form, transport = get_text(source, "format"), source["transport"]
+    if form is not None and transport not in get_format(form).transports:
+        sentence = f"{subject} can only have the format {quote_name(ROWS)}; {describe_path(at)} says {quote_name(form)}"
         yield PathProblem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
+
+
+def _check_snapshots(at: Path, source: dict[str, Any]) -> Iterator[PathProblem]:
+    yield from _check_only_rows(at, source, "snapshots")
     for key in (key for key in FEED_KEYS if key in source):
-        sentence = f"key '{key}' in {describe_path(at)} means nothing for snapshots, which are compared with each other"
-        yield PathProblem((*at, key), "inapplicable", sentence, "remove it")
+        yield make_idle_key(at, key, " for snapshots, which are compared with each other")
     if "dsn" not in source:
         if "path" not in source:
             hint = "name the folder of the snapshots; or 'dsn' and 'table' of a database"
             yield PathProblem((*at, "path"), "missing", f"missing key 'path' in {describe_path(at)}", hint)
         for key in (key for key in DATABASE_KEYS if key in source):
-            sentence = f"key '{key}' in {describe_path(at)} means nothing without 'dsn'"
-            yield PathProblem((*at, key), "inapplicable", sentence, "remove it, or write the database as 'dsn'")
+            yield make_idle_key(at, key, " without 'dsn'", "remove it, or write the database as 'dsn'")
     elif "path" in source or "files" in source:
         key = "path" if "path" in source else "files"
         yield PathProblem((*at, key), "contradiction", f"{describe_path(at)} has both '{key}' and 'dsn'", "keep one")
     elif "table" not in source:
         hint = "write 'table: SCHEMA.TABLE', or with a query any name"
         yield PathProblem((*at, "table"), "missing", f"missing key 'table' in {describe_path(at)}", hint)
-    yield from _check_csv(source, at)
-
-
-def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
     if get_text(source, "files") != "csv":
         return
     csv = to_mapping(source.get("csv"))
@@ -158,27 +145,23 @@ def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
         hint = "write 'csv: {header: true}', or false where columns stand in the order of 'schema'"
         yield PathProblem(at, "missing", f"{describe_path(at)}: it is unknown if its files have a header", hint)
     for key in (key for key in ("unsent_value", "inserts_only") if key in csv):
-        sentence = f"key '{key}' in {describe_path((*at, 'csv'))} means nothing for snapshots"
-        yield PathProblem((*at, "csv", key), "inapplicable", sentence, "remove it")
+        yield make_idle_key((*at, "csv"), key, " for snapshots")
 
 
-def _check_format_keys(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
+def _check_format_keys(at: Path, form: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     """Problems with keys of another format than that of the source, and with keys that the format needs."""
-    at, form = ("sources", name), source["format"]
     of_csv = {"csv"} if get_text(source, "files") == "csv" and get_text(source, "transport") in (SNAPSHOTS, FILES) else set()
     others = set(FORMAT_KEYS - list_format_keys(form) - of_csv)
     if get_text(source, "transport") == "delta":
         others.update(LOG_KEYS if form == ROWS else TABLE_ROW_KEYS)
     for key in (key for key in source if key in others):
-        sentence = f"key '{key}' in {describe_path(at)} means nothing with format {quote_name(form)}"
-        yield PathProblem((*at, key), "inapplicable", sentence, "remove it")
+        yield make_idle_key(at, key, f" with format {quote_name(form)}")
     if "registry" in list_format_keys(form) and "registry" not in source:
         sentence = f"missing key 'registry' in {describe_path(at)}: records name their schemas by ids of a schema registry"
         yield PathProblem((*at, "registry"), "missing", sentence, "for example registry: {url: http://registry:8081}")
 
 
-def _check_delta(config: ConfigView, name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    at = ("sources", name)
+def _check_delta(config: ConfigView, at: Path, source: dict[str, Any]) -> Iterator[PathProblem]:
     if get_text(source, "format") != ROWS or "table" not in source:
         if "path" not in source:
             yield PathProblem(
@@ -195,22 +178,20 @@ def _check_delta(config: ConfigView, name: str, source: dict[str, Any]) -> Itera
             yield PathProblem((*at, key), "contradiction", sentence, "keep one")
 
 
-def _check_transactions(config: ConfigView, name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
+def _check_transactions(config: ConfigView, source_at: Path, source: dict[str, Any]) -> Iterator[PathProblem]:
     """The source must read the topic of its transactions. Only the local engine holds anything back."""
-    at = ("sources", name, "transactions")
-    if config.engine not in ("local", None) and "max_transaction_bytes" in (source["transactions"] or {}):
+    at, transactions = (*source_at, "transactions"), to_mapping(source["transactions"])
+    if config.engine != "local" and "max_transaction_bytes" in transactions:
         sentence = f"{describe_path(at)}: on the engine {quote_name(config.engine)} nothing of a transaction is held back"
         yield PathProblem((*at, "max_transaction_bytes"), "engine", sentence, "remove it, or write `engine: local`")
-    topic, topics = (source["transactions"] or {}).get("topic"), source.get("topics")
+    topic, topics = transactions.get("topic"), source.get("topics")
     patterns = [p for p in topics if isinstance(p, str)] if isinstance(topics, list) else []
     if isinstance(topic, str) and patterns and not TopicFilter(patterns)(topic):
-        sentence = f"source {name} does not read topic {quote_name(topic)}, which has the ends of its transactions"
-        yield PathProblem(
-            (*at, "topic"), "contradiction", sentence, f"add it to 'topics' in {describe_path(('sources', name))}"
-        )
+        sentence = f"source {source_at[1]} does not read topic {quote_name(topic)}, which has the ends of its transactions"
+        yield PathProblem((*at, "topic"), "contradiction", sentence, f"add it to 'topics' in {describe_path(source_at)}")
     if source.get("flattened") is True:
         sentence = (
-            f"{describe_path(('sources', name))} has both 'transactions' and 'flattened': flattened "
+            f"{describe_path(source_at)} has both 'transactions' and 'flattened': flattened "
             f"rows do not have enough information about their transactions"
         )
         yield PathProblem(at, "contradiction", sentence, "keep one")
@@ -219,10 +200,10 @@ def _check_transactions(config: ConfigView, name: str, source: dict[str, Any]) -
 def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
     """Find keys that tables with rows as records cannot have."""
     for table, entry in (pair for pair in config.list_entries() if not config.is_event_log(pair[1].sink)):
-        source = (config.sources or {}).get(table.source or "", {})
+        source = config.get_source(table)
         form, transport, files = (get_text(source, key) for key in ("format", "transport", "files"))
-        settings = dict(entry.of_table)
-        if source.get("flattened") is True and settings["tombstones"] == "None":
+        tombstones_at, tombstones = entry.find("tombstones")
+        if source.get("flattened") is True and tombstones is None:
             # Unless the connector says otherwise, deletes of flattened rows come as records without a value only.
             place = describe_path(table.path)
             sentence = f"{place}: it is unknown if records without a value delete rows, as flattened deletes may do"
@@ -230,58 +211,53 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
             yield PathProblem(table.path, "missing", sentence, hint)
         if not get_format(form).is_rows:
             continue
-        if form == DMS_CSV and "schema" not in table.keys and to_mapping(source.get("csv")).get("header") is not True:
+        if form == DMS_CSV and "schema" not in table.raw and to_mapping(source.get("csv")).get("header") is not True:
             sentence = f"{describe_path(table.path)}: its files have no header, so its columns are unknown"
             hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
             yield PathProblem(table.path, "missing", sentence, hint)
         declares = transport == QUERY and "query" in source
-        if declares and "schema" not in table.keys:
+        if declares and "schema" not in table.raw:
             sentence = f"{describe_path(table.path)}: the columns of its query are unknown"
             yield PathProblem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
         of_text = transport in (SNAPSHOTS, FILES) and files in ("csv", "jsonl")
-        if of_text and "schema" not in table.keys:
+        if of_text and "schema" not in table.raw:
             noun = "files" if transport == FILES else "snapshots"
             sentence = f"{describe_path(table.path)}: its {noun} are text, so its columns are unknown"
             yield PathProblem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
         parquet = transport == FILES and files == "parquet"
         typed = transport in TYPED_TRANSPORTS or form == DMS_PARQUET or parquet
-        if typed and "schema" in table.keys and not (of_text or declares):
+        if typed and "schema" in table.raw and not (of_text or declares):
             noun = TYPED_TRANSPORTS.get(transport or "", "Parquet files")
             sentence = f"{describe_path(table.path)}: rows of {noun} have the types of its columns"
             yield PathProblem((*table.path, "schema"), "inapplicable", sentence, "remove it")
         needs_key = entry.policy not in CHANGE_POLICIES or transport in KEYED_TRANSPORTS
-        if needs_key and settings["keys"] == "None":
+        if needs_key and entry.get_value("keys") is None:
             sentence = f"{describe_path(table.path)}: its records are rows, which do not say what their key is"
             yield PathProblem(table.path, "missing", sentence, "write 'keys: [...]' in it")
         # Records without a value can delete rows that have neither operations nor an order but their offsets.
         columns = {"operation_column", "sequence_columns"} & source.keys()
         can_delete = form == ROWS and transport in ("kafka", "archive") and not columns
-        if settings["tombstones"] == "delete" and not can_delete:
-            levels = ((entry.path, entry.keys), (table.path, table.keys))
-            path = next((path for path, keys in levels if "tombstones" in keys), ("defaults",))
-            at = (*path, "tombstones")
-            sentence = f"{describe_path(at)}: records without a value delete nothing with format {quote_name(form)}"
-            yield PathProblem(at, "inapplicable", sentence, "remove it")
+        if tombstones == "delete" and not can_delete:
+            sentence = (
+                f"{describe_path(tombstones_at)}: records without a value delete nothing with format {quote_name(form)}"
+            )
+            yield PathProblem(tombstones_at, "inapplicable", sentence, "remove it")
 
 
 def _check_events(config: ConfigView) -> Iterator[PathProblem]:
     """Find keys that tables of an outbox's events cannot have: their columns and their key are fixed."""
-    for path, keys in config.levels:
-        table = next((t for t in config.tables if t.path == path[:2]), None)
-        source = (config.sources or {}).get((table.source if table else None) or "", {})
-        for key in ("schema", "keys", "tombstones", "out_of_range") if get_text(source, "format") == OUTBOX else ():
-            if key in keys:
-                sentence = (
-                    f"key '{key}' in {describe_path(path)} means nothing with format {quote_name(OUTBOX)}: columns are fixed"
-                )
-                yield PathProblem((*path, key), "inapplicable", sentence, "remove it: the key of an event is its id")
+    why, step = f" with format {quote_name(OUTBOX)}: columns are fixed", "remove it: the key of an event is its id"
+    for table in (table for table in config.tables if table.of_events):
+        for level in table.levels:
+            for key in (key for key in ("schema", "keys", "tombstones", "out_of_range") if key in level.raw):
+                yield make_idle_key(level.path, key, why, step)
 
 
 def _check_units(config: ConfigView) -> Iterator[PathProblem]:
     """Debezium sends times without a zone as numbers, whose unit depends on the column. Documents, which have an `_id`, have
     dates of their own."""
     for table in config.tables:
-        if get_text((config.sources or {}).get(table.source or "", {}), "format") != DEBEZIUM_JSON or "_id" in table.types:
+        if get_text(config.get_source(table), "format") != DEBEZIUM_JSON or "_id" in table.types:
             continue
         for name, kind in table.types.items():
             type_name = UNITS.get(str(kind).strip().lower())
@@ -299,10 +275,10 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
     """Check `tombstones`. In a compacted topic, messages without a value are deletes, and the topic has no full history.
     Only the broker knows if it is compacted. Flattened rows may have no other deletes."""
     for table, entry in config.list_entries():
-        source = (config.sources or {}).get(table.source or "", {})
+        source = config.get_source(table)
         of_events = get_format(get_text(source, "format")).has_compacted_topics and source.get("flattened") is not True
         every = entry.policy in VERSION_POLICIES | CHANGE_POLICIES or config.is_event_log(entry.sink)
-        if of_events and every and dict(entry.of_table)["tombstones"] == "delete":
+        if of_events and every and entry.get_value("tombstones") == "delete":
             target = "the event log" if config.is_event_log(entry.sink) else f"policy {quote_name(entry.policy)}"
             sentence = (
                 f"{describe_path(entry.path)}: {target} keeps every change, and a topic that is compacted, as "
@@ -316,37 +292,28 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
 # Checks sources that query a database for new rows.
 
 
-def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    """The problems of the source `name`, with those of the tables that read it; a warning where deletes would be missed."""
-    at = ("sources", name)
-    form = get_text(source, "format")
-    if form is not None and "query" not in get_format(form).transports:
-        sentence = (
-            f"the result of a query can only have the format {quote_name(ROWS)}; {describe_path(at)} says "
-            f"{quote_name(source['format'])}"
-        )
-        yield PathProblem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
+def check_query_source(config: ConfigView, at: Path, source: dict[str, Any]) -> Iterator[PathProblem]:
+    """The problems of the source at `at`, with those of the tables that read it; a warning where deletes would be missed."""
+    yield from _check_only_rows(at, source, "the result of a query")
     for key in (key for key in FEED_KEYS if key in source):
-        sentence = (
-            f"key '{key}' in {describe_path(at)} means nothing for a query: its rows have the order in which they are read"
+        why = " for a query: its rows have the order in which they are read"
+        yield make_idle_key(
+            at, key, why, "remove it; write the condition for deleted rows under `apply_as_deletes` of the table"
         )
-        hint = "remove it; write the condition for deleted rows under `apply_as_deletes` of the table"
-        yield PathProblem((*at, key), "inapplicable", sentence, hint)
-    tables = [table for table in config.tables if table.source == name]
+    tables = [table for table in config.tables if table.source == at[1]]
     for table in tables:
-        if "query" in source and table.declared and source.get("cursor_column") not in table.declared:
+        if "query" in source and table.types and source.get("cursor_column") not in table.types:
             sentence = (
                 f"{describe_path((*table.path, 'schema'))} does not declare the 'cursor_column' of {describe_path(at)}"
             )
             yield PathProblem((*table.path, "schema"), "missing", sentence, "add it with its type")
-    with_deletes = [
-        entry.row_transforms
+    # The config has neither `deletes: ignore` for the target nor a way to recognise deleted rows.
+    if any(
+        "apply_as_deletes" not in entry.found and entry.get_value("deletes") != "ignore"
         for table in tables
         for entry in table.to or ()
         if not config.is_event_log(entry.sink) and entry.policy not in CHANGE_POLICIES
-    ]
-    # The config has neither `deletes: ignore` for them nor a way to recognise deleted rows.
-    if any("apply_as_deletes" not in keys and keys.get("deletes", ((), None))[1] != "ignore" for keys in with_deletes):
+    ):
         sentence = f"{describe_path(at)} only reads new rows: it does not see deleted rows"
         hint = "if rows are deleted there, use `transport: snapshots`; otherwise write `deletes: ignore` in its table"
         yield PathProblem(at, "no_deletes", sentence, hint, severity="warning")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
@@ -183,22 +183,18 @@ OutOfRangeRule = Literal["reject", "null", "clamp"]
 OutOfRangeRules = OutOfRangeRule | dict[str, OutOfRangeRule]
 SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
 DroppedColumns = Literal["keep", "remove"]
-POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
+POLICY_OF_SCD_TYPE: dict[str, Policy] = {"1": "scd1", "2": "scd2"}
 TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every", *VACUUM)
 """Keys that a sink interprets, not the core: options of Delta tables."""
-
-ROW_TRANSFORM_KEYS = (
-    *("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "keys"),
-    *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
-    *("deletes", "ignore_null_updates", "partial_updates", "tombstone_retention", "where"),
-)
-"""Keys that say what becomes of changes before their policy sees them, and the one that they must agree with."""
 
 EXCLUSIVE_KEYS = (
     ("column_list", "except_column_list"),
     ("track_history_column_list", "track_history_except_column_list"),
     ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
 )
+IGNORE_NULL_KEYS = ("ignore_null_updates", *EXCLUSIVE_KEYS[2])
+KEY_GROUPS = (("policy", "stored_as_scd_type"), *EXCLUSIVE_KEYS[:2], IGNORE_NULL_KEYS)
+"""Keys that mean one thing together: the nearest level with any of them decides alone."""
 
 
 def _check_columns(names: list[str]) -> list[str]:
@@ -355,11 +351,11 @@ class PolicyKeys(Strict):
 
     def get_policy(self) -> Policy | None:
         """The policy of this level, by either of its two names. None if the level sets none."""
-        return self.policy or POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
+        return self.policy or POLICY_OF_SCD_TYPE.get(str(self.stored_as_scd_type))
 
     @model_validator(mode="after")
     def _check_consistent(self) -> PolicyKeys:
-        by_type = POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
+        by_type = POLICY_OF_SCD_TYPE.get(str(self.stored_as_scd_type))
         if self.policy and by_type and self.policy != by_type:
             raise make_value_error(
                 "contradiction", "has a 'policy' and a 'stored_as_scd_type' that contradict each other; keep one"
@@ -398,6 +394,25 @@ class TableSettings(PolicyKeys):
     """The lanes of the table: one entry for each target."""
     on_reject: OnReject | None = None
     """The reaction when a record of the table is rejected. By default as the top level says."""
+
+
+# The levels of an entry: its own keys, those of its table, and the defaults.
+
+
+def find_nearest(levels: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The keys of a policy that hold for an entry, and for each the number of its level. The nearest level comes first."""
+    nearest: dict[str, int] = {}
+    for number, level in enumerate(levels):
+        decided = {*nearest, *(key for group in KEY_GROUPS if nearest.keys() & set(group) for key in group)}
+        nearest |= {key: number for key in level if key in PolicyKeys.model_fields and key not in decided}
+    return nearest
+
+
+def merge_levels(levels: Sequence[PolicyKeys]) -> PolicyKeys:
+    """The keys that hold for an entry, as one level."""
+    values = [{key: value for key, value in level if value is not None} for level in levels]
+    # No validator runs: keys of different levels may exclude each other, as those of one level do not.
+    return PolicyKeys.model_construct(**{key: values[number][key] for key, number in find_nearest(values).items()})
 
 
 # Columns that the source gives another name: what is private of one stays so under its other name, before and after.

@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from replicator.domain.errors import suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.ports.options import DURATION, to_timedelta
 
 from .adapter_models import OUTBOX
 from .config_view import ConfigView, EntryView, TableView, get_text
 from .document import Path, PathProblem, describe_parent, describe_path, quote_name
-from .tables import TABLE_OPTIONS, EntrySettings
 from .transform_checks import LISTS, MASK_KEYS, get_new_name, is_added, is_selected, list_rules
 
 LAYOUT_KEYS = ("partition_by", "cluster_by")
@@ -32,7 +30,6 @@ SPARK_HINT = "run it with '--engine spark', or remove it"
 
 def check_target_options(config: ConfigView) -> Iterator[PathProblem]:
     """All problems of the options of targets that the config alone shows."""
-    yield from _check_kinds(config)
     for name, sink in (config.sinks or {}).items():
         if config.get_sink_model(name).is_lake and sink.get("schema") and config.engine != "spark":
             sentence = (
@@ -44,29 +41,7 @@ def check_target_options(config: ConfigView) -> Iterator[PathProblem]:
         if config.get_sink_model(entry.sink).is_lake:
             yield from _check_layout_columns(table, entry)
             yield from _check_lake_options(config, entry)
-            yield from _check_retention(*entry.options.get("vacuum_retain", ((), None)))
-
-
-def _check_kinds(config: ConfigView) -> Iterator[PathProblem]:
-    """Options of entries whose sink has none, and options of a table, or of the defaults, that no entry has a use for."""
-    used: set[Path] = set()
-    for _, entry in config.list_entries():
-        # Unknown sinks count as those that have options, and event logs have no keys at all: other checks report both.
-        if config.get_sink_model(entry.sink).has_table_options:
-            used.update(path for path, _ in entry.options.values())
-            continue
-        kind = config.get_kind(entry.sink)
-        for key in sorted(entry.keys & set(TABLE_OPTIONS)) if config.is_mirror(entry.sink) else ():
-            sentence = f"key '{key}' in {describe_path(entry.path)} means nothing for a sink of kind {quote_name(kind)}"
-            yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it; it is an option of Delta tables")
-    for path, keys in config.levels:
-        if len(path) > 2:
-            continue
-        inner = [e for _, e in config.list_entries() if e.path[: len(path)] == path or path == ("defaults",)]
-        for key in sorted(keys & set(TABLE_OPTIONS)):
-            if inner and (*path, key) not in used and not any(key in e.keys for e in inner):
-                sentence = f"key '{key}' in {describe_path(path)} means nothing: none of its entries goes to a Delta sink"
-                yield PathProblem((*path, key), "inapplicable", sentence, "remove it")
+            yield from _check_retention(*entry.find("vacuum_retain"))
 
 
 def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
@@ -74,7 +49,7 @@ def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathPr
     rules = list_rules(table, entry)
     sources = {now: name for name, (_, rule) in rules.items() if (now := get_new_name(name, rule))}
     for option in LAYOUT_KEYS:
-        path, columns = entry.options.get(option, ((), None))
+        path, columns = entry.find(option)
         for name in columns if isinstance(columns, list) else ():
             if not isinstance(name, str):
                 continue
@@ -89,27 +64,26 @@ def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathPr
                 )
                 yield PathProblem(path, "contradiction", f"{named}, which {describe_path(at)} {does}", step)
             elif not is_added(rule) and not is_selected(entry, column):
-                by = next(entry.row_transforms[key][0] for key in LISTS if key in entry.row_transforms)
+                by = next(entry.found[key][0] for key in LISTS if key in entry.found)
                 yield PathProblem(path, "contradiction", f"{named}, which {describe_path(by)} leaves out", OTHER_COLUMN_HINT)
-            elif table.declared is not None and name not in (*table.declared, *sources):
-                names = [*(n for n in table.declared if n not in rules and is_selected(entry, n)), *sources]
-                hint = suggest_name(name, names) or table.known
-                yield PathProblem(path, "unknown_column", f"{named}, which is {table.unknown}", hint)
+            elif table.types and name not in (*table.types, *sources):
+                names = [*(n for n in table.types if n not in rules and is_selected(entry, n)), *sources]
+                yield table.make_unknown_column(path, f"{named}, which", name, names)
             elif rule.get("mask") in SINGLE_VALUE_MASKS:
                 sentence = f"{named}, which has only one value after {describe_path(at)}"
                 yield PathProblem(path, "one_value", sentence, "name a column with several values", severity="warning")
 
 
 def _check_lake_options(config: ConfigView, entry: EntryView) -> Iterator[PathProblem]:
-    path, columns = entry.options.get("cluster_by", ((), None))
+    path, columns = entry.find("cluster_by")
     if isinstance(columns, list) and len(columns) > MAX_CLUSTERS:
         sentence = f"{describe_path(path)} names {len(columns)} columns; Delta clusters by up to {MAX_CLUSTERS}"
         yield PathProblem(path, "value", sentence, "keep those that queries look for")
-    if columns and entry.options.get("partition_by", ((), None))[1]:
+    if columns and entry.get_value("partition_by"):
         sentence = f"{describe_path(path)} and 'partition_by' exclude each other: Delta clusters no table with partitions"
         yield PathProblem(path, "contradiction", sentence, "keep one of the two")
     for option, why in NEEDS_SPARK.items():
-        path, wanted = entry.options.get(option, ((), False))
+        path, wanted = entry.find(option)
         if wanted and config.engine != "spark":
             sentence = f"{describe_path(path)} needs the engine 'spark'{why}"
             # An error would keep commands that only look from a config whose daemon is started with another engine.
@@ -126,8 +100,6 @@ def _check_retention(path: Path, retention: object) -> Iterator[PathProblem]:
 
 # Checks entries through which events of an outbox go to the event store.
 
-ENTRY_KEYS = frozenset({"sink", "into", "where"})
-"""The keys of such an entry."""
 OTHER_TARGET_KEYS = ("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list")
 """Keys of the table or of `defaults` that would change an event. All other keys only affect other targets."""
 
@@ -148,7 +120,7 @@ def check_event_store(config: ConfigView) -> Iterator[PathProblem]:
             place = describe_parent(entry.path)
             sentence = f"unknown sink {quote_name(EVENT_STORE)} {place}: the config has no 'event_store'"
             yield PathProblem(at, "unknown_sink", sentence, "add one, for example event_store: {path: ./deltalake/events}")
-        form = get_text((config.sources or {}).get(table.source or "", {}), "format")
+        form = get_text(config.get_source(table), "format")
         if form is not None and form != OUTBOX:
             sentence = (
                 f"{describe_path(entry.path)}: the store of events only takes events of an outbox, and not records of "
@@ -167,16 +139,10 @@ def check_event_store(config: ConfigView) -> Iterator[PathProblem]:
 
 
 def _check_event_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    entry_keys = frozenset(info.alias or name for name, info in EntrySettings.model_fields.items())
-    for key in sorted((entry.keys & entry_keys) - ENTRY_KEYS):
-        sentence = (
-            f"key '{key}' in {describe_path(entry.path)} means nothing for the store of events: it keeps events as they are"
-        )
-        yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
     paths = []
     for key in OTHER_TARGET_KEYS:
-        path, setting = entry.row_transforms.get(key, ((), None))
-        if setting is not None and key not in entry.keys:
+        path, setting = entry.find(key)
+        if setting is not None and key not in entry.raw:
             paths.append(path)
     others = [name for name, rule in table.columns.items() if not rule.keys() <= MASK_KEYS]
     if others:

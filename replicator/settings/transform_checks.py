@@ -21,21 +21,21 @@ from .adapter_models import EVENT_COLUMNS, get_format
 from .config_view import PRIVATE, ConfigView, EntryView, Rule, TableView, get_text
 from .document import Path, PathProblem, describe_path, quote_name
 from .expressions import InvalidExpressionText, find_type, parse_condition, parse_expression
-from .tables import FIELD
+from .tables import EXCLUSIVE_KEYS, FIELD, IGNORE_NULL_KEYS
 
 # Checks rules for single columns, as far as the config alone shows problems.
 
 ADDING_KEYS = frozenset({"metadata", "constant", "expression"})
 HASHING_MASKS = ("hmac", "truncate")
 LIST = "list<"
+FLOATING_TYPES = ("double", "float", "float32", "float64")
 
 
 def check_columns(config: ConfigView) -> Iterator[PathProblem]:
     """Everything wrong with `columns`."""
-    for path, keys in config.levels:
-        if path == ("defaults",) and "columns" in keys:
-            sentence = "columns in defaults would apply to every table"
-            yield PathProblem((*path, "columns"), "inapplicable", sentence, "write them in the tables that have them")
+    if "columns" in config.levels[0].raw:  # The defaults.
+        sentence = "columns in defaults would apply to every table"
+        yield PathProblem(("defaults", "columns"), "inapplicable", sentence, "write them in the tables that have them")
     for table in config.tables:
         yield from _check_privacy(config, table)
         if table.of_events:
@@ -60,7 +60,7 @@ def _is_private(rule: Rule) -> bool:
 def _check_privacy(config: ConfigView, table: TableView) -> Iterator[PathProblem]:
     """Masks of a table whose records could not be stored or read without the values."""
     private = [name for name, rule in table.columns.items() if _is_private(rule)]
-    source = (config.sources or {}).get(table.source or "", {})
+    source = config.get_source(table)
     form = get_text(source, "format")
     if not private or form is None:
         return
@@ -93,10 +93,8 @@ def _check_unknown(
     for name, rule in rules.items():
         if (ADDING_KEYS | set(reported)) & rule.keys() or (table.of_events and name.startswith(FIELD)):
             continue
-        if table.declared is not None and name not in table.declared:
-            sentence = f"{describe_path((*path, name))} is {table.unknown}"
-            hint = suggest_name(name, table.declared) or table.known
-            yield PathProblem((*path, name), "unknown_column", sentence, hint)
+        if table.types and name not in table.types:
+            yield table.make_unknown_column((*path, name), describe_path((*path, name)), name)
 
 
 def _check_lists(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterator[PathProblem]:
@@ -116,10 +114,9 @@ def _check_entry(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
             path = (*entry.path, "columns", name)
             sentence = f"{describe_path(path)} contradicts its table, which keeps the column's values private"
             yield PathProblem(path, "contradiction", sentence, "remove it here, or write it in the entries alone")
-    keys = entry.row_transforms.get("keys", ((), None))[1]
     levels = (((*table.path, "columns"), table.columns), ((*entry.path, "columns"), entry.columns))
-    for key in keys if isinstance(keys, list) else ():
-        names = sorted(table.list_names(key)) if isinstance(key, str) else ()
+    for key in _to_names(entry.get_value("keys")):
+        names = sorted(table.list_names(key))
         for path, rule in (((*path, name), columns[name]) for path, columns in levels for name in names if name in columns):
             if "drop" in rule or rule.get("mask", "hmac") != "hmac":
                 sentence = f"{describe_path(path)} removes what identifies rows: {quote_name(key)} is a key column"
@@ -133,7 +130,7 @@ def _check_entry(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
 
 def _list_named_columns(entry: EntryView, list_keys: Collection[str]) -> Iterator[tuple[Path, list[str]]]:
     """The columns that each of the keys `list_keys` names, and each condition."""
-    for key, (path, setting) in entry.row_transforms.items():
+    for key, (path, setting) in entry.found.items():
         if key in list_keys:
             yield path, _to_names(setting)
         elif key in CONDITIONS:
@@ -143,7 +140,7 @@ def _list_named_columns(entry: EntryView, list_keys: Collection[str]) -> Iterato
 
 # Checks the results of `columns` that no target can have: names that exist already, and impossible casts.
 
-LISTS = ("column_list", "except_column_list")
+LISTS = EXCLUSIVE_KEYS[0]
 
 
 def check_column_transforms(config: ConfigView, table: TableView) -> Iterator[PathProblem]:
@@ -168,7 +165,7 @@ def _check_names(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     """Find two columns with one name, and names of columns that targets have in addition to the source's."""
     rules = list_rules(table, entry)
     now = {name: get_new_name(name, rule) for name, (_, rule) in rules.items()}
-    others = [name for name in table.declared or () if name not in rules and is_selected(entry, name)]
+    others = [name for name in table.types if name not in rules and is_selected(entry, name)]
     own = [*others, *(name for name, (_, rule) in rules.items() if not is_added(rule))]
     twice = {name.casefold() for name in find_duplicates([*filter(None, now.values()), *others], own)}
     for name, (path, rule) in rules.items():
@@ -199,7 +196,7 @@ def is_added(rule: Rule) -> bool:
 def is_selected(entry: EntryView, name: str) -> bool:
     """The lists of columns of the entry have the column."""
     for key in LISTS:
-        names = entry.row_transforms.get(key, ((), None))[1]
+        names = entry.get_value(key)
         if isinstance(names, list):
             return (name in names) == (key == "column_list")
     return True
@@ -255,7 +252,7 @@ def check_event_columns(table: TableView) -> Iterator[PathProblem]:
         if is_field or not _is_private(rule):
             continue
         if name not in EVENT_COLUMNS:
-            sentence = f"{describe_path(path)} is {table.unknown}"
+            sentence = f"{describe_path(path)} is no column of an outbox's events"
             hint = suggest_name(name, EVENT_COLUMNS) or f"a field of the payload is called {quote_name(FIELD + name)}"
             yield PathProblem(path, "unknown_column", sentence, hint)
         if table.list_names(name).intersection(ROUTING_COLUMNS):
@@ -273,11 +270,7 @@ def check_event_columns(table: TableView) -> Iterator[PathProblem]:
 
 # Checks row transforms of lanes, as far as the config alone shows problems.
 
-LIST_KEYS = (
-    *("sequence_by", "column_list", "except_column_list"),
-    *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
-)
-IGNORE_NULL_KEYS = ("ignore_null_updates", "ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
+LIST_KEYS = ("sequence_by", *LISTS, *IGNORE_NULL_KEYS[1:])
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 
 
@@ -289,36 +282,31 @@ def check_row_transforms(config: ConfigView) -> Iterator[PathProblem]:
         yield from _check_deletes(entry)
         yield from _check_column_versions(entry)
         yield from _check_keys(table, entry)
-        if table.declared is None:
-            continue
-        for path, names in _list_named_columns(entry, LIST_KEYS):
-            for name in names:
-                if name not in table.declared:
-                    sentence = f"{describe_path(path)} names {quote_name(name)}, which is {table.unknown}"
-                    hint = suggest_name(name, table.declared) or table.known
-                    yield PathProblem(path, "unknown_column", sentence, hint)
+        for path, names in _list_named_columns(entry, LIST_KEYS) if table.types else ():
+            for name in (name for name in names if name not in table.types):
+                yield table.make_unknown_column(path, f"{describe_path(path)} names {quote_name(name)}, which", name)
         yield from check_conditions(table, entry)
 
 
 def _check_deletes(entry: EntryView) -> Iterator[PathProblem]:
     """Find truncates and soft deletes that the policy does not have, and keys that exclude soft deletes."""
-    path, setting = entry.row_transforms.get("apply_as_truncates", ((), None))
+    path, setting = entry.find("apply_as_truncates")
     if setting is not None and entry.policy not in CURRENT_ROW_POLICIES:
         sentence = (
             f"{describe_path(path)} means nothing for {describe_path(entry.path)}, whose policy is "
             f"{quote_name(entry.policy)}"
         )
         yield PathProblem(path, "inapplicable", sentence, "write it in the entries with policy 'scd1' only")
-    path, setting = entry.row_transforms.get("deletes", ((), None))
+    path, setting = entry.find("deletes")
     if setting != "soft":
         return
-    if entry.policy in VERSION_POLICIES or (entry.policy in CHANGE_POLICIES and "deletes" not in entry.keys):
+    if entry.policy in VERSION_POLICIES or (entry.policy in CHANGE_POLICIES and "deletes" not in entry.raw):
         sentence = (
             f"{describe_path(path)} says 'soft', but {describe_path(entry.path)} has the policy {quote_name(entry.policy)}"
         )
         hint = "this policy always keeps deleted rows: write 'deletes: soft' only in entries with policy 'scd1'"
         yield PathProblem(path, "contradiction", sentence, hint)
-    keeps = {key: entry.row_transforms[key] for key in IGNORE_NULL_KEYS if key in entry.row_transforms}
+    keeps = {key: entry.found[key] for key in IGNORE_NULL_KEYS if key in entry.found}
     if entry.policy in CURRENT_ROW_POLICIES and keeps and keeps.get("ignore_null_updates", ((), True))[1] is not False:
         key, (other, _) = next(iter(keeps.items()))
         sentence = (
@@ -329,7 +317,7 @@ def _check_deletes(entry: EntryView) -> Iterator[PathProblem]:
 
 def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
     """Find sequences per column with keys that exclude them."""
-    path, setting = entry.row_transforms.get("partial_updates", ((), None))
+    path, setting = entry.find("partial_updates")
     if setting != "by_column" or entry.policy not in CURRENT_ROW_POLICIES:
         return
     unfit: dict[str, tuple[object, ...]] = {
@@ -340,7 +328,7 @@ def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
         "tombstone_retention": (NO_RETENTION,),
     }
     for key, fitting in unfit.items():
-        other, value = entry.row_transforms.get(key, ((), None))
+        other, value = entry.find(key)
         if value is not None and value not in fitting:
             sentence = (
                 f"{describe_path(path)} says 'by_column', and {describe_path(other)} says "
@@ -350,17 +338,17 @@ def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
 
 
 def _check_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    keys = _to_names(entry.row_transforms.get("keys", ((), None))[1])
+    keys = _to_names(entry.get_value("keys"))
     for key in ("column_list", "except_column_list"):
-        path, setting = entry.row_transforms.get(key, ((), None))
+        path, setting = entry.find(key)
         names = _to_names(setting)
         lost = [k for k in keys if (k in names) == (key == "except_column_list")] if names else []
         if lost:
             sentence = f"{describe_path(path)} leaves out {quote_name(lost[0])}, a key column of {describe_path(entry.path)}"
             yield PathProblem(path, "contradiction", sentence, "keep the key columns")
     # See `domain.policy.policies.refuse_floating_keys`.
-    path, setting = entry.row_transforms.get("keys", ((), None))
-    bad = [name for name in _to_names(setting) if name in table.floating]
+    path, setting = entry.find("keys")
+    bad = [name for name in _to_names(setting) if str(table.types.get(name)).strip().lower() in FLOATING_TYPES]
     if bad and entry.policy in CURRENT_ROW_POLICIES | VERSION_POLICIES:
         sentence = (
             f"{describe_path(path)} names {quote_name(bad[0])}, a column of floating-point numbers, which "
@@ -392,7 +380,7 @@ def check_expressions(table: TableView) -> Iterator[PathProblem]:
 def check_conditions(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     """Conditions that make no sense for the columns that the config declares, all of which they name."""
     for key in CONDITIONS:
-        path, setting = entry.row_transforms.get(key, ((), None))
+        path, setting = entry.find(key)
         condition = _parse(setting, parse_condition)
         types = get_declared_table(table)
         if condition is not None and types is not None and list_columns(condition) <= set(types.column_names):
@@ -422,13 +410,9 @@ def _check_expression(table: TableView, path: Path, expression: Expr) -> Iterato
             sentence,
             "write the mask or the drop in the 'to' entries, or compute it from other columns",
         )
-    if table.declared is None:
-        return
-    unknown = sorted(list_columns(expression) - set(table.declared))
+    unknown = sorted(list_columns(expression) - table.types.keys()) if table.types else []
     for name in unknown:
-        sentence = f"{describe_path(path)} names {quote_name(name)}, which is {table.unknown}"
-        hint = suggest_name(name, table.declared) or table.known
-        yield PathProblem(path, "unknown_column", sentence, hint)
+        yield table.make_unknown_column(path, f"{describe_path(path)} names {quote_name(name)}, which", name)
     types = get_declared_table(table)
     if types is not None and not unknown:
         yield from _check_types(path, partial(resolve_computed_column, str(path[-1]), expression, types))
@@ -459,9 +443,8 @@ def _check_lane_expression(table: TableView, entry: EntryView, path: Path, expre
                 f"{describe_path((*entry.path, 'columns', name))}"
             )
             yield PathProblem(path, "contradiction", sentence, "compute it from other columns, or leave one of the two out")
-    mode, keys = (entry.row_transforms.get(key, ((), None)) for key in ("partial_updates", "keys"))
-    of = list_columns(expression) - set(keys[1] if isinstance(keys[1], list) else ())
-    if mode[1] == "by_column" and isinstance(keys[1], list) and len(of) > 1:
+    keys = _to_names(entry.get_value("keys"))
+    if entry.get_value("partial_updates") == "by_column" and keys and len(list_columns(expression).difference(keys)) > 1:
         sentence = (
             f"{describe_path(path)} is computed from several columns, but with 'by_column' one change may lack some of them"
         )

@@ -174,6 +174,8 @@ def test_soft_deletes_need_scd1(folder):
     assert "they do not go together" in finding.message
     folder.change("        deletes: hard\n", "        deletes: soft\n        ignore_null_updates: false\n")
     assert folder.load().settings.resolve_lanes("public.orders")[0].row_transforms.soft_deletes
+    folder.change("        deletes: hard\n", "        deletes: soft\n        ignore_null_updates_column_list: [at]\n")
+    assert folder.only(overrides=["defaults.ignore_null_updates=false"]).code == "contradiction"
 
 
 def test_partial_updates_by_column(folder):

@@ -55,6 +55,7 @@ def test_spark_refuses_limits_of_held_transactions(folder):
         ("{topic: ''}", "topic"),
         ("{topic: t, patience: soon}", "patience"),
         ("{topic: t, max_bytes: 1}", "max_bytes"),
+        ("cdc.transaction", "must be a mapping"),
     ],
 )
 def test_invalid_options_are_refused(folder, said, key):
