@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Literal, Protocol
 
@@ -77,14 +77,20 @@ class PathProblem:
     message: str
     suggestion: str = ""
     severity: Severity = "error"
+    origin: Origin | None = None
+    """Where it is, if not at the origin of `path`."""
 
-    def to_finding(self, origins: dict[Path, Origin], fallback: Origin) -> Finding:
-        """The finding at the origin of `path`, or of the nearest value around it that was written down."""
-        path = self.path
-        while path and path not in origins:
-            path = path[:-1]
-        origin = origins.get(path, fallback)
+    def to_finding(self, origins: Mapping[Path, Origin]) -> Finding:
+        """The finding at its origin."""
+        origin = self.origin or find_origin(origins, self.path)
         return Finding(self.severity, self.code, self.message, origin.file, origin.line, self.suggestion)
+
+
+def find_origin(origins: Mapping[Path, Origin], path: Path) -> Origin:
+    """The origin of the value at `path`, or of the nearest value around it that was written down."""
+    while path and path not in origins:
+        path = path[:-1]
+    return origins[path]
 
 
 class ConfigError(ConfigProblem):
@@ -299,9 +305,8 @@ class _PlainReader:
         return str(node.value)
 
     def refuse_key(self, node: Node, path: Path, message: str, suggestion: str) -> None:
-        marker = (*path, f"\0{node.start_mark.line}:{node.start_mark.column}")
-        self.document.origins[marker] = self.origin_of(node.start_mark.line, path)
-        self.add_problem(marker, "key", message, suggestion)
+        origin = self.origin_of(node.start_mark.line, path)
+        self.document.problems.append(PathProblem(path, "key", message, suggestion, origin=origin))
 
     def read_sequence(self, node: SequenceNode, path: Path) -> list[Any]:
         self.refuse_tag(node, path, "seq")
@@ -349,8 +354,8 @@ def load_layers(
             names = sorted(one.stem for one in folder.glob("*.yaml"))
             hint = suggest_name(overlay, names) or f"known: {', '.join(names) or 'none'}"
             sentence = f"there is no such file in {folder}"
-            document.origins[("\0env",)] = Origin(f"--env {overlay}" if is_name else "--env")
-            document.problems.append(PathProblem(("\0env",), "unknown_environment", sentence, hint))
+            origin = Origin(f"--env {overlay}" if is_name else "--env")
+            _add_problem(document, origin, "unknown_environment", sentence, hint)
     apply_assignments(document, overrides)
     return document, tuple(files), file.absolute().parent.parent
 
@@ -361,8 +366,7 @@ def merge_overlay(base: Document, overlay: Document) -> None:
     Removing a key that is not there is a problem, as it is most likely a typo.
     """
     for problem in overlay.problems:
-        at = problem.to_finding(overlay.origins, overlay.origins[()])
-        _add_problem(base, Origin(at.file, at.line), problem.code, problem.message, problem.suggestion)
+        base.problems.append(replace(problem, origin=problem.origin or find_origin(overlay.origins, problem.path)))
     if overlay.data is None or not isinstance(base.data, dict):
         return
     if not isinstance(overlay.data, dict):
@@ -403,9 +407,7 @@ def _replace_origins(base: Document, path: Path, origins: dict[Path, Origin]) ->
 
 def _add_problem(base: Document, origin: Origin, code: str, message: str, suggestion: str = "") -> None:
     """Record a problem whose origin is not the one that the document has for its path."""
-    marker = (f"\0{origin}",)
-    base.origins[marker] = origin
-    base.problems.append(PathProblem(marker, code, message, suggestion))
+    base.problems.append(PathProblem((), code, message, suggestion, origin=origin))
 
 
 def apply_assignments(base: Document, assignments: Iterable[str]) -> None:

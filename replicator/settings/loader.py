@@ -36,6 +36,7 @@ from .document import (
     PathProblem,
     describe_parent,
     describe_path,
+    find_origin,
     load_layers,
     quote_name,
 )
@@ -63,9 +64,7 @@ class Loaded:
     def describe_origin(self, *path: str | int) -> str:
         """The origin of the value at `path`: `config/replicator.yaml:14` or `--set a.b`. For a default value, the origin of
         the nearest value around it."""
-        while path and path not in self.origins:
-            path = path[:-1]
-        return str(self.origins[path])
+        return str(find_origin(self.origins, path))
 
     def to_redacted(self) -> dict[str, Any]:
         """The resolved settings as plain JSON data, every secret as asterisks."""
@@ -134,7 +133,7 @@ def check_document(
 
 def _to_findings(document: Document, problems: Iterable[PathProblem]) -> list[Finding]:
     """Findings in the order of files and lines; the same one only once."""
-    findings = dict.fromkeys(problem.to_finding(document.origins, document.origins[()]) for problem in problems)
+    findings = dict.fromkeys(problem.to_finding(document.origins) for problem in problems)
     return sorted(findings, key=lambda finding: (finding.file, finding.line or 0))
 
 
