@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic
 
 from replicator.application.catalog import Catalog, UnusableTable
@@ -94,22 +94,20 @@ class BatchDecoder(Generic[F]):
     def decode_changes(
         self,
         table: str,
-        slices: Iterable[RecordSlice[F]],
         batch: Batch[F],
-        *,
+        routed: RoutedBatch[F],
         topics: Iterable[str],
-        drops: Sequence[Position] = (),
         on_decoded: Callable[[F], None] | None = None,
     ) -> Sequence[SchemaSlice[F]]:
-        """The changes of one table's records, one slice per schema, in order.
+        """The changes of one table's records, one slice per schema, in order. A slice whose changes all follow a drop of the
+        table begins there.
 
         - `topics`: the topics with records of the table.
-        - `drops`: positions of its drops. A slice whose changes all follow a drop begins there.
         - `on_decoded`: called with every decoded frame, rejects included.
 
         `application.catalog.UnusableTable` if the table cannot be replicated.
         """
-        slices = tuple(slices)
+        slices, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
         with self._note_decoding(batch.span):
             for slice_ in slices:
                 self._catalog.learn_schema(slice_)  # A later slice may have the key that an earlier one lacks.
@@ -269,36 +267,22 @@ class CountedSpans:
 # Prefetch: an engine starts to decode the next batches while the current one is applied.
 
 
-@dataclass(frozen=True, slots=True)
-class Prefetcher(Generic[F]):
-    """Starts the work on a batch before its turn."""
-
-    prefetch: Prefetch[F]
-    decoder: Decoder
-    batch_records: BatchRecords[F]
-
-    def __call__(self, batch: Batch[F]) -> None:
-        """Start to pack and decode the batch."""
-        self.batch_records.begin(batch)
-        self.prefetch.begin(batch.frame, self.decoder)
-
-
 @contextmanager
 def prefetch_batches(
-    runtime: RuntimeContext[F], begin: Prefetcher[F] | None, apply: ApplyBatch[F], *, once: bool
+    runtime: RuntimeContext[F], decoder: Decoder, batch_records: BatchRecords[F], apply: ApplyBatch[F], *, once: bool
 ) -> Iterator[ApplyBatch[F]]:
     """The consumer of a source's batches, which passes them to `apply`.
 
-    If the stream is read to its end (`once`) and the engine prefetches, the last `depth` batches are held. The
-    engine starts each of them at once; it is applied when newer ones arrive. The rest is applied at the end of
-    the block, and before an error of the source is raised. It is not applied after an error of `apply`, or a
-    stop.
+    If the stream is read to its end (`once`) and the engine prefetches, the last `depth` batches are held. Each is packed
+    and decoded at once; it is applied when newer ones arrive. The rest is applied at the end of the block, and before an
+    error of the source is raised. It is not applied after an error of `apply`, or a stop.
     """
+    prefetch = runtime.engine.features.prefetch
     # A daemon does not prefetch: it must answer soon, its batches are small, and its memory is limited.
-    if not once or begin is None:
+    if not once or prefetch is None:
         yield apply
         return
-    ahead = _PrefetchQueue(begin, apply)
+    ahead = _PrefetchQueue(prefetch, decoder, batch_records, apply)
     try:
         try:
             yield ahead.add_batch
@@ -308,7 +292,7 @@ def prefetch_batches(
             raise
         _release_all(ahead, runtime)
     finally:
-        begin.prefetch.rest()
+        prefetch.rest()
 
 
 def _release_all(ahead: _PrefetchQueue[F], runtime: RuntimeContext[F]) -> None:
@@ -317,8 +301,10 @@ def _release_all(ahead: _PrefetchQueue[F], runtime: RuntimeContext[F]) -> None:
 
 
 class _PrefetchQueue(Generic[F]):
-    def __init__(self, begin: Prefetcher[F], apply: ApplyBatch[F]) -> None:
-        self._begin, self._apply = begin, apply
+    def __init__(
+        self, prefetch: Prefetch[F], decoder: Decoder, batch_records: BatchRecords[F], apply: ApplyBatch[F]
+    ) -> None:
+        self._prefetch, self._decoder, self._batch_records, self._apply = prefetch, decoder, batch_records, apply
         self._held: deque[Batch[F]] = deque()
         self.at_work = False
 
@@ -326,9 +312,10 @@ class _PrefetchQueue(Generic[F]):
         """Start and hold a batch. A batch without records is not held: sources send it to give others a turn."""
         self.at_work = True  # Stays True after an error.
         if batch.records:
-            self._begin(batch)
+            self._batch_records.begin(batch)
+            self._prefetch.begin(batch.frame, self._decoder)
         self._held.append(batch)
-        self.release_until(self._begin.prefetch.depth if batch.records else 0)
+        self.release_until(self._prefetch.depth if batch.records else 0)
         self.at_work = False
 
     def release_until(self, max_batches: int) -> None:

@@ -21,7 +21,7 @@ from replicator.ports.frames import Batch, F
 
 from .batch_decoder import BatchDecoder
 from .table_buffer import TableBuffer
-from .write_builder import WriteBuilder, cover_topics, select_identities
+from .write_builder import WriteBuilder, cover_topics
 
 log = structlog.get_logger(__name__)
 
@@ -203,9 +203,8 @@ class CatchUp(Generic[F]):
             return False
         if holes:
             behind.has_partial_batch = True
-            build = self._context.write_builder.build_slice_writes
             slices = behind.buffer.add_changes((), self._context.catalog.get_union(behind.run.lane.table), holes)
-            requests = [request for slice_ in slices for request in build(slice_, [behind.run], {})]
+            requests = self._context.write_builder.build_slice_writes(slices, [behind.run], {})
             self._pass_writes(behind, requests, until)
         return True
 
@@ -247,16 +246,13 @@ class CatchUp(Generic[F]):
             excluded = {sink: context.registry.list_excluded_topics(sink)}
             return context.write_builder.build_log_writes(batch, routed_log, [behind.run], excluded)
         routed = context.decoding.route_batch(batch)
-        records, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
-        topics, on_decoded = context.registry.topics[table], context.find_observer(table)
-        decoded = context.decoding.decode_changes(table, records, batch, topics=topics, drops=drops, on_decoded=on_decoded)
+        topics, drops = context.registry.topics[table], routed.drops.get(table, ())
+        decoded = context.decoding.decode_changes(table, batch, routed, topics, context.find_observer(table))
         behind.has_partial_batch = True
         span = cover_topics(batch.span, topics)
         raw = context.write_builder.batch_records.get_records(batch)
         slices = behind.buffer.add_batch(decoded, context.catalog.get_union(table), span, raw, raw.size, drops=drops)
-        identities = select_identities(batch.identity, batch.span.end)
-        build = context.write_builder.build_slice_writes
-        return [request for slice_ in slices for request in build(slice_, [behind.run], identities)]
+        return context.write_builder.build_slice_writes(slices, [behind.run], batch.identity)
 
     def _pass_writes(self, behind: CatchUpLane[F], requests: Sequence[WriteRequest[F]], end: Position) -> None:
         """Queue all writes in one call: before a second call the queue may be full."""

@@ -32,7 +32,7 @@ from replicator.ports.frames import Batch, F, Lane, RoutedBatch
 from replicator.ports.runtime import SourceLag, StreamPace
 from replicator.ports.sink import Sink
 
-from .batch_decoder import BatchDecoder, Prefetcher, prefetch_batches
+from .batch_decoder import BatchDecoder, prefetch_batches
 from .catch_up import CatchUp, CatchUpContext
 from .source_progress import SourceCall, SourceOutage, SourceProgress
 from .table_buffer import SchemaSlice, TableBuffer, TableSlice
@@ -77,8 +77,6 @@ class SourcePipeline(Generic[F]):
         self._write_builder = WriteBuilder(
             runtime, self._catalog, safe_decoder, partial(store_schema_version, context.workers), self._poison_records
         )
-        prefetch, records = runtime.engine.features.prefetch, self._write_builder.batch_records
-        self._prefetcher = None if prefetch is None else Prefetcher(prefetch, safe_decoder, records)
         self._transactions: TransactionStage[F] = TransactionStage()
         if (rules := context.transactions) is not None:
             kind = TransactionBarrier if rules.together else TransactionTracker
@@ -181,7 +179,9 @@ class SourcePipeline(Generic[F]):
         # Report later: a source that fails at the same records needs time to do so before its outage is cleared.
         self._reported_at = self._runtime.clock()
         with (
-            prefetch_batches(self._runtime, self._prefetcher, self.take_batch, once=once) as take,
+            prefetch_batches(
+                self._runtime, self._safe_decoder, self._write_builder.batch_records, self.take_batch, once=once
+            ) as take,
             self._note_source_call(READING_STREAM),
         ):
 
@@ -334,11 +334,8 @@ class SourcePipeline(Generic[F]):
             if not followers and table not in self._unplaced:
                 self._buffers.pop(table, None)
                 continue
-            slices, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
             try:
-                by_table[table] = self._decoding.decode_changes(
-                    table, slices, batch, topics=topics, drops=drops, on_decoded=on_decoded
-                )
+                by_table[table] = self._decoding.decode_changes(table, batch, routed, topics, on_decoded)
             except UnusableTable as error:
                 for run in followers:
                     self._runtime.lanes.suspend(run, to_problem(error.cause), error.cause)
@@ -364,12 +361,7 @@ class SourcePipeline(Generic[F]):
 
     def _make_slice_writes(self, table: str, slices: Sequence[TableSlice[F]]) -> list[WriteRequest[F]]:
         followers = [run for run in self.registry.tables[table] if run.status is LaneStatus.RUNNING]
-        build = self._write_builder.build_slice_writes
-        return [
-            request
-            for slice_ in slices
-            for request in build(slice_, followers, select_identities(self._identity, slice_.end))
-        ]
+        return self._write_builder.build_slice_writes(slices, followers, self._identity)
 
     def _hand_over(self, requests: Sequence[WriteRequest[F]]) -> None:
         """Queue the writes of each sink; sinks whose queue is full are served last.

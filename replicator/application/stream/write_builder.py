@@ -4,7 +4,7 @@ folds."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, cast
 
@@ -39,12 +39,11 @@ class GateResult(Generic[F]):
     """A table slice after the gate.
 
     - `slices`: in order, each with the columns that the lane applies.
-    - `problem`, `transition`: set if the lane stops, and why.
+    - `transition`: set if the lane stops: why.
     - `drop_versions`: drops of the table, to be stored even if no rows follow.
     """
 
     slices: Sequence[tuple[TableSlice[F], TargetColumns]]
-    problem: Problem | None = None
     transition: SchemaTransition | None = None
     drop_versions: Sequence[SchemaVersion] = ()
 
@@ -73,8 +72,7 @@ class SchemaGate(Generic[F]):
                 # Per partition, the first offset that the lane must not apply.
                 new = (later.start for later in marks[number:] if self._find_transition(run, later) is not None)
                 first, _ = self._cut_slice(slice_, Position.lowest(new))
-                problem = Problem(ExitCode.RUNTIME, *describe_stop(run.lane, transition))
-                return GateResult([*pieces, (first, self._select_columns(run, first))], problem, transition, drop_versions)
+                return GateResult([*pieces, (first, self._select_columns(run, first))], transition, drop_versions)
             if transition.has_cut:
                 first, slice_ = self._cut_slice(slice_, mark.start)
                 pieces.append((first, self._select_columns(run, first)))
@@ -132,14 +130,18 @@ class TransformedSlice(Generic[F]):
     counts: Counts
 
 
-class SliceTransformer(Generic[F]):
-    """Transforms one slice with changes for its lanes."""
+class SharedSlice(Generic[F]):
+    """A slice with changes, for all its lanes: they share equal transforms and folds.
+
+    `folded`: the folds, see `WriteBuilder`.
+    """
 
     def __init__(self, engine: Engine[F], slice_: TableSlice[F], frame: F) -> None:
         self._engine = engine
         self._slice = slice_
         self.frame = frame
         self._transformed: dict[object, TransformedSlice[F]] = {}
+        self.folded: dict[object, Sequence[FoldedChanges[F]]] = {}
 
     def transform_for_lane(self, plan: ApplyPlan, trim: Position) -> TransformedSlice[F]:
         """The slice for a lane with this plan, without the changes below `trim`, which were handed over."""
@@ -163,14 +165,6 @@ class SliceTransformer(Generic[F]):
 TopicIdentity = Mapping[str, str]
 StoreSchemaVersion = Callable[[LaneRun, SchemaVersion], None]
 """Stores a schema version in the lane's sink."""
-
-
-@dataclass
-class _SharedFolds(Generic[F]):
-    """The folds of a slice, shared by the lanes that transform and fold it in the same way."""
-
-    transformer: SliceTransformer[F]
-    folded: dict[object, Sequence[FoldedChanges[F]]] = field(default_factory=dict)
 
 
 class WriteBuilder(Generic[F]):
@@ -200,9 +194,18 @@ class WriteBuilder(Generic[F]):
         """The records of the batches behind the slices."""
 
     def build_slice_writes(
+        self, slices: Sequence[TableSlice[F]], runs: Sequence[LaneRun], identity: TopicIdentity
+    ) -> list[WriteRequest[F]]:
+        """The writes of slices for the lanes that follow their buffer. Lanes that have stopped meanwhile get none."""
+        return [
+            request
+            for slice_ in slices
+            for request in self._build_slice_writes(slice_, runs, select_identities(identity, slice_.end))
+        ]
+
+    def _build_slice_writes(
         self, slice_: TableSlice[F], runs: Sequence[LaneRun], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
-        """The writes of a slice for the lanes that follow its buffer. Lanes that have stopped meanwhile get none."""
         runs = [run for run in runs if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP)]
         for run in runs:
             gap = any(run.handed_over.get(p, start) < start for p, start in slice_.start.items())
@@ -211,7 +214,7 @@ class WriteBuilder(Generic[F]):
             for run in runs:
                 run.handed_over = run.handed_over.advanced_to(slice_.end)
             return []
-        shared: dict[int, _SharedFolds[F]] = {}
+        shared: dict[int, SharedSlice[F]] = {}
         out = []
         for run in runs:
             gated = self._gate.pass_slice(run, slice_)
@@ -221,31 +224,31 @@ class WriteBuilder(Generic[F]):
                 if piece.frame is None:
                     run.handed_over = run.handed_over.advanced_to(piece.end)
                     continue
-                folds = shared.setdefault(id(piece.frame), _SharedFolds(SliceTransformer(self._engine, piece, piece.frame)))
-                out += self._build_lane_writes(run, piece, columns, folds, identity)
+                shared_slice = shared.setdefault(id(piece.frame), SharedSlice(self._engine, piece, piece.frame))
+                out += self._build_lane_writes(run, piece, columns, shared_slice, identity)
             stop = gated.transition
-            if gated.problem is not None and stop is not None and run.status is not LaneStatus.SUSPENDED:
+            if stop is not None and run.status is not LaneStatus.SUSPENDED:
                 # The lane stops once its queued writes are committed.
                 run.schema.versions[stop.version.number] = stop.version
                 self._store_schema_version(run, stop.version)
-                self._runtime.lanes.stop(run, gated.problem)
+                self._runtime.lanes.stop(run, Problem(ExitCode.RUNTIME, *describe_stop(run.lane, stop)))
         return out
 
     def _build_lane_writes(
-        self, run: LaneRun, slice_: TableSlice[F], columns: TargetColumns, folds: _SharedFolds[F], identity: TopicIdentity
+        self, run: LaneRun, slice_: TableSlice[F], columns: TargetColumns, shared: SharedSlice[F], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
         out: list[WriteRequest[F]] = []
         plan = self._plan_lane(run, slice_.table, columns)
         if plan is None:
             return out
         trim = run.handed_over.only(p for p, start in slice_.start.items() if run.handed_over.get(p, start) > start)
-        transformed = folds.transformer.transform_for_lane(plan, trim)
+        transformed = shared.transform_for_lane(plan, trim)
         if not self._store_rejects_or_stop(run, transformed, slice_):
             return out
         key = (plan.fold_sharing_key, tuple(sorted(trim.items())))
-        if key not in folds.folded:
-            folds.folded[key] = self._fold_slices(transformed, plan, folds.transformer.frame)
-        for piece, part in zip(transformed.slices, folds.folded[key], strict=True):
+        if key not in shared.folded:
+            shared.folded[key] = self._fold_slices(transformed, plan, shared.frame)
+        for piece, part in zip(transformed.slices, shared.folded[key], strict=True):
             span = Span.between({**piece.start, **run.queued_to}, piece.end)
             if span and (part.rows or part.counts.total):
                 write = Write(run.lane, plan, part, span, identity)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from replicator.application.stream.batch_decoder import Prefetcher, prefetch_batches
+from replicator.application.stream.batch_decoder import prefetch_batches
 from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.engine import Prefetch
@@ -34,14 +34,13 @@ class World:
     def __init__(self, ahead: int) -> None:
         self.engine, self.stop, self.did = Engine(ahead), threading.Event(), []
         self.fails_at: Any = None
-        self.shared: Any = SimpleNamespace(engine=self.engine, stop=self.stop)
+        features = SimpleNamespace(prefetch=self.engine.prefetch)
+        self.shared: Any = SimpleNamespace(engine=SimpleNamespace(features=features), stop=self.stop)
 
     def looking(self, *, once: bool = True) -> Any:
         packing: Any = SimpleNamespace(begin=lambda batch: self.did.append(("begin", batch.frame)))
         decoder: Any = object()
-        prefetch = self.engine.prefetch
-        begin = None if prefetch is None else Prefetcher(prefetch, decoder, packing)
-        return prefetch_batches(self.shared, begin, self.apply, once=once)
+        return prefetch_batches(self.shared, decoder, packing, self.apply, once=once)
 
     def apply(self, batch: Batch[Any]) -> None:
         if batch.frame == self.fails_at:

@@ -44,7 +44,7 @@ def make_slice(start, end, *marks, rows=ROWS):
 def pass_schema_gate(run, given):
     found = SchemaGate(TupleFrames(), lambda: NOW).pass_slice(run, given)
     pieces = [([r.offset for r in piece.frame or ()], piece.start[T0], piece.end[T0]) for piece, _ in found.slices]
-    return pieces, found.problem is not None
+    return pieces, found.transition is not None
 
 
 @pytest.mark.parametrize("rows", [ROWS, ()], ids=["among rows", "alone"])
