@@ -267,7 +267,7 @@ class LaneRegistry(Generic[F]):
         """Suspend lanes that miss records because files with older records arrived after newer ones were read."""
         oldest = self._get_oldest()
         for run in self.list_runs():
-            if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and (late := self._find_late_records(run, oldest)):
+            if run.is_active and (late := self._find_late_records(run, oldest)):
                 self._runtime.lanes.suspend(run, late)
 
     def _get_oldest(self) -> Position:

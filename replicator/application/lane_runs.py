@@ -91,6 +91,16 @@ class LaneRun:
         return self.lane.policy == EVENT_LOG_POLICY
 
     @property
+    def is_active(self) -> bool:
+        """True while it has a position and was not stopped."""
+        return self.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP)
+
+    @property
+    def has_writes_in_flight(self) -> bool:
+        """True while a queued write is not committed."""
+        return any(self.applied.get(p, self.begin.get(p, o)) < o for p, o in self.queued_to.items())
+
+    @property
     def shown_status(self) -> LaneStatus:
         """The status as people see it."""
         trouble = (self.retrying or self.waiting) and self.status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED)
@@ -170,7 +180,7 @@ class LaneRuns:
     def stop(self, run: LaneRun, problem: Problem) -> None:
         """Suspend the lane once its queued writes are committed. It gets no more."""
         with self._lock:
-            if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
+            if run.is_active:
                 run.stop = problem
                 self._set_status(run, LaneStatus.STOPPING)
         self._suspend_stopped(run)
@@ -179,7 +189,7 @@ class LaneRuns:
         """Suspend a stopping lane that has no writes in flight."""
         with self._lock:
             stop = run.stop
-            if stop is None or any(run.applied.get(p, run.begin.get(p, o)) < o for p, o in run.queued_to.items()):
+            if stop is None or run.has_writes_in_flight:
                 return
         self.suspend(run, stop)
 
@@ -268,22 +278,17 @@ class LaneRuns:
     def find_unapplied(self, run: LaneRun) -> Span | None:
         """The span between the target's position and `handed_over`; None while writes are in flight."""
         with self._lock:
-            at = Position({**run.handed_over, **run.begin, **run.applied})
-            if any(at.get(p, o) < o for p, o in run.queued_to.items()):
+            if run.has_writes_in_flight:
                 return None
+            at = Position({**run.handed_over, **run.begin, **run.applied})
             partitions = [p for p, o in run.handed_over.items() if at[p] < o]
             return Span(at.only(partitions), run.handed_over.only(partitions))
 
     def is_busy(self, *, without: str) -> bool:
         """True while lanes of other sinks than `without` have writes in flight."""
-        active = (LaneStatus.RUNNING, LaneStatus.CATCHING_UP, LaneStatus.STOPPING)
         with self._lock:
-            return any(
-                run.lane.sink != without
-                and run.status in active
-                and any(run.applied.get(p, run.begin.get(p, o)) < o for p, o in run.queued_to.items())
-                for run in self._runs.values()
-            )
+            others = [run for run in self._runs.values() if run.lane.sink != without]
+            return any(r.has_writes_in_flight for r in others if r.is_active or r.status is LaneStatus.STOPPING)
 
     def is_all_suspended(self) -> bool:
         """True if there are lanes, and all are suspended."""

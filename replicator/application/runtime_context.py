@@ -14,7 +14,7 @@ from replicator.ports.engine import Engine
 from replicator.ports.frames import F
 from replicator.ports.runtime import Telemetry
 
-from .lane_runs import Clock, LaneRun, LaneRuns, LaneStatus, monotonic
+from .lane_runs import Clock, LaneRuns, monotonic
 from .options import RuntimeOptions
 
 # The idle timeout of a run that is to end by itself.
@@ -88,7 +88,9 @@ class RuntimeContext(Generic[F]):
     def wait_for_sinks(self) -> None:
         """Wait until all queued writes are applied, at most `state_patience` seconds."""
         deadline = self.clock() + self.options.state_patience
-        while any(_is_applying(run) for run in self.lanes.list_runs()) and self.clock() < deadline:
+        while self.clock() < deadline and any(
+            run.is_active and run.retrying is None and run.has_writes_in_flight for run in self.lanes.list_runs()
+        ):
             if self.stop.wait(0.01):
                 return
 
@@ -98,10 +100,3 @@ class RuntimeContext(Generic[F]):
         self.stop.set()
         if not isinstance(error, Exception):
             self.abandon.set()
-
-
-def _is_applying(run: LaneRun) -> bool:
-    """True while the sink of the lane has queued writes to commit."""
-    at = {**run.begin, **run.applied}
-    waits = any(at.get(p, offset) < offset for p, offset in run.queued_to.items())
-    return waits and run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and run.retrying is None

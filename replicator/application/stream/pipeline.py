@@ -164,7 +164,7 @@ class SourcePipeline(Generic[F]):
         """Resume from the committed positions, like a new run: lanes and buffers are ahead of the queued writes."""
         with self._runtime.lanes.get_lock():
             for run in self.registry.list_runs():
-                if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
+                if run.is_active:
                     self.registry.restart_lane(run)
         self.registry.knows_tables = bool(self.registry.topics)
         self._buffers.clear()

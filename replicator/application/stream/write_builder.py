@@ -197,41 +197,28 @@ class WriteBuilder(Generic[F]):
         self, slices: Sequence[TableSlice[F]], runs: Sequence[LaneRun], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
         """The writes of slices for the lanes that follow their buffer. Lanes that have stopped meanwhile get none."""
-        return [
-            request
-            for slice_ in slices
-            for request in self._build_slice_writes(slice_, runs, select_identities(identity, slice_.end))
-        ]
-
-    def _build_slice_writes(
-        self, slice_: TableSlice[F], runs: Sequence[LaneRun], identity: TopicIdentity
-    ) -> list[WriteRequest[F]]:
-        runs = [run for run in runs if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP)]
-        for run in runs:
-            gap = any(run.handed_over.get(p, start) < start for p, start in slice_.start.items())
-            ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before its next slice.")
-        if slice_.frame is None and not slice_.marks:
-            for run in runs:
-                run.handed_over = run.handed_over.advanced_to(slice_.end)
-            return []
-        shared: dict[int, SharedSlice[F]] = {}
         out = []
-        for run in runs:
-            gated = self._gate.pass_slice(run, slice_)
-            for version in gated.drop_versions:
-                self._store_schema_version(run, version)
-            for piece, columns in gated.slices:
-                if piece.frame is None:
-                    run.handed_over = run.handed_over.advanced_to(piece.end)
-                    continue
-                shared_slice = shared.setdefault(id(piece.frame), SharedSlice(self._engine, piece, piece.frame))
-                out += self._build_lane_writes(run, piece, columns, shared_slice, identity)
-            stop = gated.transition
-            if stop is not None and run.status is not LaneStatus.SUSPENDED:
-                # The lane stops once its queued writes are committed.
-                run.schema.versions[stop.version.number] = stop.version
-                self._store_schema_version(run, stop.version)
-                self._runtime.lanes.stop(run, Problem(ExitCode.RUNTIME, *describe_stop(run.lane, stop)))
+        for slice_ in slices:
+            shared: dict[int, SharedSlice[F]] = {}
+            identities = select_identities(identity, slice_.end)
+            for run in [run for run in runs if run.is_active]:
+                gap = any(run.handed_over.get(p, start) < start for p, start in slice_.start.items())
+                ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before its next slice.")
+                gated = self._gate.pass_slice(run, slice_)
+                for version in gated.drop_versions:
+                    self._store_schema_version(run, version)
+                for piece, columns in gated.slices:
+                    if piece.frame is None:
+                        run.handed_over = run.handed_over.advanced_to(piece.end)
+                        continue
+                    shared_slice = shared.setdefault(id(piece.frame), SharedSlice(self._engine, piece, piece.frame))
+                    out += self._build_lane_writes(run, piece, columns, shared_slice, identities)
+                stop = gated.transition
+                if stop is not None and run.status is not LaneStatus.SUSPENDED:
+                    # The lane stops once its queued writes are committed.
+                    run.schema.versions[stop.version.number] = stop.version
+                    self._store_schema_version(run, stop.version)
+                    self._runtime.lanes.stop(run, Problem(ExitCode.RUNTIME, *describe_stop(run.lane, stop)))
         return out
 
     def _build_lane_writes(
