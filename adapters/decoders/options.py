@@ -15,7 +15,7 @@ from replicator.domain.change import Op
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
 from replicator.domain.sequence import MAX_EPOCH
 from replicator.domain.transform.columns import Mask
-from replicator.ports.adapter_options import DecoderOptions, OutboxSettings, ReplicaIdentity, given
+from replicator.ports.adapter_options import AGGREGATE, DecoderOptions, OutboxSettings, ReplicaIdentity, given
 from replicator.ports.options import IS_INSTANCE, RegistrySettings
 
 from ..arrow import text_values as texts
@@ -152,22 +152,12 @@ class DebeziumAvroOptions(DebeziumOptions):
 
 # Events of an outbox.
 
-AGGREGATE = "{aggregatetype}"
 FIELDS = ("id", "aggregatetype", "aggregateid", "type", "payload")
 """The columns of an outbox table, with the names in Debezium's documentation."""
 
 
 class OutboxOptions(OutboxSettings):
     """The names of outbox tables and columns, as the decoder needs them."""
-
-    route_to: str = OutboxSettings.model_fields["route_to"].default
-
-    @field_validator("route_to")
-    @classmethod
-    def _check_route_to(cls, value: str) -> str:
-        if value.count(AGGREGATE) != 1 or set("{}") & set(value.replace(AGGREGATE, "")):
-            raise ValueError(f"must hold {AGGREGATE} once, and no other braces")
-        return value
 
     def to_table(self, aggregate: str) -> str:
         """The table of an aggregate's events."""

@@ -31,6 +31,11 @@ class FileSourceOptions(SourceOptions):
         look_every: str | None
         through: list[str] | None
 
+    @model_validator(mode="after")
+    def _check_storage(self) -> FileSourceOptions:
+        refuse_idle_storage(self.path, self.storage)
+        return self
+
     @property
     def settle_seconds(self) -> float | None:
         """Seconds without a write after which a file is complete, if it is read as a whole. None: the default."""
@@ -69,11 +74,6 @@ class ArchiveSettings(FileSourceOptions, RecordOptions):
     through: list[str] | None = given()
     """See `FilesSettings`: never set."""
 
-    @model_validator(mode="after")
-    def _check_storage(self) -> ArchiveSettings:
-        refuse_idle_storage(self.path, self.storage)
-        return self
-
 
 class FilesSettings(FileSourceOptions):
     """Folders of files. For AWS DMS: CSV (also `.gz`) or Parquet files in SCHEMA/TABLE, named after their time. For
@@ -99,11 +99,6 @@ class FilesSettings(FileSourceOptions):
 
     through: list[str] | None = None
     """File names below `path`. Only these files are read, and earlier files of the same tables."""
-
-    @model_validator(mode="after")
-    def _check_storage(self) -> FilesSettings:
-        refuse_idle_storage(self.path, self.storage)
-        return self
 
     def for_decoder(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
         """The options without `csv`, which only the reader of the files needs: the decoder gets rows as JSON."""

@@ -21,6 +21,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationError,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -136,14 +137,26 @@ ReplicaIdentity: TypeAlias = Literal["full", "default"]
 Mode = Literal["stream", "batch"]
 
 
+AGGREGATE = "{aggregatetype}"
+
+
 class OutboxSettings(Strict):
     """The table names of outbox events, and the columns of the outbox table. See docs/how-to/read-an-outbox.md."""
 
-    route_to: Annotated[str, Field(pattern=r"^[^{}]*\{aggregatetype\}[^{}]*$")] = "outbox.event.{aggregatetype}"
+    route_to: Annotated[str, WithJsonSchema({"pattern": r"^[^{}]*\{aggregatetype\}[^{}]*$", "type": "string"})] = (
+        f"outbox.event.{AGGREGATE}"
+    )
     """The table name of an event. It must contain `{aggregatetype}` once. Events of EventRouter have their topic as
     table name."""
     columns: dict[Literal["id", "aggregatetype", "aggregateid", "type", "payload"], ColumnName] = Field(default_factory=dict)
     """The names of outbox columns that differ from Debezium's, such as `{payload: body}`."""
+
+    @field_validator("route_to")
+    @classmethod
+    def _check_route_to(cls, text: str) -> str:
+        if text.count(AGGREGATE) != 1 or set("{}") & set(text.replace(AGGREGATE, "")):
+            raise make_value_error("value", f"must hold {AGGREGATE} once, and no other braces")
+        return text
 
 
 class TransactionSettings(Strict):

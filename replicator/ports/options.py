@@ -338,7 +338,8 @@ def _check_address(text: str) -> str:
     return _check_address_list(text, 0)
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 """A pipeline, sink or source: letters, digits, - and _, starting with a letter."""
 
 Count = Annotated[int, Field(ge=1), BeforeValidator(_refuse_bool)]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from replicator.domain.errors import EnvironmentProblem, find_nearest, suggest_name
-from replicator.ports.options import is_secret
+from replicator.ports.options import NAME_PATTERN, is_secret
 
 from .adapter_models import (
     BROKEN_FORMATS,
@@ -231,10 +231,12 @@ def _make_problem(error: ErrorDetails) -> PathProblem:
         return PathProblem(path, "unknown_key", f"unknown key {quote_name(path[-1])} {describe_parent(path[:-1])}")
     if kind.startswith("replicator_"):
         return PathProblem(path, kind.removeprefix("replicator_"), f"{describe_path(path)} {error['msg']}")
+    context = error.get("ctx", {})
     if kind == "string_pattern_mismatch":
-        return PathProblem(path, "name", f"{describe_path(path)}: a name {EXPECTED[kind]}")
+        is_name = context["pattern"] == NAME_PATTERN
+        sentence = f": a name {EXPECTED[kind]}" if is_name else f" must be text that matches {context['pattern']}"
+        return PathProblem(path, "name", f"{describe_path(path)}{sentence}")
     if kind in ("greater_than_equal", "less_than_equal", "literal_error"):
-        context = error.get("ctx", {})
         bounds = [f"{words} {context[key]}" for key, words in BOUNDS.items() if key in context]
         return PathProblem(path, "value", f"{describe_path(path)} must be {bounds[0]}")
     sentence = f"{describe_path(path)} {EXPECTED.get(kind, 'does not have the right type')}"
@@ -258,6 +260,22 @@ OTHER_PLACES: tuple[tuple[str, Models], ...] = (
 )
 
 
+BROKEN: Mapping[tuple[str | int, str], Mapping[str, EnvironmentProblem]] = {
+    ("sinks", "kind"): BROKEN_SINKS,
+    ("sources", "transport"): BROKEN_SOURCES,
+    ("sources", "format"): BROKEN_FORMATS,
+}
+"""By section and key, the adapters whose models cannot be loaded. Only a config that names one of them is wrong."""
+ADAPTERS: Mapping[tuple[str | int, str], Callable[[Plugins], Iterable[str]]] = {
+    ("sources", "format"): lambda plugins: (*FORMATS, *sorted(plugins.formats)),
+    ("sources", "transport"): lambda plugins: (*SOURCES, *sorted(plugins.transports)),
+    ("sinks", "kind"): lambda plugins: (*SINKS, *sorted(plugins.sinks)),
+    ("dead_letters", "kind"): lambda plugins: sorted(plugins.dead_letters),
+    ("event_store", "kind"): lambda plugins: sorted(plugins.event_stores),
+}
+"""By section and key, the adapters that can be named there."""
+
+
 @dataclass
 class KeyCheck:
     """The problems found, and `judged`: the paths whose values are already checked."""
@@ -265,6 +283,20 @@ class KeyCheck:
     plugins: Plugins
     problems: list[PathProblem] = field(default_factory=list)
     judged: set[Path] = field(default_factory=set)
+
+    def choose_models(self, path: Path, value: Any, models: Models) -> Models:
+        """The model of the adapter that a section names; without a name, or with an unknown one, those of all."""
+        plugin = tuple(model for model in models if issubclass(model, FreeForm))
+        own = tuple(model for model in models if model not in plugin)
+        if not plugin or not isinstance(value, dict):
+            return own
+        if path[0] in ("dead_letters", "event_store"):
+            return plugin if "kind" in value and (path[0] == "dead_letters" or self.plugins.event_stores) else own
+        by_name, key = (SOURCES, "transport") if path[0] == "sources" else (SINKS, "kind")
+        name = str(value.get(key))
+        if name in by_name:
+            return (by_name[name],)
+        return plugin if name in {*ADAPTERS[path[0], key](self.plugins), *BROKEN[path[0], key]} else own
 
 
 def list_fields(models: Iterable[type[BaseModel]]) -> dict[str, Any]:
@@ -333,22 +365,6 @@ def _make_hint(key: str, models: Models, fields: dict[str, Any]) -> str:
     return f"known here: {', '.join(sorted(fields))}"
 
 
-BROKEN: Mapping[tuple[str | int, str], Mapping[str, EnvironmentProblem]] = {
-    ("sinks", "kind"): BROKEN_SINKS,
-    ("sources", "transport"): BROKEN_SOURCES,
-    ("sources", "format"): BROKEN_FORMATS,
-}
-"""By section and key, the adapters whose models cannot be loaded. Only a config that names one of them is wrong."""
-ADAPTERS: Mapping[tuple[str | int, str], Callable[[Plugins], Iterable[str]]] = {
-    ("sources", "format"): lambda plugins: (*FORMATS, *sorted(plugins.formats)),
-    ("sources", "transport"): lambda plugins: (*SOURCES, *sorted(plugins.transports)),
-    ("sinks", "kind"): lambda plugins: (*SINKS, *sorted(plugins.sinks)),
-    ("dead_letters", "kind"): lambda plugins: sorted(plugins.dead_letters),
-    ("event_store", "kind"): lambda plugins: sorted(plugins.event_stores),
-}
-"""By section and key, the adapters that can be named there."""
-
-
 def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, ...]:
     """The closed set of text values of a key; empty when it is not one. Plugins open some."""
     if list_adapters := ADAPTERS.get((path[0], str(path[-1]))):
@@ -361,14 +377,14 @@ def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, .
 
 def _prune_value(value: Any, annotation: Any, path: Path, names: KeyCheck) -> Any:
     """The value of a key with this type, its own mappings pruned: it is one, or a mapping or list of several."""
-    found = dict(_find_models(annotation))
-    if not found:
+    models = dict(_find_models(annotation))
+    if not models:
         return value
 
     def prune(item: Any, at: Path) -> Any:
-        return _prune_mapping(item, at, _choose_models(at, item, tuple(found), names.plugins), names)
+        return _prune_mapping(item, at, names.choose_models(at, item, tuple(models)), names)
 
-    if not any(found.values()):
+    if not any(models.values()):
         return prune(value, path)
     if isinstance(value, dict):
         return {key: prune(item, (*path, key)) for key, item in value.items()}
@@ -381,18 +397,3 @@ def _find_models(annotation: Any, *, in_collection: bool = False) -> Iterator[tu
         yield annotation, in_collection
     for part in get_args(annotation):
         yield from _find_models(part, in_collection=in_collection or get_origin(annotation) in (dict, list))
-
-
-def _choose_models(path: Path, value: Any, models: Models, plugins: Plugins) -> Models:
-    """The model of the adapter that a section names; without a name, or with an unknown one, those of all."""
-    plugin = tuple(model for model in models if issubclass(model, FreeForm))
-    own = tuple(model for model in models if model not in plugin)
-    if not plugin or not isinstance(value, dict):
-        return own
-    if path[0] in ("dead_letters", "event_store"):
-        return plugin if "kind" in value and (path[0] == "dead_letters" or plugins.event_stores) else own
-    by_name, key = (SOURCES, "transport") if path[0] == "sources" else (SINKS, "kind")
-    name = str(value.get(key))
-    if name in by_name:
-        return (by_name[name],)
-    return plugin if name in {*ADAPTERS[path[0], key](plugins), *BROKEN[path[0], key]} else own

@@ -42,7 +42,7 @@ def _check_input_text(text: str) -> str:
     return text
 
 
-TableName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"), AfterValidator(str.lower)]
+TableName = Annotated[Name, AfterValidator(str.lower)]
 """The name of a table in the SQL; upper and lower case are the same."""
 
 

@@ -28,6 +28,7 @@ def test_mariadb_needs_a_url_only(folder, dsn):
     [
         ("{dsn: 'mariadb://h', slot: s}", "database", "has no 'publication' and no 'slot'"),
         ("{dsn: 'mariadb://h', publication: p, slot: s}", "database", "remove them"),
+        ("{dsn: 'postgresql://h/d', publication: p, slot: A}", "name", "slot must be text that matches ^[a-z0-9_]{1,63}$"),
         ("{dsn: 'postgresql://h/d', publication: p}", "database", "needs the connector's 'publication' and 'slot'"),
         ("{dsn: 'postgresql://h/d', publication: p, slot: s, bigint_unsigned: long}", "database", "'bigint_unsigned'"),
         ("{dsn: 'mariadb://h', bigint_unsigned: short}", "unknown_value", "long"),

@@ -37,8 +37,8 @@ def test_outbox_options_have_defaults(folder, outbox):
 
 
 WRONG = [
-    ("outbox: {route_to: events}", "", "route_to"),
-    ('outbox: {route_to: "{aggregatetype}.{aggregatetype}"}', "", "route_to"),
+    ("outbox: {route_to: events}", "", "route_to must hold {aggregatetype} once, and no other braces"),
+    ('outbox: {route_to: "{aggregatetype}.{aggregatetype}"}', "", "route_to must hold {aggregatetype} once"),
     ("outbox: {columns: {name: x}}", "", "columns"),
     ("", "keys: [id]", "columns are fixed"),
     ("", "schema: {id: int64}", "columns are fixed"),
