@@ -15,6 +15,7 @@ from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.problem import to_problem
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.runtime_context import RuntimeContext
+from replicator.application.transactions.barrier import TransactionStage
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch, F
@@ -69,25 +70,9 @@ class CatchUpLane(Generic[F]):
         return Span.between(read, end)
 
 
-@dataclass(frozen=True)
-class CatchUpContext(Generic[F]):
-    """The objects that catch-up shares with the main stream.
-
-    `find_observer(table)`: a consumer of every decoded record of a table, or None.
-    """
-
-    source_context: SourceContext[F]
-    runtime: RuntimeContext[F]
-    registry: LaneRegistry[F]
-    catalog: Catalog[F]
-    decoding: BatchDecoder[F]
-    write_builder: WriteBuilder[F]
-    poison_records: PoisonRecordFinder[F]
-    find_observer: Callable[[str], Callable[[F], None] | None]
-
-
 class CatchUp(Generic[F]):
-    """Lets lanes catch up. Only the thread of its source uses it. The main stream never goes back for a lane.
+    """Lets lanes catch up. Only the thread of its source uses it. The main stream never goes back for a lane, and shares its
+    decoder and its write builder.
 
     - `find_target(run)`: the position that the lane has to reach.
     - `join_lane(run, buffer, has_read)`: called for each lane that has reached it, even without reading.
@@ -96,14 +81,28 @@ class CatchUp(Generic[F]):
 
     def __init__(
         self,
-        context: CatchUpContext[F],
+        context: SourceContext[F],
+        runtime: RuntimeContext[F],
+        *,
+        registry: LaneRegistry[F],
+        catalog: Catalog[F],
+        decoding: BatchDecoder[F],
+        write_builder: WriteBuilder[F],
+        poison_records: PoisonRecordFinder[F],
+        transactions: TransactionStage[F],
         find_target: Callable[[LaneRun], Position],
         join_lane: Callable[[LaneRun, TableBuffer[F], bool], None],
         hand_over: Callable[[Sequence[WriteRequest[F]]], None],
         beat: Callable[[], None],
     ) -> None:
         self._context = context
-        self._runtime = context.runtime
+        self._runtime = runtime
+        self._registry = registry
+        self._catalog = catalog
+        self._decoding = decoding
+        self._write_builder = write_builder
+        self._poison_records = poison_records
+        self._transactions = transactions
         self._find_target = find_target
         self._join_lane = join_lane
         self._hand_over = hand_over
@@ -135,14 +134,14 @@ class CatchUp(Generic[F]):
 
     def _update_behind(self) -> Mapping[str, CatchUpLane[F]]:
         """Begin with lanes that are behind now, and let lanes that have caught up join. Returns the others."""
-        for run in self._context.registry.list_runs():
+        for run in self._registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
                 buffer = TableBuffer(
                     self._runtime.engine.frames, self._runtime.options, run.handed_over, self._runtime.clock
                 )
                 reach = self._runtime.options.catch_up_offsets
                 counted = {p: o for p, o in run.handed_over.items() if p in run.begin}
-                self._context.decoding.add_counted(run.lane.table, Span(run.begin.only(counted), Position(counted)))
+                self._decoding.add_counted(run.lane.table, Span(run.begin.only(counted), Position(counted)))
                 self._behind[run.lane.id] = CatchUpLane(run, run.placed_generation, run.handed_over, buffer, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
@@ -162,18 +161,16 @@ class CatchUp(Generic[F]):
 
     def _read_slice(self, behind: CatchUpLane[F]) -> bool:
         """Read one slice; False if the lane cannot go on now."""
-        if behind.run.is_full or not self._context.source_context.workers[behind.run.lane.sink].queue.has_room():
+        if behind.run.is_full or not self._context.workers[behind.run.lane.sink].queue.has_room():
             return False
         missing, behind.record_count = self._find_distance(behind), 0
         until = Position({p: min(o, missing.start[p] + behind.reach) for p, o in missing.end.items()})
-        after_snapshots = self._context.source_context.source.features.after_snapshots
+        after_snapshots = self._context.source.features.after_snapshots
         if after_snapshots is not None:
             # A slice does not end within a snapshot: only lanes that start with the snapshot read it.
             until = Position({p: min(o, missing.end[p]) for p, o in after_snapshots(until).items()})
         try:
-            self._context.source_context.source.read(
-                missing.start, until, lambda b: self._take_batch(behind, b), self._runtime.stop
-            )
+            self._context.source.read(missing.start, until, lambda b: self._take_batch(behind, b), self._runtime.stop)
             behind.adapt_reach(Span(missing.start, until), self._runtime.options.catch_up_offsets)
             return self._runtime.stop.is_set() or self._skip_holes(behind, until)
         except Retryable as error:
@@ -182,9 +179,9 @@ class CatchUp(Generic[F]):
             tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
             with self._runtime.lanes.get_lock():
                 if behind.has_partial_batch and self._runtime.lanes.is_live(behind.run, behind.generation):
-                    self._context.registry.restart_lane(behind.run)  # Resumes from the committed position.
+                    self._registry.restart_lane(behind.run)  # Resumes from the committed position.
             self._runtime.lanes.set_sink_problem([behind.run], to_problem(error))
-            self._runtime.idle_timeout.record_failure("Source", self._context.source_context.name, error.sentence)
+            self._runtime.idle_timeout.record_failure("Source", self._context.name, error.sentence)
             return False
         except SinkUnavailable:
             return False
@@ -203,14 +200,14 @@ class CatchUp(Generic[F]):
             return False
         if holes:
             behind.has_partial_batch = True
-            slices = behind.buffer.add_changes((), self._context.catalog.get_union(behind.run.lane.table), holes)
-            requests = self._context.write_builder.build_slice_writes(slices, [behind.run], {})
+            slices = behind.buffer.add_changes((), self._catalog.get_union(behind.run.lane.table), holes)
+            requests = self._write_builder.build_slice_writes(slices, [behind.run], {})
             self._pass_writes(behind, requests, until)
         return True
 
     def _has_room(self, behind: CatchUpLane[F]) -> bool:
         """Wait for room in the sink's queue; False if the sink does not answer or the lane is full."""
-        queue = self._context.source_context.workers[behind.run.lane.sink].queue
+        queue = self._context.workers[behind.run.lane.sink].queue
 
         def is_given_up() -> bool:
             self._beat()
@@ -224,7 +221,7 @@ class CatchUp(Generic[F]):
         if not self._has_room(behind):
             raise SinkUnavailable
         self._runtime.idle_timeout.record_progress()
-        for piece in self._context.poison_records.split_batch(batch, behind.run.lane.id, self._runtime.wait_for_sinks):
+        for piece in self._poison_records.split_batch(batch, behind.run.lane.id, self._runtime.wait_for_sinks):
             try:
                 requests = self._make_writes(behind, piece)
             except UnusableTable as error:
@@ -238,21 +235,21 @@ class CatchUp(Generic[F]):
             raise ReadLimitExceeded
 
     def _make_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
-        context, table = self._context, behind.run.lane.table
+        table = behind.run.lane.table
         if behind.run.is_event_log:
             sink = behind.run.lane.sink
-            routed_log = context.decoding.route_batch(batch) if context.source_context.private else None
+            routed_log = self._decoding.route_batch(batch) if self._context.private else None
             behind.has_partial_batch = True
-            excluded = {sink: context.registry.list_excluded_topics(sink)}
-            return context.write_builder.build_log_writes(batch, routed_log, [behind.run], excluded)
-        routed = context.decoding.route_batch(batch)
-        topics, drops = context.registry.topics[table], routed.drops.get(table, ())
-        decoded = context.decoding.decode_changes(table, batch, routed, topics, context.find_observer(table))
+            excluded = {sink: self._registry.list_excluded_topics(sink)}
+            return self._write_builder.build_log_writes(batch, routed_log, [behind.run], excluded)
+        routed = self._decoding.route_batch(batch)
+        topics, drops = self._registry.topics[table], routed.drops.get(table, ())
+        decoded = self._decoding.decode_changes(table, batch, routed, topics, self._transactions.observe_catch_up(table))
         behind.has_partial_batch = True
         span = cover_topics(batch.span, topics)
-        raw = context.write_builder.batch_records.get_records(batch)
-        slices = behind.buffer.add_batch(decoded, context.catalog.get_union(table), span, raw, raw.size, drops=drops)
-        return context.write_builder.build_slice_writes(slices, [behind.run], batch.identity)
+        raw = self._write_builder.batch_records.get_records(batch)
+        slices = behind.buffer.add_batch(decoded, self._catalog.get_union(table), span, raw, raw.size, drops=drops)
+        return self._write_builder.build_slice_writes(slices, [behind.run], batch.identity)
 
     def _pass_writes(self, behind: CatchUpLane[F], requests: Sequence[WriteRequest[F]], end: Position) -> None:
         """Queue all writes in one call: before a second call the queue may be full."""

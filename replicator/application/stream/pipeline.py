@@ -33,7 +33,7 @@ from replicator.ports.runtime import SourceLag, StreamPace
 from replicator.ports.sink import Sink
 
 from .batch_decoder import BatchDecoder, prefetch_batches
-from .catch_up import CatchUp, CatchUpContext
+from .catch_up import CatchUp
 from .source_progress import SourceCall, SourceOutage, SourceProgress
 from .table_buffer import SchemaSlice, TableBuffer, TableSlice
 from .write_builder import WriteBuilder, cover_topics, select_identities
@@ -81,18 +81,19 @@ class SourcePipeline(Generic[F]):
         if (rules := context.transactions) is not None:
             kind = TransactionBarrier if rules.together else TransactionTracker
             self._transactions = kind(rules, context, safe_decoder, self.registry, runtime)
-        catch_up_context = CatchUpContext(
+        self._catch_up = CatchUp(
             context,
             runtime,
-            self.registry,
-            self._catalog,
-            self._decoding,
-            self._write_builder,
-            self._poison_records,
-            self._transactions.observe_catch_up,
-        )
-        self._catch_up = CatchUp(
-            catch_up_context, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat
+            registry=self.registry,
+            catalog=self._catalog,
+            decoding=self._decoding,
+            write_builder=self._write_builder,
+            poison_records=self._poison_records,
+            transactions=self._transactions,
+            find_target=self._find_catch_up_target,
+            join_lane=self._join_lane,
+            hand_over=self._hand_over,
+            beat=self._record_beat,
         )
         runtime.rejects.mask_source(context.name, self.decoder, private=context.private)
         self._buffers: dict[str, TableBuffer[F]] = {}
