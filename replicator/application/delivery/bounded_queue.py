@@ -215,11 +215,7 @@ class BoundedQueue(Generic[F]):
         Raises Stopped if the queue is closed, or `stop` is set while it is full.
         """
         with self._changed:
-            while self._is_full() and not self._closed:
-                if stop.is_set():
-                    raise Stopped
-                self._changed.wait(WAKE_SECONDS)
-            if self._closed:
+            if not self.wait_for_room(lambda: False, stop) or self._closed:
                 raise Stopped
             for source in {item.run.lane.source for item in items}:
                 self._publish_requests.pop(source, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Generic
 
@@ -62,15 +62,6 @@ NEW_LANE_SECONDS = 0.1
 WAITS_FOR_ROWS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
 
 
-@dataclass
-class _WaitingLane(Generic[F]):
-    """A lane whose writes wait for rows of other lanes, in order. `since`: on the clock."""
-
-    run: LaneRun
-    since: float
-    items: list[WriteRequest[F]] = field(default_factory=list)
-
-
 class Delivery(Generic[F]):
     """Applies the writes of one sink. Only the thread of its worker uses it.
 
@@ -102,9 +93,11 @@ class Delivery(Generic[F]):
         self._idle_timeout = runtime.idle_timeout
         self._options = runtime.options
         self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
-        self._waiting_lanes: dict[str, _WaitingLane[F]] = {}
-        self._new_lane_writes: list[WriteRequest[F]] = []
+        self._waiting: dict[str, list[WriteRequest[F]]] = {}
+        """By lane the writes that wait for rows of other lanes, in order."""
         self._waiting_since: dict[str, float] = {}
+        """By lane, on the clock."""
+        self._new_lane_writes: list[WriteRequest[F]] = []
         self._retry_at = 0.0
         self._committed = self._is_last_try = False
         self._reject_kinds: dict[str, dict[tuple[TopicPartition, int], list[RejectKind]]] = {}
@@ -120,7 +113,7 @@ class Delivery(Generic[F]):
         """
         items = tuple(items)
         self._publisher.begin_commit(items)
-        if any(item.bundle and item.run.lane.id in self._waiting_lanes for item in items):
+        if any(item.bundle and item.run.lane.id in self._waiting for item in items):
             self._write_new_lanes(None)
             self._retry_waiting(last=True)  # Bundles never wait, and must not overtake writes that do.
         for pack in group_into_packs(item for item in items if item.bundle):
@@ -133,7 +126,7 @@ class Delivery(Generic[F]):
         self._write_new_lanes(
             NEW_LANE_SECONDS if not publish_requests and not any(item.write.complete for item in items) else None
         )
-        while self._waiting_lanes and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
+        while self._waiting and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
             self._retry_waiting()
         self._publisher.end_commit(items, publish_requests)
 
@@ -175,42 +168,41 @@ class Delivery(Generic[F]):
         `last`: rows that the target still refuses are rejected.
         """
         self._is_last_try = last
-        waiting, self._waiting_lanes, self._committed = self._waiting_lanes, {}, False
-        self._waiting_since = {lane: one.since for lane, one in waiting.items()}
+        waiting, self._waiting, self._committed = self._waiting, {}, False
+        self._waiting_since = {lane: since for lane, since in self._waiting_since.items() if lane in waiting}
         self._retry_at = self._clock() + self._options.row_retry
-        for one in waiting.values():
-            self._lanes.wait_for_rows(one.run, None)
-        self._deliver_rounds(item for one in waiting.values() for item in one.items)
+        for items in waiting.values():
+            self._lanes.wait_for_rows(items[0].run, None)
+        self._deliver_rounds(item for items in waiting.values() for item in items)
         self._is_last_try = False
 
     def _defer_waiting(self, pending: Sequence[WriteRequest[F]], error: RowsWait) -> list[WriteRequest[F]]:
         """Set the writes of the lanes in `error` aside. Returns the others."""
         now = self._clock()
-        if not self._waiting_lanes:
+        if not self._waiting:
             self._retry_at = now + self._options.row_retry
         for item in (item for item in pending if item.run.lane.id in error.lanes):
             lane = item.run.lane.id
             if lane not in self._waiting_since:
                 log.warning("rows wait for rows of other lanes", lane=lane, sentence=error.sentence)
-            since = self._waiting_since.setdefault(lane, now)
-            waiting = self._waiting_lanes.setdefault(lane, _WaitingLane(item.run, since))
-            self._append_waiting(item, waiting, to_problem(error))
+                self._waiting_since[lane] = now
+            self._append_waiting(item, to_problem(error))
         return [item for item in pending if item.run.lane.id not in error.lanes]
 
-    def _append_waiting(self, item: WriteRequest[F], waiting: _WaitingLane[F], problem: Problem) -> None:
-        waiting.items.append(_withdraw_watermark(item))
-        size = sum(one.size for one in waiting.items)
+    def _append_waiting(self, item: WriteRequest[F], problem: Problem) -> None:
+        items = self._waiting.setdefault(item.run.lane.id, [])
+        items.append(_withdraw_watermark(item))
+        size = sum(one.size for one in items)
         self._lanes.wait_for_rows(item.run, problem, is_full=size >= self._options.handover_bytes)
 
     def _select_unblocked(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
         """The writes that have no waiting write of their lane before them. The others wait too."""
         free = []
         for item in pending:
-            waiting = self._waiting_lanes.get(item.run.lane.id)
-            if waiting is None or item.bundle:
+            if item.run.lane.id not in self._waiting or item.bundle:
                 free.append(item)
             else:
-                self._append_waiting(item, waiting, item.run.waiting or WAITS_FOR_ROWS)
+                self._append_waiting(item, item.run.waiting or WAITS_FOR_ROWS)
         return free
 
     def _can_wait(self, item: WriteRequest[F]) -> bool:
@@ -228,7 +220,7 @@ class Delivery(Generic[F]):
         publish_in = self._publisher.due_in
         if publish_in is not None:
             due.append(publish_in)
-        if self._waiting_lanes:
+        if self._waiting:
             due.append(max(0.0, self._retry_at - self._clock()))
         return min(due, default=None)
 
@@ -240,9 +232,9 @@ class Delivery(Generic[F]):
         time.
         """
         self._write_new_lanes(None)
-        while self._waiting_lanes and not self._stop.is_set() and not self._abandon.is_set():
+        while self._waiting and not self._stop.is_set() and not self._abandon.is_set():
             self._retry_waiting(last=not self._lanes.is_busy(without=self._name))
-            if self._waiting_lanes and not self._committed:
+            if self._waiting and not self._committed:
                 self._abandon.wait(min(self._options.row_retry, WAKE_SECONDS))
         if self._bulk_loader is not None and not self._stop.is_set():
             for item in self._bulk_loader.list_placeholder_writes():
