@@ -98,12 +98,19 @@ Target = tuple[str, str]
 def check_projections(config: ConfigView) -> Iterator[PathProblem]:
     """Everything wrong between projections and what they name."""
     targets = list_targets(config.projections)
+    lane_targets, open_sinks = set[Target](), set[str]()
+    for table, entry in config.list_entries():
+        if table.match and is_exact(table.match):
+            lane_targets.add((entry.sink or "", entry.into or get_unqualified_name(table.match)))
+        elif table.match:
+            open_sinks.add(entry.sink or "")  # It may have tables that only the source knows.
     for name, projection in config.projections.items():
         at: Path = ("projections", name)
-        yield from _check_output(config, at, projection, targets)
-        for table, value in to_mapping(projection.get("inputs")).items():
+        yield from _check_output(config, at, projection, targets, lane_targets)
+        for label, value in to_mapping(projection.get("inputs")).items():
             if isinstance(value, str):
-                yield from _check_input(config, (*at, "inputs", table), value, targets)
+                all_targets = lane_targets.union(targets.values())
+                yield from _check_input(config, (*at, "inputs", label), value, all_targets, open_sinks, own=targets[name])
     inputs = {
         name: {k: v for k, v in to_mapping(projection.get("inputs")).items() if isinstance(v, str)}
         for name, projection in config.projections.items()
@@ -132,7 +139,7 @@ def sort_projections(inputs: Mapping[str, Mapping[str, str]], targets: Mapping[s
 
 
 def _check_output(
-    config: ConfigView, at: Path, projection: dict[str, Any], targets: Mapping[str, Target]
+    config: ConfigView, at: Path, projection: dict[str, Any], targets: Mapping[str, Target], lane_targets: set[Target]
 ) -> Iterator[PathProblem]:
     """The sink of a projection, and its table there."""
     name, sinks = get_text(projection, "sink"), config.sinks
@@ -150,10 +157,7 @@ def _check_output(
             yield PathProblem((*at, "sink"), "not_yet_supported", sentence, f"name a sink of kind {' or '.join(kinds)}")
     mine = targets[str(at[1])]
     into = ".".join(mine)
-    if any(
-        entry.sink == mine[0] and _resolve_target(entry.into, table.match) == mine[1]
-        for table, entry in config.list_entries()
-    ):
+    if mine in lane_targets:
         yield PathProblem(
             at, "same_target", f"{describe_path(at)}: a lane writes {quote_name(into)}", "give the projection another 'into'"
         )
@@ -164,23 +168,10 @@ def _check_output(
             yield PathProblem(at, "same_target", sentence, "give one of them another 'into'")
 
 
-def _resolve_target(into: str, match: str | None) -> str | None:
-    """The single target of an entry; None if it may have several."""
-    if match is None or not is_exact(match):
-        return None
-    return into or get_unqualified_name(match)
-
-
-def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
+def _check_input(
+    config: ConfigView, at: Path, value: str, known_targets: set[Target], open_sinks: set[str], *, own: Target
+) -> Iterator[PathProblem]:
     sink, dot, table = value.partition(".")
-    known_targets, is_open = set(targets.values()), False
-    for source_table, entry in config.list_entries():
-        into = _resolve_target(entry.into, source_table.match)
-        if entry.sink and into:
-            known_targets.add((entry.sink, into))
-        # An entry with a pattern may write tables that only the source knows.
-        has_pattern = source_table.match and not is_exact(source_table.match)
-        is_open = is_open or bool(entry.sink == sink and has_pattern)
     if value == EVENT_STORE:
         if not config.event_store:
             sentence = f"{describe_path(at)}: the store of events is not there"
@@ -191,9 +182,9 @@ def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str,
     elif config.sinks is not None and config.get_kind(sink) in SINKS and bool(dot) == config.is_event_log(sink):
         step = "write SINK.TABLE" if not dot else "write the sink's name alone: an event log is one table"
         yield PathProblem(at, "input", f"{describe_path(at)}: {quote_name(value)} names no table", step)
-    elif dot and not is_open and (sink, table) not in known_targets:
+    elif dot and sink not in open_sinks and (sink, table) not in known_targets:
         near = suggest_name(table, [name for of, name in known_targets if of == sink])
         sentence = f"{describe_path(at)}: no lane and no projection writes {quote_name(value)}"
         yield PathProblem(at, "unknown_table", sentence, near or "name the target of a lane (its 'into') or of a projection")
-    elif dot and (sink, table) == targets[str(at[1])]:
+    elif dot and (sink, table) == own:
         yield PathProblem(at, "circle", f"{describe_path(at)}: a projection cannot read its own table", "name another table")
