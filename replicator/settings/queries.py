@@ -294,16 +294,16 @@ def _push_into_set_operation(query: exp.SetOperation, demand: exp.Expr | None, n
 
 
 def _push_into_select(query: exp.Select, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
-    relations = Relations.from_query(query)
+    scope = Scope.from_query(query)
     wanted: Demands = {}
     if demand is not None:
-        wanted = _split_demand(query, demand, relations)
+        wanted = _split_demand(scope, demand)
     table_keys = []
     for part in list_own_expressions(query):
         for inner in part.walk(prune=lambda node: isinstance(node, exp.Query)):
             if isinstance(inner, exp.Query):
                 table_keys += _push_down(inner, None, names)
-    for alias, relation in relations.named.items():
+    for alias, relation in scope.named.items():
         table_keys += _push_into_relation(relation, wanted.get(alias), names, must=alias == next(iter(wanted), None))
     return table_keys
 
@@ -340,27 +340,27 @@ def _refuse_more(relation: exp.Expr) -> None:
         raise NotPushable("this cannot be computed by groups", relation)
 
 
-def _split_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> Demands:
+def _split_demand(scope: Scope, demand: exp.Expr) -> Demands:
     """The conditions on the relations of a SELECT. The relation with the columns of `demand` is first."""
+    query = scope.query
     for part in UNKNOWN_CLAUSES:
         if query.args.get(part):
             raise NotPushable("this cannot be computed by groups", query)
-    scope = Scope(query, relations)
     # The demand over the columns of the query's relations instead of those of its result.
     inner = demand.copy()
     if isinstance(inner, exp.Column):
-        inner = _find_column_source(query, inner.name, relations)
+        inner = _find_column_source(scope, inner.name)
     else:
         for column in [*inner.find_all(exp.Column)]:
-            column.replace(exp.paren(_find_column_source(query, column.name, relations)))
+            column.replace(exp.paren(_find_column_source(scope, column.name)))
     alias = find_owner(inner, scope)
     if alias is None:
         raise NotPushable(
             f"write {inner.sql(dialect='spark')!r} with its table, as TABLE.COLUMN", _find_line_node(inner, query)
         )
-    if alias in relations.may_be_missing:
+    if alias in scope.may_be_missing:
         raise NotPushable(f"rows of {alias!r} may be missing in an outer join, and then belong to no group", query)
-    _refuse_mixed(query, inner, scope)
+    _refuse_mixed(inner, scope)
     return spread_demands({alias: inner}, scope)
 
 
@@ -368,7 +368,8 @@ def _find_line_node(node: exp.Expr, otherwise: exp.Expr) -> exp.Expr:
     return node if any("line" in part.meta for part in node.find_all(exp.Identifier)) else otherwise
 
 
-def _find_column_source(query: exp.Select, name: str, relations: Relations) -> exp.Expr:
+def _find_column_source(scope: Scope, name: str) -> exp.Expr:
+    query = scope.query
     named = [e for e in query.expressions if not e.is_star and e.alias_or_name.lower() == name.lower()]
     stars = [e for e in query.expressions if e.is_star]
     if named and stars:
@@ -389,13 +390,14 @@ def _find_column_source(query: exp.Select, name: str, relations: Relations) -> e
     if len(stars) > 1 or any(stars[0].find(exp.Star).args.get(part) for part in ("except_", "replace", "rename")):
         raise NotPushable(f"name the column {name!r} instead of *", stars[0])
     table = stars[0].table if isinstance(stars[0], exp.Column) else ""
-    if not table and len(relations.named) != 1:
+    if not table and len(scope.named) != 1:
         raise NotPushable(f"name the column {name!r} instead of *", stars[0])
-    return exp.column(name, table=table or next(iter(relations.named)))
+    return exp.column(name, table=table or next(iter(scope.named)))
 
 
-def _refuse_mixed(query: exp.Select, inner: exp.Expr, scope: Scope) -> None:
+def _refuse_mixed(inner: exp.Expr, scope: Scope) -> None:
     """Raise NotPushable where one row is computed from rows of several groups."""
+    query = scope.query
     distinct = query.args.get("distinct")
     if distinct is not None and distinct.args.get("on"):
         _refuse_without_demand(inner, distinct.args["on"].expressions, scope, "DISTINCT ON", distinct)
@@ -440,16 +442,18 @@ Demands = dict[str, exp.Expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Relations:
-    """The relations of FROM and JOIN, by alias in lower case, in order, and those whose rows an outer join may lack."""
+class Scope:
+    """A SELECT, and the relations of its FROM and JOIN: by alias in lower case, in order, and those whose rows an outer join
+    may lack."""
 
+    query: exp.Select
     named: Mapping[str, exp.Expr]
     joins: tuple[exp.Join, ...]
     may_be_missing: frozenset[str]
 
     @classmethod
-    def from_query(cls, query: exp.Select) -> Relations:
-        """The relations of a query."""
+    def from_query(cls, query: exp.Select) -> Scope:
+        """The scope of a query."""
         start = query.args.get("from_")
         first = [start.this] if start is not None else []
         joins = tuple(query.args.get("joins") or ())
@@ -462,15 +466,7 @@ class Relations:
             side = joins[number - 1].side.upper() if number else ""
             missing |= before if side in ("RIGHT", "FULL") else set()
             missing |= {alias} if side in ("LEFT", "FULL") else set()
-        return cls(named, joins, frozenset(missing))
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """A SELECT with its relations."""
-
-    query: exp.Select
-    relations: Relations
+        return cls(query, named, joins, frozenset(missing))
 
 
 def list_own_expressions(query: exp.Select) -> Iterator[exp.Expr]:
@@ -486,20 +482,20 @@ def list_own_expressions(query: exp.Select) -> Iterator[exp.Expr]:
 
 def find_relation(column: exp.Column, scope: Scope) -> str | None:
     """The alias of the relation of a column; None if it is unknown."""
-    named = scope.relations.named
+    named = scope.named
     if column.table:
         alias = column.table.lower()
         return alias if alias in named else None
     if len(named) == 1:
         return next(iter(named))
-    return _find_using_relation(column.name.lower(), scope.relations)
+    return _find_using_relation(column.name.lower(), scope)
 
 
-def _find_using_relation(name: str, relations: Relations) -> str | None:
+def _find_using_relation(name: str, scope: Scope) -> str | None:
     """The first relation, if every join has `USING (name)` and no outer join takes the column from another relation."""
-    shared = [{part.name.lower() for part in join.args.get("using") or ()} for join in relations.joins]
-    plain = all(join.side.upper() in ("", "LEFT") for join in relations.joins)
-    return next(iter(relations.named)) if plain and all(name in names for names in shared) else None
+    shared = [{part.name.lower() for part in join.args.get("using") or ()} for join in scope.joins]
+    plain = all(join.side.upper() in ("", "LEFT") for join in scope.joins)
+    return next(iter(scope.named)) if plain and all(name in names for names in shared) else None
 
 
 def find_owner(expression: exp.Expr, scope: Scope) -> str | None:
@@ -552,14 +548,14 @@ def _list_equalities(scope: Scope) -> Iterator[Equality]:
     where = scope.query.args.get("where")
     if where is not None:
         yield from _list_condition_equalities(where.this, scope, None, both=True)
-    for join in scope.relations.joins:
-        added = next(alias for alias, relation in scope.relations.named.items() if relation is join.this)
+    for join in scope.joins:
+        added = next(alias for alias, relation in scope.named.items() if relation is join.this)
         if join.args.get("method"):
             continue  # NATURAL and the like: what is equal depends on the columns that there are.
         if (condition := join.args.get("on")) is not None:
             yield from _list_condition_equalities(condition, scope, added, both=False, join=join)
         for name in join.args.get("using") or ():
-            first = _find_using_relation(name.name.lower(), scope.relations)
+            first = _find_using_relation(name.name.lower(), scope)
             if first is not None:
                 sides = [(alias, exp.column(name.name, table=alias)) for alias in (first, added)]
                 yield from _orient_equality(join, sides[0], sides[1])
