@@ -12,7 +12,7 @@ from replicator.ports.adapter_options import SinkOptions
 
 from .adapter_models import EVENT_COLUMNS, OUTBOX, get_sink_model
 from .document import Path, PathProblem, quote_name
-from .tables import POLICY_OF_SCD_TYPE, find_nearest
+from .tables import POLICY_OF_SCD_TYPE, ColumnNames, find_nearest, merge_names
 
 PRIVATE = frozenset({"mask", "drop"})
 """Rules that keep a column's values from being stored."""
@@ -33,7 +33,7 @@ class LevelView:
 class EntryView(LevelView):
     """One `to` entry."""
 
-    found: dict[str, tuple[Path, Any]]
+    nearest: dict[str, tuple[Path, Any]]
     """The keys that hold for it, of the entry, its table and the defaults: the path where each is written, and its value."""
     columns: dict[str, Rule]
     """The rules for single columns in the entry itself."""
@@ -57,7 +57,7 @@ class EntryView(LevelView):
 
     def find(self, key: str) -> tuple[Path, Any]:
         """The path and the value of a key that holds for it; empty, and None, without one."""
-        return self.found.get(key, ((), None))
+        return self.nearest.get(key, ((), None))
 
     def get_value(self, key: str) -> Any:
         """The value of a key that holds for it; None without one."""
@@ -74,8 +74,8 @@ class TableView(LevelView):
     """The columns that the config declares, and their types; empty when it declares none."""
     columns: dict[str, Rule]
     """The rules for single columns, for all its lanes."""
-    renamed: tuple[tuple[str, str], ...]
-    """Old and new names of columns, from all levels."""
+    names: ColumnNames
+    """The names of renamed columns, from all levels."""
     of_events: bool
     """It is one of an outbox's events, whose columns are fixed and stand for declared ones."""
 
@@ -96,10 +96,7 @@ class TableView(LevelView):
 
     def list_names(self, name: str) -> frozenset[str]:
         """The names of a column: this one, and the others in `renamed_columns`."""
-        names = {name}
-        while more := {one for pair in self.renamed if names & set(pair) for one in pair if isinstance(one, str)} - names:
-            names |= more
-        return frozenset(names)
+        return self.names.get(name, frozenset()) | {name}
 
     @property
     def private(self) -> frozenset[str]:
@@ -189,16 +186,16 @@ def _make_table(path: Path, raw: dict[str, Any], defaults: dict[str, Any], *, of
         if isinstance(item, dict):
             at: Path = (*path, "to", index)
             paths, levels = (at, path, ("defaults",)), (item, raw, defaults)
-            found = {key: ((*paths[n], key), levels[n][key]) for key, n in find_nearest(levels).items()}
-            entries.append(EntryView(at, item, found, _read_rules(item)))
-    renamed = (to_mapping(level.get("renamed_columns")) for level in (defaults, raw, *(entry.raw for entry in entries)))
+            nearest = {key: ((*paths[n], key), levels[n][key]) for key, n in find_nearest(levels).items()}
+            entries.append(EntryView(at, item, nearest, _read_rules(item)))
+    renamed = [to_mapping(level.get("renamed_columns")) for level in (defaults, raw, *(entry.raw for entry in entries))]
     return TableView(
         path,
         raw,
         to=tuple(entries) if isinstance(to, list) else None,
         types=dict(EVENT_COLUMNS) if of_events else to_mapping(raw.get("schema")),
         columns=_read_rules(raw),
-        renamed=tuple(pair for names in renamed for pair in names.items()),
+        names=merge_names({old: new for old, new in names.items() if isinstance(new, str)} for names in renamed),
         of_events=of_events,
     )
 

@@ -309,7 +309,7 @@ def check_query_source(config: ConfigView, at: Path, source: dict[str, Any]) -> 
             yield PathProblem((*table.path, "schema"), "missing", sentence, "add it with its type")
     # The config has neither `deletes: ignore` for the target nor a way to recognise deleted rows.
     if any(
-        "apply_as_deletes" not in entry.found and entry.get_value("deletes") != "ignore"
+        "apply_as_deletes" not in entry.nearest and entry.get_value("deletes") != "ignore"
         for table in tables
         for entry in table.to or ()
         if not config.is_event_log(entry.sink) and entry.policy not in CHANGE_POLICIES

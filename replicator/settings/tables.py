@@ -422,10 +422,10 @@ ColumnNames = Mapping[str, frozenset[str]]
 ColumnSettingsByName = Mapping[str, ColumnSettings]
 
 
-def merge_names(levels: Iterable[PolicyKeys]) -> ColumnNames:
-    """The renamed columns of all levels. A column is the same for every target."""
+def merge_names(renamed: Iterable[Mapping[str, str]]) -> ColumnNames:
+    """The names of the columns in `renamed_columns` of all levels. A column is the same for every target."""
     aliases: dict[str, frozenset[str]] = {}
-    for old, new in (pair for level in levels for pair in (level.renamed_columns or {}).items()):
+    for old, new in (pair for names in renamed for pair in names.items()):
         same = aliases.get(old, frozenset({old})) | aliases.get(new, frozenset({new}))
         aliases |= dict.fromkeys(same, same)
     return {name: same - {name} for name, same in aliases.items()}
@@ -433,7 +433,7 @@ def merge_names(levels: Iterable[PolicyKeys]) -> ColumnNames:
 
 def find_names(table: TableSettings, defaults: PolicyKeys) -> ColumnNames:
     """The names of the columns of a table."""
-    return merge_names((defaults, table, *table.to))
+    return merge_names(level.renamed_columns or {} for level in (defaults, table, *table.to))
 
 
 def inherit_rules(rules: ColumnSettingsByName, names: ColumnNames) -> dict[str, ColumnSettings]:

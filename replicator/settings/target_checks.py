@@ -64,7 +64,7 @@ def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathPr
                 )
                 yield PathProblem(path, "contradiction", f"{named}, which {describe_path(at)} {does}", step)
             elif not is_added(rule) and not is_selected(entry, column):
-                by = next(entry.found[key][0] for key in LISTS if key in entry.found)
+                by = next(entry.nearest[key][0] for key in LISTS if key in entry.nearest)
                 yield PathProblem(path, "contradiction", f"{named}, which {describe_path(by)} leaves out", OTHER_COLUMN_HINT)
             elif table.types and name not in (*table.types, *sources):
                 names = [*(n for n in table.types if n not in rules and is_selected(entry, n)), *sources]

@@ -130,7 +130,7 @@ def _check_entry(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
 
 def _list_named_columns(entry: EntryView, list_keys: Collection[str]) -> Iterator[tuple[Path, list[str]]]:
     """The columns that each of the keys `list_keys` names, and each condition."""
-    for key, (path, setting) in entry.found.items():
+    for key, (path, setting) in entry.nearest.items():
         if key in list_keys:
             yield path, _to_names(setting)
         elif key in CONDITIONS:
@@ -306,7 +306,7 @@ def _check_deletes(entry: EntryView) -> Iterator[PathProblem]:
         )
         hint = "this policy always keeps deleted rows: write 'deletes: soft' only in entries with policy 'scd1'"
         yield PathProblem(path, "contradiction", sentence, hint)
-    keeps = {key: entry.found[key] for key in IGNORE_NULL_KEYS if key in entry.found}
+    keeps = {key: entry.nearest[key] for key in IGNORE_NULL_KEYS if key in entry.nearest}
     if entry.policy in CURRENT_ROW_POLICIES and keeps and keeps.get("ignore_null_updates", ((), True))[1] is not False:
         key, (other, _) = next(iter(keeps.items()))
         sentence = (
