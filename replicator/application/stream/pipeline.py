@@ -26,7 +26,6 @@ from replicator.application.transactions.tracker import TransactionTracker
 from replicator.domain.errors import DataLoss, Fenced, Retryable
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span
-from replicator.domain.transactions import TransactionPart
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Lane, RoutedBatch
 from replicator.ports.runtime import SourceLag, StreamPace
@@ -481,41 +480,27 @@ class SourcePipeline(Generic[F]):
         """Queue the changes that no longer wait for the rest of a transaction."""
         if not self._transactions.is_active:
             return
-        self._transactions.advance(self._position or Position())
-        while self._look_back():
-            self._transactions.advance(self._position or Position())
+        self._transactions.advance_idle(self._position or Position(), self._read_older)
         self.progress.transaction_progress = self._transactions.progress
         self._hand_over_released(self._release_held)
 
-    def _look_back(self) -> bool:
-        """Count the changes of the blocking transaction that lanes read before the start: no more records arrive now.
-
-        False if there is nothing to search.
-        """
-        tables = self._transactions.look_back()
-        for table, end in tables.items():
-            parts = self._find_older_parts(table, end)
-            if self._runtime.stop.is_set():
-                return False
-            self._transactions.count_older(table, parts)
-        return bool(tables)
-
-    def _find_older_parts(self, table: str, end: Position) -> Sequence[TransactionPart]:
-        """The transactions of a table's changes before `end`, as far back as one catch-up read."""
+    def _read_older(self, table: str, end: Position, consume: Callable[[F], None]) -> bool:
+        """Pass the decoded records of a table before `end` to `consume`, as far back as one catch-up read. False if the run
+        is to end."""
         source, most = self.context.source, self._runtime.options.catch_up_offsets
-        beginning, parts = source.beginning(), list[TransactionPart]()
+        beginning = source.beginning()
         span = Span.between({p: max(beginning.get(p, o), o - most) for p, o in end.items()}, end)
 
-        def count(batch: Batch[F]) -> None:
+        def decode(batch: Batch[F]) -> None:
             for frame in self._decoding.decode_again(table, batch):
-                parts.extend(self._transactions.older(frame, table))
+                consume(frame)
 
         try:
             if span:
-                source.read(span.start, span.end, count, self._runtime.stop)
+                source.read(span.start, span.end, decode, self._runtime.stop)
         except (DataLoss, UnusableTable) as error:
             log.info("cannot read the records before the start", table=table, error=str(error))
-        return parts
+        return not self._runtime.stop.is_set()
 
     def _release_held(self, table: str, buffer: TableBuffer[F]) -> Sequence[TableSlice[F]]:
         buffer.hold_from = self._find_hold_start(table, buffer.released)

@@ -27,6 +27,8 @@ from .pending_transactions import PendingTransactions
 
 log = structlog.get_logger(__name__)
 
+ReadOlder = Callable[[str, Position, Callable[[F], None]], bool]
+"""Passes the decoded records of a table before a position on. False if the run is to end."""
 REREAD_RECORDS = 10
 """Records of the transaction topic that are read again at a start."""
 
@@ -91,17 +93,11 @@ class TransactionStage(Generic[F]):
 
     def advance(self, position: Position, batch: Batch[F] | None = None) -> None: ...
 
+    def advance_idle(self, position: Position, read_older: ReadOlder[F]) -> None: ...
+
     def doubt_late_lane(self, table: str) -> None: ...
 
     def set_end(self, end: Position) -> None: ...
-
-    def look_back(self) -> Mapping[str, Position]:
-        return {}
-
-    def older(self, changes: F, table: str) -> Sequence[TransactionPart]:  # noqa: ARG002
-        return ()
-
-    def count_older(self, table: str, parts: Sequence[TransactionPart]) -> None: ...
 
     def bundle_writes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
         return items
@@ -286,28 +282,28 @@ class TransactionBarrier(TransactionStage[F]):
             counted = of_table.get(part.partition, range(part.first, last))
             of_table[part.partition] = range(min(counted.start, part.first), max(counted.stop, last))
 
-    def look_back(self) -> Mapping[str, Position]:
-        """The tables with missing changes although no records arrive, and the offset below which none was counted.
+    def advance_idle(self, position: Position, read_older: ReadOlder[F]) -> None:
+        """`advance` while no records arrive. Lanes may have applied missing changes before the start: they are read and
+        counted."""
+        self.advance(position)
+        while self._look_back(read_older):
+            self.advance(position)
 
-        Lanes may have applied the missing changes before the start. `count_older` ends the search for a table.
-        """
+    def _look_back(self, read_older: ReadOlder[F]) -> bool:
+        """False if there is nothing more to search, or the run is to end."""
         blocking = self._transactions.blocking_transaction
-        tables = set(blocking.missing or () if blocking else ()) - self._looked_back
-        uncounted = {}
-        for table in sorted(tables):
+        tables = sorted(set(blocking.missing or () if blocking else ()) - self._looked_back)
+        for table in tables:
             topics = self._registry.topics.get(table, frozenset()) - {self._rules.topic}
             first = {p: offsets.start for p, offsets in self._counted.get(table, {}).items()}
-            uncounted[table] = Position({p: first.get(p, o) for p, o in self._read.items() if p.topic in topics})
-        return uncounted
-
-    def older(self, changes: F, table: str) -> Sequence[TransactionPart]:
-        """The transactions of decoded records, for `count_older`."""
-        return self._tracking.parts(changes, table)
-
-    def count_older(self, table: str, parts: Sequence[TransactionPart]) -> None:
-        """Count the changes that looking back has found."""
-        self._looked_back.add(table)
-        self._transactions.observe_catch_up(parts, older=True)
+            uncounted = Position({p: first.get(p, o) for p, o in self._read.items() if p.topic in topics})
+            is_done = read_older(table, uncounted, self.count_changes(table))
+            parts, self._parts = self._parts, []
+            if not is_done:
+                return False
+            self._looked_back.add(table)
+            self._transactions.observe_catch_up(parts, older=True)
+        return bool(tables)
 
     def doubt_late_lane(self, table: str) -> None:
         """Call before a lane joins that has read by itself.
