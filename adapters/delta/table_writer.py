@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,45 +49,57 @@ class TargetColumn:
     while_null: str = ""
 
 
-class TableWriter(Protocol):
-    """Changes an existing table. The given snapshot is current afterwards."""
+class TableWriter:
+    """Changes an existing table, by delta-rs. The given snapshot is current afterwards."""
 
-    features: frozenset[str]
+    features: frozenset[str] = FEATURES
     """The table features with which it commits."""
+    compacted = WRITER
+    """The properties of compacted files."""
 
     def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
         """Adds nullable columns of stored types (`types`)."""
+        delta_schema = DeltaSchema.from_arrow(columns)
+        table.alter.add_columns([Field(f.name, f.type, nullable=True) for f in delta_schema.fields])
 
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
         """Sets properties that every writer supports."""
+        table.alter.set_table_properties(dict(properties))
 
     def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
-        """Rewrites every row with these columns, which fit all values, in one commit."""
+        """Rewrites every row with these columns, which fit all values, in one commit. Rows are streamed through memory."""
+        overwrite_table(table, table, columns)
 
     def replace_with(
         self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
     ) -> Operation:
         """A `commits.Operation` that replaces a table's columns and rows by these columns of `source` and its
-        rows.
+        rows, which are streamed through memory.
 
         `partitions`: the new partition columns; by default those of `source`.
         """
+        return lambda snapshot, attempt: overwrite_table(snapshot, source, columns, attempt.properties, partitions)
 
-    def mark_deletes(self, table: DeltaTable) -> bool:
-        """Marks deleted rows from now on; False when this writer cannot do that."""
+    def mark_deletes(self, _: DeltaTable, /) -> bool:
+        """Marks deleted rows from now on; False when this writer cannot do that. delta-rs would add unrelated features."""
+        return False
 
-    def cluster(self, table: DeltaTable, columns: Sequence[str]) -> bool:
+    def cluster(self, _: DeltaTable, __: Sequence[str], /) -> bool:
         """Clusters rows by these columns, which have statistics, from now on; False when this writer cannot do
         that."""
+        return False
 
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         """A `commits.Operation` that changes no row."""
+        append_nothing(snapshot, attempt)
 
     def remove_purged(self, plan: ApplyPlan, horizon: DeleteHorizon) -> Operation:
         """A `commits.Operation` that deletes the marked rows whose tombstones are purged."""
+        return delete_where(purged_condition(plan, DELTA_RS, horizon))
 
     def remove_key(self, row: pa.Table) -> Operation:
         """A `commits.Operation` that deletes the rows with the key in `row`, also from the files."""
+        return remove_key(row)
 
     def compact(self, table: DeltaTable) -> None:
         """Rewrites small files as fewer large ones.
@@ -96,6 +107,7 @@ class TableWriter(Protocol):
         Raises `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when another writer committed
         first.
         """
+        table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=self.compacted)
 
     def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
         """Deletes files in the table's folder that the newest version has not needed for `retain` seconds.
@@ -104,53 +116,6 @@ class TableWriter(Protocol):
         files, None when it is not known. Raises `SparkNeeded` when this writer does not know all
         files of the table.
         """
-
-
-class DeltaRsTableWriter:
-    """`TableWriter` by delta-rs."""
-
-    features = FEATURES
-    compacted = WRITER
-    """The properties of compacted files."""
-
-    def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
-        delta_schema = DeltaSchema.from_arrow(columns)
-        table.alter.add_columns([Field(f.name, f.type, nullable=True) for f in delta_schema.fields])
-
-    def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
-        table.alter.set_table_properties(dict(properties))
-
-    def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
-        """Rows are streamed through memory."""
-        overwrite_table(table, table, columns)
-
-    def replace_with(
-        self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
-    ) -> Operation:
-        """Rows are streamed through memory."""
-        return lambda snapshot, attempt: overwrite_table(snapshot, source, columns, attempt.properties, partitions)
-
-    def mark_deletes(self, _: DeltaTable, /) -> bool:
-        """False: delta-rs would add unrelated features."""
-        return False
-
-    def cluster(self, _: DeltaTable, __: Sequence[str], /) -> bool:
-        """False: delta-rs cannot cluster."""
-        return False
-
-    def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
-        append_nothing(snapshot, attempt)
-
-    def remove_purged(self, plan: ApplyPlan, horizon: DeleteHorizon) -> Operation:
-        return delete_where(purged_condition(plan, DELTA_RS, horizon))
-
-    def remove_key(self, row: pa.Table) -> Operation:
-        return remove_key(row)
-
-    def compact(self, table: DeltaTable) -> None:
-        table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=self.compacted)
-
-    def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
         properties = CommitProperties(app_transactions=[Transaction(VACUUMED, int(time.time()))])
         return vacuum_files(table, to_hours(retain), properties, dry_run=dry_run)
 
@@ -324,7 +289,7 @@ class TableMaintenance:
         self._vacuum = vacuum or VacuumSchedule()
         self._looked: dict[str, float] = {}
         """When this process vacuumed tables: a vacuum that finds nothing makes no commit."""
-        self.writer = writer or DeltaRsTableWriter()
+        self.writer = writer or TableWriter()
 
     def after_commit(self, table: DeltaTable, number: int) -> None:
         """Called after the lane's commit `number`. May compact after every `every` commits. `table` is current
@@ -367,7 +332,7 @@ class TableMaintenance:
 
 def compact_table(path: Folder, name: str, writer: TableWriter | None = None) -> CompactionResult | None:
     """Compacts the table at `path` now, in parallel to its writers; None when there is no table."""
-    writer = writer or DeltaRsTableWriter()
+    writer = writer or TableWriter()
     with translate_errors(name):
         for _ in range(ATTEMPTS):
             if not has_table(path):
@@ -393,7 +358,7 @@ def vacuum_table(
         if not has_table(path):
             return None
         seconds = None if retain is None else retain.total_seconds()
-        return VacuumResult((writer or DeltaRsTableWriter()).vacuum(open_table(path), seconds, dry_run=dry_run))
+        return VacuumResult((writer or TableWriter()).vacuum(open_table(path), seconds, dry_run=dry_run))
 
 
 def _is_scattered(table: DeltaTable) -> bool:

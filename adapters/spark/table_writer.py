@@ -14,7 +14,7 @@ from replicator.domain.errors import Retryable
 from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
 
 from ..delta.commits import Attempt, LostRace, Operation
-from ..delta.table_writer import DeltaRsTableWriter, SparkNeeded, TargetColumn, to_hours
+from ..delta.table_writer import SparkNeeded, TableWriter, TargetColumn, to_hours
 from ..delta.tables import CLUSTERED, DELETION_VECTORS, FEATURES, FILE_BYTES, ON, is_clustered, read_schema
 from ..sql.dialect import SPARK
 from ..sql.reconcile import purged_condition
@@ -34,8 +34,8 @@ COMPACTION: Mapping[str, str] = {
 }
 
 
-class SparkTableWriter(DeltaRsTableWriter):
-    """`delta.table_writer.TableWriter`. delta-rs, which needs no job, writes all tables that it can write."""
+class SparkTableWriter(TableWriter):
+    """Changes a table by Spark, if delta-rs cannot write it. delta-rs needs no job."""
 
     features = FEATURES | CLUSTERED
 

@@ -34,8 +34,8 @@ from ...delta.folders import sync_commit
 from ...delta.lake import local_folder
 from ...delta.table_writer import (
     EVERY_COMMITS,
-    DeltaRsTableWriter,
     TableMaintenance,
+    TableWriter,
     compact_table,
     describe_old_versions,
     end_versions,
@@ -225,7 +225,7 @@ class DeltaDeadLetters:
         stored_names = read_schema(table).names
         missing = [c for c in COLUMNS if c.name not in stored_names]
         if missing:
-            DeltaRsTableWriter().add_columns(table, pa.schema([(c.name, c.type) for c in missing]))
+            TableWriter().add_columns(table, pa.schema([(c.name, c.type) for c in missing]))
             table = DeltaTable(str(self._path))
         return table
 

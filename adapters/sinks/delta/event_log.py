@@ -35,7 +35,7 @@ from ...delta.lake import Lake
 from ...delta.merge import append_stage, delete_where
 from ...delta.options import LakeOptions
 from ...delta.table_reader import read_table
-from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end_versions, vacuum_files
+from ...delta.table_writer import TableWriter, describe_old_versions, end_versions, vacuum_files
 from ...delta.tables import STATISTICS, create_table, find_missing_columns, has_table, open_table, read_schema, refuse_unsafe
 from ...delta.types import conform_to_table
 from ...event_log import merge_batches, to_raw
@@ -75,7 +75,7 @@ class LogTable(LaneSink[F]):
     def __init__(self, lake: Lake, stages: WriteStages, options: LakeOptions) -> None:
         self._lake = lake
         self._name = lake.root.name
-        writer = DeltaRsTableWriter()
+        writer = TableWriter()
         writer.compacted = IN_BATCHES
         every, vacuum = options.compact_every, options.vacuum
         super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=every, vacuum=vacuum, writer=writer))
@@ -103,7 +103,7 @@ class LogTable(LaneSink[F]):
             table = delta_lane.newest()
             refuse_unsafe(table, self._name, columns)
             if missing := find_missing_columns(table, self._name, columns):
-                DeltaRsTableWriter().add_columns(table, missing)
+                TableWriter().add_columns(table, missing)
                 delta_lane.drop_snapshot()
             if table.metadata().configuration.get(APPEND_ONLY) != "true":
                 table.alter.set_table_properties({APPEND_ONLY: "true"})

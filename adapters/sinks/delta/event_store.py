@@ -42,7 +42,7 @@ from ...delta.errors import translate_error, translate_errors
 from ...delta.folders import Folder, LocalFolder, sync_commit
 from ...delta.lake import Lake
 from ...delta.options import LakeOptions
-from ...delta.table_writer import DeltaRsTableWriter, TableMaintenance, TableWriter
+from ...delta.table_writer import TableMaintenance, TableWriter
 from ...delta.tables import RANDOM_FOLDERS, STATISTICS, create_table, has_table, open_table, read_schema, refuse_unsafe
 from ...sql.dialect import text_literal
 from ...stores import EventStoreSettings
@@ -396,7 +396,7 @@ class EventNumbering:
         return append
 
 
-class SyncedWriter(DeltaRsTableWriter):
+class SyncedWriter(TableWriter):
     """Makes each commit durable before the next one. An emitted event must stay, and so must every commit
     before it."""
 

@@ -34,7 +34,6 @@ from ...delta.lake import HOME, Lake, decode_name
 from ...delta.options import TableOptions, config_location
 from ...delta.table_writer import (
     EVERY_COMMITS,
-    DeltaRsTableWriter,
     TableMaintenance,
     TableWriter,
     VacuumSchedule,
@@ -285,7 +284,7 @@ class DeltaLanes:
                 raise Fatal(f"lane {lane.id} has no table yet", next_step="Start the program, which makes it.")
             self.read_remains(lane).refuse_others()
         states: list[LaneState] = []
-        writer = self._writer or DeltaRsTableWriter()
+        writer = self._writer or TableWriter()
 
         def act(delta_lane: DeltaLane) -> None:
             with translate_errors(lane.into):
@@ -300,7 +299,7 @@ class DeltaLanes:
         """See `ports.sink.SinkFeatures.restore_state`, of a lane whose table is its own."""
         with translate_errors(lane.into):
             self.read_remains(lane).refuse_others()
-        writer = self._writer or DeltaRsTableWriter()
+        writer = self._writer or TableWriter()
         self.run_exclusive(lane, lambda delta_lane: restore_lane(self._lake, delta_lane, stored, writer))
 
     def run_exclusive(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:

@@ -24,7 +24,7 @@ from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.table_reader import lookup_rows
-from ...delta.table_writer import EVERY_COMMITS, DeltaRsTableWriter, TableMaintenance, TargetColumn, vacuum_files
+from ...delta.table_writer import EVERY_COMMITS, TableMaintenance, TableWriter, TargetColumn, vacuum_files
 from ...delta.tables import create_table, find_missing_columns, has_table, open_table, read_schema
 from ...delta.types import conform_to_table
 from ...duckdb.session import open_session
@@ -218,7 +218,7 @@ def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTab
     table = open_table(path)
     missing = find_missing_columns(table, lane.into, columns)
     if missing:
-        DeltaRsTableWriter().add_columns(table, missing)
+        TableWriter().add_columns(table, missing)
     return table
 
 
@@ -251,7 +251,7 @@ class DeltaColumnVersions:
             schema = read_schema(table)
             wanted = [f.with_type(target_schema.field(f.name).type) if f.name in target_schema.names else f for f in schema]
             if wanted != list(schema):
-                DeltaRsTableWriter().rewrite(
+                TableWriter().rewrite(
                     table, [TargetColumn(f.name, f) for f in wanted]
                 )  # The target has wider key columns now.
             return table

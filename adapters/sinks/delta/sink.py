@@ -51,7 +51,7 @@ from ...delta.table_reader import (
     to_source_names,
     translate_missing_files,
 )
-from ...delta.table_writer import DeltaRsTableWriter, TableWriter, end_versions
+from ...delta.table_writer import TableWriter, end_versions
 from ...delta.tables import (
     CHANGE_DATA_FEED,
     DELETION_VECTORS,
@@ -111,7 +111,7 @@ class MirrorSink(LaneSink[F]):
     def __init__(self, lake: Lake, lanes: DeltaLanes, tombstones: TombstoneTable, writer: TableWriter | None = None) -> None:
         self._lake = lake
         self._tombstones = tombstones
-        self._writer = writer or DeltaRsTableWriter()
+        self._writer = writer or TableWriter()
         self._transactions = TransactionTable(lake)
         super().__init__(lanes)
 
@@ -186,7 +186,7 @@ class MirrorSink(LaneSink[F]):
         is_reshaped = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
         side_table = self._lake.tombstones(lane.into)
         rest = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
-        if has_table(side_table) and reshape(open_table(side_table), rest, DeltaRsTableWriter(), TableLayout(lane.into)):
+        if has_table(side_table) and reshape(open_table(side_table), rest, TableWriter(), TableLayout(lane.into)):
             self._tombstones.reopen(lane)
         return is_reshaped
 

@@ -19,7 +19,7 @@ from support.delta_writes import ITEMS, PARTITION_0, make_item_changes, make_wri
 from adapters.delta import commits, merge, table_writer
 from adapters.delta.commits import LaneLog
 from adapters.delta.errors import FileGone
-from adapters.delta.table_writer import DeltaRsTableWriter
+from adapters.delta.table_writer import TableWriter
 from adapters.sinks.delta import lane
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced, Retryable
@@ -113,7 +113,7 @@ def test_maintenance_that_misses_a_file_fails_no_batch(
         misses.append(FileGone("a data file is gone"))
         raise misses[-1]
 
-    monkeypatch.setattr(DeltaRsTableWriter, "vacuum", miss_file)
+    monkeypatch.setattr(TableWriter, "vacuum", miss_file)
     apply_rows(sink, *make_item_changes(1))
     table = DeltaTable(str(tmp_path / "items"))
     compact(tmp_path / "items")
