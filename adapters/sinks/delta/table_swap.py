@@ -10,9 +10,8 @@ be such a state. It is written first and removed last."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -28,40 +27,21 @@ from replicator.ports.sink import CheckpointUnsupported, CutoverDecision, Stored
 from ...apply.conform import cast_column
 from ...apply.projections import is_owned
 from ...apply.stages import side_columns
-from ...delta.commits import Operation
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.partitions import partition_columns, refuse_unnameable
 from ...delta.table_writer import TableWriter, TargetColumn, overwrite_table
 from ...delta.tables import has_table, open_table, read_schema, stored_columns
 from ...delta.types import restore_type
-from .lane import open_lane_log
+from .lane import DeltaLane, open_lane_log
 from .schema_evolution import read_versions
 from .side_tables import select_applied
 
 SWAP_MARK = "swapping.json"
 
 
-class SwapLane(Protocol):
-    """A lane that this instance holds."""
-
-    lane: Lane
-
-    def newest(self) -> DeltaTable:
-        """Its table."""
-
-    def state(self) -> LaneState | None:
-        """Its state."""
-
-    def set_properties(self, wanted: Mapping[str, str]) -> None:
-        """Sets properties that its table does not have."""
-
-    def record_state(self, state: LaneState | None, write: Operation | None = None) -> None:
-        """Commits `write` with this state."""
-
-
 def swap_tables(
-    lake: Lake, lanes: tuple[SwapLane, SwapLane], judge: CutoverDecision, writer: TableWriter, reopen: Callable[[], None]
+    lake: Lake, lanes: tuple[DeltaLane, DeltaLane], judge: CutoverDecision, writer: TableWriter, reopen: Callable[[], None]
 ) -> LaneState:
     """See `ports.sink.SinkFeatures.swap`, for two held lanes. The second one has the new rows. `reopen`: drops this
     process's cached data about side tables."""
@@ -90,7 +70,7 @@ def swap_tables(
     return finish_swap(lake, target_lane) or state
 
 
-def finish_swap(lake: Lake, target_lane: SwapLane) -> LaneState | None:
+def finish_swap(lake: Lake, target_lane: DeltaLane) -> LaneState | None:
     """Finishes a swap that was killed at any point; returns the lane's state after it, None when there is
     nothing to finish."""
     lane = target_lane.lane
@@ -136,7 +116,7 @@ def copy_table(source: Folder, target: Folder, version: int | None, name: str) -
 # A lane starts from the stored state of a lane of another lake: rows, side table and position.
 
 
-def restore_lane(lake: Lake, target_lane: SwapLane, stored: StoredLane, writer: TableWriter) -> None:
+def restore_lane(lake: Lake, target_lane: DeltaLane, stored: StoredLane, writer: TableWriter) -> None:
     """See `ports.sink.SinkFeatures.restore_state`, for a lane that is held and whose table was created. The side
     tables come first: without a state nothing reads them."""
     source, origin, lane = Lake.from_path(stored.path), stored.lane, target_lane.lane
