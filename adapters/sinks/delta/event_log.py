@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -42,7 +42,7 @@ from ...event_log import merge_batches, to_raw
 from ...sql.dialect import DELTA_RS, text_literal
 from ...stores import EventLogSettings
 from .lane import DeltaLane, StagedWrite, WriteStages
-from .lanes import DeltaLanes, LaneSink, refuse_options, refuse_policy
+from .lanes import LaneSink, refuse_options, refuse_policy
 
 DAY = "date"
 PARTITIONED_BY = ["topic", DAY]
@@ -72,13 +72,11 @@ class LogTable(LaneSink[F]):
 
     policies = POLICIES
 
-    def __init__(self, lake: Lake, stages: WriteStages, options: LakeOptions) -> None:
-        self._lake = lake
-        self._name = lake.root.name
+    def __init__(self, lake: Lake, options: LakeOptions, stages: WriteStages) -> None:
         writer = TableWriter()
         writer.compacted = IN_BATCHES
-        every, vacuum = options.compact_every, options.vacuum
-        super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=every, vacuum=vacuum, writer=writer))
+        super().__init__(lake, options, stages, writer)
+        self._name = lake.root.name
 
     @property
     def features(self) -> SinkFeatures:
@@ -96,7 +94,7 @@ class LogTable(LaneSink[F]):
         refuse_options(lane)
         columns = (*plan.target, Column(DAY, pa.date32()))
         with translate_errors(self._name):
-            delta_lane = self._lanes.hold(lane)
+            delta_lane = self.hold(lane)
             if not has_table(self._lake.root):
                 create_table(self._lake.root, self._name, columns, settings=SETTINGS, partition_by=PARTITIONED_BY)
                 delta_lane.drop_snapshot()
@@ -124,7 +122,7 @@ class LogTable(LaneSink[F]):
         ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
         for start in range(0, len(ids), AT_ONCE):
             operation = allow_deletes(blank_records(ids[start : start + AT_ONCE], ERASED_RECORD, ERASED_COLUMNS))
-            self._lanes.run_exclusive(lane, partial(_commit_operation, operation=operation))
+            self.run_exclusive(lane, partial(_commit_operation, operation=operation))
         with translate_errors(self._name):
             return describe_old_versions(self._lake.root, open_table(self._lake.root)) if has_table(self._lake.root) else ""
 
@@ -137,7 +135,7 @@ class LogTable(LaneSink[F]):
             wanted = Position({place: end for place, end in below.items() if place.topic in mine})
             cuts = find_cuts(open_table(self._lake.root), wanted, came_before)
         if cuts:
-            self._lanes.run_exclusive(lane, partial(_commit_operation, operation=allow_deletes(LogTruncation(cuts))))
+            self.run_exclusive(lane, partial(_commit_operation, operation=allow_deletes(LogTruncation(cuts))))
         with translate_errors(self._name):
             vacuum_files(open_table(self._lake.root), None)
         return cuts
@@ -187,7 +185,7 @@ class DeltaEventLog(LogTable[pa.Table]):
     def __init__(self, options: EventLogSettings | Mapping[str, Any]) -> None:
         lake_options = LakeOptions.from_settings(EventLogSettings.read(options))
         lake = lake_options.lake
-        super().__init__(lake, _LogAppend(lake.root), lake_options)
+        super().__init__(lake, lake_options, _LogAppend(lake.root))
 
 
 class LogClearing:
@@ -196,20 +194,17 @@ class LogClearing:
     def __init__(self, root: Folder) -> None:
         self._root = root
 
-    def clear(self, state: LaneState | None) -> Operation | None:
-        """Deletes the records of the lane's topics."""
-        topics = list_topics(state)
-        if not topics:
-            return None
-        return allow_deletes(delete_where(_topics_condition(topics)))
-
-    def clear_blindly(self, lane: Lane, why: DataLoss) -> Operation:
-        """Raises DataLoss: only the position shows which records belong to the lane."""
-        raise DataLoss(
-            f"{why.sentence}, so it is unknown which records belong to lane {lane.id}",
-            next_step=f"Restore the file. Or stop the daemon and remove the folder {self._root}: every lane of that event "
-            "log then starts from scratch.",
-        ) from why
+    def clear(self, lane: Lane, read_state: Callable[[], LaneState | None]) -> Operation | None:
+        """Deletes the records of the lane's topics, which only its position shows."""
+        try:
+            topics = list_topics(read_state())
+        except DataLoss as lost:
+            raise DataLoss(
+                f"{lost.sentence}, so it is unknown which records belong to lane {lane.id}",
+                next_step=f"Restore the file. Or stop the daemon and remove the folder {self._root}: every lane of that "
+                "event log then starts from scratch.",
+            ) from lost
+        return allow_deletes(delete_where(_topics_condition(topics))) if topics else None
 
 
 class _LogAppend(LogClearing):

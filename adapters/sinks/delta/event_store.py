@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from replicator.domain.change import TIMESTAMP
-from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
+from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import (
     Aggregate,
     AggregateHead,
@@ -33,14 +33,13 @@ from replicator.domain.events import (
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.position import Position
 from replicator.domain.table import Column
-from replicator.ports.frames import F, Lane, Write
+from replicator.ports.frames import Lane, Write
 
 from ...apply.lane_progress import drop_applied
 from ...arrow.outbox_events import read_new_events
-from ...delta.commits import WRITER, Attempt, Operation, append_nothing
+from ...delta.commits import WRITER, Attempt, Operation
 from ...delta.errors import translate_error, translate_errors
 from ...delta.folders import Folder, LocalFolder, sync_commit
-from ...delta.lake import Lake
 from ...delta.options import LakeOptions
 from ...delta.table_writer import TableMaintenance, TableWriter
 from ...delta.tables import RANDOM_FOLDERS, STATISTICS, create_table, has_table, open_table, read_schema, refuse_unsafe
@@ -48,7 +47,7 @@ from ...sql.dialect import text_literal
 from ...stores import EventStoreSettings
 from .event_log import APPEND_ONLY
 from .lane import StagedWrite
-from .lanes import DeltaLanes, LaneSink, refuse_options, refuse_policy
+from .lanes import LaneSink, refuse_options, refuse_policy
 
 ATTEMPTS = 100
 LONGEST_WAIT = 0.1
@@ -307,8 +306,8 @@ def _in_condition(column: str, values: set[str]) -> str:
 POLICIES = frozenset({"append"})
 
 
-class EventLanes(LaneSink[F]):
-    """`ports.sink.Sink` for lanes of outbox events over the event store in `lake`'s folder.
+class DeltaEventLanes(LaneSink[pa.Table]):
+    """`ports.sink.Sink` for lanes of outbox events over the event store; options of `DeltaEventStore`.
 
     All lanes, and all programs that emit events, append to one table. A commit has events, their versions and
     the lane's position. It is valid only directly after the snapshot in which ids and heads were read. It also
@@ -319,34 +318,25 @@ class EventLanes(LaneSink[F]):
     """
 
     policies = POLICIES
-
-    def __init__(self, lake: Lake, stages: EventNumbering, compact_every: int) -> None:
-        self._lake = lake
-        writer = SyncedWriter(lake.root)
-        super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=compact_every, writer=writer))
-
-    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """Creates the store if it does not exist. Raises ConfigProblem for another kind of table."""
-        refuse_policy(lane, plan, POLICIES)
-        refuse_options(lane)
-        with translate_errors(NAME):
-            delta_lane = self._lanes.hold(lane)
-            if not has_table(self._lake.root):
-                prepare_table(self._lake.root)
-                delta_lane.drop_snapshot()
-            check_table(delta_lane.newest())
-
-
-class DeltaEventLanes(EventLanes[pa.Table]):
-    """`EventLanes` in process; options of `DeltaEventStore`."""
-
     frame = pa.Table
 
     def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
         settings = EventStoreSettings.read(options)
         lake_options = LakeOptions.from_settings(settings)
         lake = lake_options.lake
-        super().__init__(lake, EventNumbering(lake.root, settings.limits), lake_options.compact_every)
+        stages = EventNumbering(lake.root, settings.limits)
+        super().__init__(lake, lake_options, stages, SyncedWriter(lake.root))
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """Creates the store if it does not exist. Raises ConfigProblem for another kind of table."""
+        refuse_policy(lane, plan, POLICIES)
+        refuse_options(lane)
+        with translate_errors(NAME):
+            delta_lane = self.hold(lane)
+            if not has_table(self._lake.root):
+                prepare_table(self._lake.root)
+                delta_lane.drop_snapshot()
+            check_table(delta_lane.newest())
 
 
 class EventNumbering:
@@ -374,13 +364,9 @@ class EventNumbering:
         counts = Counts(applied=len(new), duplicate=duplicates, rejected=rejects.num_rows)
         return StagedWrite(self._append_operation(new) if new else None, state, counts, rejects)
 
-    def clear(self, _: LaneState | None, /) -> Operation | None:
+    def clear(self, _: Lane, __: object, /) -> Operation | None:
         """See `sinks.delta.lane.WriteStages.clear`. All events stay, also events of other writers."""
         return None
-
-    def clear_blindly(self, _: Lane, __: DataLoss, /) -> Operation:
-        """See `sinks.delta.lane.WriteStages.clear_blindly`. Events stay."""
-        return append_nothing
 
     def _append_operation(self, events: Sequence[Event]) -> Operation:
         def append(snapshot: DeltaTable, attempt: Attempt) -> None:

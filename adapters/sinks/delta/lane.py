@@ -55,12 +55,11 @@ class WriteStages(Protocol):
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> StagedWrite:
         """Reads from `snapshot`, and returns the write to commit on it."""
 
-    def clear(self, state: LaneState | None, /) -> Operation | None:
-        """Deletes the rows of a lane with this state; None when it has no rows."""
+    def clear(self, lane: Lane, read_state: Callable[[], LaneState | None], /) -> Operation | None:
+        """Deletes the rows of the lane; None when it has none.
 
-    def clear_blindly(self, lane: Lane, why: DataLoss, /) -> Operation:
-        """Deletes the rows of a lane whose state cannot be read. Raises DataLoss when the rows cannot be
-        identified without it."""
+        `read_state` raises DataLoss for a state that cannot be read, which matters only if it identifies the rows.
+        """
 
 
 def open_lane_log(lake: Lake, path: Folder, lane: Lane, nothing: Operation = append_nothing) -> LaneLog:
@@ -145,10 +144,7 @@ class DeltaLane:
         """
         with translate_errors(self.lane.into):
             snapshot = self.newest()
-            try:
-                write = self._stages.clear(self._log.state(snapshot))
-            except DataLoss as lost:
-                write = self._stages.clear_blindly(self.lane, lost)
+            write = self._stages.clear(self.lane, lambda: self._log.state(snapshot))
         self.record_state(None, write)
 
     def state(self) -> LaneState | None:

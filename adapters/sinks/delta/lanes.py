@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced, ReplicatorError
 from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.domain.position import Position
-from replicator.ports.frames import ApplyOutcome, F, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
+from replicator.ports.frames import ApplyOutcome, F, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import (
     CompactionResult,
-    CutoverDecision,
-    ErasureResult,
     LaneArtifact,
     SinkFeatures,
-    StoredLane,
     VacuumResult,
 )
 
@@ -31,22 +25,23 @@ from ...delta.commits import Attempt, LaneLog
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import HOME, Lake, decode_name
-from ...delta.options import TableOptions, config_location
+from ...delta.options import LakeOptions, TableOptions, config_location
 from ...delta.table_writer import (
-    EVERY_COMMITS,
     TableMaintenance,
     TableWriter,
     VacuumSchedule,
     compact_table,
     vacuum_table,
 )
-from ...delta.tables import has_table, open_table, read_schema
-from .lane import BulkLoad, DeltaLane, Snapshots, WriteStages, open_lane_log
-from .table_swap import finish_swap, restore_lane, swap_tables
+from ...delta.tables import has_table, read_schema
+from .lane import DeltaLane, Snapshots, WriteStages, open_lane_log
+from .table_swap import finish_swap
+
+T = TypeVar("T")
 
 
 class LaneSink(Generic[F]):
-    """`ports.sink.Sink` over `lanes`, without `prepare`.
+    """`ports.sink.Sink` over the lanes that one instance writes in a lake, without `prepare`.
 
     Every lane commits alone. When one fails, the lanes before it in the same call stay applied. The error has a
     note that names them, and applying them again changes nothing. Only `state` is safe for use from several
@@ -54,87 +49,39 @@ class LaneSink(Generic[F]):
     """
 
     policies: frozenset[str]
+    at_once = 1
+    """How many tables are written in parallel."""
 
-    def __init__(self, lanes: DeltaLanes) -> None:
-        self._lanes = lanes
+    def __init__(self, lake: Lake, options: LakeOptions, stages: WriteStages, writer: TableWriter | None = None) -> None:
+        self._lake = lake
+        self._options = options
+        self._stages = stages
+        self._writer = writer or TableWriter()
+        self._held: dict[str, DeltaLane] = {}
+        self._snapshots: Snapshots = {}
+        self._versions: dict[Folder, int | None] = {}
 
     @property
     def features(self) -> SinkFeatures:
         return SinkFeatures(policies=self.policies, compact=self.compact, vacuum=self.vacuum)
 
-    def state(self, lane: Lane) -> LaneState | None:
-        return self._lanes.state(lane)
-
-    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`. Each lane must be prepared."""
-        return self._lanes.apply(writes, reject)
-
-    def skip(self, lane: Lane, state: LaneState) -> None:
-        """Raises Fatal when the lane has no table yet."""
-        self._lanes.skip(lane, state)
-
-    def reset(self, lane: Lane) -> None:
-        """The table stays, with its history."""
-        self._lanes.reset(lane)
-
-    def compact(self, lane: Lane) -> CompactionResult | None:
-        return self._lanes.compact(lane)
-
-    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        return self._lanes.vacuum(lane, retain, dry_run=dry_run)
-
-    def close(self) -> None:
-        self._lanes.close()
-
-
-# The lanes that one sink writes in a lake.
-
-T = TypeVar("T")
-
-
-class DeltaLanes:
-    """The lanes of a Delta sink, and the methods that all Delta sinks share.
-
-    - `path_of`: the folder of a lane's table.
-    - `at_once`: how many tables are written in parallel.
-    - `compact_every`, `vacuum`, `writer`: see `TableMaintenance`.
-    """
-
-    def __init__(
-        self,
-        lake: Lake,
-        path_of: Callable[[Lane], Folder],
-        stages: WriteStages,
-        *,
-        at_once: int = 1,
-        compact_every: int = EVERY_COMMITS,
-        vacuum: VacuumSchedule | None = None,
-        writer: TableWriter | None = None,
-    ) -> None:
-        self._lake = lake
-        self._path_of = path_of
-        self._stages = stages
-        self._held: dict[str, DeltaLane] = {}
-        self._snapshots: Snapshots = {}
-        self._versions: dict[Folder, int | None] = {}
-        self._at_once = at_once
-        self._compact_every = compact_every
-        self._vacuum = vacuum or VacuumSchedule()
-        self._writer = writer
+    def find_table(self, lane: Lane) -> Folder:  # noqa: ARG002  (a sink with a table for each lane uses it)
+        """The folder of the lane's table. By default all lanes share the one in the lake's own folder."""
+        return self._lake.root
 
     def hold(self, lane: Lane) -> DeltaLane:
         """The lane, locked from now to `close`.
 
         Raises `Fenced` when another instance holds it, and DataLoss when it is half dropped.
         """
-        key = _lane_key(lane)
+        key = lane_key(lane)
         if key not in self._held:
-            options = TableOptions.from_lane(lane)
-            every = self._vacuum.every if options.vacuum_every is None else options.vacuum_every
-            retain = self._vacuum.retain if options.vacuum_retain is None else options.vacuum_retain
-            compact_every = self._compact_every if options.compact_every is None else options.compact_every
+            own, of_lake = TableOptions.from_lane(lane), self._options
+            every = of_lake.vacuum_every if own.vacuum_every is None else own.vacuum_every
+            retain = of_lake.vacuum_retain if own.vacuum_retain is None else own.vacuum_retain
+            compact_every = of_lake.compact_every if own.compact_every is None else own.compact_every
             upkeep = TableMaintenance(compact_every, self._writer, VacuumSchedule(every, retain))
-            delta_lane = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._snapshots, upkeep=upkeep)
+            delta_lane = DeltaLane(self._lake, self.find_table(lane), lane, self._stages, self._snapshots, upkeep=upkeep)
             try:
                 with translate_errors(lane.into):
                     refuse_half_dropped(self._lake, lane)
@@ -145,14 +92,26 @@ class DeltaLanes:
             self._held[key] = delta_lane
         return self._held[key]
 
-    def compact(self, lane: Lane) -> CompactionResult | None:
-        return compact_table(self._path_of(lane), lane.into, self._writer)
+    def run_exclusive(self, lane: Lane, act: Callable[[DeltaLane], T]) -> T:
+        """The result of `act` with the lane under its lock. The lock stays only if the lane was already held."""
+        was_held = lane_key(lane) in self._held
+        self._versions.pop(self.find_table(lane), None)
+        delta_lane = self.hold(lane)
+        try:
+            return act(delta_lane)
+        finally:
+            if not was_held:
+                self._held.pop(lane_key(lane)).close()
 
-    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        return vacuum_table(self._path_of(lane), lane.into, retain, dry_run=dry_run, writer=self._writer)
+    def get_prepared(self, lane: Lane) -> DeltaLane:
+        """The lane, which `prepare` holds."""
+        delta_lane = self._held.get(lane_key(lane))
+        if delta_lane is None:
+            raise Fatal(f"lane {lane.id} was not prepared")
+        return delta_lane
 
     def state(self, lane: Lane) -> LaneState | None:
-        path = self._path_of(lane)
+        path = self.find_table(lane)
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)
             if not has_table(path):
@@ -160,60 +119,32 @@ class DeltaLanes:
             log = open_lane_log(self._lake, path, lane)
             return log.state(log.open())
 
-    def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
-        path = self._path_of(lane)
-        with translate_errors(lane.into):
-            if has_table(path):
-                log = open_lane_log(self._lake, path, lane)
-                yield from log.read_version_positions(log.open())
-
-    def version(self, lane: Lane) -> int | None:
-        """The version of the lane's table; None while there is no table.
-
-        It is cached until this instance writes the table, because no other instance writes the lane.
-        """
-        path = self._path_of(lane)
-        if path in self._snapshots:
-            return self._snapshots[path].version()
-        if path not in self._versions or _lane_key(lane) in self._held:
-            with translate_errors(lane.into):
-                self._versions[path] = open_table(path).version() if has_table(path) else None
-        return self._versions[path]
-
-    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """Each lane alone. An error has a note that names the lanes applied before it."""
+    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
+        """See `ports.sink.Sink.apply`. Each lane must be prepared."""
         applied: dict[str, LaneOutcome] = {}
 
         def apply(mine: Sequence[Write[Any]]) -> None:
             for write in mine:
-                applied[write.lane.id] = self._get_prepared(write.lane).apply(write, reject)
+                applied[write.lane.id] = self.get_prepared(write.lane).apply(write, reject)
 
         try:
-            if self._at_once == 1:
+            if self.at_once == 1:
                 apply(writes)
             else:
                 writes_by_table: dict[Folder, list[Write[Any]]] = {}
                 for write in writes:
-                    writes_by_table.setdefault(self._path_of(write.lane), []).append(write)
-                run_in_parallel(apply, [*writes_by_table.values()], self._at_once)
+                    writes_by_table.setdefault(self.find_table(write.lane), []).append(write)
+                run_in_parallel(apply, [*writes_by_table.values()], self.at_once)
         except ReplicatorError as error:
             if applied:
                 error.add_note(f"lanes applied before it: {', '.join(applied)}")
             raise
         return applied
 
-    def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
-        return self._get_prepared(lane).can_load(plan)
-
-    def load(
-        self, write: Write[pa.Table], parts: Iterable[FoldedChanges[pa.Table]], reject: RejectRows[pa.Table], folder: Path
-    ) -> LaneOutcome:
-        return self._get_prepared(write.lane).load(write, BulkLoad(self._stages, parts, folder), reject)
-
     def skip(self, lane: Lane, state: LaneState) -> None:
         """Raises Fatal when the lane has no table yet."""
         with translate_errors(lane.into):
-            if not has_table(self._path_of(lane)):
+            if not has_table(self.find_table(lane)):
                 raise Fatal(
                     f"lane {lane.id} has no table yet, so its position cannot be set",
                     next_step="Start it once; `start_from` of its source says where it begins.",
@@ -224,94 +155,21 @@ class DeltaLanes:
         """The table stays, with its history."""
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)
-            has_existing_table = has_table(self._path_of(lane))
+            has_existing_table = has_table(self.find_table(lane))
         if has_existing_table:
             self.run_exclusive(lane, DeltaLane.clear)
 
-    def read_remains(self, lane: Lane) -> DeltaLaneRemains:
-        """The artifacts of a lane that has its own table."""
-        return DeltaLaneRemains(self._lake, lane, open_lane_log(self._lake, self._path_of(lane), lane))
+    def compact(self, lane: Lane) -> CompactionResult | None:
+        return compact_table(self.find_table(lane), lane.into, self._writer)
 
-    def drop(self, lane: Lane, drop_tombstones: Callable[[], None]) -> None:
-        """See `ports.sink.LaneRemoval.drop`, for a lane with its own table."""
-        with translate_errors(lane.into):
-            remains = self.read_remains(lane)
-            if not remains.list_artifacts():
-                return
-            remains.refuse_others()
-            if remains.find_origin() == "found":
-                self.run_exclusive(lane, lambda delta_lane: delta_lane.record_state(None, remove_rows))
-                remains.remove_side_files(drop_tombstones)
-                return
-            self._snapshots.pop(self._path_of(lane), None)
-            self._versions.pop(self._path_of(lane), None)
-            delta_lane = self._held.pop(_lane_key(lane), None)
-            if delta_lane is not None:
-                delta_lane.close()
-            hold = self._lake.hold(lane)
-            try:
-                remains.remove(remains.find_origin(), drop_tombstones)
-            finally:
-                hold.release()
+    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
+        return vacuum_table(self.find_table(lane), lane.into, retain, dry_run=dry_run, writer=self._writer)
 
     def close(self) -> None:
         """Releases the locks; may be called twice."""
         for delta_lane in self._held.values():
             delta_lane.close()
         self._held.clear()
-
-    def _get_prepared(self, lane: Lane) -> DeltaLane:
-        delta_lane = self._held.get(_lane_key(lane))
-        if delta_lane is None:
-            raise Fatal(f"lane {lane.id} was not prepared")
-        return delta_lane
-
-    def erase(self, lane: Lane, key: Mapping[str, str], side_table: Folder) -> ErasureResult:
-        """See `ports.sink.KeyErasure.erase`, for a lane with its own table. `side_table`: its folder."""
-        path = self._path_of(lane)
-        with translate_errors(lane.into):
-            refuse_half_dropped(self._lake, lane)
-            if not has_table(path):
-                return ErasureResult()
-        results: list[ErasureResult] = []
-        self.run_exclusive(lane, lambda delta_lane: results.append(delta_lane.erase(key, side_table)))
-        return results[0]
-
-    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision, reopen: Callable[[], None]) -> LaneState:
-        """See `ports.sink.SinkFeatures.swap`, for lanes with their own tables. `reopen`: see `table_swap.swap_tables`."""
-        with translate_errors(lane.into):
-            if not has_table(self._path_of(lane)):
-                raise Fatal(f"lane {lane.id} has no table yet", next_step="Start the program, which makes it.")
-            self.read_remains(lane).refuse_others()
-        states: list[LaneState] = []
-        writer = self._writer or TableWriter()
-
-        def act(delta_lane: DeltaLane) -> None:
-            with translate_errors(lane.into):
-                self.run_exclusive(
-                    rebuilt, lambda other: states.append(swap_tables(self._lake, (delta_lane, other), judge, writer, reopen))
-                )
-
-        self.run_exclusive(lane, act)
-        return states[0]
-
-    def restore_state(self, lane: Lane, stored: StoredLane) -> None:
-        """See `ports.sink.SinkFeatures.restore_state`, of a lane whose table is its own."""
-        with translate_errors(lane.into):
-            self.read_remains(lane).refuse_others()
-        writer = self._writer or TableWriter()
-        self.run_exclusive(lane, lambda delta_lane: restore_lane(self._lake, delta_lane, stored, writer))
-
-    def run_exclusive(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
-        """Calls `act` with the lane under its lock. The lock stays only if the lane was already held."""
-        was_held = _lane_key(lane) in self._held
-        self._versions.pop(self._path_of(lane), None)
-        delta_lane = self.hold(lane)
-        try:
-            act(delta_lane)
-        finally:
-            if not was_held:
-                self._held.pop(_lane_key(lane)).close()
 
 
 def refuse_policy(lane: Lane, plan: ApplyPlan, policies: frozenset[str]) -> None:
@@ -340,7 +198,8 @@ def run_in_parallel(act: Callable[[T], None], items: Sequence[T], at_once: int) 
         future.result()
 
 
-def _lane_key(lane: Lane) -> str:
+def lane_key(lane: Lane) -> str:
+    """The name of a lane among those of all pipelines."""
     return f"{lane.pipeline}/{lane.id}"
 
 
@@ -449,7 +308,7 @@ class DeltaLaneRemains:
                 "the state of the lane.",
             )
 
-    def remove(self, kind: LaneTableOrigin, drop_tombstones: Callable[[], None]) -> None:
+    def remove(self, kind: LaneTableOrigin, drop_tombstones: Callable[[Lane], None]) -> None:
         """Removes everything, for a table that is not `found`. The caller holds the lane.
 
         Raises Fenced when another instance wrote the lane meanwhile, which is possible only without a lock.
@@ -475,9 +334,9 @@ class DeltaLaneRemains:
             )
         self._positions.clear()
 
-    def remove_side_files(self, drop_tombstones: Callable[[], None]) -> None:
+    def remove_side_files(self, drop_tombstones: Callable[[Lane], None]) -> None:
         """Removes the tombstones and the schemas."""
-        drop_tombstones()
+        drop_tombstones(self._lane)
         self._schemas.clear()
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from replicator.domain.errors import DataLoss
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane, Write
@@ -47,12 +46,8 @@ class DeltaMirror:
         operation = write_stage(write.plan, staged.rows, staged.truncates)
         return StagedWrite(operation, staged.state, staged.counts, staged.rejects)
 
-    def clear(self, _: LaneState | None) -> Operation:
+    def clear(self, _: Lane, __: object, /) -> Operation:
         """Deletes every row: the table belongs to its lane alone."""
-        return delete_all
-
-    def clear_blindly(self, _: Lane, __: DataLoss) -> Operation:
-        """As `clear`, which needs no state."""
         return delete_all
 
 

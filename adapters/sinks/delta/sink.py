@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.expr import Expr
 from replicator.domain.policy import POLICY_NAMES
 from replicator.domain.policy.plan import ApplyPlan, LaneState, end_sequence_columns
@@ -70,8 +71,8 @@ from ...duckdb.session import open_session
 from ...sql.checksums import SummedColumn, can_render_duckdb, render_bucket_condition, render_sums
 from ...sql.dialect import DELTA_RS, DELTA_RS_ALONE, DUCKDB
 from ...sql.render import current_rows_condition, render_expression
-from .lane import open_lane_log
-from .lanes import DeltaLanes, LaneSink, refuse_policy
+from .lane import BulkLoad, DeltaLane, WriteStages, open_lane_log
+from .lanes import DeltaLaneRemains, LaneSink, lane_key, refuse_half_dropped, refuse_policy, remove_rows
 from .mirror import DeltaMirror
 from .options import DeltaSettings
 from .schema_evolution import (
@@ -83,7 +84,7 @@ from .schema_evolution import (
     reshape,
     write_version,
 )
-from .table_swap import DeltaStoredLane
+from .table_swap import DeltaStoredLane, restore_lane, swap_tables
 from .transaction_table import TransactionTable
 
 POLICIES = frozenset(POLICY_NAMES)
@@ -108,12 +109,17 @@ class MirrorSink(LaneSink[F]):
 
     policies = POLICIES
 
-    def __init__(self, lake: Lake, lanes: DeltaLanes, tombstones: TombstoneTable, writer: TableWriter | None = None) -> None:
-        self._lake = lake
+    def __init__(
+        self,
+        lake: Lake,
+        options: LakeOptions,
+        stages: WriteStages,
+        tombstones: TombstoneTable,
+        writer: TableWriter | None = None,
+    ) -> None:
+        super().__init__(lake, options, stages, writer)
         self._tombstones = tombstones
-        self._writer = writer or TableWriter()
         self._transactions = TransactionTable(lake)
-        super().__init__(lanes)
 
     @property
     def features(self) -> SinkFeatures:
@@ -136,14 +142,17 @@ class MirrorSink(LaneSink[F]):
             count_rows=self.count_rows,
         )
 
+    def find_table(self, lane: Lane) -> Folder:
+        return self._lake.table(lane.into)
+
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         refuse_policy(lane, plan, POLICIES)
         options = TableOptions.from_lane(lane)
         partitions, clusters = self._layout_columns(lane, plan)
         with translate_errors(lane.into):
             self._lake.refuse_collision(lane.into)
-            delta_lane = self._lanes.hold(lane)
-            path = self._lake.table(lane.into)
+            delta_lane = self.hold(lane)
+            path = self.find_table(lane)
             if has_table(path):
                 self._lake.refuse_other_writer(lane)
             else:
@@ -200,7 +209,7 @@ class MirrorSink(LaneSink[F]):
 
     def refuse_second_writer(self, lane: Lane) -> None:
         with translate_errors(lane.into):
-            if has_table(self._lake.table(lane.into)):
+            if has_table(self.find_table(lane)):
                 self._lake.refuse_other_writer(lane)
 
     def _switch_on(self, lane: Lane, table: DeltaTable, options: TableOptions) -> bool:
@@ -222,9 +231,22 @@ class MirrorSink(LaneSink[F]):
         return bool(missing or marks or clusters)
 
     def publish(self, lanes: Sequence[Lane], complete: CompletenessWatermark) -> None:
-        versions = {lane.into: self._lanes.version(lane) for lane in lanes}
+        versions = {lane.into: self.read_version(lane) for lane in lanes}
         for pipeline in {lane.pipeline for lane in lanes}:
             self._transactions.publish(pipeline, complete, {n: v for n, v in versions.items() if v is not None})
+
+    def read_version(self, lane: Lane) -> int | None:
+        """The version of the lane's table; None while there is no table.
+
+        It is cached until this instance writes the table, because no other instance writes the lane.
+        """
+        path = self.find_table(lane)
+        if path in self._snapshots:
+            return self._snapshots[path].version()
+        if path not in self._versions or lane_key(lane) in self._held:
+            with translate_errors(lane.into):
+                self._versions[path] = open_table(path).version() if has_table(path) else None
+        return self._versions[path]
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """Raises Fatal when the lane has no table yet."""
@@ -240,54 +262,96 @@ class MirrorSink(LaneSink[F]):
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         with translate_errors(lane.into):
-            return self._lanes.read_remains(lane).list_artifacts()
+            return self.read_remains(lane).list_artifacts()
+
+    def read_remains(self, lane: Lane) -> DeltaLaneRemains:
+        """The artifacts of the lane."""
+        return DeltaLaneRemains(self._lake, lane, open_lane_log(self._lake, self.find_table(lane), lane))
 
     def drop(self, lane: Lane) -> None:
         """In a local lake the lock file of the lane stays: without it two instances could each lock a file of
         that name."""
         self._transactions.withdraw(lane)
-        self._lanes.drop(lane, lambda: self._tombstones.drop(lane))
+        with translate_errors(lane.into):
+            remains = self.read_remains(lane)
+            if not remains.list_artifacts():
+                return
+            remains.refuse_others()
+            if remains.find_origin() == "found":
+                self.run_exclusive(lane, lambda delta_lane: delta_lane.record_state(None, remove_rows))
+                remains.remove_side_files(self._tombstones.drop)
+                return
+            self._snapshots.pop(self.find_table(lane), None)
+            self._versions.pop(self.find_table(lane), None)
+            if lane_key(lane) in self._held:
+                self._held.pop(lane_key(lane)).close()
+            hold = self._lake.hold(lane)
+            try:
+                remains.remove(remains.find_origin(), self._tombstones.drop)
+            finally:
+                hold.release()
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
         """The rows are written again, into new files of the lane's table. Old versions of the table stay, and
         the caller drops `rebuilt`."""
         self._transactions.withdraw(lane)
-        return self._lanes.swap(lane, rebuilt, judge, lambda: self._tombstones.reopen(lane))
+
+        def act(target_lane: DeltaLane) -> LaneState:
+            lake, writer, reopen = self._lake, self._writer, partial(self._tombstones.reopen, lane)
+            return self.run_exclusive(
+                rebuilt, lambda rebuilt_lane: swap_tables(lake, (target_lane, rebuilt_lane), judge, writer, reopen)
+            )
+
+        with translate_errors(lane.into):
+            if not has_table(self.find_table(lane)):
+                raise Fatal(f"lane {lane.id} has no table yet", next_step="Start the program, which makes it.")
+            self.read_remains(lane).refuse_others()
+            return self.run_exclusive(lane, act)
 
     def open_stored_lane(self, lane: Lane, plan: ApplyPlan) -> DeltaStoredLane:
         return DeltaStoredLane(self._lake, lane, plan)
 
     def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
         self.prepare(lane, plan)
-        self._lanes.restore_state(lane, stored)
+        with translate_errors(lane.into):
+            self.read_remains(lane).refuse_others()
+        self.run_exclusive(lane, lambda delta_lane: restore_lane(self._lake, delta_lane, stored, self._writer))
         self._tombstones.reopen(lane)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
         """Files with these rows are rewritten. Old versions contain the rows until they end."""
         self._tombstones.reopen(lane)
-        return self._lanes.erase(lane, key, self._lake.tombstones(lane.into))
+        with translate_errors(lane.into):
+            refuse_half_dropped(self._lake, lane)
+            if not has_table(self.find_table(lane)):
+                return ErasureResult()
+        return self.run_exclusive(lane, lambda delta_lane: delta_lane.erase(key, self._lake.tombstones(lane.into)))
 
     def end_versions(self, lane: Lane) -> str:
         self._transactions.withdraw(lane)  # The row names versions.
-        path, side_table, remarks = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
+        path, side_table, remarks = self.find_table(lane), self._lake.tombstones(lane.into), []
         with translate_errors(lane.into):
             if has_table(side_table):
                 self._tombstones.reopen(lane)
-                self._lanes.run_exclusive(lane, lambda delta_lane: remarks.append(delta_lane.end_side_versions(side_table)))
+                remarks.append(self.run_exclusive(lane, lambda delta_lane: delta_lane.end_side_versions(side_table)))
             if has_table(path):
                 remarks.append(end_versions(path, open_table(path)))
         return "; ".join(filter(None, remarks))
 
     def count_rows(self, lane: Lane) -> int:
         with translate_errors(lane.into):
-            path = self._lake.table(lane.into)
+            path = self.find_table(lane)
             return count_rows(open_table(path)) if has_table(path) else 0
 
     def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
-        return self._lanes.read_version_positions(lane)
+        path = self.find_table(lane)
+        with translate_errors(lane.into):
+            if has_table(path):
+                log = open_lane_log(self._lake, path, lane)
+                yield from log.read_version_positions(log.open())
 
     def open_comparison(self, lane: Lane) -> AbstractContextManager[DeltaTargetSnapshot | None]:
-        return open_delta_comparison(self._lake, self._lake.table(lane.into), lane)
+        return open_delta_comparison(self._lake, self.find_table(lane), lane)
 
     def columns_at(self, name: str, version: int) -> pa.Schema:
         with translate_errors(name):
@@ -341,22 +405,21 @@ class DeltaRsSink(MirrorSink[pa.Table]):
 
     def __init__(self, options: DeltaSettings | Mapping[str, Any]) -> None:
         lake_options = LakeOptions.from_settings(DeltaSettings.read(options))
-        lake, every = lake_options.lake, lake_options.compact_every
-        stages = DeltaMirror(lake, every)
-        lanes = DeltaLanes(lake, lambda lane: lake.table(lane.into), stages, compact_every=every, vacuum=lake_options.vacuum)
-        super().__init__(lake, lanes, stages.tombstones)
+        lake = lake_options.lake
+        stages = DeltaMirror(lake, lake_options.compact_every)
+        super().__init__(lake, lake_options, stages, stages.tombstones)
 
     @property
     def features(self) -> SinkFeatures:
         return replace(super().features, bulk_load=BulkLoads(self.loads, self.load), explain=self.explain)
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
-        return self._lanes.loads(lane, plan)
+        return self.get_prepared(lane).can_load(plan)
 
     def load(
         self, write: Write[pa.Table], parts: Iterable[FoldedChanges[pa.Table]], reject: RejectRows[pa.Table], folder: Path
     ) -> LaneOutcome:
-        return self._lanes.load(write, parts, reject, folder)
+        return self.get_prepared(write.lane).load(write, BulkLoad(self._stages, parts, folder), reject)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         self._layout_columns(lane, plan)

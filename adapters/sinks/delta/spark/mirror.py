@@ -15,7 +15,6 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
 from replicator.domain.change import ERROR, OLD_KEY, OP, RECORD_POSITION, UNCHANGED, Op
-from replicator.domain.errors import DataLoss
 from replicator.domain.policy.late_changes import find_lateness_limit, make_late_reject, needs_tombstones
 from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, Facts, LaneState, get_resent_limit, needs_reconcile
 from replicator.ports.frames import Lane, Write
@@ -163,12 +162,8 @@ class SparkMirror:
         staged = self._columns.stage(snapshot, state, write, good, partitions)
         return replace(staged, counts=staged.counts + Counts(rejected=bad), rejects=nameless)
 
-    def clear(self, _: LaneState | None) -> Operation:
+    def clear(self, _: Lane, __: object, /) -> Operation:
         """Deletes every row: the table belongs to its lane alone."""
-        return clear_stage(self._session)
-
-    def clear_blindly(self, _: Lane, __: DataLoss) -> Operation:
-        """As `clear`, which needs no state."""
         return clear_stage(self._session)
 
     def _reconcile(

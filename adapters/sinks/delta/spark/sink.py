@@ -36,7 +36,7 @@ from ....stores import EventLogSettings, EventStoreSettings
 from ..event_log import DAY, LogClearing, LogTable, refuse_stored_records
 from ..event_store import APP, NAME, DeltaEventLanes, DeltaEventStore
 from ..lane import StagedWrite
-from ..lanes import DeltaLanes, LaneSink
+from ..lanes import LaneSink
 from ..options import DeltaSettings
 from ..sink import MirrorSink
 from .mirror import SparkMirror
@@ -60,9 +60,6 @@ class SparkLaneSink(LaneSink[DataFrame]):
 
 # The Delta sink for Spark: executors write the tables.
 
-AT_ONCE = 4
-"""Tables merged in parallel: a MERGE spends half its time on one thread of the driver."""
-
 
 class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
     """`ports.sink.Sink` over `pyspark.sql.DataFrame`; options: see `DeltaSettings`.
@@ -75,32 +72,25 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
     position, the first `state` does. Both raise an error if the catalog prevents it; no row is applied before.
     """
 
+    at_once = 4
+    """A MERGE spends half its time on one thread of the driver."""
+
     def __init__(self, options: DeltaSettings | Mapping[str, Any]) -> None:
         own, session = split_options_lazily(options)
         settings = DeltaSettings.read(own)
         lake_options = LakeOptions.from_settings(settings)
-        lake = lake_options.lake
+        lake, every = lake_options.lake, lake_options.compact_every
         session.add_store(lake.root, lake_options.storage)
-        every = lake_options.compact_every
         tombstones = SparkTombstones(session, lake, every)
         absorbed_changes, column_versions = (
             SparkAbsorbedChanges(session, lake, every),
             SparkColumnVersions(session, lake, every),
         )
-        stages, writer = SparkMirror(session, tombstones, absorbed_changes, column_versions), SparkTableWriter(session)
-        lanes = DeltaLanes(
-            lake,
-            lambda lane: lake.table(lane.into),
-            stages,
-            at_once=AT_ONCE,
-            compact_every=every,
-            vacuum=lake_options.vacuum,
-            writer=writer,
-        )
+        stages = SparkMirror(session, tombstones, absorbed_changes, column_versions)
+        super().__init__(lake, lake_options, stages, tombstones, SparkTableWriter(session))
         self._session = session
         schema = settings.schema_name
-        self._names = None if schema is None else CatalogNames(session, schema, lambda lane: lake.table(lane.into))
-        super().__init__(lake, lanes, tombstones, writer)
+        self._names = None if schema is None else CatalogNames(session, schema, self.find_table)
 
     @property
     def features(self) -> SinkFeatures:
@@ -127,7 +117,7 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         if self._names is None:
             return artifacts
         with translate_errors(lane.into):
-            kind, has_existing_table = self._lanes.read_remains(lane).find_origin(), has_table(self._lake.table(lane.into))
+            kind, has_existing_table = self.read_remains(lane).find_origin(), has_table(self.find_table(lane))
         if kind == "none" and has_existing_table:
             # The table belongs to others, who may have registered it under its name.
             return artifacts
@@ -171,7 +161,7 @@ class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
         lake_options = LakeOptions.from_settings(EventLogSettings.read(own))
         lake = lake_options.lake
         self._session.add_store(lake.root, lake_options.storage)
-        super().__init__(lake, SparkLogAppend(lake.root), lake_options)
+        super().__init__(lake, lake_options, SparkLogAppend(lake.root))
 
 
 # The event store, written by Spark.
