@@ -18,7 +18,7 @@ from typing import Any
 
 from adapters.delta.commits import LaneLog, PositionFiles
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta.side_tables import DeltaTombstones
+from adapters.sinks.delta.side_tables import DeltaSideTables
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.policy.policies import plan_for
 from replicator.ports.frames import Write
@@ -26,8 +26,8 @@ from replicator.testing.delivery import make_lane
 from replicator.testing.histories import History, make_random_history
 
 POINTS: dict[str, tuple[type, str, bool]] = {
-    "before the ledger": (DeltaTombstones, "record", False),
-    "after the ledger": (DeltaTombstones, "record", True),
+    "before the ledger": (DeltaSideTables, "record", False),
+    "after the ledger": (DeltaSideTables, "record", True),
     "before the position file": (PositionFiles, "announce", False),
     "after the position file": (PositionFiles, "announce", True),
     "after the commit": (LaneLog, "commit", True),

@@ -22,15 +22,14 @@ from ...delta.tables import read_schema, stored_frame, stored_names, stored_plan
 from ...delta.types import conform_to_table
 from ...sql.dialect import DELTA_RS_ALONE
 from .lane import StagedWrite
-from .side_tables import DeltaAbsorbedChanges, DeltaColumnVersions, DeltaTombstones
+from .side_tables import DeltaColumnVersions, DeltaSideTables
 
 
 class DeltaMirror:
     """Stages the writes of one lane whose table has the columns of `plan.target`."""
 
     def __init__(self, lake: Lake, compact_every: int) -> None:
-        self.tombstones = DeltaTombstones(lake, compact_every)
-        self.absorbed_changes = DeltaAbsorbedChanges(lake, compact_every)
+        self.side_tables = DeltaSideTables(lake, compact_every)
         self.column_versions = DeltaColumnVersions(lake, compact_every)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
@@ -64,7 +63,6 @@ class DeltaSession:
         self.schema = read_schema(snapshot)
         self._mirror, self._snapshot, self._state = mirror, snapshot, state
         self._lane, self._plan, self._out_of_band = write.lane, write.plan, write.out_of_band
-        self._store = mirror.tombstones if write.plan.history is None else mirror.absorbed_changes
         if write.plan.has_column_versions:
             self._column_versions = mirror.column_versions.open_table(
                 write.lane, write.plan, state.side_table_version, self.schema
@@ -85,13 +83,13 @@ class DeltaSession:
     def read_side_rows(self, rows: pa.Table | None) -> pa.Table:
         if self._plan.has_column_versions:
             return self._mirror.column_versions.lookup(self._column_versions, rows, self._lane)
-        return self._store.lookup(self._lane, self._plan, rows, self._state.position, again=self._out_of_band)
+        return self._mirror.side_tables.lookup(self._lane, self._plan, rows, self._state.position, again=self._out_of_band)
 
     def store_side_rows(self, rows: pa.Table) -> int | None:
         if self._plan.has_column_versions:
             return self._mirror.column_versions.write(self._column_versions, rows, self._lane)
-        self._store.record(self._lane, self._plan, rows)
+        self._mirror.side_tables.record(self._lane, self._plan, rows)
         return None
 
     def delete_side_rows(self, high: SequenceKey) -> None:
-        self._mirror.tombstones.forget(self._lane, self._plan, high)
+        self._mirror.side_tables.forget(self._lane, self._plan, high)

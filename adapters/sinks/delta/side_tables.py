@@ -31,91 +31,124 @@ from ...duckdb.session import open_session
 from ...sql.dialect import DELTA_RS, DUCKDB
 from ...sql.reconcile import greater_condition, render_constant
 
-# The tombstones of a target, as an append-only side table in Delta.
+# The tombstones of a target, or for scd2 the changes that it does not show, as an append-only side table in Delta.
 
 EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
 """The partition and the offset in an `_event_id`."""
 
 
-class DeltaTombstones:
-    """`testing.sink_contract.TombstoneStore` in a lake. The caller of `record` holds the lane's lock.
+class SideTables:
+    """The append-only side tables of targets: tombstones, or absorbed changes. Absorbed are upserts within a version, and
+    deletes that ended no version. The caller of `record` holds the lane's lock.
 
-    Deletes are stored before the target's commit, so a failed attempt can leave tombstones behind. Earlier
-    changes may then be read again without the delete. Therefore tombstones name their record (`_event_id`), and
-    do not count before that record is applied.
+    Rows are stored before the target's commit, so a failed attempt can leave rows behind. Earlier changes may then be
+    read again without them. Therefore rows name their record (`_event_id`), and do not count before that record is
+    applied.
     """
 
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._lake = lake
         self._upkeep = TableMaintenance(compact_every)
-        self._recording = Lock()
         self._open: dict[Folder, DeltaTable] = {}
 
-    def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> None:
-        """Stores the deletes of a folded frame (`_seq_*`) or a rows frame (`_cdc_seq_*`), and leaves out its other
-        rows. Tombstones are visible on return. Safe for use from several threads."""
+    def open_table(self, lane: Lane, plan: ApplyPlan) -> DeltaTable:
+        """The table, with all columns of the plan's side table and `_event_id`. Keys have the types of the target."""
         path = self._lake.tombstones(lane.into)
-        with self._recording, translate_errors(f"{lane.into} (its side table)"):
-            table = self._open_table(path, lane, plan)
-            schema = read_schema(table)
-            deletes = deletes.filter(pc.equal(deletes[OP], Op.DELETE.value))
-            names = cdc_sequence_columns(plan.table.sequence)
-            sent_names = names if names[0] in deletes.column_names else sequence_columns(plan.table.sequence)
-            columns = {key: deletes[key] for key in plan.table.keys}
-            columns |= {name: deletes[sent_name] for name, sent_name in zip(names, sent_names, strict=True)}
-            columns[EVENT_ID] = _read_event_ids(deletes)
-            entries, _ = conform_to_table(number_rows(pa.table(columns)), schema)
-            if entries.num_rows:
-                write_deltalake(table, entries.select(schema.names).cast(schema), mode="append")
-                self._upkeep.after_commit(table, table.version())
-
-    def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
-        """The keys of a folded or a rows frame that have tombstones, each with its highest sequence.
-
-        Tombstones of records at or above `applied` are left out. With `again`, for an out-of-band write, tombstones of
-        the records of `keys` are, too.
-        """
-        path = self._lake.tombstones(lane.into)
-        with translate_errors(f"{lane.into} (its side table)"):
-            table = self._open_table(path, lane, plan)
-            schema = read_schema(table)
-            wanted, _ = conform_to_table(number_rows(keys.select(list(plan.table.keys))), schema)
-            entries = lookup_rows(table, schema.names, {k: pc.unique(wanted[k]) for k in plan.table.keys})
-        entries = select_applied(entries, applied)
-        if again:
-            entries = exclude_rows(entries, keys)
-        entries = entries.drop_columns([EVENT_ID])
-        q, sequence = DUCKDB.quote_name, cdc_sequence_columns(plan.table.sequence)
-        order = ", ".join(f"{q(name)} DESC" for name in sequence)
-        rank = f"row_number() OVER (PARTITION BY {', '.join(q(k) for k in plan.table.keys)} ORDER BY {order})"
-        with open_session() as connection:
-            connection.register("entries", entries.append_column("_row", pa.array(range(entries.num_rows), pa.int64())))
-            best = connection.sql(f"SELECT _row FROM entries QUALIFY {rank} = 1 ORDER BY _row").to_arrow_table()
-        return entries.take(best["_row"])
-
-    def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
-        """Files without other tombstones are removed once they are a week old."""
-        path = self._lake.tombstones(lane.into)
-        with translate_errors(f"{lane.into} (its side table)"):
-            delete_entries(self._open_table(path, lane, plan), plan, high)
-
-    def drop(self, lane: Lane) -> None:
-        """Deletes all tombstones of this lane's target."""
-        path = self._lake.tombstones(lane.into)
-        self._open.pop(path, None)
-        with translate_errors(f"{lane.into} (its side table)"):
-            path.clear()
-
-    def reopen(self, lane: Lane) -> None:
-        """Reads the tombstones of this lane's target again at the next use."""
-        self._open.pop(self._lake.tombstones(lane.into), None)
-
-    def _open_table(self, path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
+        columns = side_columns(plan) if plan.history else (*side_columns(plan), Column(EVENT_ID, pa.string()))
         if path not in self._open:
             if not has_table(path):
-                create_table(path, lane.into, tombstone_columns(plan, lane, self._lake), settings={}, partition_by=[])
+                target = self._lake.table(lane.into)
+                schema = read_schema(open_table(target)) if has_table(target) else pa.schema([])
+                of_target = _with_target_types(columns, plan, schema)
+                create_table(path, lane.into, of_target, settings={}, partition_by=[])
             self._open[path] = open_table(path)
-        return self._open[path]
+        table = self._open[path]
+        missing = find_missing_columns(table, lane.into, columns) if plan.history else None
+        if missing:
+            TableWriter().add_columns(table, missing)
+        return table
+
+    def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
+        """Deletes tombstones. Files without other tombstones are removed once they are a week old."""
+        with translate_errors(f"{lane.into} (its side table)"):
+            delete_entries(self.open_table(lane, plan), plan, high)
+
+    def drop(self, lane: Lane) -> None:
+        """Deletes the side table of this lane's target, of any kind."""
+        self.reopen(lane)
+        with translate_errors(f"{lane.into} (its side table)"):
+            self._lake.tombstones(lane.into).clear()
+
+    def reopen(self, lane: Lane) -> None:
+        """Reads the side table of this lane's target again at the next use."""
+        self._open.pop(self._lake.tombstones(lane.into), None)
+
+
+class DeltaSideTables(SideTables):
+    """`testing.sink_contract.TombstoneStore` in a lake, also for absorbed changes."""
+
+    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        super().__init__(lake, compact_every)
+        self._recording = Lock()
+
+    def record(self, lane: Lane, plan: ApplyPlan, rows: pa.Table) -> None:
+        """Stores absorbed changes, with `_op` and the target's columns. For tombstones, stores the deletes of a folded frame
+        (`_seq_*`) or a rows frame (`_cdc_seq_*`), and leaves out its other rows.
+
+        They are visible on return. Safe for use from several threads.
+        """
+        with self._recording, translate_errors(f"{lane.into} (its side table)"):
+            table = self.open_table(lane, plan)
+            if plan.history is None:
+                rows = to_tombstones(rows, plan, read_schema(table))
+            if rows.num_rows:
+                append_rows(table, rows)
+                self._upkeep.after_commit(table, table.version())
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
+        """The stored rows of the keys in `rows`, a folded or a rows frame. Of tombstones the highest one of each key.
+
+        Rows of records at or above `applied` are left out. With `again`, for an out-of-band write, rows of the
+        records of `rows` are, too.
+        """
+        with translate_errors(f"{lane.into} (its side table)"):
+            table = self.open_table(lane, plan)
+            schema = read_schema(table)
+            wanted, _ = conform_to_table(number_rows(rows.select(list(plan.table.keys))), schema)
+            entries = lookup_rows(table, schema.names, {k: pc.unique(wanted[k]) for k in plan.table.keys})
+        entries = select_applied(entries, applied)
+        entries = exclude_rows(entries, rows) if again else entries
+        return select_highest(entries, plan) if plan.history is None else entries
+
+
+def append_rows(table: DeltaTable, rows: pa.Table) -> None:
+    """Appends rows to a side table. Columns that they do not have are null."""
+    names, schema = rows.column_names, read_schema(table)
+    columns = [rows[f.name].cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in schema]
+    write_deltalake(table, pa.table(columns, schema=schema), mode="append")
+
+
+def to_tombstones(rows: pa.Table, plan: ApplyPlan, schema: pa.Schema) -> pa.Table:
+    """The deletes of a folded frame or a rows frame, as rows of a side table with this schema."""
+    deletes = rows.filter(pc.equal(rows[OP], Op.DELETE.value))
+    names = cdc_sequence_columns(plan.table.sequence)
+    sent_names = names if names[0] in deletes.column_names else sequence_columns(plan.table.sequence)
+    columns = {key: deletes[key] for key in plan.table.keys}
+    columns |= {name: deletes[sent_name] for name, sent_name in zip(names, sent_names, strict=True)}
+    columns[EVENT_ID] = _read_event_ids(deletes)
+    return conform_to_table(number_rows(pa.table(columns)), schema)[0]
+
+
+def select_highest(entries: pa.Table, plan: ApplyPlan) -> pa.Table:
+    """The tombstone with the highest sequence of each key, without its record."""
+    entries = entries.drop_columns([EVENT_ID])
+    q, sequence = DUCKDB.quote_name, cdc_sequence_columns(plan.table.sequence)
+    order = ", ".join(f"{q(name)} DESC" for name in sequence)
+    rank = f"row_number() OVER (PARTITION BY {', '.join(q(k) for k in plan.table.keys)} ORDER BY {order})"
+    with open_session() as connection:
+        connection.register("entries", entries.append_column("_row", pa.array(range(entries.num_rows), pa.int64())))
+        best = connection.sql(f"SELECT _row FROM entries QUALIFY {rank} = 1 ORDER BY _row").to_arrow_table()
+    return entries.take(best["_row"])
 
 
 def select_applied(entries: pa.Table, applied: Position) -> pa.Table:
@@ -149,77 +182,14 @@ def old_entries_condition(plan: ApplyPlan, high: Sequence) -> str:
     return f"NOT {greater_condition(names, [render_constant(v, DELTA_RS) for v in high])}"
 
 
-def tombstone_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:
-    """The columns of a table of tombstones: also the `_event_id` of the delete."""
-    path = lake.table(lane.into)
-    schema = read_schema(open_table(path)) if has_table(path) else pa.schema([])
-    return (*_with_target_types(plan, schema), Column(EVENT_ID, pa.string()))
-
-
-def _with_target_types(plan: ApplyPlan, target_schema: pa.Schema) -> tuple[Column, ...]:
-    """The `side_columns` of a plan. Keys have the types of the target, as far as `target_schema` has them."""
-    keys = plan.table.keys
-    types = {name: target_schema.field(name).type for name in keys if name in target_schema.names}
-    return tuple(Column(c.name, types.get(c.name, c.type)) if c.name in keys else c for c in side_columns(plan))
+def _with_target_types(columns: tuple[Column, ...], plan: ApplyPlan, target_schema: pa.Schema) -> tuple[Column, ...]:
+    """Columns of a side table. Keys have the types of the target, as far as `target_schema` has them."""
+    types = {name: target_schema.field(name).type for name in plan.table.keys if name in target_schema.names}
+    return tuple(Column(c.name, types.get(c.name, c.type)) for c in columns)
 
 
 def _read_event_ids(frame: pa.Table) -> pa.ChunkedArray:
     return frame[EVENT_ID] if EVENT_ID in frame.column_names else build_event_ids(frame)
-
-
-# Changes that an scd2 target does not show, as an append-only side table in Delta.
-
-
-class DeltaAbsorbedChanges:
-    """The absorbed changes of scd2 targets: upserts within a version, and deletes that ended no version.
-
-    The caller of `record` holds the lane's lock. Rows are written before the target's commit, so a failed
-    attempt can leave rows behind. A row counts only once its record is applied.
-    """
-
-    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
-        self._lake = lake
-        self._upkeep = TableMaintenance(compact_every)
-        self._recording = Lock()
-
-    def record(self, lane: Lane, plan: ApplyPlan, changes: pa.Table) -> None:
-        """Stores `changes`, with `_op` and the target's columns. They are visible on return.
-
-        Safe for use from several threads.
-        """
-        path = self._lake.tombstones(lane.into)
-        with self._recording, translate_errors(f"{lane.into} (its side table)"):
-            table = open_absorbed_changes(path, lane, plan)
-            schema = read_schema(table)
-            names, count = changes.column_names, changes.num_rows
-            columns = [changes[f.name].cast(f.type) if f.name in names else pa.nulls(count, f.type) for f in schema]
-            write_deltalake(table, pa.table(columns, schema=schema), mode="append")
-            self._upkeep.after_commit(table, table.version())
-
-    def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
-        """The absorbed changes of the keys in `rows`, with `_op` and the target's columns.
-
-        Changes of records at or above `applied` are left out. With `again`, changes of the records of `rows`
-        are, too.
-        """
-        path = self._lake.tombstones(lane.into)
-        with translate_errors(f"{lane.into} (its side table)"):
-            table = open_absorbed_changes(path, lane, plan)
-            changes = lookup_rows(table, read_schema(table).names, {key: pc.unique(rows[key]) for key in plan.table.keys})
-        changes = select_applied(changes, applied)
-        return exclude_rows(changes, rows) if again else changes
-
-
-def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
-    """The table of absorbed changes at `path`, with every column of the plan's target."""
-    columns = side_columns(plan)
-    if not has_table(path):
-        create_table(path, lane.into, columns, settings={}, partition_by=[])
-    table = open_table(path)
-    missing = find_missing_columns(table, lane.into, columns)
-    if missing:
-        TableWriter().add_columns(table, missing)
-    return table
 
 
 # The column versions of a lane with a sequence for each column, as a side table in Delta: one row per key.
@@ -239,12 +209,13 @@ class DeltaColumnVersions:
 
     def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, target_schema: pa.Schema) -> DeltaTable:
         """The table at `version`, restored as its newest version; None: empty. `target_schema`: the target's columns."""
-        path = self._path(lane)
+        path = self._lake.tombstones(lane.into)
         with translate_errors(f"{lane.into} (its side table)"):
             if version is None and has_table(path):
                 path.clear()
             if not has_table(path):
-                create_table(path, lane.into, _with_target_types(plan, target_schema), settings={}, partition_by=[])
+                columns = _with_target_types(side_columns(plan), plan, target_schema)
+                create_table(path, lane.into, columns, settings={}, partition_by=[])
             table = open_table(path)
             if version is not None and table.version() != version:
                 table.restore(version)
@@ -284,6 +255,3 @@ class DeltaColumnVersions:
             merger = merger.when_matched_delete(f"NOT ({has_text})").when_matched_update({q(BESIDE): f"s.{q(BESIDE)}"})
             merger.when_not_matched_insert({q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}, has_text).execute()
             return int(table.version())
-
-    def _path(self, lane: Lane) -> Folder:
-        return self._lake.tombstones(lane.into)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -84,20 +84,11 @@ from .schema_evolution import (
     reshape,
     write_version,
 )
+from .side_tables import SideTables
 from .table_swap import DeltaStoredLane, restore_lane, swap_tables
 from .transaction_table import TransactionTable
 
 POLICIES = frozenset(POLICY_NAMES)
-
-
-class TombstoneTable(Protocol):
-    """Tombstones that can be deleted."""
-
-    def drop(self, lane: Lane) -> None:
-        """Deletes all tombstones of this lane's target."""
-
-    def reopen(self, lane: Lane) -> None:
-        """Reads the tombstones again at the next use, because their columns have changed."""
 
 
 class MirrorSink(LaneSink[F]):
@@ -114,11 +105,11 @@ class MirrorSink(LaneSink[F]):
         lake: Lake,
         options: LakeOptions,
         stages: WriteStages,
-        tombstones: TombstoneTable,
+        side_tables: SideTables,
         writer: TableWriter | None = None,
     ) -> None:
         super().__init__(lake, options, stages, writer)
-        self._tombstones = tombstones
+        self._side_tables = side_tables
         self._transactions = TransactionTable(lake)
 
     @property
@@ -196,7 +187,7 @@ class MirrorSink(LaneSink[F]):
         side_table = self._lake.tombstones(lane.into)
         rest = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
         if has_table(side_table) and reshape(open_table(side_table), rest, TableWriter(), TableLayout(lane.into)):
-            self._tombstones.reopen(lane)
+            self._side_tables.reopen(lane)
         return is_reshaped
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
@@ -258,7 +249,7 @@ class MirrorSink(LaneSink[F]):
         self.refuse_second_writer(lane)
         self._transactions.withdraw(lane)
         super().reset(lane)
-        self._tombstones.drop(lane)
+        self._side_tables.drop(lane)
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         with translate_errors(lane.into):
@@ -279,7 +270,7 @@ class MirrorSink(LaneSink[F]):
             remains.refuse_others()
             if remains.find_origin() == "found":
                 self.run_exclusive(lane, lambda delta_lane: delta_lane.record_state(None, remove_rows))
-                remains.remove_side_files(self._tombstones.drop)
+                remains.remove_side_files(self._side_tables.drop)
                 return
             self._snapshots.pop(self.find_table(lane), None)
             self._versions.pop(self.find_table(lane), None)
@@ -287,7 +278,7 @@ class MirrorSink(LaneSink[F]):
                 self._held.pop(lane_key(lane)).close()
             hold = self._lake.hold(lane)
             try:
-                remains.remove(remains.find_origin(), self._tombstones.drop)
+                remains.remove(remains.find_origin(), self._side_tables.drop)
             finally:
                 hold.release()
 
@@ -297,7 +288,7 @@ class MirrorSink(LaneSink[F]):
         self._transactions.withdraw(lane)
 
         def act(target_lane: DeltaLane) -> LaneState:
-            lake, writer, reopen = self._lake, self._writer, partial(self._tombstones.reopen, lane)
+            lake, writer, reopen = self._lake, self._writer, partial(self._side_tables.reopen, lane)
             return self.run_exclusive(
                 rebuilt, lambda rebuilt_lane: swap_tables(lake, (target_lane, rebuilt_lane), judge, writer, reopen)
             )
@@ -316,11 +307,11 @@ class MirrorSink(LaneSink[F]):
         with translate_errors(lane.into):
             self.read_remains(lane).refuse_others()
         self.run_exclusive(lane, lambda delta_lane: restore_lane(self._lake, delta_lane, stored, self._writer))
-        self._tombstones.reopen(lane)
+        self._side_tables.reopen(lane)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
         """Files with these rows are rewritten. Old versions contain the rows until they end."""
-        self._tombstones.reopen(lane)
+        self._side_tables.reopen(lane)
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)
             if not has_table(self.find_table(lane)):
@@ -332,7 +323,7 @@ class MirrorSink(LaneSink[F]):
         path, side_table, remarks = self.find_table(lane), self._lake.tombstones(lane.into), []
         with translate_errors(lane.into):
             if has_table(side_table):
-                self._tombstones.reopen(lane)
+                self._side_tables.reopen(lane)
                 remarks.append(self.run_exclusive(lane, lambda delta_lane: delta_lane.end_side_versions(side_table)))
             if has_table(path):
                 remarks.append(end_versions(path, open_table(path)))
@@ -407,7 +398,7 @@ class DeltaRsSink(MirrorSink[pa.Table]):
         lake_options = LakeOptions.from_settings(DeltaSettings.read(options))
         lake = lake_options.lake
         stages = DeltaMirror(lake, lake_options.compact_every)
-        super().__init__(lake, lake_options, stages, stages.tombstones)
+        super().__init__(lake, lake_options, stages, stages.side_tables)
 
     @property
     def features(self) -> SinkFeatures:

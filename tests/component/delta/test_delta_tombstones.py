@@ -13,7 +13,7 @@ from support.delta_writes import make_item_changes, make_write
 from adapters.delta.commits import PositionFiles
 from adapters.delta.lake import Lake
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta.side_tables import DeltaTombstones, exclude_rows
+from adapters.sinks.delta.side_tables import DeltaSideTables, exclude_rows
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.policy.plan import EVENT_ID, LaneState
 from replicator.ports.engine import Engine
@@ -29,8 +29,8 @@ class TestDeltaTombstones(TombstoneContract):
     def _folder(self, tmp_path: Path) -> None:
         self.lake = Lake.from_path(str(tmp_path))
 
-    def new_tombstones(self) -> DeltaTombstones:
-        return DeltaTombstones(self.lake)
+    def new_tombstones(self) -> DeltaSideTables:
+        return DeltaSideTables(self.lake)
 
     def new_engine(self) -> Engine[Any]:
         return LocalEngine()

@@ -27,6 +27,7 @@ from ....apply.lane_progress import (
     find_new_truncates,
 )
 from ....delta.commits import Operation
+from ....delta.lake import Lake
 from ....delta.partitions import (
     MOST_LOOKED_FOR,
     NULL_FOLDER,
@@ -52,7 +53,7 @@ from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VE
 from ..lane import StagedWrite
 from .per_column import SparkPerColumn
 from .scd2 import SparkScd2
-from .side_tables import SparkAbsorbedChanges, SparkColumnVersions, SparkTombstones
+from .side_tables import SparkColumnVersions, SparkSideTables
 
 Related = Callable[[], DataFrame]
 """Reads the rows of stage 2, for batches that need stage 3."""
@@ -62,17 +63,11 @@ class SparkMirror:
     """`sinks.delta.lane.WriteStages` over Spark frames. The snapshot is delta-rs's view of the table: schema
     and version."""
 
-    def __init__(
-        self,
-        session: LazySession,
-        tombstones: SparkTombstones,
-        absorbed_changes: SparkAbsorbedChanges,
-        column_versions: SparkColumnVersions,
-    ) -> None:
+    def __init__(self, session: LazySession, lake: Lake, compact_every: int) -> None:
         self._session = session
-        self._tombstones = tombstones
-        self._columns = SparkPerColumn(column_versions, self._read_candidates)
-        self._histories = SparkScd2(session, absorbed_changes)
+        self.side_tables = SparkSideTables(session, lake, compact_every)
+        self._columns = SparkPerColumn(SparkColumnVersions(session, lake, compact_every), self._read_candidates)
+        self._histories = SparkScd2(session, self.side_tables)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
         with translate_errors(f"writing {write.lane.id}"):
@@ -106,11 +101,14 @@ class SparkMirror:
             other_counts = Counts(rejected=counts.rejected, duplicate=left_out)
             return replace(staged, counts=staged.counts + other_counts, rejects=to_rejects(unfit, staged.rejects))
         if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
-            self._tombstones.forget(write.lane, plan, state.purged_up_to.max_sequence)
+            self.side_tables.forget(write.lane, plan, state.purged_up_to.max_sequence)
         partitions = _find_partitions(snapshot, plan, good) if counts.applied else {}
         related = partial(self._read_candidates, snapshot, partitions)
         good, given_up_rows, verdicts = self._reconcile(related, state, replace(write, plan=plan), good, counts)
-        recorded = self._tombstones.record(write.lane, plan, good, facts)
+        recorded = None
+        if plan.reconcile.uses_tombstones and facts.has_deletes:
+            self.side_tables.record(write.lane, plan, good)
+            recorded = facts.highest
         good, holes, empty = _refuse_rows(
             good, plan, [*_null_refusals(good, snapshot), *_partition_refusals(good, partition_columns(snapshot))]
         )
@@ -176,7 +174,7 @@ class SparkMirror:
         rows, others, ambiguous = drop_foreign_deletes(write.plan, write.folded.facts, rows, related_rows)
         relations = {"rows": rows, "related": related_rows}
         if needs_tombstones(write.plan, write.folded.facts, state):
-            relations["ledger"] = self._tombstones.lookup(
+            relations["ledger"] = self.side_tables.lookup_tombstones(
                 write.lane, write.plan, rows, state.position, again=write.out_of_band
             )
         resent = get_resent_limit(write.plan, state, write.span)

@@ -33,7 +33,7 @@ from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from ....sql.scd2 import absorbed_select, events_select, versions_select
 from ....sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, select_candidates
-from .side_tables import SparkAbsorbedChanges
+from .side_tables import SparkSideTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class SparkScd2Result:
 class SparkScd2:
     """Stage 3 of scd2 lanes: the rows to write and the absorbed changes."""
 
-    def __init__(self, session: LazySession, absorbed_changes: SparkAbsorbedChanges) -> None:
+    def __init__(self, session: LazySession, side_tables: SparkSideTables) -> None:
         self._session = session
-        self._absorbed_changes = absorbed_changes
+        self._side_tables = side_tables
 
     def compute_versions(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, applied_at: datetime
@@ -73,7 +73,7 @@ class SparkScd2:
         rows, others, ambiguous = drop_foreign_deletes(plan, facts, rows, related)
         absorbed_matter = state.max_side_table_sequence is not None and has_overlap(facts, state)
         absorbed = (
-            self._absorbed_changes.lookup(write.lane, plan, rows, related, state.position, again=write.out_of_band)
+            self._side_tables.lookup_absorbed(write.lane, plan, rows, related, state.position, again=write.out_of_band)
             if absorbed_matter
             else None
         )
@@ -90,7 +90,7 @@ class SparkScd2:
         scd2_input, event_relations = make_input(dict.fromkeys(("rows", "related", "absorbed"), "")), {"events": events}
         versions = self._run_select(lambda names: versions_select(plan, SPARK, scd2_input, names["events"]), event_relations)
         changes = self._run_select(lambda names: absorbed_select(plan, SPARK, scd2_input, names["events"]), event_relations)
-        recorded = facts.highest if self._absorbed_changes.record(write.lane, plan, keep_parents(changes, events)) else None
+        recorded = facts.highest if self._side_tables.record(write.lane, plan, keep_parents(changes, events)) else None
         incomplete = totals.get(INCOMPLETE, 0)
         bad = incomplete + (ambiguous.count() if ambiguous else 0)
         counts = Counts(applied=totals.get(APPLY, 0), duplicate=totals.get(DUPLICATE, 0), rejected=bad, superseded=others)

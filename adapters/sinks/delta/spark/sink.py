@@ -40,7 +40,6 @@ from ..lanes import LaneSink
 from ..options import DeltaSettings
 from ..sink import MirrorSink
 from .mirror import SparkMirror
-from .side_tables import SparkAbsorbedChanges, SparkColumnVersions, SparkTombstones
 
 # The common methods of sinks in a lake on Spark.
 
@@ -79,15 +78,10 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         own, session = split_options_lazily(options)
         settings = DeltaSettings.read(own)
         lake_options = LakeOptions.from_settings(settings)
-        lake, every = lake_options.lake, lake_options.compact_every
+        lake = lake_options.lake
         session.add_store(lake.root, lake_options.storage)
-        tombstones = SparkTombstones(session, lake, every)
-        absorbed_changes, column_versions = (
-            SparkAbsorbedChanges(session, lake, every),
-            SparkColumnVersions(session, lake, every),
-        )
-        stages = SparkMirror(session, tombstones, absorbed_changes, column_versions)
-        super().__init__(lake, lake_options, stages, tombstones, SparkTableWriter(session))
+        stages = SparkMirror(session, lake, lake_options.compact_every)
+        super().__init__(lake, lake_options, stages, stages.side_tables, SparkTableWriter(session))
         self._session = session
         schema = settings.schema_name
         self._names = None if schema is None else CatalogNames(session, schema, self.find_table)
