@@ -319,7 +319,7 @@ def type_name(kind: AnyType) -> str | None:
 
 
 def reshape_side_table(cursor: psycopg.Cursor, relation: str, reshaping: TargetReshape) -> None:
-    """Renames and removes the same columns in a side table, if it exists. `sinks.postgres.target.align_types`
+    """Renames and removes the same columns in a side table, if it exists. `sinks.postgres.target.ensure_side_table`
     changes its types."""
     names = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     columns = {name for (name,) in cursor.execute(names, (relation,)).fetchall()}

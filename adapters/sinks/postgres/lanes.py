@@ -47,12 +47,11 @@ from ...postgres.lane_state import (
 )
 from ...postgres.names import check_columns, check_table, has_relation, quote_name
 from ...sql.dialect import text_literal
-from .per_column import ensure_column_versions
 from .refused_rows import RowsWaiting
 from .row_provider import InMemoryRowProvider, RowProvider
-from .scd2 import ensure_absorbed_changes, find_columns_without_equality, has_lossless_columns
+from .scd2 import find_columns_without_equality, has_lossless_columns
 from .shared_staging import create_shared_table, drop_shared_tables
-from .target import PostgresTarget, drop_side_table, ensure_tombstones, side_table_name
+from .target import PostgresTarget, drop_side_table, ensure_side_table, side_table_name
 from .writer import PendingStatements, PostgresWriter, WriteOutcome, refuse_existing_rows
 
 FindTable = Callable[[Lane], tuple[str, str]]
@@ -111,13 +110,9 @@ class PostgresLanes:
                 cursor.execute(NOTE_RELATION, (lane.pipeline, lane.id))  # A type change rewrites the table's files.
             for version in new:
                 reshape_side_table(cursor, side_table_name(owned.number), version.reshaping)
-            side_table, as_text, as_is = None, frozenset[str](), False
-            if plan.reconcile.uses_tombstones:
-                side_table = ensure_tombstones(cursor, owned.number, plan, relation)
-            elif plan.has_column_versions:
-                side_table = ensure_column_versions(cursor, owned.number, plan, relation)
-            elif plan.history:
-                side_table = ensure_absorbed_changes(cursor, owned.number, plan, relation)
+            side_table = ensure_side_table(cursor, owned.number, plan, relation)
+            as_text, as_is = frozenset[str](), False
+            if plan.history:
                 as_text = find_columns_without_equality(cursor, relation)
                 as_is = has_lossless_columns(
                     cursor, relation, pa.schema([(name, fit.arrow) for name, fit in conversions.items()])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.policy.plan import cdc_sequence_columns
 from replicator.domain.sequence import Sequence as SequenceKey
 
 from ...apply.column_versions import BESIDE
@@ -24,21 +24,9 @@ from ...apply.per_column_in_process import (
     number_keys,
 )
 from ...postgres.literals import text_column
-from ...postgres.names import has_relation, quote_name
+from ...postgres.names import quote_name
 from ...postgres.table_reader import stored_form, to_array
-from .target import ROW, PostgresTarget, align_types, side_table_name
-
-
-def ensure_column_versions(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
-    """Creates the table if it does not exist; returns its name as SQL."""
-    name, keys = side_table_name(number), ", ".join(map(quote_name, plan.table.keys))
-    if not has_relation(cursor, name):
-        select = f"SELECT {keys}, NULL::text AS {quote_name(BESIDE)} FROM {target} WITH NO DATA"
-        cursor.execute(
-            f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({keys})".encode(), prepare=False
-        )
-    align_types(cursor, name, target)
-    return name
+from .target import ROW, PostgresTarget
 
 
 class ServerPerColumn:

@@ -15,50 +15,27 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from replicator.domain.change import OP, UNCHANGED
-from replicator.domain.policy.plan import CDC_UNSENT, START_AT, ApplyPlan, Facts, Truncate, cdc_sequence_columns
+from replicator.domain.policy.plan import CDC_UNSENT, START_AT, Facts, Truncate, cdc_sequence_columns
 from replicator.domain.sequence import Sequence as SequenceKey
 
 from ...apply.scd2_in_process import Scd2Result, compute_versions, encode_rows
 from ...postgres.connection import planner_hints
 from ...postgres.literals import can_copy_binary, copy_binary, copy_rows, copy_statement
-from ...postgres.names import has_relation, quote_name
+from ...postgres.names import quote_name
 from ...postgres.table_reader import ReadForm, select_expression, stored_form
 from ...sql.dialect import POSTGRES
 from ...sql.reconcile import INCOMPLETE, VERDICT, old_key_columns
 from ...sql.render import render_merge
 from ...sql.scd2 import absorbed_select, events_select, versions_select
 from ...sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, select_candidates
-from .target import ROW, PostgresTarget, align_types, side_table_name
+from .target import ROW, PostgresTarget
 
-# In the server: the statements and their side tables.
+# In the server.
 
 WITHOUT_EQUALITY = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle", "citext")
 """Types that PostgreSQL cannot compare, compares by size, or calls equal although they differ."""
 SMALL = 100
 """Up to this number of rows, an index on a temporary table costs more than it saves."""
-
-
-def ensure_absorbed_changes(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
-    """Creates the table of absorbed changes, or adds missing columns; returns its name as SQL."""
-    name = side_table_name(number)
-    columns = [c.name for c in plan.target]
-    if not has_relation(cursor, name):
-        keys = ", ".join(map(quote_name, plan.merge_keys))
-        select = f"SELECT NULL::text AS {quote_name(OP)}, {', '.join(map(quote_name, columns))} FROM {target} WITH NO DATA"
-        cursor.execute(
-            f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({keys})".encode(), prepare=False
-        )
-        return name
-    missing = cursor.execute(
-        "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a WHERE a.attrelid = %s::regclass "
-        "AND a.attname = ANY(%s) AND NOT EXISTS (SELECT FROM pg_attribute m WHERE m.attrelid = %s::regclass "
-        "AND m.attname = a.attname AND NOT m.attisdropped)",
-        (target, columns, name),
-    ).fetchall()
-    for column, kind in missing:
-        cursor.execute(f"ALTER TABLE {name} ADD COLUMN {quote_name(column)} {kind}".encode(), prepare=False)
-    align_types(cursor, name, target)
-    return name
 
 
 def find_columns_without_equality(cursor: psycopg.Cursor, target: str) -> frozenset[str]:

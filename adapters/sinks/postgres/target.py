@@ -20,6 +20,7 @@ from replicator.domain.policy.plan import CDC_OP, ApplyPlan, DeleteHorizon, cdc_
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
+from ...apply.stages import side_columns
 from ...postgres.lane_state import SCHEMA
 from ...postgres.literals import ARRAY_FORM, PLAIN_FORM, copy_statement
 from ...postgres.names import has_relation, quote_name
@@ -286,14 +287,22 @@ def numbers_condition(numbers: Sequence[int]) -> str:
     return f"{quote_name(ROW)} = ANY('{{{','.join(map(str, numbers))}}}'::int[])"
 
 
-# Tombstones in PostgreSQL, and the side table of a lane: one per lane in schema `_replicator`, with the key of the
-# target.
+# The side table of a lane (`apply.stages.side_columns`): one per lane in schema `_replicator`.
 #
 # Its name in the database is `tombstones_<number>` under every policy. For scd2 it holds absorbed changes (`scd2`), with a
 # sequence for each column the column versions (`per_column`).
 #
-# Its key columns have the target's types, so that joins use the primary key. The lane's number is its name, not
+# Its columns have the target's types, so that joins use the primary key. The lane's number is its name, not
 # the target's name, so two lanes never share one.
+
+DIFFERING = (
+    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), m.attname IS NULL FROM pg_attribute a "
+    "LEFT JOIN pg_attribute m ON m.attrelid = %s::regclass AND m.attname = a.attname AND NOT m.attisdropped "
+    "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
+    "AND (m.attname IS NOT NULL OR a.attname = ANY(%s)) "
+    "AND format_type(a.atttypid, a.atttypmod) IS DISTINCT FROM format_type(m.atttypid, m.atttypmod)"
+)
+"""The columns of a target that its side table lacks or has in another type."""
 
 
 def side_table_name(number: int) -> str:
@@ -301,32 +310,25 @@ def side_table_name(number: int) -> str:
     return quote_name(SCHEMA, f"tombstones_{number}")
 
 
-def align_types(cursor: psycopg.Cursor, name: str, target: str) -> None:
-    """Changes the columns of a side table to the types of the target's columns, which may be wider now."""
-    altered = cursor.execute(
-        "SELECT m.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a JOIN pg_attribute m USING (attname) "
-        "WHERE a.attrelid = %s::regclass AND m.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
-        "AND NOT m.attisdropped AND format_type(a.atttypid, a.atttypmod) <> format_type(m.atttypid, m.atttypmod)",
-        (target, name),
-    ).fetchall()
-    for column, kind in altered:
-        alter = f"ALTER TABLE {name} ALTER COLUMN {quote_name(column)} TYPE {kind} USING {quote_name(column)}::{kind}"
-        cursor.execute(alter.encode(), prepare=False)
+def ensure_side_table(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str | None:
+    """The lane's table as SQL; None if the plan needs none.
 
-
-def ensure_tombstones(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
-    """Creates the lane's table if it does not exist; returns its name as SQL."""
+    It is created if it does not exist. Its columns follow those of the target, which may be new, or wider now.
+    """
+    columns = [column.name for column in side_columns(plan)]
+    if not columns:
+        return None
     name = side_table_name(number)
     if not has_relation(cursor, name):
-        keys = [quote_name(k) for k in plan.table.keys]
-        sequence = [quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
-        columns = ", ".join(f"t.{n}" for n in (*keys, *sequence))
-        select = f"SELECT {columns} FROM {target} AS t WITH NO DATA"
-        cursor.execute(
-            f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({', '.join(keys)})".encode(),
-            prepare=False,
-        )
-    align_types(cursor, name, target)
+        of_target = {column.name for column in plan.target}
+        select_list = ", ".join(f"{'' if n in of_target else 'NULL::text AS '}{quote_name(n)}" for n in columns)
+        keys = ", ".join(map(quote_name, plan.merge_keys if plan.history else plan.table.keys))
+        create = f"CREATE TABLE {name} AS SELECT {select_list} FROM {target} WITH NO DATA"
+        cursor.execute(f"{create}; ALTER TABLE {name} ADD PRIMARY KEY ({keys})".encode(), prepare=False)
+    for column, kind, is_missing in cursor.execute(DIFFERING, (name, target, columns)).fetchall():
+        of_column = quote_name(column)
+        add, alter = f"ADD COLUMN {of_column} {kind}", f"ALTER COLUMN {of_column} TYPE {kind} USING {of_column}::{kind}"
+        cursor.execute(f"ALTER TABLE {name} {add if is_missing else alter}".encode(), prepare=False)
     return name
 
 
