@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replicator.domain.change import TS
-from replicator.domain.policy.plan import ApplyPlan, HistoryPlan
+from replicator.domain.policy.plan import ApplyPlan
 
 from ..sql import per_column
 from ..sql.dialect import DUCKDB, SPARK, Dialect
@@ -13,7 +13,7 @@ from ..sql.fold import first_select, first_windows, guard_select, guard_windows,
 from ..sql.reconcile import reconcile_select
 from ..sql.render import render_merge
 from ..sql.scd2 import absorbed_select, events_select, versions_select
-from ..sql.scd2_events import Scd2Input, carried_columns, select_candidates
+from ..sql.scd2_events import Scd2Input, select_candidates
 from .reconcile_in_process import verdict_rows_select
 from .scd2_in_process import IMAGE
 
@@ -49,7 +49,7 @@ def explain(
     stages["fold"] = NEXT.join(selects)
     dialect, tombstones = reconcile or write, plan.reconcile.uses_tombstones
     if plan.history is not None:
-        selects = _explain_scd2(plan, plan.history, dialect)
+        selects = _explain_scd2(plan, dialect)
     elif plan.has_column_versions:
         selects = [select(per_column.NOTHING) for select in per_column.QUERIES]
     elif dialect == DUCKDB:
@@ -62,7 +62,7 @@ def explain(
     return stages
 
 
-def _explain_scd2(plan: ApplyPlan, history: HistoryPlan, dialect: Dialect) -> list[str]:
+def _explain_scd2(plan: ApplyPlan, dialect: Dialect) -> list[str]:
     """The candidate versions, the events, the rows to write, and the changes to store as absorbed.
 
     The example batch has 0 as its lowest sequence, no truncates, and no missing values.
@@ -74,9 +74,8 @@ def _explain_scd2(plan: ApplyPlan, history: HistoryPlan, dialect: Dialect) -> li
         absorbed="absorbed",
         lowest=(0,) * plan.table.sequence,
         truncates=(),
-        values=(IMAGE,) if in_numbers else carried_columns(plan),
-        compared=(IMAGE,) if in_numbers else history.tracked,
-        untracked=() if in_numbers else history.untracked,
+        values=(IMAGE,) if in_numbers else (),
+        compared=(IMAGE,) if in_numbers else (),
         missing=(),
         moves=False,
     )

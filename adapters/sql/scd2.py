@@ -102,7 +102,7 @@ class _Scd2Steps(Scd2Terms):
         has_others = inputs.related is not None or inputs.absorbed or inputs.truncates
         self.is_batch_only = not has_others and plan.watermark is None
         # A version has the values of its last upsert in these columns.
-        self.ending_columns = (*self.starts, ROW_NUMBER, *inputs.untracked)
+        self.ending_columns = (*self.starts, ROW_NUMBER, *self.inputs.untracked)
 
     def window_over(self, *by: str, order: str = "") -> str:
         """A window over the events of one key with the same verdict and the same values of `by`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replicator.domain.change import OP, Op
 from replicator.domain.policy.plan import (
@@ -11,6 +11,7 @@ from replicator.domain.policy.plan import (
     END_AT,
     START_AT,
     ApplyPlan,
+    Truncate,
     cdc_sequence_columns,
     end_sequence_columns,
     last_sequence_columns,
@@ -56,8 +57,8 @@ class Scd2Input:
     - `_place` of `related` and `absorbed` is negative.
     - `truncates`: those at or above `lowest`, each with its event time as SQL text.
     - `lowest`: the lowest sequence of the batch.
-    - `values`: the columns to carry besides keys, sequences and operation.
-    - `compared`, `untracked`: the columns of `values` that start a version, and the columns that do not.
+    - `values`: the columns to carry besides keys, sequences and operation. `compared`, `untracked`: those of them that
+      start a version, and those that do not. Empty: all of the target, as the plan has them.
     - `missing`: the columns that some event did not send.
     - `moves`: some row has an old key.
     - `as_text`: columns that are compared as text.
@@ -69,11 +70,11 @@ class Scd2Input:
     absorbed: str | None
     lowest: SequenceKey
     truncates: Sequence[tuple[SequenceKey, str]]
-    values: tuple[str, ...]
-    compared: tuple[str, ...]
-    untracked: tuple[str, ...]
     missing: tuple[str, ...]
     moves: bool
+    values: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
+    untracked: tuple[str, ...] = ()
     as_text: frozenset[str] = frozenset()
     applied_at: str = ""
 
@@ -128,6 +129,11 @@ def overlap_condition(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) ->
     return f"({ends[0]} IS NULL OR NOT {greater_condition([render_constant(v, dialect) for v in lowest], ends)})"
 
 
+def render_truncates(truncates: Sequence[Truncate], dialect: Dialect, lowest: SequenceKey) -> list[tuple[SequenceKey, str]]:
+    """The truncates at or above `lowest`, with their event times as SQL."""
+    return [(truncate.sequence, dialect.instant(truncate.at)) for truncate in truncates if truncate.sequence >= lowest]
+
+
 def carried_columns(plan: ApplyPlan) -> tuple[str, ...]:
     """The columns of the target without keys, sequences, start and end."""
     count = plan.table.sequence
@@ -139,6 +145,9 @@ class Scd2Terms:
     """Names that the statements share."""
 
     def __init__(self, plan: ApplyPlan, dialect: Dialect, inputs: Scd2Input) -> None:
+        if plan.history is not None and not inputs.values:
+            columns, history = carried_columns(plan), plan.history
+            inputs = replace(inputs, values=columns, compared=history.tracked, untracked=history.untracked)
         self.plan, self.dialect, self.inputs = plan, dialect, inputs
         self.q = dialect.quote_name
         self.keys = plan.table.keys

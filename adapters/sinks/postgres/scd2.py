@@ -27,7 +27,7 @@ from ...sql.dialect import POSTGRES
 from ...sql.reconcile import INCOMPLETE, VERDICT, old_key_columns
 from ...sql.render import render_merge
 from ...sql.scd2 import absorbed_select, events_select, versions_select
-from ...sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, select_candidates
+from ...sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, render_truncates, select_candidates
 from .target import ROW, PostgresTarget
 
 # In the server.
@@ -86,12 +86,7 @@ class ServerScd2:
             related=self._related,
             absorbed=absorbed,
             lowest=lowest,
-            truncates=[
-                (truncate.sequence, POSTGRES.instant(truncate.at)) for truncate in truncates if truncate.sequence >= lowest
-            ],
-            values=carried_columns(plan),
-            compared=plan.history.tracked if plan.history else (),
-            untracked=plan.history.untracked if plan.history else (),
+            truncates=render_truncates(truncates, POSTGRES, lowest),
             missing=self._missing_columns(absorbed),
             moves=moves,
             as_text=target.without_equality,
@@ -118,7 +113,7 @@ class ServerScd2:
     def store_absorbed_changes(self) -> bool:
         """Stores the changes that the versions do not show; True when there are any."""
         names = [OP, *self._target.plan.table.keys, *cdc_sequence_columns(self._target.plan.table.sequence), START_AT]
-        columns = ", ".join(map(quote_name, [*names, CDC_UNSENT, *self._scd2_input.values]))
+        columns = ", ".join(map(quote_name, [*names, CDC_UNSENT, *carried_columns(self._target.plan)]))
         absorbed = absorbed_select(self._target.plan, POSTGRES, self._scd2_input, self._events)
         cursor = self._run(
             f"INSERT INTO {self._target.side_table} ({columns}) "
