@@ -52,7 +52,7 @@ from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, old_key_columns, reconcile_select
 from ..lane import StagedWrite
 from .per_column import SparkPerColumn
-from .scd2 import SparkScd2
+from .scd2 import SparkDecision, SparkScd2
 from .side_tables import SparkColumnVersions, SparkSideTables
 
 Related = Callable[[], DataFrame]
@@ -84,92 +84,73 @@ class SparkMirror:
         schema = read_schema(snapshot)
         names = stored_names(plan.table.column_names, schema.names)
         plan, frame = (stored_plan(plan, names), _rename_columns(frame, names)) if names else (plan, frame)
-        applied_at = datetime.now(UTC)
-        rows = to_rows(frame, plan, applied_at)
         total = write.folded.rows - left_out - watermark_result.rejected - truncates
-        good, unfit, counts = _split_misfits(rows, plan, schema, total)
-        if plan.history:
-            other_counts = count_truncates(plan, facts, state, truncates)
-            other_counts += Counts(rejected=counts.rejected, duplicate=left_out)
-            staged = self._stage_scd2(
-                snapshot, state, replace(write, plan=plan), good, applied_at, any_rows=counts.applied > 0
-            )
-            rejects = to_rejects(unfit, staged.rejects)
-            return replace(staged, counts=staged.counts + other_counts, rejects=rejects)
-        if plan.has_column_versions:
-            staged = self._stage_per_column(snapshot, state, replace(write, plan=plan), good, any_rows=counts.applied > 0)
-            other_counts = Counts(rejected=counts.rejected, duplicate=left_out)
-            return replace(staged, counts=staged.counts + other_counts, rejects=to_rejects(unfit, staged.rejects))
+        good, unfit, fitting = _split_misfits(to_rows(frame, plan, datetime.now(UTC)), plan, schema, total)
+        write = replace(write, plan=plan)
+        decide = self._decide_versions if plan.history else self._decide_rows
+        decide = self._decide_columns if plan.has_column_versions else decide
+        decision = decide(snapshot, state, write, good, fitting.applied)
+        new_truncates = find_new_truncates(plan, facts, state)
+        idle = not decision.has_rows and not new_truncates
+        operation = None if idle else write_stage(plan, decision.rows, new_truncates, decision.partitions)
+        counts = decision.counts + count_truncates(plan, facts, state, truncates)
+        counts += Counts(rejected=fitting.rejected + watermark_result.rejected, duplicate=left_out)
+        after = advance_state(plan, state, facts, decision.recorded, write.at)
+        if decision.version is not None:
+            after = replace(after, side_table_version=decision.version)
+        return StagedWrite(operation, after, counts, to_rejects(watermark_result.late, unfit, decision.rejects))
+
+    def _decide_rows(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
+    ) -> SparkDecision:
+        plan, facts = write.plan, write.folded.facts
         if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
             self.side_tables.forget(write.lane, plan, state.purged_up_to.max_sequence)
-        partitions = _find_partitions(snapshot, plan, good) if counts.applied else {}
+        partitions = _find_partitions(snapshot, plan, rows) if count else {}
         related = partial(self._read_candidates, snapshot, partitions)
-        good, given_up_rows, verdicts = self._reconcile(related, state, replace(write, plan=plan), good, counts)
+        rows, given_up_rows, verdicts = self._reconcile(related, state, write, rows, count)
         recorded = None
         if plan.reconcile.uses_tombstones and facts.has_deletes:
-            self.side_tables.record(write.lane, plan, good)
+            self.side_tables.record(write.lane, plan, rows)
             recorded = facts.highest
-        good, holes, empty = _refuse_rows(
-            good, plan, [*_null_refusals(good, snapshot), *_partition_refusals(good, partition_columns(snapshot))]
-        )
-        verdicts += Counts(applied=-empty, rejected=empty)
-        new_truncates = find_new_truncates(plan, facts, state)
-        idle = not verdicts.applied and not new_truncates
-        operation = None if idle else write_stage(plan, good, new_truncates, partitions)
-        bad = counts.rejected + watermark_result.rejected
-        counts = verdicts + Counts(rejected=bad, duplicate=left_out) + count_truncates(plan, facts, state, truncates)
-        rejects = to_rejects(watermark_result.late, unfit, given_up_rows, holes)
-        return StagedWrite(operation, advance_state(plan, state, facts, recorded, write.at), counts, rejects)
+        rows, holes, bad = _refuse_rows(rows, plan, snapshot)
+        counts = verdicts + Counts(applied=-bad, rejected=bad)
+        rejects = to_rejects(given_up_rows, holes)
+        return SparkDecision(rows, counts.applied > 0, counts, rejects, recorded, partitions=partitions)
 
-    def _stage_scd2(
-        self,
-        snapshot: DeltaTable,
-        state: LaneState,
-        write: Write[DataFrame],
-        rows: DataFrame,
-        applied_at: datetime,
-        *,
-        any_rows: bool,
-    ) -> StagedWrite:
-        """Stages the rows of an scd2 lane that fit the table."""
-        plan, facts = write.plan, write.folded.facts
-        truncates = find_new_truncates(plan, facts, state)
-        if not any_rows and not find_late_truncates(plan, facts, state):
-            nothing = rows.select([column(OP), *(column(c.name) for c in plan.target)]).limit(0)
-            operation = write_stage(plan, nothing, truncates, {}) if truncates else None
-            return StagedWrite(operation, advance_state(plan, state, facts, None), Counts(), None)
-        good, holes, empty = _refuse_rows(
-            rows, plan, [*_null_refusals(rows, snapshot), *_partition_refusals(rows, partition_columns(snapshot))]
-        )
-        scd2_result = self._histories.compute_versions(snapshot, state, write, good, applied_at)
-        counts = scd2_result.counts + Counts(rejected=empty)
-        operation = write_stage(plan, scd2_result.write, truncates, {}) if scd2_result.counts.applied or truncates else None
-        rejects = to_rejects(holes, scd2_result.rejects)
-        return StagedWrite(operation, advance_state(plan, state, facts, scd2_result.recorded), counts, rejects)
+    def _decide_versions(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
+    ) -> SparkDecision:
+        plan = write.plan
+        if not count and not find_late_truncates(plan, write.folded.facts, state):
+            return SparkDecision(rows.limit(0), False, Counts())
+        rows, holes, bad = _refuse_rows(rows, plan, snapshot)
+        decision = self._histories.compute_versions(snapshot, state, write, rows)
+        counts = decision.counts + Counts(rejected=bad)
+        return replace(decision, counts=counts, rejects=to_rejects(holes, decision.rejects))
 
-    def _stage_per_column(
-        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, *, any_rows: bool
-    ) -> StagedWrite:
-        """Stages the rows and truncates that fit the table of a lane with a sequence for each column."""
-        plan, facts = write.plan, write.folded.facts
-        if not any_rows:
-            return StagedWrite(None, advance_state(plan, state, facts, None), Counts(), None)
-        good, nameless, bad = _refuse_rows(rows, plan, _partition_refusals(rows, partition_columns(snapshot)))
+    def _decide_columns(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
+    ) -> SparkDecision:
+        plan = write.plan
+        if not count:
+            return SparkDecision(rows.limit(0), False, Counts())
+        rows, nameless, bad = _refuse_rows(rows, plan, snapshot, nulls=False)
         # A truncate affects rows of all partitions.
-        partitions = _find_partitions(snapshot, plan, good) if facts.truncated_at is None else {}
-        staged = self._columns.stage(snapshot, state, write, good, partitions)
-        return replace(staged, counts=staged.counts + Counts(rejected=bad), rejects=nameless)
+        partitions = _find_partitions(snapshot, plan, rows) if write.folded.facts.truncated_at is None else {}
+        decision = self._columns.decide(snapshot, state, write, rows, partitions)
+        return replace(decision, counts=decision.counts + Counts(rejected=bad), rejects=nameless)
 
     def clear(self, _: Lane, __: object, /) -> Operation:
         """Deletes every row: the table belongs to its lane alone."""
         return clear_stage(self._session)
 
     def _reconcile(
-        self, related: Related, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts
+        self, related: Related, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
     ) -> tuple[DataFrame, DataFrame | None, Counts]:
         """Stages 2 and 3 if the batch needs them: rows to write, rejects, and the counts of all rows that fit."""
         if not needs_reconcile(write.plan, write.folded.facts, state):
-            return rows, None, Counts(applied=counts.applied)
+            return rows, None, Counts(applied=count)
         related_rows = related()
         rows, others, ambiguous = drop_foreign_deletes(write.plan, write.folded.facts, rows, related_rows)
         relations = {"rows": rows, "related": related_rows}
@@ -319,9 +300,14 @@ def _find_partitions(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> 
     return select_few_values(values)
 
 
-def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> tuple[DataFrame, DataFrame | None, int]:
-    """Rows without a refusal, the refused rows with `_error`, and their number. Deletes pass, if the plan
-    merges by key."""
+def _refuse_rows(
+    rows: DataFrame, plan: ApplyPlan, snapshot: DeltaTable, *, nulls: bool = True
+) -> tuple[DataFrame, DataFrame | None, int]:
+    """Rows that the table can store, the others with `_error`, and their number. Deletes pass, if the plan merges by key.
+
+    With `nulls`, a value that must not be null is not missing.
+    """
+    refusals = [*(_null_refusals(rows, snapshot) if nulls else ()), *_partition_refusals(rows, partition_columns(snapshot))]
     if not refusals:
         return rows, None, 0
     error = sf.lit(None).cast("string")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -25,7 +25,6 @@ from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
 from ....apply.column_versions import BESIDE
-from ....apply.lane_progress import advance_state, find_new_truncates
 from ....apply.per_column_in_process import (
     add_key_rows,
     decide_columns,
@@ -37,8 +36,7 @@ from ....apply.per_column_in_process import (
 from ....delta.partitions import Partitions
 from ....delta.tables import read_schema
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents
-from ....spark.merge import write_stage
-from ..lane import StagedWrite
+from .scd2 import SparkDecision
 from .side_tables import SparkColumnVersions
 
 KIND, ARRIVAL = "_cdc_kind", "_cdc_place"
@@ -104,19 +102,18 @@ def _widen_rows(rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
 
 
 class SparkPerColumn:
-    """Stages the writes of lanes with a sequence for each column. `read`: the rows of a snapshot in these
-    partitions."""
+    """Stage 3 of lanes with a sequence for each column. `read`: the rows of a snapshot in these partitions."""
 
     def __init__(self, column_versions: SparkColumnVersions, read: ReadCandidates) -> None:
         self._column_versions = column_versions
         self._read = read
 
-    def stage(
+    def decide(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, partitions: Partitions
-    ) -> StagedWrite:
-        """Stages a rows frame with its truncates. Its rows fit the table and match only rows of `partitions`.
+    ) -> SparkDecision:
+        """Stage 3 of a rows frame with its truncates. Its rows fit the table and match only rows of `partitions`.
 
-        The side table is written on return, at the version that the staged state names.
+        The side table is written on return.
         """
         plan, facts = write.plan, write.folded.facts
         table = self._column_versions.open_table(write.lane, plan, state.side_table_version, read_schema(snapshot))
@@ -140,11 +137,9 @@ class SparkPerColumn:
         if keep:
             texts = outputs.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, BESIDE)])
             version = self._column_versions.store(table, texts, keep, write.lane)
-        new_truncates = find_new_truncates(plan, facts, state)
         written_rows = keep_parents(outputs.filter(column(KIND) == WRITE).select([column(n) for n in names]), outputs)
-        operation = write_stage(plan, written_rows, new_truncates, partitions) if written_count or new_truncates else None
-        after = replace(advance_state(plan, state, facts, None), side_table_version=version)
-        return StagedWrite(operation, after, Counts(*counts) + task.alone, None)
+        all_counts = Counts(*counts) + task.alone
+        return SparkDecision(written_rows, written_count > 0, all_counts, version=version, partitions=partitions)
 
 
 def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataFrame, task: PerColumnTask) -> DataFrame:

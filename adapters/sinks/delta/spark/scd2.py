@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
@@ -16,7 +16,6 @@ from replicator.domain.policy.plan import (
     ApplyPlan,
     Counts,
     LaneState,
-    Truncate,
     cdc_sequence_columns,
     has_overlap,
     merge_truncates,
@@ -25,6 +24,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Write
 
 from ....apply.lane_progress import find_late_truncates
+from ....delta.partitions import Partitions
 from ....spark.frames import cache_frame, column, filter_rows, get_facts, keep_parents, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.rows import incomplete_reason, to_rejects
@@ -32,24 +32,28 @@ from ....spark.session import LazySession, to_spark_path
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from ....sql.scd2 import absorbed_select, events_select, versions_select
-from ....sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, select_candidates
+from ....sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, render_truncates, select_candidates
 from .side_tables import SparkSideTables
 
 
 @dataclass(frozen=True, slots=True)
-class SparkScd2Result:
-    """The result of stage 3.
+class SparkDecision:
+    """The result of stage 3, for plans of any kind.
 
-    - `write`: rows for stage 4.
-    - `rejects`: rows that cannot be completed, or None.
-    - `counts`: every row.
-    - `recorded`: the highest sequence of the stored absorbed changes; None if nothing was added.
+    - `rows`: rows for stage 4, which match only rows of `partitions`. `has_rows`: there are any.
+    - `counts`: every row that fits the table, once.
+    - `rejects`: rows with `_error`, or None.
+    - `recorded`, `version`: the highest sequence that was stored in the side table, and the version of that table; None if
+      there is none.
     """
 
-    write: DataFrame
-    rejects: DataFrame | None
+    rows: DataFrame
+    has_rows: bool
     counts: Counts
-    recorded: SequenceKey | None
+    rejects: DataFrame | None = None
+    recorded: SequenceKey | None = None
+    version: int | None = None
+    partitions: Partitions = field(default_factory=dict)
 
 
 class SparkScd2:
@@ -60,8 +64,8 @@ class SparkScd2:
         self._side_tables = side_tables
 
     def compute_versions(
-        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, applied_at: datetime
-    ) -> SparkScd2Result:
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame
+    ) -> SparkDecision:
         """Stage 3 of a rows frame that fits the table. Absorbed changes are stored on return."""
         plan, facts = write.plan, write.folded.facts
         lowest = facts.lowest or ()
@@ -77,12 +81,15 @@ class SparkScd2:
             if absorbed_matter
             else None
         )
-        truncates = merge_truncates(state.truncates, facts.truncates)
+        later = render_truncates(merge_truncates(state.truncates, facts.truncates), SPARK, lowest)
         relations = {"rows": rows, "related": related} | ({} if absorbed is None else {"absorbed": absorbed})
         missing = _list_missing_columns(plan, write, related, absorbed)
 
+        moves, applied_at = facts.has_key_changes, SPARK.instant(round(time.time() * 1_000_000))
+
         def make_input(names: Mapping[str, str]) -> Scd2Input:
-            return _scd2_input(plan, names, truncates, lowest, missing, moves=facts.has_key_changes, applied_at=applied_at)
+            related, absorbed = names["related"], names.get("absorbed")
+            return Scd2Input(names["rows"], related, absorbed, lowest, later, missing, moves=moves, applied_at=applied_at)
 
         events = self._run_select(lambda names: events_select(plan, SPARK, make_input(names)), relations)
         events = cache_frame(keep_parents(events, *relations.values()))
@@ -95,7 +102,8 @@ class SparkScd2:
         bad = incomplete + (ambiguous.count() if ambiguous else 0)
         counts = Counts(applied=totals.get(APPLY, 0), duplicate=totals.get(DUPLICATE, 0), rejected=bad, superseded=others)
         rejects = to_rejects(_select_rejects(plan, rows, events) if incomplete else None, ambiguous)
-        return SparkScd2Result(cache_frame(keep_parents(versions, events)), rejects, counts, recorded)
+        written_rows = cache_frame(keep_parents(versions, events))
+        return SparkDecision(written_rows, counts.applied > 0, counts, rejects, recorded)
 
     def _run_select(self, select: object, relations: Mapping[str, DataFrame]) -> DataFrame:
         return run_select(self._session.spark, select, relations)  # type: ignore[arg-type]
@@ -118,34 +126,6 @@ class SparkScd2:
             ),
             {"table": table, "rows": rows},
         )
-
-
-def _scd2_input(
-    plan: ApplyPlan,
-    names: Mapping[str, str],
-    truncates: Sequence[Truncate],
-    lowest: SequenceKey,
-    missing: tuple[str, ...],
-    *,
-    moves: bool,
-    applied_at: datetime,
-) -> Scd2Input:
-    history = plan.history
-    if history is None:
-        raise TypeError(f"policy {plan.policy} keeps no versions")
-    return Scd2Input(
-        rows=names["rows"],
-        related=names["related"],
-        absorbed=names.get("absorbed"),
-        lowest=lowest,
-        truncates=[(truncate.sequence, SPARK.instant(truncate.at)) for truncate in truncates if truncate.sequence >= lowest],
-        values=carried_columns(plan),
-        compared=history.tracked,
-        untracked=history.untracked,
-        missing=missing,
-        moves=moves,
-        applied_at=SPARK.instant(round(applied_at.timestamp() * 1_000_000)),
-    )
 
 
 def _list_missing_columns(
