@@ -4,7 +4,7 @@ values."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,11 +42,11 @@ class KeyState:
 class PerColumnDecision:
     """`write`: rows for stage 4, one per key. `counts`: every change, once.
 
-    `column_versions`: the changed column versions, by row of the rows frame; None if the key has none left.
+    `side_rows`: the changed column versions, with the key columns; without a text if the key has none left.
     """
 
     write: pa.Table
-    column_versions: Mapping[int, str | None]
+    side_rows: pa.Table
     counts: Counts
 
 
@@ -59,26 +59,6 @@ def add_key_rows(rows: pa.Table, keys: pa.Table) -> pa.Table:
     none = pa.nulls(keys.num_rows)
     more = {f.name: columns.get(f.name, none).cast(f.type) for f in rows.schema}
     return pa.concat_tables([rows, pa.table(more, schema=rows.schema)])
-
-
-def number_keys(rows: pa.Table, keys: Sequence[str]) -> dict[int, int]:
-    """The number of each row's key, from 0, by row number. Truncates have no key and are left out."""
-    with open_session() as connection:
-        narrow = to_duckdb_types(rows.select([OP, *keys]))
-        connection.register("rows", narrow.append_column("_row", pa.array(range(rows.num_rows), pa.int64())))
-        pairs = connection.sql(numbers_select(", ".join(map(DUCKDB.quote_name, keys)))).to_arrow_table()
-    return dict(zip(pairs["_row"].to_pylist(), pairs["_key"].to_pylist(), strict=True))
-
-
-def find_first_rows(numbers: Mapping[int, int]) -> list[int]:
-    """The number of the first row of each key, in the order of the keys."""
-    first = {key: row for row, key in sorted(numbers.items(), reverse=True)}
-    return [first[key] for key in range(len(first))]
-
-
-def select_keys(rows: pa.Table, plan: ApplyPlan, numbers: list[int]) -> pa.Table:
-    """The key columns of these rows."""
-    return rows.select(list(plan.table.keys)).take(pa.array(numbers, pa.int64()))
 
 
 def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, column_versions: pa.Table) -> list[KeyState]:
@@ -108,16 +88,35 @@ def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int
 
 
 def decide_columns(
-    plan: ApplyPlan, rows: pa.Table, numbers: Mapping[int, int], states: Sequence[KeyState], floor: SequenceKey | None
+    plan: ApplyPlan,
+    rows: pa.Table,
+    floor: SequenceKey | None,
+    read_states: Callable[[pa.Table], Sequence[KeyState]],
 ) -> PerColumnDecision:
     """Stage 3 for all keys of a batch.
 
     - `rows`: a rows frame with every change, including truncates and rows of `add_key_rows`.
-    - `numbers`: its `number_keys`.
-    - `states`: the state of each of these keys.
     - `floor`: the last truncate before the batch.
+    - `read_states`: returns the state of each of these keys.
     """
-    return _Decision(plan, rows, numbers, states, floor).decide()
+    numbers = number_keys(rows, plan.table.keys)
+    first = {key: row for row, key in sorted(numbers.items(), reverse=True)}
+    keys = _select_keys(rows, plan, [first[key] for key in range(len(first))])
+    return _Decision(plan, rows, numbers, read_states(keys), floor).decide()
+
+
+def number_keys(rows: pa.Table, keys: Sequence[str]) -> dict[int, int]:
+    """The number of each row's key, from 0, by row number. Truncates have no key and are left out."""
+    with open_session() as connection:
+        narrow = to_duckdb_types(rows.select([OP, *keys]))
+        connection.register("rows", narrow.append_column("_row", pa.array(range(rows.num_rows), pa.int64())))
+        pairs = connection.sql(numbers_select(", ".join(map(DUCKDB.quote_name, keys)))).to_arrow_table()
+    return dict(zip(pairs["_row"].to_pylist(), pairs["_key"].to_pylist(), strict=True))
+
+
+def _select_keys(rows: pa.Table, plan: ApplyPlan, numbers: list[int]) -> pa.Table:
+    """The key columns of these rows."""
+    return rows.select(list(plan.table.keys)).take(pa.array(numbers, pa.int64()))
 
 
 class _Decision:
@@ -160,8 +159,10 @@ class _Decision:
         ]
         after = {key.row: self._column_versions(key).to_text() for key in judged}
         texts = {key.row: after[key.row] for key in judged if after[key.row] != self.states[key.number].text}
+        side_rows = _select_keys(self.rows, self.plan, list(texts))
+        side_rows = side_rows.append_column(BESIDE, pa.array(list(texts.values()), pa.string()))
         written_keys = [key for key in judged if self._is_written(key)]
-        return PerColumnDecision(self._written_rows(written_keys), texts, self._count_verdicts(verdicts, judged, rank))
+        return PerColumnDecision(self._written_rows(written_keys), side_rows, self._count_verdicts(verdicts, judged, rank))
 
     def _relations(self, rank: Mapping[SequenceKey, int]) -> dict[str, pa.Table]:
         numbers, rows, unchanged = range(self.rows.num_rows), self.rows, self.rows[UNCHANGED]

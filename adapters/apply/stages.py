@@ -59,14 +59,7 @@ from .lane_progress import (
     is_applied,
     refuse_gap,
 )
-from .per_column_in_process import (
-    add_key_rows,
-    decide_columns,
-    find_first_rows,
-    number_keys,
-    read_key_states,
-    select_keys,
-)
+from .per_column_in_process import KeyState, add_key_rows, decide_columns, read_key_states
 from .reconcile_in_process import list_missing_names, mask_lookups, reconcile_rows
 from .rows_frame import to_rows
 from .scd2_in_process import Scd2Result, compute_versions
@@ -329,16 +322,14 @@ def _decide_columns(session: TargetSession, write: Write[pa.Table], state: LaneS
     plan, keys, truncated = write.plan, list(write.plan.table.keys), write.folded.facts.truncated_at is not None
     rows, unstorable = session.refuse_rows(batch.rows, plan)
     column_versions = session.read_side_rows(None if truncated else rows)
-    rows = add_key_rows(rows, column_versions.select(keys) if truncated else column_versions.select(keys).slice(0, 0))
-    numbers = number_keys(rows, plan.table.keys)
-    first = select_keys(rows, plan, find_first_rows(numbers))
-    wanted = {key: pc.unique(first[key]) for key in keys}
-    related = session.read_rows([*keys, *_sequence_names(plan)], wanted)
-    states = read_key_states(plan, first, related, column_versions)
-    decision = decide_columns(plan, rows, numbers, states, state.truncated_at)
-    side_rows = select_keys(rows, plan, list(decision.column_versions))
-    side_rows = side_rows.append_column(BESIDE, pa.array(list(decision.column_versions.values()), pa.string()))
-    version = session.store_side_rows(side_rows)
+    rows = add_key_rows(rows, column_versions.select(keys)) if truncated else rows
+
+    def read_states(first: pa.Table) -> list[KeyState]:
+        related = session.read_rows([*keys, *_sequence_names(plan)], {key: pc.unique(first[key]) for key in keys})
+        return read_key_states(plan, first, related, column_versions)
+
+    decision = decide_columns(plan, rows, state.truncated_at, read_states)
+    version = session.store_side_rows(decision.side_rows)
     return _Decided(decision.write, [unstorable], decision.counts + Counts(rejected=unstorable.num_rows), version=version)
 
 

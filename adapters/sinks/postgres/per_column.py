@@ -20,8 +20,6 @@ from ...apply.per_column_in_process import (
     PerColumnDecision,
     add_key_rows,
     decide_columns,
-    find_first_rows,
-    number_keys,
 )
 from ...postgres.literals import text_column
 from ...postgres.names import quote_name
@@ -37,13 +35,8 @@ class ServerPerColumn:
         self._target = target
         self._keys = list(target.plan.table.keys)
 
-    def decide(self, rows: pa.Table, floor: SequenceKey | None, *, truncates: bool) -> tuple[pa.Table, PerColumnDecision]:
-        """Stage 3 of a rows frame with every change. Returns the frame that the decision's row numbers refer
-        to, and the decision.
-
-        `truncates`: the batch contains a truncate, which can affect every key.
-        """
-        plan = self._target.plan
+    def decide(self, rows: pa.Table, floor: SequenceKey | None, *, truncates: bool) -> PerColumnDecision:
+        """Stage 3 of a rows frame with every change. `truncates`: it contains a truncate, which can affect every key."""
         if ROW in rows.column_names:
             rows = rows.drop_columns([ROW])
         if truncates:
@@ -55,11 +48,12 @@ class ServerPerColumn:
             values = zip(*stored, strict=True) if stored else ((),) * len(self._keys)
             read = zip(forms.items(), values, strict=True)
             rows = add_key_rows(rows, pa.table({k: to_array(each, kind).cast(kinds[k]) for (k, (kind, _)), each in read}))
-        numbers = number_keys(rows, self._keys)
-        keys = rows.select(self._keys).take(pa.array(find_first_rows(numbers), pa.int64()))
-        # The state of each key, from the target and the side table.
+        return decide_columns(self._target.plan, rows, floor, self.read_states)
+
+    def read_states(self, keys: pa.Table) -> list[KeyState]:
+        """The state of each key, from the target and the side table."""
         same = {a: " AND ".join(f"{a}.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys) for a in ("t", "b")}
-        sequence = ", ".join(f"t.{quote_name(n)}" for n in cdc_sequence_columns(plan.table.sequence))
+        sequence = ", ".join(f"t.{quote_name(n)}" for n in cdc_sequence_columns(self._target.plan.table.sequence))
         state_rows = self._run(
             f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, "
             f"b.{quote_name(BESIDE)}, {sequence} "
@@ -71,16 +65,16 @@ class ServerPerColumn:
             number: KeyState((() if None in row else tuple(row)) if has_row else None, text)
             for number, has_row, text, *row in state_rows
         }
-        return rows, decide_columns(plan, rows, numbers, [states[i] for i in range(keys.num_rows)], floor)
+        return [states[i] for i in range(keys.num_rows)]
 
-    def store_versions(self, keys: pa.Table, texts: Sequence[str | None]) -> None:
-        """Stores a text for each of `keys`; None deletes the stored text."""
+    def store_versions(self, side_rows: pa.Table) -> None:
+        """Stores the text of each key. A row without a text deletes the stored one."""
         column_versions, q = self._target.side_table, quote_name(BESIDE)
-        if not keys.num_rows:
+        if not side_rows.num_rows:
             return
         same = " AND ".join(f"b.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys)
         names = ", ".join(map(quote_name, (*self._keys, BESIDE)))
-        objects = self._to_parameter(keys, texts)
+        objects = self._to_parameter(side_rows, side_rows[BESIDE].to_pylist())
         self._run(f"DELETE FROM {column_versions} AS b USING {self._parameter_relation()} AS k WHERE {same}", objects)
         self._run(
             f"INSERT INTO {column_versions} ({names}) "
@@ -104,8 +98,3 @@ class ServerPerColumn:
         if objects is None:
             return self._cursor.execute(statement.encode(), prepare=False)
         return self._cursor.execute(statement.replace("%", "%%").replace("\0", "%s").encode(), (objects,))
-
-
-def select_changed_keys(rows: pa.Table, decision: PerColumnDecision, keys: Sequence[str]) -> pa.Table:
-    """The keys whose stored state changes, in the order of `decision.column_versions`."""
-    return rows.select(list(keys)).take(pa.array(list(decision.column_versions), pa.int64()))

@@ -57,7 +57,7 @@ from ...postgres.connection import planner_hints
 from ...postgres.names import escape, quote_name
 from ...sql.dialect import POSTGRES
 from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject, render_truncate
-from .per_column import ServerPerColumn, select_changed_keys
+from .per_column import ServerPerColumn
 from .refused_rows import RefusedRow, RowsWaiting, merge_with_bisection
 from .row_provider import RowProvider, RowsInMemory, TargetRows, number_rows
 from .scd2 import InProcessScd2, ServerScd2
@@ -257,11 +257,10 @@ class PostgresWriter:
         self._pending.flush()
         rows = self._drop_refused_values(target_rows, outcome)
         columns = ServerPerColumn(self._cursor, target)
-        rows, decision = columns.decide(rows, before.truncated_at, truncates=truncates)
+        decision = columns.decide(rows, before.truncated_at, truncates=truncates)
         outcome.counts += decision.counts
         self._apply_truncates(write, before)
-        keys = select_changed_keys(rows, decision, target.plan.table.keys)
-        columns.store_versions(keys, list(decision.column_versions.values()))
+        columns.store_versions(decision.side_rows)
         written_rows = number_rows(decision.write)
         if not written_rows.count:
             return outcome

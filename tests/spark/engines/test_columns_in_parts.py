@@ -12,14 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from adapters.apply.column_versions import BESIDE
-from adapters.apply.per_column_in_process import (
-    add_key_rows,
-    decide_columns,
-    find_first_rows,
-    number_keys,
-    read_key_states,
-    select_keys,
-)
+from adapters.apply.per_column_in_process import add_key_rows, decide_columns, read_key_states
 from adapters.apply.rows_frame import to_rows
 from adapters.sinks.delta.spark.per_column import ARRIVAL, CHANGE, COUNTS, KEEP, KIND, RELATED, STORED, WRITE, PerColumnTask
 from replicator.domain.change import OP, UNCHANGED, changes_schema
@@ -68,22 +61,16 @@ def before(random: Random) -> tuple[pa.Table, pa.Table]:
 def at_once(rows: pa.Table, related: pa.Table, beside: pa.Table) -> tuple[list[Any], list[Any], Counts]:
     clears = pc.any(pc.equal(rows[OP], "t")).as_py()
     whole = add_key_rows(rows, beside.select(["id"])) if clears else rows
-    numbers = number_keys(whole, ["id"])
-    first = select_keys(whole, PLAN, find_first_rows(numbers))
-    done = decide_columns(PLAN, whole, numbers, read_key_states(PLAN, first, related, beside), (3,))
-    keep = select_keys(whole, PLAN, list(done.column_versions))["id"].to_pylist()
-    return (
-        sorted(map(repr, done.write.to_pylist())),
-        sorted(zip(keep, done.column_versions.values(), strict=True)),
-        done.counts,
-    )
+    done = decide_columns(PLAN, whole, (3,), lambda keys: read_key_states(PLAN, keys, related, beside))
+    keep = [(row["id"], row[BESIDE]) for row in done.side_rows.to_pylist()]
+    return sorted(map(repr, done.write.to_pylist())), sorted(keep), done.counts
 
 
 def in_parts(rows: pa.Table, related: pa.Table, beside: pa.Table, parts: int) -> tuple[list[Any], list[Any], Counts]:
     placed = rows.append_column(ARRIVAL, pa.array([7 * i for i in range(rows.num_rows)], pa.int64()))
     is_truncate = pc.equal(rows[OP], "t")
     truncates = placed.filter(is_truncate)
-    alone = decide_columns(PLAN, truncates.drop_columns([ARRIVAL]), {}, [], (3,)).counts
+    alone = decide_columns(PLAN, truncates.drop_columns([ARRIVAL]), (3,), lambda _: []).counts
     clears = truncates.num_rows > 0
     deciding = PerColumnTask(PLAN, (3,), truncates if clears else pa.table({}), alone, clears=clears)
     schema = pa.schema([(KIND, pa.string()), (ARRIVAL, pa.int64()), *rows.schema, (BESIDE, pa.string())])

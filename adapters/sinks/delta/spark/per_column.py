@@ -25,14 +25,7 @@ from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
 from ....apply.column_versions import BESIDE
-from ....apply.per_column_in_process import (
-    add_key_rows,
-    decide_columns,
-    find_first_rows,
-    number_keys,
-    read_key_states,
-    select_keys,
-)
+from ....apply.per_column_in_process import KeyState, add_key_rows, decide_columns, read_key_states
 from ....delta.partitions import Partitions
 from ....delta.tables import read_schema
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents
@@ -78,14 +71,13 @@ class PerColumnTask:
         changes = pa.concat_tables([changes.cast(schema), _widen_rows(self.truncates, CHANGE, schema)])
         rows = changes.take(pc.sort_indices(changes[ARRIVAL])).drop_columns([KIND, ARRIVAL, BESIDE])
         rows = add_key_rows(rows, column_versions.select(keys)) if self.clears else rows
-        numbers = number_keys(rows, keys)
-        first = select_keys(rows, self.plan, find_first_rows(numbers))
-        key_states = read_key_states(
-            self.plan, first, related.select([*keys, *sequence]), column_versions.select([*keys, BESIDE])
-        )
-        decision = decide_columns(self.plan, rows, numbers, key_states, self.floor)
-        keep = select_keys(rows, self.plan, list(decision.column_versions))
-        keep = keep.append_column(BESIDE, pa.array(list(decision.column_versions.values()), pa.string()))
+        related, column_versions = related.select([*keys, *sequence]), column_versions.select([*keys, BESIDE])
+
+        def read_states(first: pa.Table) -> list[KeyState]:
+            return read_key_states(self.plan, first, related, column_versions)
+
+        decision = decide_columns(self.plan, rows, self.floor, read_states)
+        keep = decision.side_rows
         counts = [a - b for a, b in zip(decision.counts.as_tuple(), self.alone.as_tuple(), strict=True)]
         totals = pa.table({BESIDE: [json.dumps([*counts, decision.write.num_rows, keep.num_rows])]})
         for output, kind in ((decision.write, WRITE), (keep, KEEP), (totals, COUNTS)):
@@ -126,7 +118,7 @@ class SparkPerColumn:
             is_truncate = column(OP) == Op.TRUNCATE.value
             truncates = changes.filter(is_truncate).toArrow()
             truncates = truncates.take(pc.sort_indices(truncates[ARRIVAL]))
-            alone = decide_columns(plan, truncates.drop_columns([ARRIVAL]), {}, [], state.truncated_at).counts
+            alone = decide_columns(plan, truncates.drop_columns([ARRIVAL]), state.truncated_at, lambda _: []).counts
             task = PerColumnTask(plan, state.truncated_at, truncates, alone, clears=True)
             changes = filter_rows(changes, ~is_truncate)
         related, texts = self._read(snapshot, partitions), self._column_versions.read_rows(table)
