@@ -163,20 +163,18 @@ def restore_type(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray
     """The reverse of `to_storage`: converts `column`, stored for `arrow`, so far that Arrow's own cast does the
     rest.
 
-    That cast also fails for values that cannot be converted back. For rows from Spark: `_restore_column` in
-    `adapters.spark.types`.
+    That cast also fails for values that cannot be converted back. For rows from Spark, which may be nested:
+    `_restore_column` in `adapters.spark.types`.
     """
     if isinstance(arrow, pa.BaseExtensionType):
         return restore_type(column, arrow.storage_type)
     if t.is_time(arrow) and t.is_string(column.type):
-        # Texts by `to_storage`, including 24:00:00.
-        per_second = _midnight(arrow) // 86_400
-        hours, minutes, seconds = (pc.cast(pc.utf8_slice_codeunits(column, at, at + 2), pa.int64()) for at in (0, 3, 6))
-        fraction = pc.utf8_slice_codeunits(column, 9, 18)
-        ticks = pc.cast(pc.if_else(pc.equal(fraction, ""), "0", fraction), pa.int64())
-        whole = pc.add(pc.add(pc.multiply(hours, 3600), pc.multiply(minutes, 60)), seconds)
-        number = pc.add(pc.multiply(whole, per_second), ticks)
-        return pc.cast(pc.cast(number, pa.int32()) if t.is_time32(arrow) else number, arrow)
+        # Arrow parses no time of day, so the text is parsed as a timestamp, and 24:00:00 not at all.
+        at_end = pc.starts_with(column, "24:")
+        if pc.any(at_end).as_py():
+            midnight = pa.scalar(_midnight(arrow), pa.int32() if t.is_time32(arrow) else pa.int64()).cast(arrow)
+            return pc.if_else(at_end, midnight, restore_type(pc.if_else(at_end, None, column), arrow))
+        return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", column, " "), pa.timestamp(arrow.unit)), arrow)
     if t.is_null(arrow):
         return pa.chunked_array([pa.nulls(len(column))]) if column.null_count == len(column) else column
     return column

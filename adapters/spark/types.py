@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from replicator.domain.sequence import ElementForm, get_element
 
 from ..arrow.frame_slices import slice_items
-from ..delta.types import storage_type, to_storable
+from ..delta.types import restore_type, storage_type, to_storable
 
 STANDS_FOR = "arrow"
 
@@ -74,20 +74,12 @@ def from_spark(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _restore_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The reverse of `to_spark`. For rows read by delta-rs: `adapters.delta.types.restore_type`."""
+    """The reverse of `to_spark`. `adapters.delta.types.restore_type` does it for columns that are not nested."""
     if column.type.equals(kind):
         return column
-    if pa.types.is_time(kind) and pa.types.is_string(column.type):
-        # 24:00:00, which Arrow cannot parse, is the number of units in a day.
-        late = pc.starts_with(column, "24:")
-        if not pc.any(late).as_py():
-            return _parse_times(column, kind)
-        number_type = pa.int32() if pa.types.is_time32(kind) else pa.int64()
-        midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), number_type).cast(kind)
-        return pc.if_else(late, midnight, _parse_times(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
     if pa.types.is_nested(kind):
         return pa.chunked_array([_restore_nested(array, kind) for array in column.chunks], kind)
-    return pc.cast(column, kind)
+    return pc.cast(restore_type(column, kind), kind)
 
 
 def _restore_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -108,14 +100,6 @@ def _restore_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _restore_items(column: pa.Array, kind: pa.DataType) -> pa.Array:
     items = _restore_column(pa.chunked_array([column]), kind).combine_chunks()
     return items if isinstance(items, pa.Array) else pa.array([], kind)
-
-
-def _parse_times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Arrow cannot parse text as a time of day, so it is parsed as a timestamp."""
-    return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", texts, " "), pa.timestamp(kind.unit)), kind)
-
-
-_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 # Elements of a sequence, converted back to their values: `adapters.arrow.sequence_elements` as SQL expressions.
