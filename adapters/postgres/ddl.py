@@ -8,7 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -281,14 +281,14 @@ def _describe_fault(kind: str, version: int, has_rules: bool, *, merges: bool) -
 
 
 def reshape_statements(
-    schema: str, table: str, types: Mapping[str, AnyType], reshaping: TargetReshape, end: str = ""
+    relation: str, types: Mapping[str, AnyType], reshaping: TargetReshape, end: str = ""
 ) -> Iterator[str]:
-    """The rest of `reshaping` for a table whose columns have these `types`.
+    """The rest of `reshaping` for a table (as SQL) whose columns have these `types`.
 
     A column keeps its type if it is not the one that replicator creates. `end`: for scd2, the column that is
     NULL in open versions.
     """
-    column_types, relation = dict(types), quote_name(schema, table)
+    column_types = dict(types)
     for column in (quote_name(name) for name in reshaping.emptied if name in column_types):
         is_open = f" AND {quote_name(end)} IS NULL" if end else ""
         yield f"UPDATE {relation} SET {column} = NULL WHERE {column} IS NOT NULL{is_open}"
@@ -320,20 +320,11 @@ def type_name(kind: AnyType) -> str | None:
 
 def reshape_side_table(cursor: psycopg.Cursor, relation: str, reshaping: TargetReshape) -> None:
     """Renames and removes the same columns in a side table, if it exists. `sinks.postgres.target.ensure_side_table`
-    changes its types."""
+    changes its types, and stored side rows keep the values of their time."""
     names = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-    columns = {name for (name,) in cursor.execute(names, (relation,)).fetchall()}
-    for old, new in reshaping.renames:
-        if old in columns and new in reshaping.replaced and new in columns:
-            columns = columns - {new}
-            cursor.execute(f"ALTER TABLE {relation} DROP COLUMN {quote_name(new)}".encode(), prepare=False)
-        if old in columns and new not in columns:
-            columns = {*columns - {old}, new}
-            cursor.execute(
-                f"ALTER TABLE {relation} RENAME COLUMN {quote_name(old)} TO {quote_name(new)}".encode(), prepare=False
-            )
-    for name in columns.intersection(reshaping.removals):
-        cursor.execute(f"ALTER TABLE {relation} DROP COLUMN {quote_name(name)}".encode(), prepare=False)
+    types: dict[str, AnyType] = {name: sa.types.NullType() for (name,) in cursor.execute(names, (relation,)).fetchall()}
+    for statement in reshape_statements(relation, types, replace(reshaping, emptied=(), types=())):
+        cursor.execute(statement.encode(), prepare=False)
 
 
 def reshape(
@@ -350,7 +341,7 @@ def reshape(
     The table's view is dropped first, because it depends on the types. `ensure_view` creates it again.
     """
     types = {name: column["type"] for name, column in columns.items()}
-    statements = list(reshape_statements(schema, table, types, reshaping, end))
+    statements = list(reshape_statements(quote_name(schema, table), types, reshaping, end))
     driver: Any = connection.connection.driver_connection
     view = find_own_view(driver.cursor(), schema, table) if statements else None
     if view is not None:
