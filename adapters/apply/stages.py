@@ -62,7 +62,7 @@ from .lane_progress import (
 from .per_column_in_process import KeyState, add_key_rows, decide_columns, read_key_states
 from .reconcile_in_process import list_missing_names, mask_lookups, reconcile_rows
 from .rows_frame import to_rows
-from .scd2_in_process import Scd2Result, compute_versions
+from .scd2_in_process import compute_versions
 
 Wanted = Mapping[str, pa.Array]
 """Values by column. It asks for the rows that have one of the values in each of the columns."""
@@ -281,22 +281,13 @@ def _list_keys(plan: ApplyPlan, rows: pa.Table) -> dict[str, pa.Array]:
 
 
 def _decide_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Decided:
-    rows, holes = require_values(batch.rows, write.plan, session.schema)
-    rows, unstorable = session.refuse_rows(rows, write.plan)
-    result = _compute_versions(session, write, state, rows)
-    recorded = None
-    if result.absorbed.num_rows:
-        session.store_side_rows(result.absorbed)
-        recorded = find_highest_sequence(write.plan, result.absorbed)
-    bad = holes.num_rows + unstorable.num_rows
-    return _Decided(result.write, [holes, unstorable, result.rejects], result.counts + Counts(rejected=bad), recorded)
-
-
-def _compute_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, rows: pa.Table) -> Scd2Result:
     plan, facts = write.plan, write.folded.facts
+    rows, holes = require_values(batch.rows, plan, session.schema)
+    rows, unstorable = session.refuse_rows(rows, plan)
+    counts = Counts(rejected=holes.num_rows + unstorable.num_rows)
     late_truncates = find_late_truncates(plan, facts, state)
     if not (rows.num_rows or late_truncates) or facts.lowest is None or plan.history is None:
-        return Scd2Result(rows.slice(0, 0), pa.array([], pa.bool_()), rows.slice(0, 0), REJECTED.empty_table(), Counts())
+        return _Decided(rows.slice(0, 0), [holes, unstorable], counts)
     wanted = _list_keys(plan, rows)
     if late_truncates:
         split = session.read_rows(list(plan.table.keys), {}, split_condition(plan, session.dialect, late_truncates))
@@ -311,7 +302,12 @@ def _compute_versions(session: TargetSession, write: Write[pa.Table], state: Lan
         others |= {key: related[key].cast(own.schema.field(key).type) for key in plan.table.keys}
         absorbed = session.read_side_rows(pa.concat_tables([own, pa.table(others).select(own.column_names)]))
     truncates = merge_truncates(state.truncates, facts.truncates)
-    return compute_versions(plan, plan.history, rows, related, absorbed, lowest=facts.lowest, truncates=truncates)
+    result = compute_versions(plan, plan.history, rows, related, absorbed, lowest=facts.lowest, truncates=truncates)
+    recorded = None
+    if result.absorbed.num_rows:
+        session.store_side_rows(result.absorbed)
+        recorded = find_highest_sequence(plan, result.absorbed)
+    return _Decided(result.write, [holes, unstorable, result.rejects], result.counts + counts, recorded)
 
 
 # Plans with a sequence for each column.
