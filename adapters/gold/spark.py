@@ -19,7 +19,7 @@ from ..delta.commits import Attempt
 from ..delta.tables import source_name, stored_name
 from ..delta.types import storage_type, to_storable
 from ..spark.errors import translate_errors
-from ..spark.frames import column, from_arrow, quote_name, to_arrow
+from ..spark.frames import column, from_arrow, quote_name, read_version, to_arrow
 from ..spark.merge import commit_session, confirm_commit, refuse_changed_table
 from ..spark.session import split_options_lazily, to_spark_path
 from ..spark.table_writer import SparkTableWriter
@@ -65,7 +65,7 @@ class SparkProjector(BaseProjector):
             return frozenset()
         with translate_errors(f"comparing versions of {one.label}"):
             spark = self._own_session()
-            sides = [_select_columns(_read_version(spark, folder.uri, v), one.columns) for v in (since, until)]
+            sides = [_select_columns(read_version(spark, folder.uri, v), one.columns) for v in (since, until)]
             if sides[0].schema != sides[1].schema or any(isinstance(f.dataType, MapType) for f in sides[0].schema):
                 return None
             names = [name for name in sides[0].columns if name != FILE]
@@ -127,7 +127,7 @@ class SparkProjector(BaseProjector):
                 rows = from_arrow(spark, to_storable(self._inputs[one.name].read(one.columns)))
             else:
                 uri = self._input_folder(one.sink, one.table).uri
-                rows = _read_version(spark, uri, record.reads[one.name].version)
+                rows = read_version(spark, uri, record.reads[one.name].version)
                 rows = rows.select([column(name).alias(source_name(name)) for name in rows.columns])
             if groups is not None and one.key is not None:
                 rows = rows.where(groups_filter(one.key.text, groups, SPARK))
@@ -159,10 +159,6 @@ class SparkProjector(BaseProjector):
 
 
 FILE = "_file"
-
-
-def _read_version(spark: SparkSession, uri: str, version: int) -> DataFrame:
-    return spark.read.format("delta").option("versionAsOf", version).load(to_spark_path(uri))
 
 
 def _select_columns(rows: DataFrame, columns: Collection[str] | None) -> DataFrame:

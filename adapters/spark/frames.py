@@ -21,6 +21,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.transactions import TransactionMark, TransactionPart
 
 from ..arrow.record_positions import identity_columns, position_columns
+from .session import to_spark_path
 from .types import arrow_schema, from_spark, spark_schema, to_spark
 
 CACHED_FRAMES = "_replicator_kept"
@@ -87,6 +88,11 @@ def to_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
 def _from_plan(spark: SparkSession, plan: Any) -> DataFrame:
     java: Any = spark
     return DataFrame(java._jvm.org.apache.spark.sql.classic.Dataset.ofRows(java._jsparkSession, plan), spark)
+
+
+def read_version(spark: SparkSession, uri: str, version: int) -> DataFrame:
+    """The rows of the Delta table at delta-rs's `uri`, at that version."""
+    return spark.read.format("delta").option("versionAsOf", version).load(to_spark_path(uri))
 
 
 def column(name: str) -> Column:

@@ -19,7 +19,7 @@ from ..delta.tables import CLUSTERED, DELETION_VECTORS, FEATURES, FILE_BYTES, ON
 from ..sql.dialect import SPARK
 from ..sql.reconcile import purged_condition
 from .errors import translate_errors
-from .frames import column, from_arrow, quote_name
+from .frames import column, from_arrow, quote_name, read_version
 from .merge import CONFLICTS, append_stage, delete_stage, overwrite_stage, remove_key_stage, table_name
 from .session import LazySession, to_spark_path
 from .types import spark_schema
@@ -65,11 +65,10 @@ class SparkTableWriter(TableWriter):
         wanted = [_column_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
         try:
             with self._change_table(table) as spark:
-                at = to_spark_path(table.table_uri)
-                rows = spark.read.format("delta").option("versionAsOf", table.version()).load(at).select(wanted)
+                rows = read_version(spark, table.table_uri, table.version()).select(wanted)
                 writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
                 partitions = table.metadata().partition_columns
-                (writer.partitionBy(*partitions) if partitions else writer).save(at)
+                (writer.partitionBy(*partitions) if partitions else writer).save(to_spark_path(table.table_uri))
         except LostRace as lost:
             raise Retryable(f"another writer changed the table at {table.table_uri} first") from lost
 
@@ -86,8 +85,8 @@ class SparkTableWriter(TableWriter):
                 by_delta_rs(snapshot, attempt)
                 return
             with translate_errors(f"exchanging the rows of table {attempt.table.name}"):
-                rows = self._session.spark.read.format("delta").option("versionAsOf", source.version())
-                overwrite_stage(rows.load(to_spark_path(source.table_uri)).select(wanted))(snapshot, attempt)
+                rows = read_version(self._session.spark, source.table_uri, source.version())
+                overwrite_stage(rows.select(wanted))(snapshot, attempt)
 
         return replace
 

@@ -42,11 +42,11 @@ from ....delta.partitions import (
 from ....delta.tables import Names, read_schema, stored_names, stored_plan
 from ....delta.types import conform_to_table, storage_type
 from ....spark.errors import translate_errors
-from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map_frame, run_select
+from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map_frame, read_version, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.merge import clear_stage, write_stage
 from ....spark.rows import drop_applied, filter_late, incomplete_reason, to_rejects, to_rows
-from ....spark.session import LazySession, to_spark_path
+from ....spark.session import LazySession
 from ....spark.types import arrow_schema
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, old_key_columns, reconcile_select
@@ -71,38 +71,36 @@ class SparkMirror:
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
         with translate_errors(f"writing {write.lane.id}"):
-            return self._stage(snapshot, state, write)
+            plan, facts = write.plan, write.folded.facts
+            frame, trimmed = drop_applied(write, state.position)
+            watermark_result = filter_late(frame, write, state)
+            frame, left_out = watermark_result.rows, trimmed + watermark_result.duplicates
+            truncates = _count_truncates(plan, facts)
+            if truncates and trimmed:
+                truncates = frame.filter(column(OP) == Op.TRUNCATE.value).count()
+            schema = read_schema(snapshot)
+            names = stored_names(plan.table.column_names, schema.names)
+            plan, frame = (stored_plan(plan, names), _rename_columns(frame, names)) if names else (plan, frame)
+            total = write.folded.rows - left_out - watermark_result.rejected - truncates
+            good, unfit, fitting = _split_misfits(to_rows(frame, plan, datetime.now(UTC)), plan, schema, total)
+            write = replace(write, plan=plan)
+            decide = self.decide_versions if plan.history else self.decide_rows
+            decide = self.decide_columns if plan.has_column_versions else decide
+            decision = decide(snapshot, state, write, good, fitting.applied)
+            new_truncates = find_new_truncates(plan, facts, state)
+            idle = not decision.has_rows and not new_truncates
+            operation = None if idle else write_stage(plan, decision.rows, new_truncates, decision.partitions)
+            counts = decision.counts + count_truncates(plan, facts, state, truncates)
+            counts += Counts(rejected=fitting.rejected + watermark_result.rejected, duplicate=left_out)
+            after = advance_state(plan, state, facts, decision.recorded, write.at)
+            if decision.version is not None:
+                after = replace(after, side_table_version=decision.version)
+            return StagedWrite(operation, after, counts, to_rejects(watermark_result.late, unfit, decision.rejects))
 
-    def _stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
-        plan, facts = write.plan, write.folded.facts
-        frame, trimmed = drop_applied(write, state.position)
-        watermark_result = filter_late(frame, write, state)
-        frame, left_out = watermark_result.rows, trimmed + watermark_result.duplicates
-        truncates = _count_truncates(plan, facts)
-        if truncates and trimmed:
-            truncates = frame.filter(column(OP) == Op.TRUNCATE.value).count()
-        schema = read_schema(snapshot)
-        names = stored_names(plan.table.column_names, schema.names)
-        plan, frame = (stored_plan(plan, names), _rename_columns(frame, names)) if names else (plan, frame)
-        total = write.folded.rows - left_out - watermark_result.rejected - truncates
-        good, unfit, fitting = _split_misfits(to_rows(frame, plan, datetime.now(UTC)), plan, schema, total)
-        write = replace(write, plan=plan)
-        decide = self._decide_versions if plan.history else self._decide_rows
-        decide = self._decide_columns if plan.has_column_versions else decide
-        decision = decide(snapshot, state, write, good, fitting.applied)
-        new_truncates = find_new_truncates(plan, facts, state)
-        idle = not decision.has_rows and not new_truncates
-        operation = None if idle else write_stage(plan, decision.rows, new_truncates, decision.partitions)
-        counts = decision.counts + count_truncates(plan, facts, state, truncates)
-        counts += Counts(rejected=fitting.rejected + watermark_result.rejected, duplicate=left_out)
-        after = advance_state(plan, state, facts, decision.recorded, write.at)
-        if decision.version is not None:
-            after = replace(after, side_table_version=decision.version)
-        return StagedWrite(operation, after, counts, to_rejects(watermark_result.late, unfit, decision.rejects))
-
-    def _decide_rows(
+    def decide_rows(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
     ) -> SparkDecision:
+        """Stages 2 and 3 of the `count` rows that fit, for a plan that keeps the newest row of a key, or every change."""
         plan, facts = write.plan, write.folded.facts
         if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
             self.side_tables.forget(write.lane, plan, state.purged_up_to.max_sequence)
@@ -118,9 +116,10 @@ class SparkMirror:
         rejects = to_rejects(given_up_rows, holes)
         return SparkDecision(rows, counts.applied > 0, counts, rejects, recorded, partitions=partitions)
 
-    def _decide_versions(
+    def decide_versions(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
     ) -> SparkDecision:
+        """The same for a plan that keeps every version of a row."""
         plan = write.plan
         if not count and not find_late_truncates(plan, write.folded.facts, state):
             return SparkDecision(rows.limit(0), False, Counts())
@@ -129,9 +128,10 @@ class SparkMirror:
         counts = decision.counts + Counts(rejected=bad)
         return replace(decision, counts=counts, rejects=to_rejects(holes, decision.rejects))
 
-    def _decide_columns(
+    def decide_columns(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
     ) -> SparkDecision:
+        """The same for a plan with a sequence for each column."""
         plan = write.plan
         if not count:
             return SparkDecision(rows.limit(0), False, Counts())
@@ -190,8 +190,7 @@ class SparkMirror:
 
     def _read_candidates(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
         """The rows of `snapshot` in these partitions."""
-        reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
-        related = reader.load(to_spark_path(snapshot.table_uri))
+        related = read_version(self._session.spark, snapshot.table_uri, snapshot.version())
         for name, values in partitions.items():
             related = related.filter(column(name).isin(values))
         return related
@@ -269,27 +268,6 @@ def _conform_batch(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table
     return pa.concat_tables([good, lost])
 
 
-Refusal = tuple[Column, str]
-"""A condition under which a row cannot be stored, and the reason."""
-
-
-def _null_refusals(rows: DataFrame, snapshot: DeltaTable) -> list[Refusal]:
-    """See `apply.conform.require_values`."""
-    strict = [f.name for f in read_schema(snapshot) if not f.nullable and f.name in rows.columns]
-    return [(column(n).isNull(), out_of_range_reason(f"column {n!r} of the target must not be null")) for n in strict]
-
-
-def _partition_refusals(rows: DataFrame, partitions: list[str]) -> list[Refusal]:
-    """See `delta.partitions.split_unnameable`."""
-    refusals = []
-    for name in partitions:
-        if name in rows.columns and isinstance(rows.schema[name].dataType, StringType):
-            value = column(name)
-            is_too_long = sf.octet_length(value) > max_text_bytes(name)
-            refusals.append((value.isin("", NULL_FOLDER) | value.contains("\0") | is_too_long, unnameable_reason(name)))
-    return refusals
-
-
 def _find_partitions(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> Partitions:
     """The partitions that can contain rows of the keys and old keys in `rows`, if these determine them."""
     values = {}
@@ -305,9 +283,16 @@ def _refuse_rows(
 ) -> tuple[DataFrame, DataFrame | None, int]:
     """Rows that the table can store, the others with `_error`, and their number. Deletes pass, if the plan merges by key.
 
-    With `nulls`, a value that must not be null is not missing.
+    See `delta.partitions.split_unnameable`, and with `nulls` also `apply.conform.require_values`.
     """
-    refusals = [*(_null_refusals(rows, snapshot) if nulls else ()), *_partition_refusals(rows, partition_columns(snapshot))]
+    refusals: list[tuple[Column, str]] = []
+    for name in (f.name for f in read_schema(snapshot) if nulls and not f.nullable and f.name in rows.columns):
+        refusals.append((column(name).isNull(), out_of_range_reason(f"column {name!r} of the target must not be null")))
+    for name in partition_columns(snapshot):
+        if name in rows.columns and isinstance(rows.schema[name].dataType, StringType):
+            value = column(name)
+            is_too_long = sf.octet_length(value) > max_text_bytes(name)
+            refusals.append((value.isin("", NULL_FOLDER) | value.contains("\0") | is_too_long, unnameable_reason(name)))
     if not refusals:
         return rows, None, 0
     error = sf.lit(None).cast("string")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
@@ -25,10 +26,10 @@ from replicator.ports.frames import Write
 
 from ....apply.lane_progress import find_late_truncates
 from ....delta.partitions import Partitions
-from ....spark.frames import cache_frame, column, filter_rows, get_facts, keep_parents, run_select
+from ....spark.frames import cache_frame, column, filter_rows, get_facts, keep_parents, read_version, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.rows import incomplete_reason, to_rejects
-from ....spark.session import LazySession, to_spark_path
+from ....spark.session import LazySession
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from ....sql.scd2 import absorbed_select, events_select, versions_select
@@ -71,9 +72,14 @@ class SparkScd2:
         lowest = facts.lowest or ()
         rows = keep_parents(rows.withColumn(ROW_NUMBER, column(OFFSET)), rows)
         late_truncates = find_late_truncates(plan, facts, state)
-        related = cache_frame(
-            self._read_candidates(snapshot, plan, rows, lowest, late_truncates, moves=facts.has_key_changes)
-        )
+        moves, run = facts.has_key_changes, partial(run_select, self._session.spark)
+        table = read_version(self._session.spark, snapshot.table_uri, snapshot.version())
+
+        def select_related(names: Mapping[str, str]) -> str:
+            target, changes = names["table"], names["rows"]
+            return select_candidates(plan, SPARK, target, changes, lowest, moves=moves, truncates=late_truncates)
+
+        related = cache_frame(run(select_related, {"table": table, "rows": rows}))
         rows, others, ambiguous = drop_foreign_deletes(plan, facts, rows, related)
         absorbed_matter = state.max_side_table_sequence is not None and has_overlap(facts, state)
         absorbed = (
@@ -85,18 +91,18 @@ class SparkScd2:
         relations = {"rows": rows, "related": related} | ({} if absorbed is None else {"absorbed": absorbed})
         missing = _list_missing_columns(plan, write, related, absorbed)
 
-        moves, applied_at = facts.has_key_changes, SPARK.instant(round(time.time() * 1_000_000))
+        applied_at = SPARK.instant(round(time.time() * 1_000_000))
 
         def make_input(names: Mapping[str, str]) -> Scd2Input:
             related, absorbed = names["related"], names.get("absorbed")
             return Scd2Input(names["rows"], related, absorbed, lowest, later, missing, moves=moves, applied_at=applied_at)
 
-        events = self._run_select(lambda names: events_select(plan, SPARK, make_input(names)), relations)
+        events = run(lambda names: events_select(plan, SPARK, make_input(names)), relations)
         events = cache_frame(keep_parents(events, *relations.values()))
         totals: dict[str, int] = dict(events.filter(column(KIND) == CHANGE).groupBy(VERDICT).count().collect())
         scd2_input, event_relations = make_input(dict.fromkeys(("rows", "related", "absorbed"), "")), {"events": events}
-        versions = self._run_select(lambda names: versions_select(plan, SPARK, scd2_input, names["events"]), event_relations)
-        changes = self._run_select(lambda names: absorbed_select(plan, SPARK, scd2_input, names["events"]), event_relations)
+        versions = run(lambda names: versions_select(plan, SPARK, scd2_input, names["events"]), event_relations)
+        changes = run(lambda names: absorbed_select(plan, SPARK, scd2_input, names["events"]), event_relations)
         recorded = facts.highest if self._side_tables.record(write.lane, plan, keep_parents(changes, events)) else None
         incomplete = totals.get(INCOMPLETE, 0)
         bad = incomplete + (ambiguous.count() if ambiguous else 0)
@@ -104,28 +110,6 @@ class SparkScd2:
         rejects = to_rejects(_select_rejects(plan, rows, events) if incomplete else None, ambiguous)
         written_rows = cache_frame(keep_parents(versions, events))
         return SparkDecision(written_rows, counts.applied > 0, counts, rejects, recorded)
-
-    def _run_select(self, select: object, relations: Mapping[str, DataFrame]) -> DataFrame:
-        return run_select(self._session.spark, select, relations)  # type: ignore[arg-type]
-
-    def _read_candidates(
-        self,
-        snapshot: DeltaTable,
-        plan: ApplyPlan,
-        rows: DataFrame,
-        lowest: SequenceKey,
-        late_truncates: Sequence[SequenceKey],
-        *,
-        moves: bool,
-    ) -> DataFrame:
-        reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
-        table = reader.load(to_spark_path(snapshot.table_uri))
-        return self._run_select(
-            lambda names: select_candidates(
-                plan, SPARK, names["table"], names["rows"], lowest, moves=moves, truncates=late_truncates
-            ),
-            {"table": table, "rows": rows},
-        )
 
 
 def _list_missing_columns(

@@ -21,7 +21,7 @@ from ....delta.commits import Attempt
 from ....delta.errors import translate_errors
 from ....delta.lake import Lake
 from ....delta.table_writer import EVERY_COMMITS
-from ....spark.frames import column, keep_parents
+from ....spark.frames import column, keep_parents, read_version
 from ....spark.merge import commit_session, confirm_commit, refuse_changed_table
 from ....spark.session import LazySession, to_spark_path
 from ....sql.dialect import SPARK
@@ -130,8 +130,7 @@ class SparkColumnVersions(DeltaColumnVersions):
 
     def read_rows(self, table: DeltaTable) -> DataFrame:
         """All rows at the version of `table`: the key and the text."""
-        reader = self._session.spark.read.format("delta").option("versionAsOf", table.version())
-        return reader.load(to_spark_path(table.table_uri))
+        return read_version(self._session.spark, table.table_uri, table.version())
 
     def store(self, table: DeltaTable, rows: DataFrame, count: int, lane: Lane) -> int:
         """`write` for a frame with `count` rows; small frames are written by delta-rs on the driver.
@@ -143,7 +142,7 @@ class SparkColumnVersions(DeltaColumnVersions):
         with translate_errors(f"{lane.into} (its side table)"):
             self._upkeep.after_commit(table, table.version())
             app = f"replicator/{lane.pipeline}/{lane.id}/beside"
-            attempt = Attempt(app, table.version() + 1, token_hex(8), self._path(lane))
+            attempt = Attempt(app, table.version() + 1, token_hex(8), self._lake.tombstones(lane.into))
             refuse_changed_table(table, attempt)
             with commit_session(self._session.spark, attempt) as spark:
                 q, keys = SPARK.quote_name, [name for name in rows.columns if name != BESIDE]
