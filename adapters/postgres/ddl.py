@@ -46,7 +46,6 @@ class ExistingTable:
 
     columns: dict[str, ReflectedColumn]
     unique: tuple[frozenset[str], ...]
-    first_of_index: frozenset[str]
 
 
 class Catalogue:
@@ -166,14 +165,12 @@ def _reflect(connection: sa.Connection, schema: str, table: str) -> ExistingTabl
     with _ignore_unknown_types():
         columns = {c["name"]: c for c in inspector.get_columns(table, schema=schema)}
         indexes = inspector.get_indexes(table, schema=schema)
-    primary = inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
-    plain = [
-        [n for n in i["column_names"] if n] for i in indexes if not i.get("dialect_options", {}).get("postgresql_where")
-    ]
-    unique = [frozenset(n) for i, n in zip(indexes, plain, strict=False) if i["unique"] and None not in i["column_names"]]
-    if primary:
+    # An index of some rows finds not every row, and one on an expression (None) finds no key.
+    whole = (i for i in indexes if i["unique"] and not i.get("dialect_options", {}).get("postgresql_where"))
+    unique = [frozenset(n for n in i["column_names"] if n) for i in whole if None not in i["column_names"]]
+    if primary := inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]:
         unique.append(frozenset(primary))
-    return ExistingTable(columns, tuple(unique), frozenset(n[0] for n in (*plain, primary) if n))
+    return ExistingTable(columns, tuple(unique))
 
 
 def _build_table(schema: str, table: str, *columns: sa.schema.SchemaItem) -> sa.Table:

@@ -89,7 +89,6 @@ CYCLE_DAYS, CYCLE_YEARS = 146_097, 400
 INFINITE_MICROS = {9_223_372_036_825_200_000: "infinity", -9_223_372_036_832_400_000: "-infinity"}
 """The values of the JDBC driver, and so of Debezium, for an infinite timestamp, in microseconds since 1970."""
 INFINITE_DAYS = {2_147_483_647: "infinity", -2_147_483_648: "-infinity"}
-NANOS = pa.types.is_time64
 
 
 def instant_text(column: pa.Array) -> pa.Array:
