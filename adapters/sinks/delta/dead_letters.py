@@ -41,7 +41,7 @@ from ...delta.table_writer import (
     end_versions,
     vacuum_table,
 )
-from ...delta.tables import STATISTICS, create_table, has_table, read_schema
+from ...delta.tables import STATISTICS, LatestTable, create_table, has_table, read_schema
 from ...stores import DeadLetterSettings
 
 FIRST_COLUMNS = (
@@ -94,7 +94,7 @@ class DeltaDeadLetters:
             raise settings.refuse("path is missing")
         self._path = local_folder(settings.path)
         self._upkeep = TableMaintenance(EVERY_COMMITS)
-        self._table: DeltaTable | None = None
+        self._latest = LatestTable(self._path, self.open_table)
         self._turn = threading.RLock()
 
     @property
@@ -148,11 +148,11 @@ class DeltaDeadLetters:
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         marked = [replace(letter, state=state) for letter in letters]
-        self._change_letters(marked, lambda m: m.when_matched_update({'"state"': 's."state"'}))
+        self._merge_letters(marked, AS_READ, lambda m: m.when_matched_update({'"state"': 's."state"'}))
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
         """Files of older versions of the table may still contain them."""
-        self._change_letters(letters, lambda m: m.when_matched_delete())
+        self._merge_letters(letters, AS_READ, lambda m: m.when_matched_delete())
 
     def describe_versions(self) -> str:
         with translate_errors(NAME):
@@ -160,7 +160,7 @@ class DeltaDeadLetters:
 
     def end_versions(self) -> str:
         with self._turn, translate_errors(NAME):
-            self._table = None
+            self._latest.release()
             return end_versions(self._path, DeltaTable(str(self._path))) if has_table(self._path) else ""
 
     def compact(self) -> CompactionResult | None:
@@ -173,23 +173,18 @@ class DeltaDeadLetters:
 
     def close(self) -> None:
         with self._turn:
-            self._table = None
-
-    def _change_letters(self, letters: Sequence[DeadLetter], clauses: Clauses) -> None:
-        """Change the dead letters that are as they were read. A merge without a match commits nothing, so that no
-        conflict would show that the snapshot is old: it is a new one."""
-        with self._turn:
-            self._table = None
-            self._merge_letters(letters, AS_READ, clauses)
+            self._latest.release()
 
     def _merge_letters(self, letters: Sequence[DeadLetter], on: str, clauses: Clauses) -> None:
+        """Changes the newest version: a merge without a match commits nothing, so no conflict would show an old one."""
         if not letters:
             return
         rows = pa.Table.from_pylist([asdict(letter) for letter in letters], SCHEMA)
         with self._turn, translate_errors(NAME):
             for attempt in range(ATTEMPTS):
                 try:
-                    table = self._take_snapshot()
+                    table = self._latest.newest()
+                    self._latest.release()  # A failure makes it invalid.
                     merger = table.merge(
                         rows.cast(pa.schema([read_schema(table).field(name) for name in SCHEMA.names])),
                         on,
@@ -209,16 +204,12 @@ class DeltaDeadLetters:
                     continue
                 sync_commit(self._path, table.version())
                 self._upkeep.after_commit(table, table.version())
-                self._table = table
+                self._latest.set_current(table)
                 return
         raise Retryable("other writers keep committing to the dead letters")
 
-    def _take_snapshot(self) -> DeltaTable:
-        """The snapshot of the last write, or the newest one. It is removed here, because a failure makes it
-        invalid."""
-        table, self._table = self._table, None
-        if table is not None:
-            return table
+    def open_table(self) -> DeltaTable:
+        """The table, which is created if it does not exist, with all columns."""
         if not has_table(self._path):
             create_table(self._path, NAME, COLUMNS, settings={STATISTICS: "event_id,last_seen"}, partition_by=[])
         table = self._check_table(DeltaTable(str(self._path)))
