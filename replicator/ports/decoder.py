@@ -53,7 +53,7 @@ class Decoder(Protocol):
 
     Bad input never raises: a bad record gets an error `CODE: sentence` (`domain.errors.Reject`) without any value of
     the row, and does not affect other records (test_bad_record_is_isolated). Every input record becomes at least one
-    output row (test_nothing_vanishes).
+    output row (test_every_routed_record_becomes_a_row).
 
     A decoder that reads schemas from a server raises Retryable while the server does not answer, and EnvironmentProblem
     if the server refuses. Such a call had no effect and may be repeated. Schemas that `route` has read are available to
@@ -66,7 +66,7 @@ class Decoder(Protocol):
 
     def route(self, raw: pa.Table) -> pa.Table:
         """Schema `ROUTE`, one row per record of the raw frame, in its order. Cheap: parses schemas, not rows. A record
-        without key, value and headers is ignored (test_a_record_of_nothing_is_ignored)."""
+        without key, value and headers is ignored (test_empty_record_is_ignored)."""
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """The table of one fingerprint, from the schema in its records or from the declared columns.
@@ -78,7 +78,8 @@ class Decoder(Protocol):
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """The changes frame (`domain.change.changes_schema(table)`) of records routed to this table and fingerprint, in
         their order. Rows with `_error` are rejects; `_topic`, `_partition`, `_offset` identify the record. `table` may
-        have only its key columns: keys and operations are then the same (test_keys_are_decoded_alone)."""
+        have only its key columns: keys and operations are then the same
+        (test_table_of_key_columns_decodes_the_same_keys)."""
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """Schema `ENVELOPE`, one row per record, in their order. Never fails, for any bytes."""

@@ -29,7 +29,7 @@ class Engine(Protocol[F]):
 
     def route(self, raw: F, decoder: Decoder) -> RoutedBatch[F]:
         """Divide the batch by table and schema (test_route_accounts_for_every_record), and find where tables were
-        dropped (test_route_finds_where_a_table_was_dropped)."""
+        dropped (test_route_returns_the_positions_of_dropped_tables)."""
 
     def decode(self, run: RecordSlice[F], decoder: Decoder, table: TableSpec) -> tuple[F, F]:
         """The changes of a slice, and its rejects (a changes frame with `_error`). Together they are all changes of the
@@ -56,10 +56,10 @@ class Engine(Protocol[F]):
           (without a key: equal values, see `TableSpec.counted`) is a duplicate. With column versions the changes are in
           arrival order over all partitions (test_fold_keeps_the_order_of_arrival).
         - Under a watermark keeps every change, in order, and returns their event times in the facts
-          (test_fold_leaves_every_change_under_a_watermark).
+          (test_fold_under_a_watermark_keeps_every_change).
 
-        Folding the concatenation of folded frames equals folding their changes at once (test_fold_composes). The input
-        may therefore be a folded frame.
+        Folding the concatenation of folded frames equals folding their changes at once
+        (test_fold_of_folded_frames_equals_one_fold). The input may therefore be a folded frame.
         """
 
 
@@ -68,7 +68,8 @@ class Frames(Protocol[F]):
     (`domain.change.changes_schema`) has changes of one table. Nothing here decodes, or applies a plan."""
 
     def from_arrow(self, raw: pa.Table) -> F:
-        """A few records, given as `domain.change.RAW`, as a raw frame, in their order (test_records_are_a_raw_frame)."""
+        """A few records, given as `domain.change.RAW`, as a raw frame, in their order
+        (test_from_arrow_returns_a_raw_frame_in_order)."""
 
     def sample(self, raw: F) -> pa.Table:
         """Some records of a raw frame, as `domain.change.RAW`: enough for `Decoder.learn`, few enough for one process."""
@@ -106,7 +107,7 @@ class Frames(Protocol[F]):
           follow if a change between them sent all values.
         - A truncate is alone if there are unchanged values.
         - If the configuration orders changes (`TableSpec.ordered_by`), a change with unchanged values is the first of
-          its key. No lower change of its key follows it (test_segments_of_changes_in_any_order).
+          its key. No lower change of its key follows it (test_partial_change_out_of_order_starts_a_segment).
 
         Without such changes the result is one segment.
         """
@@ -120,7 +121,7 @@ class Frames(Protocol[F]):
         """
 
     def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[RejectedRecord]:
-        """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
+        """One item per rejected record, in order, with its bytes (test_rejected_returns_the_bytes_of_the_record).
 
         `rows` have `_error` set. They are a raw frame (`RoutedBatch.rejects`), or a changes or folded frame. For the
         latter, records are found in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several

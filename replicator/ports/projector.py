@@ -27,7 +27,7 @@ class RefreshStart:
 
     - `reads`: the newest version of every input.
     - `last`: the record of the last refresh. None if there was none, or if another program wrote to the table since
-      (test_a_changed_table_is_computed_from_scratch).
+      (test_table_changed_by_another_writer_is_refreshed_in_full).
     - `places`: the locations of the inputs and of the table, by label: absolute paths, or URLs.
     """
 
@@ -58,14 +58,14 @@ class Projector(Protocol):
 
     def open_refresh(self, projection: Projection) -> AbstractContextManager[RefreshStart]:
         """Begin a refresh: read its inputs and its table. `Fatal` that names an input which does not exist, or cannot
-        be read (test_an_input_that_is_not_there_is_named). An input without older versions is held at its version until
+        be read (test_missing_input_is_named_in_the_error). An input without older versions is held at its version until
         the context ends; no `replace` follows then."""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
         """The groups with changed rows between two versions of an input, in columns that the query reads
-        (test_groups_of_changed_rows). For an input with a key: the groups of the old and the new rows. For an input
-        without a key: no groups, if no row differs. None if all groups may be affected, or if an old version cannot be
-        read any more."""
+        (test_changed_row_refreshes_its_old_and_new_group). For an input with a key: the groups of the old and the new
+        rows. For an input without a key: no groups, if no row differs. None if all groups may be affected, or if an old
+        version cannot be read any more."""
 
     def replace(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
         """Run the query over the versions in `record.reads`, and replace the rows of the groups of `work`, or all rows,
@@ -73,12 +73,13 @@ class Projector(Protocol):
         the record is written.
 
         `Retryable` if another program committed after `open_refresh`. `Fatal`, with nothing written, for rows with
-        equal values of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
+        equal values of `keys`, and for a query that fails (test_rows_with_duplicate_keys_are_refused).
         """
 
     def describe_versions(self, projection: Projection, *, end: bool = False) -> str:
-        """The location of older versions of the table that still contain its former rows, for people; empty without any.
-        `end`: first remove them, so that no one can read them; the text then names the remains (test_versions_end)."""
+        """The location of older versions of the table that still contain its former rows, for people; empty without
+        any. `end`: first remove them, so that no one can read them; the text then names the remains
+        (test_older_versions_are_removed)."""
 
     def close(self) -> None:
         """Release everything; may be called twice."""
@@ -144,18 +145,18 @@ class GoldTables:
 
     find: Callable[[Projection], GoldTable]
     """The projection's table, which need not exist. Fatal for a table that no refresh of the projection created
-    (test_a_table_that_no_refresh_made_is_left_alone)."""
+    (test_table_not_created_by_a_refresh_is_refused)."""
 
     replace: Callable[[Projection, RefreshWork, RefreshRecord, pa.Table | None], ReplaceResult]
-    """`replace(projection, work, record, rows)`: replace the rows of the groups of `work`, or all rows, with `rows`, and
-    store `record`, in one commit (test_groups_are_replaced_in_one_commit). `rows` is None if there are no groups. The first
-    call creates the table. If everything is replaced, it gets the columns of `rows`
-    (test_another_query_makes_other_columns).
+    """`replace(projection, work, record, rows)`: replace the rows of the groups of `work`, or all rows, with `rows`,
+    and store `record`, in one commit (test_groups_are_replaced_in_one_commit). `rows` is None if there are no groups.
+    The first call creates the table. If everything is replaced, it gets the columns of `rows`
+    (test_changed_query_changes_the_columns).
 
-    `Retryable` if another program has changed the table after `find` (test_one_of_two_that_race_wins). `Fatal`, with nothing
-    written, for rows of some groups with other columns than the table.
+    `Retryable` if another program has changed the table after `find` (test_concurrent_refresh_raises_retryable).
+    `Fatal`, with nothing written, for rows of some groups with other columns than the table.
     """
 
     end_versions: Callable[[Projection], str] | None = None
     """Remove the replaced rows, so that no one can read them; returns a text for people that names the remains. None if
-    nothing of them remains. No effect without a table (test_versions_end)."""
+    nothing of them remains. No effect without a table (test_older_versions_are_removed)."""

@@ -58,9 +58,9 @@ class Sink(Protocol[F]):
         - A span that starts above it raises `DataLoss` (test_gap_is_refused).
 
         Rows that do not fit the target, and rows that cannot be completed, go to `reject` before the commit and are not
-        applied (test_rejects_are_durable_first). Rows that the target refuses because of other rows (a foreign key, a
-        unique value) are retried after all others of the call. Rows that are still refused are rejected, unless the
-        write `may_wait`: then RowsWait is raised and nothing is committed.
+        applied (test_rejects_are_stored_before_the_commit). Rows that the target refuses because of other rows (a
+        foreign key, a unique value) are retried after all others of the call. Rows that are still refused are rejected,
+        unless the write `may_wait`: then RowsWait is raised and nothing is committed.
 
         A write that changes no row still moves the position (test_empty_write_advances_position). The state is
         committed with the rows, and has the plan's rule (test_state_is_committed_with_the_rows).
@@ -72,8 +72,8 @@ class Sink(Protocol[F]):
         Retention (`domain.policy.late_changes`): `Write.at` may raise `LaneState.purged_up_to`. Tombstones stored until
         then, at or below its sequence, are deleted before any change of the write is reconciled
         (test_tombstones_are_purged). A change that is late because of it goes to `reject` as LATE
-        (test_histories_with_purged_tombstones_equal_the_model). For this a truncate counts from the beginning of its write
-        (test_a_truncate_counts_from_the_beginning_of_its_write). `purged_up_to` is stored in the state and never
+        (test_histories_with_purged_tombstones_equal_the_model). For this a truncate counts from the beginning of its
+        write (test_change_in_the_write_of_a_truncate_is_late). `purged_up_to` is stored in the state and never
         decreases, for any later writer and retention (test_the_purged_sequence_is_stored).
 
         Out-of-band write: the span is empty and the position stays. Only sequences decide about its rows, not the
@@ -178,17 +178,17 @@ class SinkFeatures:
     """Removes whole lanes."""
 
     swap: Callable[[Lane, Lane, CutoverDecision], LaneState] | None = None
-    """`swap(lane, rebuilt, judge)`: replace the rows of `lane` by the rows of `rebuilt`, a lane of the same sink, with the
-    state that `judge` returns. Returns the state after that (test_a_target_is_swapped). Takes over both lanes as
-    `LaneRemoval.drop` does (test_swap_takes_the_lane). Afterwards `rebuilt` may be gone, or has to be dropped. `lane`
-    needs another `prepare`.
+    """`swap(lane, rebuilt, judge)`: replace the rows of `lane` by the rows of `rebuilt`, a lane of the same sink, with
+    the state that `judge` returns. Returns the state after that (test_a_target_is_swapped). Takes over both lanes as
+    `LaneRemoval.drop` does (test_swap_of_a_held_lane_fences_one_instance). Afterwards `rebuilt` may be gone, or has to
+    be dropped. `lane` needs another `prepare`.
 
     Rows and state change in one commit: readers always find either the old target or the new one. A kill leaves one of
-    the two, and the next user of the lane finds everything that belongs to it. Later changes are reconciled as `rebuilt`
-    would, including its tombstones (test_what_is_remembered_goes_along).
+    the two, and the next user of the lane finds everything that belongs to it. Later changes are reconciled as
+    `rebuilt` would, including its tombstones (test_swap_includes_tombstones).
 
-    Fatal, with nothing changed, if `judge` raises it (test_a_swap_that_is_refused). The same for a target that this sink
-    did not create, and for a target with dependent objects that would be lost.
+    Fatal, with nothing changed, if `judge` raises it (test_refused_swap_changes_nothing). The same for a target that
+    this sink did not create, and for a target with dependent objects that would be lost.
     """
 
     erasure: KeyErasure | None = None
@@ -207,12 +207,12 @@ class SinkFeatures:
     """`restore_state(lane, plan, stored)`: copy the rows, the side tables and the state of `stored`, a lane of a
     checkpoint, to `lane`, which has no state yet. The target is created as by `prepare`; `plan` is the plan of `lane`
     under the schema that `stored` has reached. Afterwards `lane` is as if it had applied everything that `stored` has
-    applied (test_it_goes_on_as_if_it_had_applied_everything, test_what_is_remembered_goes_along).
+    applied (test_restored_lane_continues_like_the_model, test_restore_includes_metadata_for_late_changes).
 
     Rows and state are one commit: after a kill the lane has both or neither, and the call may be repeated
-    (test_killed_it_may_be_repeated). CheckpointUnsupported if the target would reject some of the rows; then there is no
-    state (test_what_the_target_cannot_keep_is_not_left_out). The call takes over the lane as `LaneRemoval.drop` does;
-    `prepare` must be called again.
+    (test_failed_restore_can_be_repeated). CheckpointUnsupported if the target would reject some of the rows; then there
+    is no state (test_unsupported_value_raises_checkpoint_unsupported). The call takes over the lane as
+    `LaneRemoval.drop` does; `prepare` must be called again.
     """
 
     open_stored_lane: Callable[[Lane, ApplyPlan], StoredLane] | None = None
@@ -286,10 +286,11 @@ class LaneRemoval:
     drop: Callable[[Lane], None]
     """Remove the lane's target, and everything else that is stored of the lane.
 
-    Takes over the lane: `Fenced`, with nothing removed, while another instance holds it. If that cannot be detected, the
-    other instance fails at the latest at its next commit (test_drop_takes_the_lane). Afterwards the lane is new: it has no
-    state and no tombstones (test_drop_removes_tombstones), and `prepare` creates the target again, with any columns
-    (test_drop_leaves_nothing). Other lanes stay as they are (test_drop_leaves_other_lanes).
+    Takes over the lane: `Fenced`, with nothing removed, while another instance holds it. If that cannot be detected,
+    the other instance fails at the latest at its next commit (test_drop_of_a_held_lane_fences_one_instance). Afterwards
+    the lane is new: it has no state and no tombstones (test_drop_removes_tombstones), and `prepare` creates the target
+    again, with any columns (test_drop_removes_rows_state_and_metadata). Other lanes stay as they are
+    (test_drop_leaves_other_lanes).
 
     May be called again, also after a kill, and for a lane without anything (test_drop_may_be_repeated). Meanwhile `state`
     and `prepare` return as before, or as for a new lane, or raise DataLoss that names `replicator drop`. They never return
@@ -318,13 +319,14 @@ class KeyErasure:
     of an scd2 table and changes of an append table. `key`: the source's names of the key columns, with their texts
     (`domain.erasures.to_key_texts`). The position and all other rows stay as they are (test_a_key_is_erased).
 
-    Takes over the lane as `LaneRemoval.drop` does (test_erasing_takes_the_lane). May be called again, also after a kill.
-    No effect for a lane without a target (test_erasing_nothing). The log of the erasure itself does not contain the key.
+    Takes over the lane as `LaneRemoval.drop` does (test_erasure_in_a_held_lane_fences_one_instance). May be called
+    again, also after a kill. No effect for a lane without a target (test_erasure_without_matching_rows_does_nothing).
+    The log of the erasure itself does not contain the key.
     """
 
     end_versions: Callable[[Lane], str]
-    """Remove older versions of the target and of its side tables, so that no one can read them (test_versions_end). No
-    effect if there are none. Returns a text for people that names the remains."""
+    """Remove older versions of the target and of its side tables, so that no one can read them
+    (test_older_versions_are_removed). No effect if there are none. Returns a text for people that names the remains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,9 +374,9 @@ class BulkLoads:
     """`load(write, parts, reject, folder)`: write the rows of all `parts` in one commit, otherwise as `Sink.apply`
     (test_a_target_is_loaded_by_partition).
 
-    Each key is in one part only. The parts contain no key changes and no truncates. `write` has no rows of its own, only
-    the span. `parts` may be iterated several times. Files may be created in `folder`, which belongs to the caller. DataLoss
-    if the target is not empty (test_only_an_empty_target_is_loaded).
+    Each key is in one part only. The parts contain no key changes and no truncates. `write` has no rows of its own,
+    only the span. `parts` may be iterated several times. Files may be created in `folder`, which belongs to the caller.
+    DataLoss if the target is not empty (test_bulk_load_of_a_filled_target_is_refused).
     """
 
 

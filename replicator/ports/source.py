@@ -38,8 +38,8 @@ class Source(Protocol[F]):
         that are not in `start`: it has every partition that existed when the caller looked, so they appeared later.
 
         - Batches MUST touch: per partition the first span starts at `start`, each next span where the last one ended
-          (test_spans_touch).
-        - Per partition records MUST be in offset order (test_order).
+          (test_spans_are_contiguous).
+        - Per partition records MUST be in offset order (test_records_are_in_offset_order).
         - A record MUST be delivered exactly once per call (test_exactly_once_per_run).
         - A record's time outside the years 1 to 9999 MUST become null (test_odd_times_are_null).
         - A batch is delivered as soon as there are records; it never waits to be full. While there are no records,
@@ -60,17 +60,17 @@ class Source(Protocol[F]):
         """Partitions that cannot be continued from `position`, each with the reason as a sentence.
 
         Reasons are records below the stream's first offset, offsets above its end, a deleted topic, or a topic with
-        another id than in `identity` (test_losses_are_named).
+        another id than in `identity` (test_lost_positions_are_reported).
         """
 
     def start(self) -> Position:
         """The position of lanes without one, by the source's `start_from`, for every current partition."""
 
     def beginning(self) -> Position:
-        """The first available offset of every current partition (test_end)."""
+        """The first available offset of every current partition (test_start_and_end_of_the_stream_are_returned)."""
 
     def end(self) -> Position:
-        """The current end of the stream, for lag (test_end)."""
+        """The current end of the stream, for lag (test_start_and_end_of_the_stream_are_returned)."""
 
     def committed(self, position: Position) -> None:
         """Called from time to time with the position that every lane has reached; may publish it (a Kafka group

@@ -132,7 +132,7 @@ class DeadLetters(Protocol):
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """Store dead letters; durable on return (test_dead_letters_outlive_the_store). Writing the same (event_id,
         lane) again keeps one dead letter: it is open, `last_seen` and `attempts` advance, all other fields have the
-        newest values (test_the_same_dead_letter_is_one)."""
+        newest values (test_repeated_dead_letter_is_stored_once)."""
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
         """The newest matching dead letters, in descending order of `last_seen`. Ties are in order of `event_id`, then
@@ -222,19 +222,20 @@ class Register(Protocol):
 class EventStore(Protocol):
     """An append-only store of events (`domain.events`).
 
-    Every adapter passes `testing.stores_contract.EventStoreContract`. Safe for several threads; several processes
-    may write at once (test_racing_writers_are_put_in_order).
+    Every adapter passes `testing.stores_contract.EventStoreContract`. Safe for several threads; several processes may
+    write at once (test_concurrent_appends_get_consecutive_versions).
     """
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
-        """Store events, all or none (test_all_or_none); durable on return. Returns one result per event, in their
-        order.
+        """Store events, all or none (test_conflict_stores_no_event_of_the_call); durable on return. Returns one result
+        per event, in their order.
 
         An event gets the next version of its aggregate (test_versions_are_counted_per_aggregate). An event whose id is
         already stored, or occurs earlier in `events`, changes nothing. Its other values do not matter
         (test_a_repeated_id_changes_nothing). `VersionConflict` if the aggregate is not at the expected version. If
-        several writers race for a version, one succeeds and all others fail with it (test_one_of_several_wins). After
-        `Retryable` the events may or may not be stored: repeat the call with the same ids and without `has_new_id`.
+        several writers race for a version, one succeeds and all others fail with it
+        (test_concurrent_appends_of_one_version_have_one_winner). After `Retryable` the events may or may not be stored:
+        repeat the call with the same ids and without `has_new_id`.
         """
 
     def read(

@@ -115,7 +115,7 @@ class DecoderContract(Contract):
                 assert set(row["_unsent"] or ()) <= set(table.column_names) - set(table.keys)
                 assert all(row[name] is None for name in row["_unsent"] or ())
 
-    def test_nothing_vanishes(self) -> None:
+    def test_every_routed_record_becomes_a_row(self) -> None:
         """Every record routed to a table becomes at least one row, in order."""
         decoder = self.new_decoder()
         for table, run in self.list_slices(decoder, self.samples()):
@@ -124,8 +124,8 @@ class DecoderContract(Contract):
             decoded_positions = list(zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True))
             assert list(dict.fromkeys(decoded_positions)) == positions
 
-    def test_keys_are_decoded_alone(self) -> None:
-        """For a table with only its key columns, `decode` returns the same operations and keys, including old keys."""
+    def test_table_of_key_columns_decodes_the_same_keys(self) -> None:
+        """For a table with only its key columns, `decode` returns the same operations, keys and old keys."""
         decoder = self.new_decoder()
         for table, run in self.list_slices(decoder, self.samples()):
             if table.keys:
@@ -135,7 +135,7 @@ class DecoderContract(Contract):
                 good = pc.is_null(whole[ERROR])
                 assert decoder.decode(run, alone).select(names).filter(good).equals(whole.select(names).filter(good))
 
-    def test_a_record_of_nothing_is_ignored(self) -> None:
+    def test_empty_record_is_ignored(self) -> None:
         """A record without key, value and headers has no table and is no reject."""
         topics = sorted(set(self.samples()["topic"].to_pylist()))
         nothing = pa.Table.from_pylist([{"topic": t, "partition": 0, "offset": 2**40} for t in topics], RAW)
@@ -211,7 +211,7 @@ class DecoderContract(Contract):
         copy = pickle.loads(pickle.dumps(decoder))  # noqa: S301
         assert self.decode_records(decoder, self.samples()) == first == self.decode_records(copy, self.samples())
 
-    def test_empty_frames(self) -> None:
+    def test_empty_frame_decodes_to_no_rows(self) -> None:
         """No records give no rows, with the right schemas."""
         decoder = self.new_decoder()
         assert decoder.route(RAW.empty_table()).schema.equals(ROUTE)
@@ -220,8 +220,8 @@ class DecoderContract(Contract):
             assert decoder.decode(run.slice(0, 0), table).schema.equals(changes_schema(table))
 
     @pytest.mark.parametrize("size", [1, 2, 7])
-    def test_frames_may_be_cut_anywhere(self, size: int) -> None:
-        """Decoding slice by slice gives the same as decoding at once."""
+    def test_frame_in_slices_decodes_the_same(self, size: int) -> None:
+        """Decoding a frame slice by slice gives the same rows as decoding it at once."""
         decoder = self.new_decoder()
         for table, run in self.list_slices(decoder, self.samples()):
             pieces = [decoder.decode(run.slice(i, size), table) for i in range(0, run.num_rows, size)]

@@ -111,7 +111,7 @@ class EnginePartitions(EngineBase):
 
         @self.for_all(history=any_histories(KEYED_TYPES))
         def check(history: History) -> None:
-            partitions = require_feature(self.new_engine().features.partitions, "the engine parts no frames")
+            partitions = require_feature(self.new_engine().features.partitions, "the engine cannot partition frames by key")
             keys = history.table().keys
             changes, half = self.read_changes(history), self.read_changes(history, len(history.events) // 2)
             whole, part = (partitions.split(frame, keys, PARTITIONS) for frame in (changes, half))
@@ -183,9 +183,9 @@ class EngineRowTransforms(EngineBase):
             delivering.run()
             assert_equals_model(delivering)
 
-    def test_segments_of_changes_in_any_order(self) -> None:
-        """A partial change starts a segment unless it is the first of its key there. A lower change after it does
-        so, too."""
+    def test_partial_change_out_of_order_starts_a_segment(self) -> None:
+        """A partial change starts a segment unless it is the first of its key in the segment. A later change of the key
+        with a lower sequence starts a segment too."""
         engine, case = self.new_engine(), CASES["in the order of a column"]
         half: Row = {"k1": 1, "v2": 1}
         images = [
@@ -220,8 +220,9 @@ VALUES = (
 class EngineDrops(EngineBase):
     """The part of the contract of `ports.engine.Engine` for records of dropped tables."""
 
-    def test_route_finds_where_a_table_was_dropped(self) -> None:
-        """Such records are ignored, and returned by table, in order. Also without other records."""
+    def test_route_returns_the_positions_of_dropped_tables(self) -> None:
+        """Records of dropped tables are ignored. Their positions are returned by table, in order, also if there are no
+        other records."""
         rows: list[dict[str, Any]] = []
         for topic, text in VALUES:
             offset = sum(row["topic"] == topic for row in rows)
@@ -278,18 +279,18 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             delivering.run()
             assert_equals_model(delivering)
 
-    def test_fold_keeps_alike_changes_of_several_partitions(self) -> None:
-        """Equal rows of a table without a key, at one log position but in several partitions, are no copies of each
-        other. Each is the first of its partition."""
+    def test_fold_keeps_equal_changes_of_several_partitions(self) -> None:
+        """Equal rows of a table without a key, at one log position but in several partitions, are not duplicates. Each
+        is the first of its partition."""
         shape = StreamShape(key="none", values=("truth",), partitions=3, snapshot=3)
         history = History(shape, (Statement("write"), Statement("resend")))
         delivering = DeliveryRun(PlainEngine(self), FakeTarget(), history, "append")
         delivering.run()
         assert_equals_model(delivering)
 
-    def test_fold_leaves_every_change_under_a_watermark(self) -> None:
-        """Also repeated changes, in the order of arrival. `Facts` have the event times, without those of snapshot
-        reads. Folding the result again gives the same."""
+    def test_fold_under_a_watermark_keeps_every_change(self) -> None:
+        """Repeated changes are kept too, in the order of arrival. `Facts` have the event times, without those of
+        snapshot reads. Folding the result again gives the same."""
         engine, shape = self.new_engine(), StreamShape(partitions=3, snapshot=3, disorder=DISORDER)
         history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1), Statement("resend", salt=4), Statement("truncate")))
         plan = plan_for("append", history.table(), GRACE)
@@ -330,7 +331,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             out.setdefault(partition, []).append(offset)
         return out
 
-    def test_fold_composes(self) -> None:
+    def test_fold_of_folded_frames_equals_one_fold(self) -> None:
         """Folding the concatenation of folded frames equals folding all their changes."""
         engine = self.new_engine()
 
@@ -349,8 +350,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
                 total = sum((f.counts.total for f in folded), again.counts.total) + again.rows
                 assert total == whole.num_rows == once.rows + once.counts.total
 
-    def test_fold_composes_where_partial_rows_add_up(self) -> None:
-        """A whole row completes the partial changes after it, also if these were folded before."""
+    def test_whole_row_completes_folded_partial_changes(self) -> None:
+        """A whole row supplies the values that later partial changes did not send, also if these were folded before."""
         engine = self.new_engine()
         halves = (Statement("write", 0, salt=1, mask=1), Statement("write", 0, salt=2, mask=2))
         history = make_history(*make_writes(0), *halves)
@@ -360,7 +361,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         (row,) = self.to_arrow(engine.fold(engine.frames.concat(parts), plan).frame).to_pylist()
         assert row["_unsent"] is None
 
-    def test_fold_leaves_the_image_of_a_delete(self) -> None:
+    def test_fold_keeps_the_image_of_a_delete(self) -> None:
         """The values of a delete stay as sent, even if changes of other keys lack values."""
         engine = self.new_engine()
         partial = Statement("write", 0, salt=1, mask=1)
@@ -369,7 +370,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         rows = self.to_arrow(engine.fold(self.read_changes(history), plan).frame).to_pylist()
         assert [row["v1"] is None for row in rows if row["_op"] == "d"] == [False]
 
-    def test_fold_flags_void_rows(self) -> None:
+    def test_fold_sets_reset_after_a_delete_or_truncate(self) -> None:
         """`_reset` is true if the key was deleted, or the table truncated, earlier in the batch; otherwise false."""
         engine = self.new_engine()
         moved = make_history(*make_writes(0, 1), Statement("delete", 1), Statement("move", 0, 1, salt=9, mask=1))
@@ -382,7 +383,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         rows = self.to_arrow(engine.fold(self.read_changes(cleared), plan).frame).to_pylist()
         assert [row["_reset"] for row in rows if row["_op"] == "c"] == [True, True]
 
-    def test_fold_does_not_add_up_partial_rows(self) -> None:
+    def test_fold_of_partial_changes_stays_partial(self) -> None:
         """Two changes that together sent every column still need an existing row, like each of them alone."""
         engine = self.new_engine()
         halves = (Statement("write", 0, salt=1, mask=1), Statement("write", 0, salt=2, mask=2))
@@ -393,7 +394,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert row["v1"] is not None
         assert row["v2"] is not None
 
-    def test_fold_states_its_facts(self) -> None:
+    def test_fold_returns_the_facts_of_the_batch(self) -> None:
         """`Facts` describe the batch, and the counts cover all input changes."""
         engine = self.new_engine()
         history = make_history(
@@ -549,7 +550,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert (none.changes, none.low, none.high) == (1, None, None)
         assert not exact_parts(self.to_frame(frame.slice(0, 1)), "t")
 
-    def test_records_are_a_raw_frame(self) -> None:
+    def test_from_arrow_returns_a_raw_frame_in_order(self) -> None:
         """`from_arrow` makes a frame like that of a source, in the same order."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 0))
         raw = make_fake_raw(history)
@@ -575,8 +576,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         free, blocked = engine.frames.split_blocked(self.to_frame(raw), {}, "HELD: why")
         assert (engine.frames.count(free), engine.frames.count(blocked)) == (6, 0)
 
-    def test_rejected_brings_the_record_back(self) -> None:
-        """Rejected rows of any frame have the bytes of their record, one item per record."""
+    def test_rejected_returns_the_bytes_of_the_record(self) -> None:
+        """Each rejected row of any frame has the bytes of its record. A record is returned once."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2))
         raw = make_fake_raw(history)
         error = str(Reject(RejectCode.OUT_OF_RANGE, "too much"))

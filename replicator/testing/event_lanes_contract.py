@@ -252,9 +252,9 @@ def retry_until_done(act: Callable[[], object]) -> None:
 class EventLanesHistories(EventLanesBase):
     """Races and histories."""
 
-    def test_racing_with_programs_loses_and_doubles_nothing(self) -> None:
-        """Two programs and a lane write to the same aggregates at the same time. Spans overlap, and some ids are
-        shared."""
+    def test_concurrent_programs_and_lane_store_each_event_once(self) -> None:
+        """Two programs and a lane write to the same aggregates at the same time, with overlapping spans and shared ids.
+        No event is missing, and none is stored twice."""
         count, shared = self.racing, "shared-"
         sent = [SentEvent(n, f"A{n % 2}", event_id=f"{shared}{n}" if n % 4 == 0 else "") for n in range(count)]
         outbox, engine = self.outbox(*sent), self.new_engine()
@@ -281,9 +281,9 @@ class EventLanesHistories(EventLanesBase):
             programs = {f"program-{program}-{number}" for program in range(2) for number in range(count)}
             assert {e.event_id for e in events} == {one.id for one in sent} | programs
 
-    def test_any_history_ends_as_a_list_would(self) -> None:
-        """Random overlapping batches of two partitions, faults, restarts and program events. Versions follow the
-        order in which events arrived first."""
+    def test_random_history_equals_a_list(self) -> None:
+        """Random overlapping batches of two partitions, with faults, restarts and events of programs. Versions follow
+        the order in which events arrived first."""
         step = st.one_of(
             st.tuples(st.just("batch"), st.integers(0, 1), st.integers(0, 3), st.integers(1, 3)),
             st.tuples(st.just("emit"), st.integers(0, 1), st.integers(0, 9), st.just(0)),
@@ -424,8 +424,9 @@ class EventLanesContract(EventLanesHistories):
             assert (counts.applied, counts.duplicate) == (2, 2)
             assert [e.event_id for e in fixture.store().read("order")] == [f"sent-{n}" for n in range(5)]
 
-    def test_a_repeated_id_is_no_event(self) -> None:
-        """With any content, in the same batch, a later one, or from a program. The position moves over it."""
+    def test_event_with_a_known_id_is_not_stored(self) -> None:
+        """With any content; the id may be of the same batch, an earlier batch or a program. The position moves past the
+        event."""
         again = [
             SentEvent(1),
             SentEvent(1, "A9", payload='{"x": 1}'),
@@ -450,8 +451,8 @@ class EventLanesContract(EventLanesHistories):
             assert {e.event_id for e in events} == {"emitted-0", "sent-0", "sent-1", "sent-2", "sent-4"}
             refuse_gaps(events)
 
-    def test_programs_and_lanes_count_together(self) -> None:
-        """Each continues the version numbers of the other."""
+    def test_programs_and_lanes_share_version_numbers(self) -> None:
+        """An event gets the next version of its aggregate, whether a program or a lane stored the version before."""
         outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
         with self.open_place() as fixture:
             sink, store = fixture.sink(), fixture.store()
@@ -479,9 +480,9 @@ class EventLanesContract(EventLanesHistories):
             assert sink.state(orders.lane) is None
             assert _read_position(sink, others) == others.make_write(engine, 2, 3).span.end
 
-    def test_rejects_are_durable_first(self) -> None:
-        """If rejects cannot be stored, nothing is stored. Otherwise each reject has its reason, and the others are
-        stored."""
+    def test_rejects_are_stored_before_the_commit(self) -> None:
+        """If rejects cannot be stored, no event is stored. Otherwise each reject has its reason, and the other events
+        are stored."""
         wrong = {
             "payload": [SentEvent(1, payload='["a"]'), SentEvent(2, payload="7"), SentEvent(3, payload=None)],
             "NUL": [SentEvent(4, payload='{"a":"\\u0000"}')],
@@ -507,7 +508,7 @@ class EventLanesContract(EventLanesHistories):
                 assert texts[offset].startswith(f"{RejectCode.NO_EVENT}: ") and name in texts[offset], (name, texts[offset])
 
     def test_a_gap_is_refused(self) -> None:
-        """Nothing is stored then."""
+        """A span that starts after the applied position raises DataLoss, and nothing is stored."""
         outbox, engine = self.outbox(*map(SentEvent, range(4))), self.new_engine()
         with self.open_place() as fixture:
             sink = fixture.sink()
@@ -529,8 +530,8 @@ class EventLanesContract(EventLanesHistories):
             assert _read_position(sink, outbox) == empty.span.end
             assert len(fixture.store().read("order")) == 1
 
-    def test_what_failed_is_repeated(self) -> None:
-        """A call may fail before it starts, or lose its answer. A retry stores each event once."""
+    def test_failed_write_is_repeated(self) -> None:
+        """A call may fail before it starts, or its answer may be lost. A retry stores each event once."""
         for fault in (FailBefore(), FailAfterApply()):
             outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
             with self.open_place() as fixture:
@@ -554,8 +555,9 @@ class EventLanesContract(EventLanesHistories):
                 assert _read_position(sink, outbox) == outbox.make_write(engine, 1, 3).span.end
             assert [e.event_id for e in fixture.store().read("order")] == ["sent-1", "sent-2", "sent-0"]
 
-    def test_a_lane_that_starts_over_changes_nothing(self) -> None:
-        """`reset` removes the position but keeps the events, so they return as duplicates. `skip` leaves events out."""
+    def test_reset_lane_stores_no_event_twice(self) -> None:
+        """`reset` removes the position but keeps the events, so redelivered events are duplicates. `skip` leaves events
+        out."""
         outbox, engine = self.outbox(*map(SentEvent, range(4))), self.new_engine()
         with self.open_place() as fixture:
             sink = fixture.sink()
@@ -580,8 +582,8 @@ class EventLanesContract(EventLanesHistories):
                 fixture.apply_write(first, outbox.make_write(engine, 1, 2))
             refuse_gaps(fixture.store().read("order"))
 
-    def test_another_policy_is_refused(self) -> None:
-        """Events are only appended."""
+    def test_policy_other_than_append_is_refused(self) -> None:
+        """`prepare` raises ConfigProblem, because events are only appended."""
         with self.open_place() as fixture:
             for policy in ("scd1", "scd2"):
                 with pytest.raises(ConfigProblem, match=r"does not (apply|support) policy"):

@@ -71,8 +71,9 @@ class ProjectorContract(Contract):
         assert self._refresh(make_projection()).kind == "current"
         assert self.commits("sums") == before + 1
 
-    def test_groups_of_changed_rows(self) -> None:
-        """The group of the old row and that of the new one. A change of a column outside the query affects none."""
+    def test_changed_row_refreshes_its_old_and_new_group(self) -> None:
+        """A changed row affects the group of its old values and the group of its new values. A change of a column
+        outside the query affects no group."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
         self.replace_rows("orders", _make_table([(1, "Rome", 10, "a"), *FIRST_ROWS[1:]]))
@@ -87,8 +88,8 @@ class ProjectorContract(Contract):
         assert self._refresh(make_projection()).rows == 0
         assert self._read_sums() == set()
 
-    def test_without_groups_everything_is_computed(self) -> None:
-        """For a projection without a group column."""
+    def test_projection_without_groups_is_refreshed_in_full(self) -> None:
+        """Without a group column, each refresh computes all rows."""
         whole = make_projection(key=None, partition_by=None)
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(whole)
@@ -97,13 +98,13 @@ class ProjectorContract(Contract):
         assert (done.kind, done.rows) == ("full", 4)
         assert ("Rome", 2, 6) in self._read_sums()
 
-    def test_an_input_that_is_not_there_is_named(self) -> None:
-        """By its sink and its name."""
+    def test_missing_input_is_named_in_the_error(self) -> None:
+        """The error has the sink and the name of the input."""
         with pytest.raises(Fatal, match=r"lake\.orders"):
             self._refresh(make_projection())
 
-    def test_a_changed_table_is_computed_from_scratch(self) -> None:
-        """Rows of another writer do not stay."""
+    def test_table_changed_by_another_writer_is_refreshed_in_full(self) -> None:
+        """All rows are computed from scratch, so rows of another writer do not stay."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
         sums = self._read_sums()
@@ -111,16 +112,16 @@ class ProjectorContract(Contract):
         assert self._refresh(make_projection()).kind == "full"
         assert self._read_sums() == sums
 
-    def test_a_table_that_no_refresh_made_is_left_alone(self) -> None:
-        """With any rows."""
+    def test_table_not_created_by_a_refresh_is_refused(self) -> None:
+        """A table with the name of the projection, but created by another writer, keeps its rows."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self.replace_rows("sums", _make_table(FIRST_ROWS))
         with pytest.raises(Fatal, match=r"did not (create|make) it"):
             self._refresh(make_projection())
         assert self.rows("sums").num_rows == len(FIRST_ROWS)
 
-    def test_rows_of_one_key_are_refused(self) -> None:
-        """A query with unique keys is accepted."""
+    def test_rows_with_duplicate_keys_are_refused(self) -> None:
+        """A query whose rows have unique keys is accepted."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         with pytest.raises(Fatal, match="several rows with the same city"):
             self._refresh(make_projection(query="SELECT city, amount AS total FROM orders", keys=("city",)))
@@ -135,7 +136,7 @@ class ProjectorContract(Contract):
             self._refresh(make_projection(query="SELECT city, no_such_column FROM orders", fingerprint="another"))
         assert self.commits("sums") == before
 
-    def test_another_query_makes_other_columns(self) -> None:
+    def test_changed_query_changes_the_columns(self) -> None:
         """The table gets the columns of the query."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
@@ -145,8 +146,9 @@ class ProjectorContract(Contract):
         assert done.kind == "full"
         assert self.rows("sums").column_names == ["city", "most"]
 
-    def test_one_of_two_that_race_wins(self) -> None:
-        """The other one may retry, and has nothing left to do."""
+    def test_concurrent_refresh_raises_retryable(self) -> None:
+        """Of two refreshes at the same time one commits. The other raises Retryable, and its retry has nothing left to
+        do."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
         self.append_rows("orders", _make_table([(9, "Rome", 1, "x")]))
@@ -158,7 +160,7 @@ class ProjectorContract(Contract):
         assert ("Rome", 2, 6) in self._read_sums()
         assert self._refresh(make_projection()).kind == "current"
 
-    def test_versions_end(self) -> None:
+    def test_older_versions_are_removed(self) -> None:
         """The rows stay, and the next refresh continues. A table that does not exist has no versions."""
         projector, mine = self.new_projector(), self._set_sink(make_projection())
         assert [projector.describe_versions(mine, end=end) for end in (False, True)] == ["", ""]

@@ -106,7 +106,7 @@ class RestoreContract(SinkBase):
         raise NotImplementedError
 
     @pytest.mark.parametrize("kind", RESTORE_CASES)
-    def test_it_goes_on_as_if_it_had_applied_everything(self, kind: str) -> None:
+    def test_restored_lane_continues_like_the_model(self, kind: str) -> None:
         """Random histories whose first batches are in the lake. The lane gets its rows, state and schemas, and
         after each further batch it equals the model."""
         if kind not in self.case_names:
@@ -149,8 +149,8 @@ class RestoreContract(SinkBase):
         rest.sink.close()
 
     @pytest.mark.parametrize("kind", REMEMBERED_CASES)
-    def test_what_is_remembered_goes_along(self, kind: str) -> None:
-        """A late change is checked against the metadata stored with the rows: a tombstone, column versions, or a
+    def test_restore_includes_metadata_for_late_changes(self, kind: str) -> None:
+        """A late change is compared with the metadata that was stored with the rows: a tombstone, column versions, or a
         delete that ended no version."""
         if kind not in self.case_names:
             pytest.skip("the sink has no such lanes")
@@ -172,8 +172,9 @@ class RestoreContract(SinkBase):
             rest.sink.close()
         assert sorted(cells) == expected, cells
 
-    def test_killed_it_may_be_repeated(self) -> None:
-        """A restore that fails half way, because a file of the checkpoint is missing, leaves no state."""
+    def test_failed_restore_can_be_repeated(self) -> None:
+        """A restore that fails half way, because a file of the checkpoint is missing, leaves no state. Another restore
+        succeeds."""
         lane = make_lane("scd1")
         damaged, folder = self.make_lake(lane)
         for file in (folder / lane.into).rglob("*.parquet"):
@@ -198,8 +199,9 @@ class RestoreContract(SinkBase):
         first.run()
         return lake, folder
 
-    def test_what_the_target_cannot_keep_is_not_left_out(self) -> None:
-        """It raises CheckpointUnsupported, and there is no state."""
+    def test_unsupported_value_raises_checkpoint_unsupported(self) -> None:
+        """A value that the target cannot store is not left out: the restore raises CheckpointUnsupported, and there is
+        no state."""
         if self.unsupported_text is None:
             pytest.skip("the target keeps what a lake does")
         lake, _ = self.new_lake()

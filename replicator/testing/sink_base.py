@@ -150,7 +150,7 @@ class SinkBase(Contract):
 class SinkPositions(SinkBase):
     """Positions, repetitions, rejects."""
 
-    def test_state_needs_nothing(self) -> None:
+    def test_state_of_an_unprepared_lane_is_none(self) -> None:
         """`state` of a lane that was never prepared is None."""
         with self.target() as target:
             sink = target.open()
@@ -243,7 +243,7 @@ class SinkPositions(SinkBase):
             self.assert_holds(target, history, late, 1)
             sink.close()
 
-    def test_new_partition_begins_anywhere(self) -> None:
+    def test_new_partition_may_start_at_any_offset(self) -> None:
         """A partition that is new to the lane is no gap, wherever it starts."""
         history = make_history(*make_writes(0, 1, 2, 3, 4), shape=replace(SIMPLE, partitions=3))
         with self.target() as target:
@@ -274,11 +274,11 @@ class SinkPositions(SinkBase):
                 self.assert_holds(target, history, write)
                 again.close()
 
-    def test_rejects_are_durable_first(self) -> None:
+    def test_rejects_are_stored_before_the_commit(self) -> None:
         """Rejects are reported before the commit. If they cannot be stored, nothing is applied."""
         self._check_rejects_first("scd1")
 
-    def test_rejects_of_a_history_are_durable_first(self) -> None:
+    def test_rejects_under_scd2_are_stored_before_the_commit(self) -> None:
         """The same under `scd2`."""
         require("scd2" in self.features().policies, "the sink does not know policy scd2")
         self._check_rejects_first("scd2")

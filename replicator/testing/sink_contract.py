@@ -134,7 +134,7 @@ class SinkContract(
             scrambled_histories(KEYED_TYPES), "scd2", lambda _, table: scd2(table, ("v1", "v3")), share=IN_ANY_ORDER
         )
 
-    def test_keys_that_change_at_once_equal_the_model(self) -> None:
+    def test_key_changes_in_one_statement_equal_the_model(self) -> None:
         """Random histories of a source that checks its keys at the end of a statement. Keys are shifted, swapped or
         rotated, and there are chains of key changes, with any batches and interleaving."""
         for policy, plans, wanted in (
@@ -146,7 +146,7 @@ class SinkContract(
                 self.check_model(statement_end_histories(KEYED_TYPES), policy, plans, share=2, wanted=wanted)
 
     @pytest.mark.parametrize(("policy", "plans"), [("scd1", plan_for), ("scd1", plan_soft_deletes), ("scd2", plan_for)])
-    def test_a_delete_of_a_transaction_that_the_target_does_not_know(self, policy: str, plans: Plans) -> None:
+    def test_delete_of_an_unknown_transaction_keeps_the_reused_key(self, policy: str, plans: Plans) -> None:
         """Keys are shifted in a transaction that only the changes name, and the batch ends within it.
 
         The row with the reused key stays, and the delete of the earlier row is rejected. A delete is not rejected if
@@ -158,8 +158,8 @@ class SinkContract(
         assert [row[:3] for row in rows if not row[3]] == SHIFTED_ROWS
         assert rejects == [(2, str(AMBIGUOUS_DELETE))]
 
-    def test_a_doubtful_delete_where_deletes_leave_rows(self) -> None:
-        """A chain of key changes with filled-in images, in several batches. The delete of a row from an earlier
+    def test_ambiguous_delete_under_soft_deletes_is_rejected(self) -> None:
+        """A chain of key changes whose images are filled in, in several batches. The delete of a row from an earlier
         batch marks it, with its values. The delete of the row with the reused key is rejected."""
         rows, rejects = self._in_pieces(
             plan_soft_deletes("scd1", replace(ITEMS, by_commit=True)), CHAINED, ((0, 1), (1, 3), (3, 5))
@@ -190,8 +190,9 @@ class SinkContract(
         marked_rows = sorted((*(row[n] for n in names), bool(row.get("_cdc_deleted"))) for row in rows)
         return marked_rows, [(changes[row[OFFSET]].image["k1"], row[ERROR]) for row in rejects]
 
-    def test_a_key_change_that_is_sent_again_takes_no_newer_values(self) -> None:
-        """No row can supply its missing values, because another row has the old key meanwhile."""
+    def test_redelivered_key_change_copies_no_newer_values(self) -> None:
+        """When a partial key change is sent again, another row has the old key. That row does not supply the missing
+        values."""
         begun = Statement("write", 0, mask=1), Statement("move", 0, 1, mask=1)
         rest = Statement("write", 0), Statement("write", 0), Statement("resend", 0, salt=3)
         shape = StreamShape(key="int", values=("int",), tombstones=False, unseen=True)
@@ -210,9 +211,9 @@ class SinkContract(
             if policy in self.features().policies:
                 self.check_model(scrambled_histories(KEYED_TYPES), policy, share=IN_ANY_ORDER)
 
-    def test_a_late_truncate_cuts_a_version_in_two(self) -> None:
-        """For a key outside the truncate's batch. Upserts above the truncate start a new version. The end of the
-        old version, by a delete or by the next version, is kept."""
+    def test_late_truncate_splits_a_version(self) -> None:
+        """The late truncate cuts a version of a key outside its batch. Upserts above the truncate start a new version.
+        The end of the old version, by a delete or by the next version, is kept."""
         require("scd2" in self.features().policies, "the sink does not know policy scd2")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 1)
         before = [
@@ -241,7 +242,7 @@ class SinkContract(
         require(policy in self.features().policies, f"the sink does not know policy {policy}")
         self.check_model(any_histories(keys), policy)
 
-    def test_changes_counted_again_are_recognised(self) -> None:
+    def test_redelivered_changes_with_other_counts_are_duplicates(self) -> None:
         """A connector that was killed in a transaction sends changes of a table without a key again with other
         counts.
 
@@ -353,9 +354,9 @@ class SinkContract(
             sink.close()
 
     @pytest.mark.parametrize("name", ODD_NAMES)
-    def test_names_are_only_names(self, name: str) -> None:
-        """A column or target with a name that looks like SQL, a path or a keyword is stored under that name, or
-        rejected with it. Also if its value is not sent."""
+    def test_special_characters_in_names_are_stored_or_refused(self, name: str) -> None:
+        """A column or target with a name that looks like SQL, a path or a keyword is stored under that name. Otherwise
+        the error has the name. The same if a value of the column is not sent."""
         require(self.one_in == 1 or ODD_NAMES.index(name) % 3 == 0, "one name in three where each takes seconds")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column(name, pa.string())), ("k1",), 3)
         history = make_history(*make_writes(0, 0))
@@ -381,7 +382,7 @@ class SinkContract(
 
     # Operators.
 
-    def test_skip_changes_the_state_alone(self) -> None:
+    def test_skip_changes_only_the_state(self) -> None:
         """`skip` sets the state; the rows stay."""
         history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:
@@ -396,7 +397,7 @@ class SinkContract(
             assert self.apply_write(sink, self.write(history, 2, 3)).counts.applied == 1
             sink.close()
 
-    def test_reset_leaves_nothing(self) -> None:
+    def test_reset_removes_all_rows(self) -> None:
         """`reset` removes all rows, also those that are not delivered again."""
         history = make_history(*make_writes(0, 1))
         with self.target() as target:
@@ -409,7 +410,7 @@ class SinkContract(
             assert only == [history.events[1].change.image["k1"]]  # type: ignore[union-attr]
             sink.close()
 
-    def test_reset_starts_from_nothing(self) -> None:
+    def test_changes_apply_again_after_a_reset(self) -> None:
         """After `reset` there are no rows and no state, and everything can be applied again."""
         history = make_history(*make_writes(0, 1), Statement("delete", 1), Statement("truncate"), *make_writes(2))
         with self.target() as target:

@@ -53,10 +53,10 @@ class SinkDrops(SinkBase):
     def open_removal(self, target: SinkTarget) -> tuple[Sink[Any], LaneRemoval]:
         """A sink and its removal of lanes. Skips the running test if there is none."""
         sink = target.open()
-        return sink, require_feature(sink.features.removal, "the sink drops no lanes")
+        return sink, require_feature(sink.features.removal, "the sink cannot drop lanes")
 
-    def test_drop_leaves_nothing(self) -> None:
-        """No state and no metadata: the same changes apply as in a new lane, also under another policy."""
+    def test_drop_removes_rows_state_and_metadata(self) -> None:
+        """The same changes apply as in a new lane, also under another policy."""
         with self.target() as target:
             sink, removal = self.open_removal(target)
             whole = self.write(DELETE_HISTORY, 0, 4)
@@ -126,7 +126,7 @@ class SinkDrops(SinkBase):
             self.assert_holds(target, DELETE_HISTORY, rest)
             sink.close()
 
-    def test_drop_takes_the_lane(self) -> None:
+    def test_drop_of_a_held_lane_fences_one_instance(self) -> None:
         """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
         with self.target() as target:
             first, (second, removal) = target.open(), self.open_removal(target)
@@ -161,7 +161,7 @@ class SinkErasure(SinkBase):
     def open_erasure(self, target: SinkTarget) -> tuple[Sink[Any], KeyErasure]:
         """A sink and its erasure. Skips the running test if there is none."""
         sink = target.open()
-        return sink, require_feature(sink.features.erasure, "the sink takes no single keys away")
+        return sink, require_feature(sink.features.erasure, "the sink cannot erase keys")
 
     @pytest.mark.parametrize(
         ("policy", "shape"),
@@ -188,7 +188,7 @@ class SinkErasure(SinkBase):
             assert {row["k1"] for row in target.rows(lane)} == {1, 2, 3}
             sink.close()
 
-    def test_erasing_nothing(self) -> None:
+    def test_erasure_without_matching_rows_does_nothing(self) -> None:
         """A lane without a target has no rows. A text that does not fit the key type matches no row."""
         with self.target() as target:
             (sink, erasure), lane = self.open_erasure(target), make_lane("scd1")
@@ -198,7 +198,7 @@ class SinkErasure(SinkBase):
             assert erasure.erase(lane, {"k1": "one"}).rows == 0 and [row["k1"] for row in target.rows(lane)] == [1]
             sink.close()
 
-    def test_erasing_takes_the_lane(self) -> None:
+    def test_erasure_in_a_held_lane_fences_one_instance(self) -> None:
         """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
         with self.target() as target:
             first, (second, erasure), lane = target.open(), self.open_erasure(target), make_lane("scd1")
@@ -217,8 +217,8 @@ class SinkErasure(SinkBase):
             first.close()
             second.close()
 
-    def test_versions_end(self) -> None:
-        """The rows stay, and the lane continues."""
+    def test_older_versions_are_removed(self) -> None:
+        """`end_versions` keeps the rows, and the lane continues."""
         with self.target() as target:
             (sink, erasure), lane = self.open_erasure(target), make_lane("scd2")
             self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1), ("c", 2, 2))
@@ -266,7 +266,7 @@ class SinkErasure(SinkBase):
 
 # Swap: `ports.sink.SinkFeatures.swap`
 
-NO_SWAP = "the sink exchanges no targets"
+NO_SWAP = "the sink cannot swap targets"
 SWAP_HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5), *make_writes(2))
 LATE_DELETE = make_history(*make_writes(0), Statement("delete", 0))
 """An insert, then its delete."""
@@ -308,8 +308,8 @@ class SinkSwaps(SinkBase):
             self.assert_holds(target, SWAP_HISTORY, rest)
             sink.close()
 
-    def test_what_is_remembered_goes_along(self) -> None:
-        """A tombstone of the rebuild rejects older changes."""
+    def test_swap_includes_tombstones(self) -> None:
+        """After the swap, a tombstone of the rebuild rejects older changes."""
         lane = make_lane("scd1")
         with self.target() as target:
             late = OutOfBandRun(self, target, LATE_DELETE, "scd1")
@@ -325,8 +325,8 @@ class SinkSwaps(SinkBase):
             assert not target.rows(lane) and late.counts.superseded + late.counts.duplicate == 1
             sink.close()
 
-    def test_a_swap_that_is_refused(self) -> None:
-        """A swap that the decision refuses changes nothing."""
+    def test_refused_swap_changes_nothing(self) -> None:
+        """If the decision raises an error, the rows and states of both lanes stay."""
 
         def no(_: LaneState | None, __: LaneState) -> LaneState:
             raise Fatal("no")
@@ -345,7 +345,7 @@ class SinkSwaps(SinkBase):
             self.assert_holds(target, SWAP_HISTORY, whole)
             sink.close()
 
-    def test_swap_takes_the_lane(self) -> None:
+    def test_swap_of_a_held_lane_fences_one_instance(self) -> None:
         """While another instance holds the lane, either nothing is changed, or that instance fails at its next commit."""
         lane = make_lane("scd1")
         with self.target() as target:
@@ -388,12 +388,12 @@ class SinkBulkLoad(SinkBase):
     def open_bulk_load(self, target: SinkTarget) -> tuple[Sink[Any], BulkLoads]:
         """A sink and its bulk load. Skips the running test if there is none."""
         sink = target.open()
-        return sink, require_feature(sink.features.bulk_load, "the sink takes no rows in parts")
+        return sink, require_feature(sink.features.bulk_load, "the sink has no bulk load")
 
     def make_partitions(self, write: Write[Any], number: int = PARTITIONS) -> tuple[list[FoldedChanges[Any]], Counts]:
         """The rows of a write in partitions by key, and the counts of their folds."""
         engine = self.new_engine()
-        partitions = require_feature(engine.features.partitions, "the engine parts no frames")
+        partitions = require_feature(engine.features.partitions, "the engine cannot partition frames by key")
         parts = partitions.split(write.folded.frame, write.plan.table.keys, number)
         folded = [engine.fold(part, write.plan) for part in parts if part.num_rows]
         return folded, sum((part.counts for part in folded), write.folded.counts)
@@ -436,8 +436,8 @@ class SinkBulkLoad(SinkBase):
             sink.close()
             return state
 
-    def test_only_an_empty_target_is_loaded(self) -> None:
-        """Not a target with rows, or a lane with a position."""
+    def test_bulk_load_of_a_filled_target_is_refused(self) -> None:
+        """A target with rows, or a lane with a position, is not loaded."""
         for policy in self.sample_cases(POLICIES):
             lane = make_lane(policy)
             with self.target() as target, TemporaryDirectory() as folder:
@@ -452,7 +452,7 @@ class SinkBulkLoad(SinkBase):
                 sink.close()
 
     def test_a_load_that_fails_changes_nothing(self) -> None:
-        """If its rows end half way, or its rejects cannot be stored. Then it can be repeated."""
+        """The rows end half way, or the rejects cannot be stored. The load can be repeated."""
         lane = make_lane("scd1")
         with self.target() as target, TemporaryDirectory() as folder:
             sink, bulk_load = self.open_bulk_load(target)

@@ -246,7 +246,7 @@ class SinkRetention(SinkPositions):
     def test_histories_with_purged_tombstones_equal_the_model(self) -> None:
         """Random histories in any order, with time between their batches. The rows equal the model, and its late
         changes are rejected, unless the fold replaced them."""
-        require(self.features().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink purges no tombstones")
 
         @self.for_all(IN_ANY_ORDER, history=long_histories(), hours=gaps())
         def check(history: History, hours: list[int]) -> None:
@@ -267,7 +267,7 @@ class SinkRetention(SinkPositions):
         A change of a key with a row or tombstone is compared by sequence as usual. The state has the purged
         sequence and its time.
         """
-        require(self.features().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink purges no tombstones")
         lane = make_lane("scd1")
         with self.target() as target:
             sink, start, counts = target.open(), 0, Counts()
@@ -291,10 +291,10 @@ class SinkRetention(SinkPositions):
             )
 
     @pytest.mark.parametrize("together", [False, True])
-    def test_a_truncate_counts_from_the_beginning_of_its_write(self, together: bool) -> None:
+    def test_change_in_the_write_of_a_truncate_is_late(self, together: bool) -> None:
         """A change between the row of its key and the purged deletes is applied if the truncate of that row comes in
         a later write. In the write of the truncate it is late, whichever comes first."""
-        require(self.features().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink purges no tombstones")
         lane, story = make_lane("scd1"), make_changes(("c", 1, 10), ("d", 2, 30), ("u", 1, 25), ("t", 0, 20))
         with self.target() as target:
             sink, rejects = target.open(), []
@@ -307,7 +307,7 @@ class SinkRetention(SinkPositions):
     def test_the_purged_sequence_is_stored(self) -> None:
         """The next instance reads it, also if tombstones are kept forever from then on. A lane that was reset has
         none."""
-        require(self.features().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink purges no tombstones")
         lane = make_lane("scd1")
         with self.target() as target:
             sink = target.open()
@@ -324,9 +324,9 @@ class SinkRetention(SinkPositions):
             assert get_purged_sequence(sink.state(lane)) is None
             sink.close()
 
-    def test_what_is_tried_again_is_judged_as_before(self) -> None:
-        """A retry has the same result at any time: the write has its own time."""
-        require(self.features().retention, "the sink remembers deletes for ever")
+    def test_retried_write_has_the_same_result(self) -> None:
+        """At any time, because the write has its own time."""
+        require(self.features().retention, "the sink purges no tombstones")
         lane = make_lane("scd1")
         with self.target() as target:
             sink = target.open()
@@ -483,7 +483,7 @@ class SinkSoftDeletes(SinkBase):
 
     def test_histories_in_which_deleted_rows_age_out_equal_the_model(self) -> None:
         """Random histories with soft deletes, with time between their batches."""
-        require(self.features().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink purges no tombstones")
 
         @self.for_all(drawn=soft_histories(), hours=gaps())
         def check(drawn: tuple[str, History], hours: list[int]) -> None:
@@ -509,7 +509,7 @@ class SinkSoftDeletes(SinkBase):
 
         Living rows stay, however old. An older change of a removed row is late.
         """
-        require(self.features().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink purges no tombstones")
         with self.target() as target:
             lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True), RETENTION)
             for hour, changes, expected_rows in AGEING_STEPS:
@@ -520,9 +520,10 @@ class SinkSoftDeletes(SinkBase):
             late = sorted(row[OFFSET] - FIRST_OFFSET for row in lines.rejects)
             assert late == LATE_DELETES, late
 
-    def test_what_a_lower_truncate_marked_ages_out(self) -> None:
-        """Also if an earlier delete with a higher sequence is already purged."""
-        require(self.features().retention, "the sink remembers deletes for ever")
+    def test_rows_marked_by_a_lower_truncate_age_out(self) -> None:
+        """Rows that a truncate marked are removed when it is as old as the retention, also if a delete with a higher
+        sequence was purged before."""
+        require(self.features().retention, "the sink purges no tombstones")
         story: list[tuple[int, dict[str, Any], dict[int, bool]]] = [
             (0, {"id": 1, "log": 10}, {1: LIVING}),
             (0, {"op": "d", "id": 2, "log": 50}, {1: LIVING}),

@@ -216,9 +216,9 @@ class SinkRowTransforms(SinkBase):
             assert lines.by_id("at") == left | {"high": "\ue000"}
             lines.sink.close()
 
-    def test_changes_that_tie_come_in_the_order_of_the_log(self) -> None:
-        """Five updates of a row, the last three in the same second, end with the last. An insert and a delete in
-        the same second end without a row. In one batch and in one each; a repetition changes nothing."""
+    def test_changes_with_equal_sequence_columns_follow_log_order(self) -> None:
+        """Five updates of a row, the last three in the same second, end with the last. An insert and a delete in the
+        same second end without a row. In one batch and in one each; a repetition changes nothing."""
         require("scd1" in self.features().policies, "the sink does not know policy scd1")
         start = (EPOCH + timedelta(days=18_000)).replace(tzinfo=None)
         seconds = ((61, 47), (62, 48), (63, 52), (64, 52), (65, 52))
@@ -235,7 +235,7 @@ class SinkRowTransforms(SinkBase):
                     assert lines.by_id("value") == {1: 65}
                 lines.sink.close()
 
-    def test_null_changes_nothing_where_there_is_a_row(self) -> None:
+    def test_ignored_null_keeps_the_stored_value(self) -> None:
         """A NULL in an upsert keeps the value of the row, from its batch or the target. Without the same row it is
         NULL. Other columns are written as sent."""
         require("scd1" in self.features().policies, "the sink does not know policy scd1")
@@ -254,7 +254,7 @@ class SinkRowTransforms(SinkBase):
                     assert stored == ([] if expected is None else [expected]), (size, start)
                 lines.sink.close()
 
-    def test_soft_deletes_leave_rows(self) -> None:
+    def test_soft_delete_keeps_the_values_of_the_row(self) -> None:
         """A deleted row keeps its values, from its batch or the target, until an upsert restores it with its own
         values.
 
@@ -339,9 +339,9 @@ class SinkColumnVersions(SinkBase):
 
     cuts: tuple[int, ...] = ()
 
-    def test_parts_in_any_order_equal_the_model(self) -> None:
-        """Random histories end like the model, with any batches, repetitions and faults, and every change is
-        accounted for."""
+    def test_partial_updates_in_any_order_equal_the_model(self) -> None:
+        """Random histories with some columns in each record end like the model, with any batches, repetitions and
+        faults, and every change is accounted for."""
 
         @self.for_all(history=partial_histories())
         def check(history: History) -> None:
@@ -356,8 +356,9 @@ class SinkColumnVersions(SinkBase):
                 delivering.run()
                 assert_equals_model(delivering)
 
-    def test_every_order_and_cut_ends_alike(self) -> None:
-        """Partial changes of a row, with a delete, in every possible order: one key for each order."""
+    def test_every_order_and_batch_size_gives_the_same_rows(self) -> None:
+        """Partial changes of a row, with a delete, in every possible order and several batch sizes. Each order has a
+        key of its own."""
         orders = list(permutations(COLUMN_CHANGES))
         expected = (5, None, None, ["c"], "u", 6)
         for size in self.cuts or (1, 2, 3, len(COLUMN_CHANGES)):
@@ -374,7 +375,7 @@ class SinkColumnVersions(SinkBase):
             texts = {tuple(map(repr, (row[name] for name in columns))) for row in stored}
             assert texts == {tuple(map(repr, expected))}, size
 
-    def test_a_truncate_comes_late(self) -> None:
+    def test_late_truncate_removes_older_column_values(self) -> None:
         """A row that survives a late truncate loses the values sent before it, also if the row has no other change."""
         for size in self.cuts or (1, 2, 5):
             with self.target() as target:

@@ -130,9 +130,9 @@ class SourceContract(Contract):
         source.run(start or Position(), reader, threading.Event(), once=True)
         return reader
 
-    def test_spans_touch(self) -> None:
-        """Per partition the first span starts at `start`, and each next one at the end of the last. `BatchRecorder`
-        checks this."""
+    def test_spans_are_contiguous(self) -> None:
+        """Per partition the first span starts at `start`, and each next one at the end of the span before.
+        `BatchRecorder` checks this."""
         with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             assert drop_empty(reader.position) == drop_empty(self.make_whole_span(stream, 20).end)
@@ -142,7 +142,7 @@ class SourceContract(Contract):
             assert again.position == reader.position
             assert again.offsets() == {partition.partition: offsets for partition, offsets in later.items()}
 
-    def test_order(self) -> None:
+    def test_records_are_in_offset_order(self) -> None:
         """Per partition the records are in offset order, with their key, value and headers."""
         with self.open_stream() as (stream, source):
             reader = self.read_once(source)
@@ -242,8 +242,9 @@ class SourceContract(Contract):
             assert seen.is_set(), "no empty batch came while the stream was idle"
             assert len(reader.rows) == 9
 
-    def test_losses_are_named(self) -> None:
-        """A position beyond the end, or in a missing partition, is a loss with a sentence. A valid position is none."""
+    def test_lost_positions_are_reported(self) -> None:
+        """A position beyond the end, or in a missing partition, is a loss and has a sentence. A valid position is no
+        loss."""
         with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             good = Position(reader.position)
@@ -256,7 +257,7 @@ class SourceContract(Contract):
             assert set(losses) == {existing, unknown}
             assert all(sentence.strip() for sentence in losses.values())
 
-    def test_end(self) -> None:
+    def test_start_and_end_of_the_stream_are_returned(self) -> None:
         """`end` is the current or very recent end of the stream. `start` and `beginning` are its start."""
         with self.open_stream() as (stream, source):
             end = source.end()

@@ -96,7 +96,7 @@ class DeadLetterContract(Contract):
             assert list(other.read(limit=1)) == [letters[1]]
             assert list(other.read(limit=0)) == []
 
-    def test_the_same_dead_letter_is_one(self) -> None:
+    def test_repeated_dead_letter_is_stored_once(self) -> None:
         """`first_seen` stays, `last_seen` never goes back, attempts add up, also within one call. The last reason
         counts."""
         with self.stores() as (store, other):
@@ -174,8 +174,9 @@ class DeadLetterContract(Contract):
             assert {each.state for each in other.read(DeadLetterFilter(events=frozenset({"cdc.items-0-2"})))} == {"open"}
 
     @pytest.mark.parametrize("change", ["mark", "remove"])
-    def test_a_store_changes_what_another_one_wrote(self, change: str) -> None:
-        """Also if it wrote before, and knows none of the other's dead letters from that."""
+    def test_store_changes_dead_letters_of_another_store(self, change: str) -> None:
+        """`mark` and `remove` affect dead letters that another store wrote, also if this store wrote before and did not
+        read them."""
         with self.stores() as (store, other):
             store.write([make_dead_letter(1)])
             other.write([make_dead_letter(1, minutes=1), make_dead_letter(2)])
@@ -202,7 +203,7 @@ class DeadLetterContract(Contract):
             (back, _) = store.read()
             assert back == make_dead_letter(3, minutes=7)
 
-    def test_any_history_ends_as_a_list_would(self) -> None:
+    def test_random_history_equals_a_list(self) -> None:
         """Random writes, marks and removals of earlier reads, by two stores in turns."""
         steps = st.lists(
             st.tuples(st.sampled_from(["write", "mark", "remove", "read"]), st.sets(st.integers(0, 3), min_size=1)),
@@ -316,7 +317,7 @@ class EventStoreContract(Contract):
             other.append([make_sample_event(2, expected_version=1)])
             assert [e.event_id for e in store.read("Customer")] == ["event-1", "event-2"]
 
-    def test_all_or_none(self) -> None:
+    def test_conflict_stores_no_event_of_the_call(self) -> None:
         """A conflict in one of several events stores none of them."""
         with self.stores() as (store, other):
             store.append([make_sample_event(1)])
@@ -427,8 +428,8 @@ class EventStoreContract(Contract):
             other.append([make_sample_event(100 + n, kind, kind, expected_version=1) for n, kind in enumerate(HOSTILE)])
             assert [store.version(kind, kind) for kind in HOSTILE] == [2] * len(HOSTILE)
 
-    def test_one_of_several_wins(self) -> None:
-        """Several writers try to write the same next version. The others get the current version in the error."""
+    def test_concurrent_appends_of_one_version_have_one_winner(self) -> None:
+        """Several writers append the same next version. All but one get the current version in the error."""
         with self.stores(self.racers) as stores:
             for version, base in enumerate((0, 10)):
                 calls = [
@@ -441,8 +442,8 @@ class EventStoreContract(Contract):
                 assert {o.found for o in lost} == {version + 1}
             assert [e.event_version for e in stores[0].read("Customer")] == [1, 2]
 
-    def test_racing_writers_are_put_in_order(self) -> None:
-        """Every event is stored once, without a gap, also if two writers use the same id."""
+    def test_concurrent_appends_get_consecutive_versions(self) -> None:
+        """Every event is stored once, without a gap, also if several writers use the same id."""
         with self.stores(self.racers) as stores:
 
             def some(store: EventStore, number: int) -> Callable[[], object]:
@@ -455,7 +456,7 @@ class EventStoreContract(Contract):
             assert [e.event_version for e in events] == list(range(1, 2 * len(stores) + 2))
             assert len({e.event_id for e in events}) == len(events)
 
-    def test_any_history_ends_as_a_list_would(self) -> None:
+    def test_random_history_equals_a_list(self) -> None:
         """Random appends by two stores in turns, with repeated ids, and right and wrong expected versions."""
         one = st.builds(
             make_sample_event,

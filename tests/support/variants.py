@@ -10,7 +10,7 @@ COMMIT_TESTS = frozenset(
         "test_histories_under_scd1_equal_the_model",
         "test_histories_under_append_equal_the_model",
         "test_histories_under_scd2_equal_the_model",
-        "test_keys_that_change_at_once_equal_the_model",
+        "test_key_changes_in_one_statement_equal_the_model",
         "test_changes_out_of_order_equal_the_model",
         "test_late_changes_are_rejected",
         "test_left_out_changes_are_applied_out_of_band",
@@ -21,22 +21,22 @@ COMMIT_TESTS = frozenset(
         "test_redelivery_under_append",
         "test_gap_is_refused",
         "test_fail_after_apply_then_retry",
-        "test_rejects_are_durable_first",
+        "test_rejects_are_stored_before_the_commit",
         "test_second_instance_is_fenced",
         "test_lanes_are_separate",
         "test_apply_is_atomic_across_lanes",
         "test_several_writes_of_a_lane_are_one_commit",
         "test_prepare_adds_columns",
-        "test_skip_changes_the_state_alone",
-        "test_reset_leaves_nothing",
+        "test_skip_changes_only_the_state",
+        "test_reset_removes_all_rows",
         "test_a_target_is_swapped",
-        "test_swap_takes_the_lane",
+        "test_swap_of_a_held_lane_fences_one_instance",
         "test_a_target_is_loaded_by_partition",
         "test_a_load_that_fails_changes_nothing",
         "test_a_key_is_erased",
         "test_compact_and_vacuum_leave_the_rows",
-        "test_drop_leaves_nothing",
-        "test_drop_takes_the_lane",
+        "test_drop_removes_rows_state_and_metadata",
+        "test_drop_of_a_held_lane_fences_one_instance",
     }
 )
 """For sinks that differ in their commits."""
@@ -48,19 +48,19 @@ STORE_TESTS = frozenset(
         "test_a_target_is_loaded_by_partition",
         "test_a_target_is_swapped[scd1]",
         "test_compact_and_vacuum_leave_the_rows",
-        "test_drop_leaves_nothing",
-        "test_drop_takes_the_lane",
+        "test_drop_removes_rows_state_and_metadata",
+        "test_drop_of_a_held_lane_fences_one_instance",
         "test_fail_after_apply_then_retry",
         "test_histories_under_scd1_equal_the_model",
         "test_lanes_are_separate",
         "test_prepare_adds_columns",
         "test_redelivery",
-        "test_rejects_are_durable_first",
-        "test_reset_leaves_nothing",
+        "test_rejects_are_stored_before_the_commit",
+        "test_reset_removes_all_rows",
         "test_second_instance_is_fenced",
-        "test_skip_changes_the_state_alone",
+        "test_skip_changes_only_the_state",
         "test_state_is_committed_with_the_rows",
-        "test_swap_takes_the_lane",
+        "test_swap_of_a_held_lane_fences_one_instance",
     }
 )
 """For the sink with files in an object store: tests that create, replace, list and remove files. The content of the files
@@ -77,7 +77,7 @@ COPY_TESTS = frozenset(
         "test_prepare_adds_columns",
         "test_redelivery",
         "test_redelivery_under_append",
-        "test_rejects_are_durable_first",
+        "test_rejects_are_stored_before_the_commit",
         "test_several_writes_of_a_lane_are_one_commit",
     }
 )
@@ -93,7 +93,7 @@ SPARK_COMMIT_TESTS = frozenset(
         "test_left_out_changes_are_applied_out_of_band[append]",
         "test_prepare_adds_columns",
         "test_redelivery",
-        "test_rejects_are_durable_first",
+        "test_rejects_are_stored_before_the_commit",
         "test_second_instance_is_fenced",
         "test_several_writes_of_a_lane_are_one_commit",
         "test_state_is_committed_with_the_rows",
@@ -110,7 +110,13 @@ without rows, refused gaps, fencing, swaps and erasures. Other tests on Spark:
 One random history takes half a minute here, so random histories are long tests."""
 
 READ_TESTS = frozenset(
-    {"test_exactly_once_per_run", "test_bounded_read", "test_follows_the_stream", "test_losses_are_named", "test_end"}
+    {
+        "test_exactly_once_per_run",
+        "test_bounded_read",
+        "test_follows_the_stream",
+        "test_lost_positions_are_reported",
+        "test_start_and_end_of_the_stream_are_returned",
+    }
 )
 """For sources on Spark or in an object store. They list and order files like the sources in process of local files."""
 

@@ -167,7 +167,7 @@ def test_rejects_stored_after_the_commit_are_noticed():
     class Early(Suite):
         sink = EarlySink
 
-    assert_caught(Early, "test_rejects_are_durable_first")
+    assert_caught(Early, "test_rejects_are_stored_before_the_commit")
 
 
 class SilentSink(FakeSink):
@@ -181,7 +181,7 @@ def test_dropped_rejects_are_noticed():
     class Silent(Suite):
         sink = SilentSink
 
-    assert_caught(Silent, "test_rejects_are_durable_first")
+    assert_caught(Silent, "test_rejects_are_stored_before_the_commit")
 
 
 class UnfencedSink(FakeSink):
@@ -205,7 +205,7 @@ def test_reset_that_keeps_rows_is_noticed():
     class Lazy(Suite):
         sink = LazyResetSink
 
-    assert_caught(Lazy, "test_reset_leaves_nothing")
+    assert_caught(Lazy, "test_reset_removes_all_rows")
 
 
 def test_tombstones_purged_too_early_are_noticed(monkeypatch):
@@ -270,7 +270,7 @@ def test_watermark_after_dropped_duplicates_is_noticed():
         return LocalEngine.fold(self, changes, replace(plan, watermark=None))
 
     engine = make_broken_engine(fold=fold)
-    assert_caught(suite_of(engine), "test_fold_leaves_every_change_under_a_watermark")
+    assert_caught(suite_of(engine), "test_fold_under_a_watermark_keeps_every_change")
     assert_caught(override(Suite, new_engine=lambda self: engine()), "test_late_changes_are_rejected")
 
 
@@ -310,7 +310,7 @@ def test_fold_without_the_delete_in_the_middle_is_noticed():
         never = pa.repeat(pa.scalar(False), folded.frame.num_rows)
         return replace(folded, frame=folded.frame.set_column(place, "_reset", never))
 
-    assert_caught(suite_of(make_broken_engine(fold=fold)), "test_fold_flags_void_rows")
+    assert_caught(suite_of(make_broken_engine(fold=fold)), "test_fold_sets_reset_after_a_delete_or_truncate")
 
 
 def test_fold_that_keeps_the_first_change_is_noticed():
@@ -348,7 +348,7 @@ def test_fold_with_wrong_counts_is_noticed():
         return replace(folded, counts=type(folded.counts)())
 
     caught_by_histories(engine=make_broken_engine(fold=fold))
-    assert_caught(suite_of(make_broken_engine(fold=fold)), "test_fold_states_its_facts")
+    assert_caught(suite_of(make_broken_engine(fold=fold)), "test_fold_returns_the_facts_of_the_batch")
 
 
 def test_stream_not_split_at_key_changes_is_noticed():

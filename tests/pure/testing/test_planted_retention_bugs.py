@@ -94,4 +94,4 @@ def test_purged_sequence_raised_by_deletes_only_is_noticed(monkeypatch):
         return state if old and new and new.max_sequence == old.max_sequence else after
 
     monkeypatch.setattr(fakes, "advance_purge", deaf)
-    assert_caught("test_what_a_lower_truncate_marked_ages_out")
+    assert_caught("test_rows_marked_by_a_lower_truncate_age_out")

@@ -126,7 +126,7 @@ class TestRestoreOnSpark(OnSparkFromLake, RestoreContract):
     deletes and columns say `test_tombstones_of_both_engines_are_found` and
     `test_each_engine_resumes_after_the_other` too."""
 
-    always = frozenset({"test_it_goes_on_as_if_it_had_applied_everything[scd1]"})
+    always = frozenset({"test_restored_lane_continues_like_the_model[scd1]"})
 
     def new_target(self):
         return SparkTarget(self.parent / f"lake{next(self.numbers)}")
@@ -537,7 +537,7 @@ def test_write_is_repeated_if_files_are_deleted_during_the_read(lake, monkeypatc
     assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "v1"), ("NL", 2, "v2")]
 
 
-# `DeltaRsSink` passes the other kind, in `test_a_delete_of_a_transaction_that_the_target_does_not_know`, by the same query.
+# `DeltaRsSink` passes the other kind, in `test_delete_of_an_unknown_transaction_keeps_the_reused_key`, by the same query.
 @pytest.mark.parametrize("kind", ["by_commit", pytest.param("by_tx", marks=pytest.mark.long)])
 def test_ambiguous_delete_is_rejected(lake, kind):
     """Its image may be partial, or the transaction of the row with its key is unknown."""
