@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from replicator.domain.expr import Lit
+from replicator.domain.schema_evolution import can_hold
 from replicator.domain.sequence import is_text, to_plain_type
 
 MAX_DIGITS = 38
@@ -249,8 +250,4 @@ def is_injective_cast(kind: pa.DataType, into: pa.DataType) -> bool:
         return True
     if t.is_string(into):
         return bool(t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind) or is_text(kind))
-    if t.is_integer(kind) and t.is_integer(into):
-        signs = t.is_signed_integer(kind), t.is_signed_integer(into)
-        same_sign = signs[0] == signs[1]
-        return bool(kind.bit_width <= into.bit_width if same_sign else signs[1] and kind.bit_width < into.bit_width)
-    return False
+    return bool(t.is_integer(kind) and t.is_integer(into) and can_hold(into, kind))
