@@ -274,10 +274,6 @@ class TransformCase:
         return plan_for(policy, table, None, self.row_transforms)
 
 
-def _make_order(*names: str) -> dict[str, Any]:
-    return {"sequence_by": names, "stored": dict.fromkeys(names, to_element)}
-
-
 CLEARED = frozenset({"scd1", "scd2"})
 """Policies in which a truncate is not a row."""
 
@@ -301,200 +297,140 @@ class EveryColumn:
 EVERY_NULL_IGNORED = ColumnSelection((), excluded=True)
 SCD1 = frozenset({"scd1"})
 NOT_A = Not(Compare("=", source("v1"), Lit("a")))
-NO_A: dict[str, Any] = {"where": make_other_text_condition("a"), "condition_columns": frozenset({"v1"})}
+
+Setting = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""Fields of `RowTransforms`, and the fields of `ModelRowTransforms` with the same meaning."""
+
+
+def order_by(*names: str) -> Setting:
+    """Changes are in the order of these columns."""
+    return {"sequence_by": names}, {"sequence_by": names, "stored": dict.fromkeys(names, to_element)}
+
+
+def delete_texts(*texts: str) -> Setting:
+    """An upsert with one of these texts is a delete."""
+    return {"deletes": make_among_condition(*texts)}, {"deletes": make_text_condition(*texts)}
+
+
+def truncate_texts(*texts: str) -> Setting:
+    """An upsert with one of these texts is a truncate."""
+    return {"truncates": make_among_condition(*texts)}, {"truncates": make_text_condition(*texts)}
+
+
+def transform_columns(both: TransformPair) -> Setting:
+    """Single columns are transformed."""
+    return {"column_transforms": both.column_transforms}, {"column_transforms": both.model}
+
+
+def set_alike(**fields: bool) -> Setting:
+    """Fields that both classes have."""
+    return fields, fields
+
+
+def make_case(*settings: Setting, **limits: Any) -> TransformCase:
+    """The row transforms of all settings together. `limits`: the other fields of the case."""
+    transforms, wanted = ({name: value for pair in settings for name, value in pair[side].items()} for side in (0, 1))
+    return TransformCase(RowTransforms(**transforms), ModelRowTransforms(**wanted), **limits)
+
+
+WITHOUT_COLUMN: Setting = ({"columns": WITHOUT_V1}, {"columns": AllButV1()})
+WITHOUT_DELETES, SOFT_DELETES = set_alike(without_deletes=True), set_alike(soft_deletes=True)
+DELETE_ALL_BUT_A: Setting = ({"deletes": NOT_A}, {"deletes": make_other_text_condition("a")})
+IGNORE_EVERY_NULL: Setting = ({"ignore_null": EVERY_NULL_IGNORED}, {"ignore_null": EveryColumn()})
+WHERE_NOT_A: Setting = (
+    {"where": NOT_A},
+    {"where": make_other_text_condition("a"), "condition_columns": frozenset({"v1"})},
+)
+WHERE_VALUE: Setting = (
+    {"where": Not(IsNull(source("v1")))},
+    {"where": lambda image, missing: not is_null(image, missing), "condition_columns": frozenset({"v1"})},
+)
+ONLY_MATCHING_CHANGES = set_alike(rows_leave=False)
+ORDERED: Mapping[str, Any] = {"first_types": ORDERED_TYPES}
+KEYED: Mapping[str, Any] = {"keys": KEYED_TYPES}
+KEYED_SCD1: Mapping[str, Any] = {**KEYED, "policies": SCD1}
 
 CASES = {
-    "in the order of a column": TransformCase(
-        RowTransforms(sequence_by=("v1",)), ModelRowTransforms(**_make_order("v1")), ORDERED_TYPES, KEYED_TYPES
+    "in the order of a column": make_case(order_by("v1"), **ORDERED, **KEYED),
+    "in the order of two": make_case(order_by("v1", "k1"), **ORDERED, **KEYED),
+    "in the order of a column that is left out": make_case(order_by("v1"), WITHOUT_COLUMN, **ORDERED, **KEYED),
+    "without a column": make_case(WITHOUT_COLUMN, **ORDERED),
+    "without deletes": make_case(WITHOUT_DELETES),
+    "with deletes by text": make_case(delete_texts("a", "it's")),
+    "with deletes by what is not there": make_case(({"deletes": IsNull(source("v1"))}, {"deletes": is_null}), **ORDERED),
+    "with deletes but for one text": make_case(DELETE_ALL_BUT_A),
+    "with truncates and deletes": make_case(delete_texts("a", "NULL"), truncate_texts("NULL"), policies=CLEARED),
+    "where NULL changes nothing": make_case(IGNORE_EVERY_NULL, **ORDERED, **KEYED_SCD1),
+    "where NULL changes nothing in some columns": make_case(
+        ({"ignore_null": WITHOUT_V1}, {"ignore_null": AllButV1()}),
+        delete_texts("a", "it's"),
+        WITHOUT_DELETES,
+        **KEYED_SCD1,
     ),
-    "in the order of two": TransformCase(
-        RowTransforms(sequence_by=("v1", "k1")), ModelRowTransforms(**_make_order("v1", "k1")), ORDERED_TYPES, KEYED_TYPES
+    "where NULL changes nothing in one": make_case(
+        ({"ignore_null": ColumnSelection(("v1",))}, {"ignore_null": ("v1",)}), truncate_texts("NULL"), **KEYED_SCD1
     ),
-    "in the order of a column that is left out": TransformCase(
-        RowTransforms(sequence_by=("v1",), columns=WITHOUT_V1),
-        ModelRowTransforms(**_make_order("v1"), columns=AllButV1()),
-        ORDERED_TYPES,
-        KEYED_TYPES,
+    "where NULL changes nothing, in the order of a column": make_case(
+        order_by("v1"), IGNORE_EVERY_NULL, **ORDERED, **KEYED_SCD1
     ),
-    "without a column": TransformCase(
-        RowTransforms(columns=WITHOUT_V1), ModelRowTransforms(columns=AllButV1()), ORDERED_TYPES
+    "with soft deletes": make_case(SOFT_DELETES, **ORDERED, **KEYED_SCD1, in_order=True),
+    "with soft deletes by text": make_case(SOFT_DELETES, delete_texts("a", "it's"), **KEYED_SCD1, in_order=True),
+    "with soft deletes, in the order of a column": make_case(SOFT_DELETES, order_by("v1"), DELETE_ALL_BUT_A, **KEYED_SCD1),
+    "where there is no such text": make_case(WHERE_NOT_A, policies=CLEARED),
+    "where there is a value": make_case(WHERE_VALUE, **ORDERED, policies=CLEARED),
+    "where there is no such text, without deletes": make_case(WHERE_NOT_A, WITHOUT_DELETES, policies=CLEARED),
+    "where there is no such text, with soft deletes": make_case(WHERE_NOT_A, SOFT_DELETES, **KEYED_SCD1, in_order=True),
+    "where there is no such text, with deletes by text, in the order of a column": make_case(
+        WHERE_NOT_A, delete_texts("it's"), order_by("v1"), WITHOUT_COLUMN, **KEYED, policies=CLEARED
     ),
-    "without deletes": TransformCase(RowTransforms(without_deletes=True), ModelRowTransforms(without_deletes=True)),
-    "with deletes by text": TransformCase(
-        RowTransforms(deletes=make_among_condition("a", "it's")),
-        ModelRowTransforms(deletes=make_text_condition("a", "it's")),
-    ),
-    "with deletes by what is not there": TransformCase(
-        RowTransforms(deletes=IsNull(source("v1"))), ModelRowTransforms(deletes=is_null), ORDERED_TYPES
-    ),
-    "with deletes but for one text": TransformCase(
-        RowTransforms(deletes=Not(Compare("=", source("v1"), Lit("a")))),
-        ModelRowTransforms(deletes=make_other_text_condition("a")),
-    ),
-    "with truncates and deletes": TransformCase(
-        RowTransforms(deletes=make_among_condition("a", "NULL"), truncates=make_among_condition("NULL")),
-        ModelRowTransforms(deletes=make_text_condition("a", "NULL"), truncates=make_text_condition("NULL")),
-        policies=CLEARED,
-    ),
-    "where NULL changes nothing": TransformCase(
-        RowTransforms(ignore_null=EVERY_NULL_IGNORED),
-        ModelRowTransforms(ignore_null=EveryColumn()),
-        ORDERED_TYPES,
-        KEYED_TYPES,
-        SCD1,
-    ),
-    "where NULL changes nothing in some columns": TransformCase(
-        RowTransforms(ignore_null=WITHOUT_V1, deletes=make_among_condition("a", "it's"), without_deletes=True),
-        ModelRowTransforms(ignore_null=AllButV1(), deletes=make_text_condition("a", "it's"), without_deletes=True),
-        keys=KEYED_TYPES,
-        policies=SCD1,
-    ),
-    "where NULL changes nothing in one": TransformCase(
-        RowTransforms(ignore_null=ColumnSelection(("v1",)), truncates=make_among_condition("NULL")),
-        ModelRowTransforms(ignore_null=("v1",), truncates=make_text_condition("NULL")),
-        keys=KEYED_TYPES,
-        policies=SCD1,
-    ),
-    "where NULL changes nothing, in the order of a column": TransformCase(
-        RowTransforms(("v1",), ignore_null=EVERY_NULL_IGNORED),
-        ModelRowTransforms(**_make_order("v1"), ignore_null=EveryColumn()),
-        ORDERED_TYPES,
-        KEYED_TYPES,
-        SCD1,
-    ),
-    "with soft deletes": TransformCase(
-        RowTransforms(soft_deletes=True),
-        ModelRowTransforms(soft_deletes=True),
-        ORDERED_TYPES,
-        KEYED_TYPES,
-        SCD1,
-        in_order=True,
-    ),
-    "with soft deletes by text": TransformCase(
-        RowTransforms(deletes=make_among_condition("a", "it's"), soft_deletes=True),
-        ModelRowTransforms(deletes=make_text_condition("a", "it's"), soft_deletes=True),
-        keys=KEYED_TYPES,
-        policies=SCD1,
-        in_order=True,
-    ),
-    "with soft deletes, in the order of a column": TransformCase(
-        RowTransforms(("v1",), Not(Compare("=", source("v1"), Lit("a"))), soft_deletes=True),
-        ModelRowTransforms(None, make_other_text_condition("a"), **_make_order("v1"), soft_deletes=True),
-        keys=KEYED_TYPES,
-        policies=SCD1,
-    ),
-    "where there is no such text": TransformCase(RowTransforms(where=NOT_A), ModelRowTransforms(**NO_A), policies=CLEARED),
-    "where there is a value": TransformCase(
-        RowTransforms(where=Not(IsNull(source("v1")))),
-        ModelRowTransforms(where=lambda image, missing: not is_null(image, missing), condition_columns=frozenset({"v1"})),
-        ORDERED_TYPES,
-        policies=CLEARED,
-    ),
-    "where there is no such text, without deletes": TransformCase(
-        RowTransforms(where=NOT_A, without_deletes=True), ModelRowTransforms(**NO_A, without_deletes=True), policies=CLEARED
-    ),
-    "where there is no such text, with soft deletes": TransformCase(
-        RowTransforms(where=NOT_A, soft_deletes=True),
-        ModelRowTransforms(**NO_A, soft_deletes=True),
-        keys=KEYED_TYPES,
-        policies=SCD1,
-        in_order=True,
-    ),
-    "where there is no such text, with deletes by text, in the order of a column": TransformCase(
-        RowTransforms(("v1",), make_among_condition("it's"), columns=WITHOUT_V1, where=NOT_A),
-        ModelRowTransforms(None, make_text_condition("it's"), **_make_order("v1"), columns=AllButV1(), **NO_A),
-        keys=KEYED_TYPES,
-        policies=CLEARED,
-    ),
-    "only changes with no such text": TransformCase(
-        RowTransforms(where=NOT_A, rows_leave=False),
-        ModelRowTransforms(**NO_A, rows_leave=False),
-        policies=frozenset({"append"}),
-    ),
-    "only changes with no such text, without a column": TransformCase(
-        RowTransforms(where=NOT_A, rows_leave=False, columns=WITHOUT_V1, deletes=make_among_condition("it's")),
-        ModelRowTransforms(None, make_text_condition("it's"), columns=AllButV1(), **NO_A, rows_leave=False),
-        policies=frozenset({"append"}),
+    "only changes with no such text": make_case(WHERE_NOT_A, ONLY_MATCHING_CHANGES, policies=frozenset({"append"})),
+    "only changes with no such text, without a column": make_case(
+        WHERE_NOT_A, ONLY_MATCHING_CHANGES, WITHOUT_COLUMN, delete_texts("it's"), policies=frozenset({"append"})
     ),
     **{
-        f"with a column {name}": TransformCase(
-            RowTransforms(column_transforms=both.column_transforms),
-            ModelRowTransforms(column_transforms=both.model),
-            both.first,
-        )
-        for name, both in COLUMNS.items()
+        f"with a column {name}": make_case(transform_columns(both), first_types=both.first) for name, both in COLUMNS.items()
     },
     **{
-        f"with a key {name}": TransformCase(
-            RowTransforms(column_transforms=both.column_transforms),
-            ModelRowTransforms(column_transforms=both.model),
-            both.first,
-            KEYED_TYPES,
-        )
+        f"with a key {name}": make_case(transform_columns(both), first_types=both.first, **KEYED)
         for name, both in KEYS.items()
     },
-    "with a column as its HMAC, where there is no such text, in its order": TransformCase(
-        RowTransforms(("v1",), where=NOT_A, column_transforms=COLUMNS["as its HMAC"].column_transforms),
-        ModelRowTransforms(**_make_order("v1"), **NO_A, column_transforms=COLUMNS["as its HMAC"].model),
-        keys=KEYED_TYPES,
-        policies=CLEARED,
+    "with a column as its HMAC, where there is no such text, in its order": make_case(
+        order_by("v1"), WHERE_NOT_A, transform_columns(COLUMNS["as its HMAC"]), **KEYED, policies=CLEARED
     ),
-    "with a column that is computed of two, left out with another, where there is no such text": TransformCase(
-        RowTransforms(
-            columns=WITHOUT_V1,
-            where=NOT_A,
-            column_transforms=ColumnTransforms(additions=COLUMNS["that is computed of two"].column_transforms.additions),
-        ),
-        ModelRowTransforms(
-            columns=AllButV1(),
-            **NO_A,
-            column_transforms=ModelColumnTransforms(computed=COLUMNS["that is computed of two"].model.computed),
+    "with a column that is computed of two, left out with another, where there is no such text": make_case(
+        WITHOUT_COLUMN,
+        WHERE_NOT_A,
+        (
+            {
+                "column_transforms": ColumnTransforms(
+                    additions=COMPUTED["that is computed of two"].column_transforms.additions
+                )
+            },
+            {"column_transforms": ModelColumnTransforms(computed=COMPUTED["that is computed of two"].model.computed)},
         ),
         policies=CLEARED,
     ),
-    "with a column that is computed, with soft deletes": TransformCase(
-        RowTransforms(soft_deletes=True, column_transforms=COLUMNS["that is computed"].column_transforms),
-        ModelRowTransforms(soft_deletes=True, column_transforms=COLUMNS["that is computed"].model),
-        keys=KEYED_TYPES,
-        policies=SCD1,
+    "with a column that is computed, with soft deletes": make_case(
+        SOFT_DELETES, transform_columns(COLUMNS["that is computed"]), **KEYED_SCD1, in_order=True
+    ),
+    "with a column of fewer bits, with soft deletes": make_case(
+        SOFT_DELETES,
+        transform_columns(COLUMNS["of fewer bits"]),
+        first_types=("int",),
+        **KEYED_SCD1,
         in_order=True,
     ),
-    "with a column of fewer bits, with soft deletes": TransformCase(
-        RowTransforms(soft_deletes=True, column_transforms=COLUMNS["of fewer bits"].column_transforms),
-        ModelRowTransforms(soft_deletes=True, column_transforms=COLUMNS["of fewer bits"].model),
-        ("int",),
-        KEYED_TYPES,
-        SCD1,
-        in_order=True,
+    "with a column of another name, where NULL changes nothing": make_case(
+        IGNORE_EVERY_NULL, transform_columns(COLUMNS["of another name"]), **ORDERED, **KEYED_SCD1
     ),
-    "with a column of another name, where NULL changes nothing": TransformCase(
-        RowTransforms(ignore_null=EVERY_NULL_IGNORED, column_transforms=COLUMNS["of another name"].column_transforms),
-        ModelRowTransforms(ignore_null=EveryColumn(), column_transforms=COLUMNS["of another name"].model),
-        ORDERED_TYPES,
-        KEYED_TYPES,
-        SCD1,
+    "with a key as its HMAC, with soft deletes": make_case(
+        SOFT_DELETES, transform_columns(KEYS["as its HMAC, of another name"]), **KEYED_SCD1, in_order=True
     ),
-    "with a key as its HMAC, with soft deletes": TransformCase(
-        RowTransforms(soft_deletes=True, column_transforms=KEYS["as its HMAC, of another name"].column_transforms),
-        ModelRowTransforms(soft_deletes=True, column_transforms=KEYS["as its HMAC, of another name"].model),
-        keys=KEYED_TYPES,
-        policies=SCD1,
-        in_order=True,
+    "with everything": make_case(
+        order_by("v1"), delete_texts("a", ""), truncate_texts("NULL"), WITHOUT_COLUMN, **KEYED_SCD1
     ),
-    "with everything": TransformCase(
-        RowTransforms(("v1",), make_among_condition("a", ""), make_among_condition("NULL"), WITHOUT_V1),
-        ModelRowTransforms(
-            make_text_condition("NULL"), make_text_condition("a", ""), **_make_order("v1"), columns=AllButV1()
-        ),
-        keys=KEYED_TYPES,
-        policies=SCD1,
-    ),
-    "with deletes by text that are left out": TransformCase(
-        RowTransforms(("v1",), make_among_condition("a", ""), columns=WITHOUT_V1, without_deletes=True),
-        ModelRowTransforms(
-            None, make_text_condition("a", ""), **_make_order("v1"), columns=AllButV1(), without_deletes=True
-        ),
-        keys=KEYED_TYPES,
+    "with deletes by text that are left out": make_case(
+        order_by("v1"), delete_texts("a", ""), WITHOUT_COLUMN, WITHOUT_DELETES, **KEYED
     ),
 }
 
