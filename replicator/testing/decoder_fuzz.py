@@ -140,9 +140,7 @@ class DecoderFuzz:
         for frame, schema in ((routes, ROUTE), (envelope, ENVELOPE)):
             assert frame.schema.equals(schema) and frame.num_rows == raw.num_rows, schema
             frame.validate(full=True)
-        for row in routes.to_pylist():
-            assert sum(row[name] is not None for name in ("fingerprint", "ignored", "error")) == 1, row
-            assert row["fingerprint"] is None or row["table"] is not None, row
+        check_results(routes)
         check_errors(routes["error"])
         changes = decoder.decode(raw, table)
         check_changes(changes, table, raw)
@@ -170,13 +168,25 @@ def check_errors(errors: pa.ChunkedArray) -> None:
         assert Reject.parse(error).code in CODES, error
 
 
+def check_results(routes: pa.Table) -> None:
+    """Each record has one result: a table with its fingerprint, a kind to ignore, or an error."""
+    for row in routes.to_pylist():
+        assert sum(row[name] is not None for name in ("fingerprint", "ignored", "error")) == 1, row
+        assert row["fingerprint"] is None or row["table"] is not None, row
+
+
+def check_positions(changes: pa.Table, raw: pa.Table) -> None:
+    """Every record became at least one row, in order."""
+    decoded_positions = zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
+    sent = zip(*(raw[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    assert list(dict.fromkeys(decoded_positions)) == list(sent), "records are missing, or out of order"
+
+
 def check_changes(changes: pa.Table, table: TableSpec, raw: pa.Table) -> None:
     """A valid changes frame of `table` with every record, in order."""
     assert changes.schema.equals(changes_schema(table))
     changes.validate(full=True)
-    decoded_positions = zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
-    sent = zip(*(raw[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
-    assert list(dict.fromkeys(decoded_positions)) == list(sent), "records are missing, or out of order"
+    check_positions(changes, raw)
     check_errors(changes[ERROR])
     good = changes.filter(changes[ERROR].is_null())
     assert set(pc.unique(good[OP]).to_pylist()) <= set(Op)
