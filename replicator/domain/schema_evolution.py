@@ -31,7 +31,10 @@ def can_hold(wide: pa.DataType, narrow: pa.DataType) -> bool:
         more_bits = wide.bit_width - narrow.bit_width
         return bool(more_bits >= 0 if same_sign else is_signed and more_bits > 0)
     if pa.types.is_floating(wide):
-        return _count_mantissa_bits(narrow) <= {16: 11, 32: 24, 64: 53}[wide.bit_width]
+        is_whole = pa.types.is_integer(narrow)
+        # The mantissa has to hold a whole number.
+        bits = {16: 11, 32: 24, 64: 53}[wide.bit_width] if is_whole else wide.bit_width
+        return bool((is_whole or pa.types.is_floating(narrow)) and narrow.bit_width <= bits)
     if pa.types.is_timestamp(wide) and pa.types.is_timestamp(narrow):
         units = ("s", "ms", "us", "ns")
         return bool(wide.tz == narrow.tz and units.index(wide.unit) >= units.index(narrow.unit))
@@ -45,15 +48,6 @@ def _count_digits(narrow: pa.DataType) -> tuple[int, int]:
     if pa.types.is_integer(narrow):
         return {8: 3, 16: 5, 32: 10, 64: 20}[narrow.bit_width], 0
     return -1, 0
-
-
-def _count_mantissa_bits(narrow: pa.DataType) -> int:
-    """The bits that a binary float needs to hold every value; too many for any other type."""
-    if pa.types.is_floating(narrow):
-        return {16: 11, 32: 24, 64: 53}[narrow.bit_width]
-    if pa.types.is_integer(narrow):
-        return int(narrow.bit_width)
-    return 1000
 
 
 def has_canonical_text(narrow: pa.DataType) -> bool:
