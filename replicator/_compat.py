@@ -128,7 +128,8 @@ testing.sink_loads > testing.sink_operations: HalfWay=FailingPartitions MORE=MOR
 testing.sink_out_of_band > testing.sink_operations:
 testing.sink_positions > testing.sink_base:
 testing.sink_retention: KEPT=RETENTION at=make_time between=make_span came=make_changes forgotten=get_purged_sequence
-    moments=make_times refuse=refuse_rejects told=expect_rows
+    moments=make_times refuse=testing.sink_base.refuse_rejects refuse_rejects=testing.sink_base.refuse_rejects
+    told=expect_rows
 testing.sink_shapes > testing.sink_row_transforms: CUT=CUT_TEXT LEFT=LEFT_ROWS Lines=LaneStream PARTIAL=PARTIAL_TABLE
     STAYS=REMAINING_ROLES SinkShapes=SinkRowTransforms TEXTUAL=TEXT_TABLE TIMED=TIMED_TABLE TOLD=PARTIAL_CHANGES
 testing.sink_soft_deletes > testing.sink_retention: LATE=LATE_DELETES

@@ -19,8 +19,11 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import hypothesis
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck
+
+from replicator.ports.engine import Engine
 
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -81,6 +84,23 @@ class Contract:
     def for_all(self, share: int = 1, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:
         """Like the function `for_all`, with as many inputs as `one_in` allows, divided by `share`."""
         return for_all(max(1, EXAMPLES // self.one_in // share), **strategies)
+
+
+class FrameContract(Contract):
+    """Base of the suites whose tests use an engine. An adapter defines `new_engine`, and the two conversions if the
+    frames of the engine are no `pyarrow.Table`."""
+
+    def new_engine(self) -> Engine[Any]:
+        """An engine whose frames the adapter accepts."""
+        raise NotImplementedError
+
+    def to_frame(self, frame: pa.Table) -> Any:
+        """A `pyarrow.Table` as a frame of the engine."""
+        return frame
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        """A frame of the engine as a `pyarrow.Table`, rows in order."""
+        return frame
 
 
 def for_all(examples: int = EXAMPLES, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:

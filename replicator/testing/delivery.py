@@ -167,19 +167,18 @@ class DeliveryRun:
         return event.partition, event.offset
 
     def _make_writes(self, changes: Any, span: Span) -> Sequence[Write[Any]]:
-        """One write per segment. Together their spans are the span of the batch."""
+        """One write per segment."""
         if self.plan.row_transforms:
             shaped = self.engine.transform_rows(changes, self.plan)
             self.counts += shaped.counts
             self.rejects += self.to_arrow(shaped.rejects).to_pylist()
             changes = shaped.frame
-        segments = list(self.engine.frames.segments(changes, self.plan.table))
-        writes, at = [], span.start
-        for segment in segments[:-1]:
-            end = at.advanced_to(self.engine.frames.ends(segment))
-            writes.append(self._make_write(segment, Span(at, end)))
-            at = end
-        return [*writes, self._make_write(segments[-1], Span(at, span.end))]
+        writes = []
+        for segment, part in divide_segments(self.engine, changes, self.plan.table, span):
+            folded = self.engine.fold(segment, self.plan)
+            self.counts += folded.counts
+            writes.append(Write(self.lane, self.plan, folded, part, at=self.at))
+        return writes
 
     def _find_truncate(self, writes: Sequence[Write[Any]], number: int) -> tuple[Any, ...]:
         """The highest truncate of the write that has this event."""
@@ -187,11 +186,6 @@ class DeliveryRun:
         ends = ({p.partition: end for p, end in write.span.end.items()} for write in writes)
         own = next(write for write, end in zip(writes, ends, strict=True) if end.get(partition, 0) > offset)
         return own.folded.facts.truncated_at or ()
-
-    def _make_write(self, segment: Any, span: Span) -> Write[Any]:
-        folded = self.engine.fold(segment, self.plan)
-        self.counts += folded.counts
-        return Write(self.lane, self.plan, folded, span, at=self.at)
 
     def _apply_write(self, write: Write[Any]) -> None:
         """Apply until there is an answer. After a lost answer the sink is opened again."""
@@ -209,6 +203,17 @@ class DeliveryRun:
     def _add_rejects(self, lane: Lane, rows: Any) -> None:
         assert lane == self.lane
         self.rejects += self.to_arrow(rows).to_pylist()
+
+
+def divide_segments(engine: Engine[Any], changes: Any, table: TableSpec, span: Span) -> list[tuple[Any, Span]]:
+    """The segments of a batch, each with its span. Together their spans are the span of the batch."""
+    *first, last = engine.frames.segments(changes, table)
+    parts, at = [], span.start
+    for segment in first:
+        end = at.advanced_to(engine.frames.ends(segment))
+        parts.append((segment, Span(at, end)))
+        at = end
+    return [*parts, (last, Span(at, span.end))]
 
 
 def to_canonical(value: Any) -> Any:

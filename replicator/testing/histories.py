@@ -112,6 +112,11 @@ class History:
         return Span(self.position(start), self.position(end))
 
 
+def list_events(changes: Iterable[Change], start: int = 0) -> list[tuple[SourceEvent, Change]]:
+    """The changes as events of one partition, with offsets from `start` on."""
+    return [(SourceEvent(0, offset, 0, None, change), change) for offset, change in enumerate(changes, start)]
+
+
 def changes_frame(changes: Iterable[tuple[SourceEvent, Change]], table: TableSpec, topic: str) -> pa.Table:
     """The changes frame of `changes`, in their order."""
     rows: list[dict[str, Any]] = []

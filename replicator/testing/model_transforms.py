@@ -178,7 +178,10 @@ class TransformingPolicy:
         self.keys = keys
 
     def apply_change(self, change: Change) -> Outcome:
-        op = self._find_operation(change)
+        op = change.op
+        for new_op, condition in (("t", self.wanted.truncates), ("d", self.wanted.deletes)):
+            if op in ("c", "u", "r") and condition is not None and condition(change.image, change.unsent):
+                op = new_op
         if self.wanted.without_deletes and (op == "t" or (op == "d" and not change.moved_to)):
             return Outcome.FILTERED
         if self.wanted.where is not None and op in ("c", "u", "r"):
@@ -209,12 +212,6 @@ class TransformingPolicy:
             else self.wanted.column_transforms.transform_change(shaped, self.keys, change)
         )
         return Outcome.REJECTED if transformed is None else self.policy.apply_change(transformed)
-
-    def _find_operation(self, change: Change) -> str:
-        for op, condition in (("t", self.wanted.truncates), ("d", self.wanted.deletes)):
-            if change.op in ("c", "u", "r") and condition is not None and condition(change.image, change.unsent):
-                return op
-        return change.op
 
     def _is_there(self, name: str) -> bool:
         return self.wanted.columns is None or name in self.wanted.columns

@@ -27,6 +27,7 @@ from .delivery import DeliveryRun, Plans, SinkTarget, assert_rows, make_lane, ma
 from .histories import History, any_histories
 from .model_transforms import ModelRowTransforms
 from .sink_base import SinkBase, make_history, make_writes
+from .sink_contract import plan_soft_deletes
 from .sink_row_transforms import LaneStream, partial_histories
 from .sink_row_transforms import plan_column_versions as plans_by_column
 from .source import Statement
@@ -45,11 +46,6 @@ class RestoreCase:
     histories: st.SearchStrategy[History]
     plans: Plans = plan_for
     wanted: ModelRowTransforms | None = None
-
-
-def plan_soft_deletes(policy: str, table: TableSpec) -> Any:
-    """`plan_for` with soft deletes."""
-    return plan_for(policy, table, None, RowTransforms(soft_deletes=True))
 
 
 RESTORE_CASES: Mapping[str, RestoreCase] = {
@@ -129,12 +125,11 @@ class RestoreContract(SinkBase):
 
     def restore_lane(self, target: SinkTarget, first: DeliveryRun, lake: SinkTarget, state: LaneState) -> None:
         """Start the lane from the batches delivered so far."""
-        sink: Any = target.open()
-        sink.features.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
-        assert to_comparable(sink.state(first.lane)) == to_comparable(state)
-        if (schemas := sink.features.schemas) is not None:
-            assert [one.number for one in schemas.schemas(first.lane)] == [1]
-        sink.close()
+        with closing(target.open()) as sink:
+            restore_state(sink, first.lane, first.plan, lake)
+            assert to_comparable(sink.state(first.lane)) == to_comparable(state)
+            if (schemas := sink.features.schemas) is not None:
+                assert [one.number for one in schemas.schemas(first.lane)] == [1]
         assert_rows(target, first.lane, first.plan, first.history, first.reached, wanted=first.wanted)
 
     def apply_rest(self, target: SinkTarget, first: DeliveryRun, deliveries: Any) -> None:
@@ -161,9 +156,8 @@ class RestoreContract(SinkBase):
             first.send([row])
         first.sink.close()
         with self.target() as target:
-            sink: Any = target.open()
-            sink.features.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
-            sink.close()
+            with closing(target.open()) as sink:
+                restore_state(sink, first.lane, first.plan, lake)
             rest = _make_stream(self, target, kind)
             rest.sent = first.sent
             for row in after:
@@ -180,15 +174,13 @@ class RestoreContract(SinkBase):
         for file in (folder / lane.into).rglob("*.parquet"):
             file.unlink()
         whole, _ = self.make_lake(lane)
-        with self.target() as target:
-            sink: Any = target.open()
+        with self.open_sink() as (target, sink):
             plan = plan_for("scd1", HISTORY.table())
             with pytest.raises(Exception):  # noqa: B017 - any error for a missing file
-                sink.features.restore_state(lane, plan, open_stored_lane(damaged, lane, plan))
+                restore_state(sink, lane, plan, damaged)
             assert sink.state(lane) is None
-            sink.features.restore_state(lane, plan, open_stored_lane(whole, lane, plan))
+            restore_state(sink, lane, plan, whole)
             assert sink.state(lane) is not None
-            sink.close()
             assert_rows(target, lane, plan, HISTORY)
         damaged.close()
 
@@ -208,12 +200,10 @@ class RestoreContract(SinkBase):
         lines = LaneStream(_LakeSuite(self), lake, TEXTS, RowTransforms())
         lines.send([{"op": "c", "log": 1, "id": 1, "v": "kept"}, {"op": "c", "log": 2, "id": 2, "v": self.unsupported_text}])
         lines.sink.close()
-        with self.target() as target:
-            sink: Any = target.open()
+        with self.open_sink() as (_, sink):
             with pytest.raises(CheckpointUnsupported):
-                sink.features.restore_state(lines.lane, lines.plan, open_stored_lane(lake, lines.lane, lines.plan))
+                restore_state(sink, lines.lane, lines.plan, lake)
             assert sink.state(lines.lane) is None
-            sink.close()
 
 
 def open_stored_lane(lake: SinkTarget, lane: Lane, plan: ApplyPlan) -> StoredLane:
@@ -221,6 +211,11 @@ def open_stored_lane(lake: SinkTarget, lane: Lane, plan: ApplyPlan) -> StoredLan
     with closing(cast(Any, lake.open())) as sink:
         stored: StoredLane = sink.features.open_stored_lane(lane, plan)
         return stored
+
+
+def restore_state(sink: Any, lane: Lane, plan: ApplyPlan, lake: SinkTarget) -> None:
+    """Start the lane from its state in a lake."""
+    sink.features.restore_state(lane, plan, open_stored_lane(lake, lane, plan))
 
 
 def _make_stream(suite: SinkBase, target: SinkTarget, kind: str) -> LaneStream:
@@ -238,13 +233,12 @@ class _LakeSuite(SinkBase):
 
 def read_state(first: DeliveryRun) -> LaneState | None:
     """The state of the lane, with one stored schema."""
-    sink: Any = first.target.open()
-    state: LaneState | None = sink.state(first.lane)
-    if state is not None:
-        table = first.table
-        version = SchemaVersion(1, table, table.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
-        sink.features.schemas.remember(first.lane, version)
-    sink.close()
+    with closing(cast(Any, first.target.open())) as sink:
+        state: LaneState | None = sink.state(first.lane)
+        if state is not None:
+            table = first.table
+            version = SchemaVersion(1, table, table.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
+            sink.features.schemas.remember(first.lane, version)
     return state
 
 

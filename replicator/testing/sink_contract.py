@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,16 +18,15 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Lane, Write
 from replicator.ports.sink import Sink
 
-from .contract import Contract, require
-from .delivery import DeliveryRun, Plans, assert_equals_model, make_lane, to_canonical_rows
-from .histories import Fault, History, any_histories, changes_frame, scrambled_histories, statement_end_histories
+from .contract import FrameContract, require
+from .delivery import Plans, make_lane, to_canonical_rows
+from .histories import Fault, History, any_histories, scrambled_histories, statement_end_histories
 from .model import Change
 from .model_transforms import ModelRowTransforms
-from .sink_base import IDENTITY, make_history, make_writes, refuse_rejects, to_stored_sequence
+from .sink_base import LaneWriter, make_history, make_span, make_writes, refuse_rejects, to_stored_sequence
 from .sink_operations import SinkBulkLoad, SinkDrops, SinkErasure, SinkOutOfBand, SinkSwaps
 from .sink_retention import SinkRetention, SinkSoftDeletes, SinkWatermarks
 from .sink_row_transforms import SinkRowTransforms
@@ -88,12 +88,6 @@ def make_alike(offset: int, position: tuple[int, int], count: int, value: int) -
     """The insert of a row into a table without a key, at this offset."""
     change = Change("c", (*position, count), {"v1": value}, counted=True)
     return SourceEvent(0, offset, 0, None, change), change
-
-
-def make_span(start: int, end: int) -> Span:
-    """The span between two offsets."""
-    partition = TopicPartition("cdc.public.items", 0)
-    return Span(Position({partition: start}), Position({partition: end}))
 
 
 class SinkContract(
@@ -172,23 +166,12 @@ class SinkContract(
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, str]]]:
         """The rows, or open versions, after one batch per cut, each with its delete mark; and the keys and errors
         of the rejects."""
-        lane, engine, names = make_lane(plan.policy), self.new_engine(), ("k1", "v1", "v2")
-        events, rejects = (
-            [(SourceEvent(0, offset, 0, None, change), change) for offset, change in enumerate(changes)],
-            list[Any](),
-        )
-        with self.target() as target:
-            sink = target.open()
-            sink.prepare(lane, plan)
+        with self.open_lane(plan, may_reject=True) as run:
             for start, end in cuts:
-                frame = self.to_frame(changes_frame(events[start:end], plan.table, "cdc.public.items"))
-                frame = engine.transform_rows(frame, plan).frame if plan.soft_deletes else frame
-                write = Write(lane, plan, engine.fold(frame, plan), make_span(start, end), IDENTITY)
-                sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).select([OFFSET, ERROR]).to_pylist()))
-            sink.close()
-            rows = [row for row in target.rows(lane) if row.get("_cdc_end_seq_1") is None]
-        marked_rows = sorted((*(row[n] for n in names), bool(row.get("_cdc_deleted"))) for row in rows)
-        return marked_rows, [(changes[row[OFFSET]].image["k1"], row[ERROR]) for row in rejects]
+                run.send_changes(changes[start:end])
+            rows = [row for row in run.rows() if row.get("_cdc_end_seq_1") is None]
+        marked_rows = sorted((*(row[n] for n in ("k1", "v1", "v2")), bool(row.get("_cdc_deleted"))) for row in rows)
+        return marked_rows, [(changes[row[OFFSET]].image["k1"], row[ERROR]) for row in run.rejects]
 
     def test_redelivered_key_change_copies_no_newer_values(self) -> None:
         """When a partial key change is sent again, another row has the old key. That row does not supply the missing
@@ -199,11 +182,7 @@ class SinkContract(
         one: tuple[int, int, Fault] = (1, 0, "")
         for batches in (0, 9):
             history = History(shape, (*begun, *rest), (one,) * batches)
-            with self.target() as target:
-                run_arguments = self.new_engine(), target, history, "scd1"
-                delivering = DeliveryRun(*run_arguments, to_frame=self.to_frame, to_arrow=self.to_arrow)
-                delivering.run()
-                assert_equals_model(delivering)
+            self.check_history(history, "scd1")
 
     def test_changes_out_of_order_equal_the_model(self) -> None:
         """Random histories with records in any order, under the policies `scd1` and `scd2`."""
@@ -226,16 +205,10 @@ class SinkContract(
         ]
         ops = [*before, ("t", 3, None, None), ("c", 4, 2, "a"), ("c", 4, 3, "a")]
         changes = [Change(op, (at,), {} if key is None else {"k1": key, "v1": value}) for op, at, key, value in ops]
-        events = [(SourceEvent(0, offset, 0, None, change), change) for offset, change in enumerate(changes)]
-        lane, engine, plan = make_lane("scd2"), self.new_engine(), plan_for("scd2", table)
-        with self.target() as target:
-            sink = target.open()
-            sink.prepare(lane, plan)
+        with self.open_lane(plan_for("scd2", table)) as run:
             for start, end in ((0, 6), (6, 7), (7, 9)):
-                folded = engine.fold(self.to_frame(changes_frame(events[start:end], table, "cdc.public.items")), plan)
-                sink.apply([Write(lane, plan, folded, make_span(start, end), IDENTITY)], refuse_rejects)
-            sink.close()
-            versions = {(row["k1"], row["_cdc_seq_1"], row["_cdc_end_seq_1"]) for row in target.rows(lane)}
+                run.send_changes(changes[start:end])
+            versions = {(row["k1"], row["_cdc_seq_1"], row["_cdc_end_seq_1"]) for row in run.rows()}
         assert versions == {(1, 1, 3), (1, 5, None), (2, 1, 3), (2, 4, 6), (3, 1, 3), (3, 4, 5), (3, 5, None)}
 
     def _check_histories(self, policy: str, keys: tuple[str, ...]) -> None:
@@ -251,26 +224,19 @@ class SinkContract(
         table = TableSpec("public.items", (Column("v1", pa.int64()),), (), 3, counted=True)
         reading = [((1, 10), 5, 1), ((1, 20), 6, 2), ((1, 20), 7, 2), ((1, 20), 8, 3)]
         resumed = [((1, 10), 1, 1), ((1, 20), 2, 2), ((1, 20), 3, 2), ((1, 20), 4, 3), ((2, 30), 1, 1)]
+        events = [make_alike(offset, *change) for offset, change in enumerate([*reading, *resumed])]
         for cut in (3, 4, 9):
-            events = [make_alike(offset, *change) for offset, change in enumerate([*reading, *resumed])]
-            with self.target() as target:
-                lane, engine = make_lane("append"), self.new_engine()
-                sink, plan = target.open(), plan_for("append", table)
-                sink.prepare(lane, plan)
+            with self.open_lane(plan_for("append", table)) as run:
                 for start, end in ((0, cut), (cut, len(events))):
-                    frame = self.to_frame(changes_frame(events[start:end], table, "cdc.public.items"))
-                    folded = engine.fold(frame, plan)
-                    sink.apply([Write(lane, plan, folded, make_span(start, end), IDENTITY)], refuse_rejects)
-                sink.close()
-                assert sorted(row["v1"] for row in target.rows(lane)) == [1, 1, 2, 2, 3], cut
+                    run.send_events(events[start:end], make_span(start, end))
+                assert sorted(row["v1"] for row in run.rows()) == [1, 1, 2, 2, 3], cut
 
     # Lanes.
 
     def test_second_instance_is_fenced(self) -> None:
         """If two instances prepare one lane, one is fenced, at its commit at the latest, and writes nothing."""
         history = make_history(*make_writes(0, 1))
-        with self.target() as target:
-            first, second = target.open(), target.open()
+        with self.open_sink() as (target, first), closing(target.open()) as second:
             write = self.write(history, 0, 2)
             prepared = [try_write(sink, write, prepare=True) for sink in (first, second)]
             ready = [sink for sink, error in zip((first, second), prepared, strict=True) if error is None]
@@ -279,10 +245,9 @@ class SinkContract(
             assert all(outcome is None or isinstance(outcome, Fenced) for outcome in outcomes), outcomes
             first.close()
             second.close()
-            third = target.open()
-            self.apply_write(third, write)
-            self.assert_holds(target, history, write)
-            third.close()
+            with closing(target.open()) as third:
+                self.apply_write(third, write)
+                self.assert_holds(target, history, write)
 
     def test_closed_instance_fences_nobody(self) -> None:
         """After `close`, which may be called twice, another instance can write at once."""
@@ -299,8 +264,7 @@ class SinkContract(
         """Several lanes in one `apply` have separate rows and states."""
         history = make_history(*make_writes(0, 1, 2))
         lanes = [make_lane("scd1"), make_lane("append", "log"), make_lane("scd1", "other")]
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             several = [self.write(history, 0, end, lane) for end, lane in zip((2, 3, 1), lanes, strict=True)]
             for write in several:
                 sink.prepare(write.lane, write.plan)
@@ -308,14 +272,12 @@ class SinkContract(
             assert {lane: done.position for lane, done in applied.items()} == {w.lane.id: w.span.end for w in several}
             for write, end in zip(several, (2, 3, 1), strict=True):
                 self.assert_holds(target, history, write, end)
-            sink.close()
 
     def test_apply_is_atomic_across_lanes(self) -> None:
         """If the sink is `atomic_across_lanes`, one failed write undoes the others of the call."""
         history = make_history(*make_writes(0, 1, 2))
         lanes = [make_lane("scd1"), make_lane("scd1", "other")]
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             require(sink.features.atomic_across_lanes, "the sink commits lane by lane")
             for lane in lanes:
                 self.apply_write(sink, self.write(history, 0, 1, lane))
@@ -323,13 +285,11 @@ class SinkContract(
                 sink.apply([self.write(history, 1, 2, lanes[0]), self.write(history, 2, 3, lanes[1])], refuse_rejects)
             for lane in lanes:
                 self.assert_holds(target, history, self.write(history, 0, 1, lane), 1)
-            sink.close()
 
     def test_several_writes_of_a_lane_are_one_commit(self) -> None:
         """If the sink is `atomic_across_lanes`, consecutive writes of one call are all applied, or none."""
         history = make_history(*make_writes(0, 1, 2))
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             require(sink.features.atomic_across_lanes, "the sink commits lane by lane")
             self.apply_write(sink, self.write(history, 0, 1))
             first, last = self.write(history, 1, 2), self.write(history, 2, 3)
@@ -340,18 +300,15 @@ class SinkContract(
             (done,) = sink.apply([first, last], refuse_rejects).values()
             assert done.position == last.span.end and done.counts.total == first.folded.rows + last.folded.rows
             self.assert_holds(target, history, last, 3)
-            sink.close()
 
     def test_prepare_adds_columns(self) -> None:
         """`prepare` with more columns keeps the rows, with NULL in the new columns."""
         history = make_history(*make_writes(0), Statement("add_column", salt=3), *make_writes(1, salt=9))
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             self.apply_write(sink, self.write(history, 0, 1))
             write = self.write(history, 1, 2)
             self.apply_write(sink, write)
             self.assert_holds(target, history, write)
-            sink.close()
 
     @pytest.mark.parametrize("name", ODD_NAMES)
     def test_special_characters_in_names_are_stored_or_refused(self, name: str) -> None:
@@ -359,34 +316,23 @@ class SinkContract(
         the error has the name. The same if a value of the column is not sent."""
         require(self.one_in == 1 or ODD_NAMES.index(name) % 3 == 0, "one name in three where each takes seconds")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column(name, pa.string())), ("k1",), 3)
-        history = make_history(*make_writes(0, 0))
-        first, second = (event for event in history.events if event.change is not None)
-        assert first.change is not None and second.change is not None
-        whole = replace(first.change, image={"k1": 1, name: name})
-        partial = replace(second.change, image={"k1": 1, name: None}, unsent=frozenset({name}))
-        changes = [(first, whole), (second, partial)]
-        plan, engine = plan_for("scd1", table), self.new_engine()
-        with self.target() as target:
-            sink = target.open()
-            lane = make_lane("scd1", name)
+        lane, plan, row = make_lane("scd1", name), plan_for("scd1", table), {"k1": 1, name: name}
+        with self.open_sink() as (target, sink):
             try:
-                for i, each in enumerate(changes):
-                    frame = self.to_frame(changes_frame([each], table, history.source.topic))
-                    self.apply_write(sink, Write(lane, plan, engine.fold(frame, plan), history.span(i, i + 1), IDENTITY))
+                run = LaneWriter(self, target, plan, lane, sink)
+                run.send_changes([Change("c", (1, 0, 0), row)])
+                run.send_changes([Change("u", (2, 0, 0), row | {name: None}, frozenset({name}))])
             except Fatal as refused:
                 assert name in str(refused) or repr(name)[1:-1] in str(refused), refused
                 return
-            finally:
-                sink.close()
-            assert to_canonical_rows(target.rows(lane), ["k1", name]) == to_canonical_rows([dict(whole.image)], ["k1", name])
+            assert to_canonical_rows(target.rows(lane), ["k1", name]) == to_canonical_rows([row], ["k1", name])
 
     # Operators.
 
     def test_skip_changes_only_the_state(self) -> None:
         """`skip` sets the state; the rows stay."""
         history = make_history(*make_writes(0, 1, 2))
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             write = self.write(history, 0, 1)
             self.apply_write(sink, write)
             state = sink.state(write.lane)
@@ -395,33 +341,28 @@ class SinkContract(
             self.assert_holds(target, history, write, 1)
             assert sink.state(write.lane) == replace(state, position=history.position(2))
             assert self.apply_write(sink, self.write(history, 2, 3)).counts.applied == 1
-            sink.close()
 
     def test_reset_removes_all_rows(self) -> None:
         """`reset` removes all rows, also those that are not delivered again."""
         history = make_history(*make_writes(0, 1))
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             self.apply_write(sink, self.write(history, 0, 1))
             sink.reset(make_lane("scd1"))
             write = self.write(history, 1, 2)
             self.apply_write(sink, write)
             only = [row["k1"] for row in target.rows(write.lane)]
             assert only == [history.events[1].change.image["k1"]]  # type: ignore[union-attr]
-            sink.close()
 
     def test_changes_apply_again_after_a_reset(self) -> None:
         """After `reset` there are no rows and no state, and everything can be applied again."""
         history = make_history(*make_writes(0, 1), Statement("delete", 1), Statement("truncate"), *make_writes(2))
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             write = self.write(history, 0, 5)
             self.apply_write(sink, write)
             sink.reset(write.lane)
             assert sink.state(write.lane) in (None, LaneState())
             self.apply_write(sink, write)
             self.assert_holds(target, history, write)
-            sink.close()
 
 
 class TombstoneStore(Protocol[F]):
@@ -444,24 +385,12 @@ class TombstoneStore(Protocol[F]):
         """Delete the tombstones at or below the sequence `high`; may be repeated."""
 
 
-class TombstoneContract(Contract):
+class TombstoneContract(FrameContract):
     """Every promise of `TombstoneStore` as a test. Define `new_tombstones` and `new_engine`."""
 
     def new_tombstones(self) -> TombstoneStore[Any]:
         """A fresh, empty tombstone store."""
         raise NotImplementedError
-
-    def new_engine(self) -> Engine[Any]:
-        """An engine whose frames the store accepts."""
-        raise NotImplementedError
-
-    def to_frame(self, frame: pa.Table) -> Any:
-        """A `pyarrow.Table` as a frame of the engine."""
-        return frame
-
-    def to_arrow(self, frame: Any) -> pa.Table:
-        """A frame of the engine as a `pyarrow.Table`."""
-        return frame
 
     def test_tombstones_keep_the_highest_sequence(self) -> None:
         """The highest sequence per key. A second `record` changes nothing. Keys that were never deleted have no entry."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,9 @@ from hypothesis import strategies as st
 
 from replicator.domain.errors import DataLoss, Fatal, Fenced, ReplicatorError
 from replicator.domain.policy import POLICY_NAMES
-from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Counts, LaneState
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, Counts, LaneState
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
+from replicator.domain.position import EMPTY_SPAN, Span
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 from replicator.ports.frames import FoldedChanges, Lane, Write
@@ -26,14 +27,15 @@ from replicator.ports.sink import BulkLoads, KeyErasure, LaneRemoval, Sink
 
 from .contract import require
 from .delivery import SinkTarget, make_lane, to_canonical_rows
-from .histories import History, changes_frame, scrambled_histories
-from .model import Change, fold_changes
+from .histories import History, scrambled_histories
+from .model import fold_changes
 from .sink_base import (
-    IDENTITY,
     SIMPLE,
+    LaneWriter,
     SinkBase,
     fail_on_rejects,
     make_history,
+    make_keyed_changes,
     make_writes,
     refuse_rejects,
     require_feature,
@@ -45,20 +47,33 @@ from .source import SourceEvent, Statement
 DELETE_HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5))
 """The first key has a tombstone."""
 KEYED_TABLE = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 3)
+KEYED_PLAN = plan_for("scd1", KEYED_TABLE)
+
+
+def takes_over(operation: Callable[[], object], write: Callable[[], object]) -> bool:
+    """Run an operation on a lane that another instance holds, and then a write of that instance. Exactly one of them
+    fails. True if it is the write."""
+    try:
+        operation()
+    except Fenced:
+        write()
+        return False
+    with pytest.raises(ReplicatorError):
+        write()
+    return True
 
 
 class SinkDrops(SinkBase):
     """The promises of `LaneRemoval`, for sinks that have it."""
 
-    def open_removal(self, target: SinkTarget) -> tuple[Sink[Any], LaneRemoval]:
-        """A sink and its removal of lanes. Skips the running test if there is none."""
-        sink = target.open()
-        return sink, require_feature(sink.features.removal, "the sink cannot drop lanes")
+    def get_removal(self, sink: Sink[Any]) -> LaneRemoval:
+        """The removal of lanes. Skips the running test if there is none."""
+        return require_feature(sink.features.removal, "the sink cannot drop lanes")
 
     def test_drop_removes_rows_state_and_metadata(self) -> None:
         """The same changes apply as in a new lane, also under another policy."""
-        with self.target() as target:
-            sink, removal = self.open_removal(target)
+        with self.open_sink() as (target, sink):
+            removal = self.get_removal(sink)
             whole = self.write(DELETE_HISTORY, 0, 4)
             self.apply_write(sink, whole)
             assert "table" in {one.what for one in removal.list_artifacts(whole.lane)}
@@ -72,34 +87,22 @@ class SinkDrops(SinkBase):
                 other = self.write(DELETE_HISTORY, 0, 4, make_lane(policy))
                 self.apply_write(sink, other)
                 self.assert_holds(target, DELETE_HISTORY, other)
-            sink.close()
 
     def test_drop_removes_tombstones(self) -> None:
         """An old tombstone does not reject an older row after the drop."""
-        with self.target() as target:
-            (sink, removal), lane = self.open_removal(target), make_lane("scd1")
-            self._put_changes(sink, ("c", 0, 1), ("d", 0, 9))
-            removal.drop(lane)
-            self._put_changes(sink, ("c", 5, 2), ("d", 5, 8))
-            self._put_changes(sink, ("c", 0, 3), start=2)
-            assert [row["k1"] for row in target.rows(lane)] == [0]
-            sink.close()
-
-    def _put_changes(self, sink: Sink[Any], *changes: tuple[str, int, int], start: int = 0) -> None:
-        """Apply changes (operation, key, sequence) from that offset on."""
-        topic, plan, engine = DELETE_HISTORY.source.topic, plan_for("scd1", KEYED_TABLE), self.new_engine()
-        frame = [
-            (SourceEvent(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": op}))
-            for offset, (op, key, sequence) in enumerate(changes, start)
-        ]
-        folded = engine.fold(self.to_frame(changes_frame(frame, KEYED_TABLE, topic)), plan)
-        first, end = (Position({TopicPartition(topic, 0): offset}) for offset in (start, start + len(changes)))
-        self.apply_write(sink, Write(make_lane("scd1"), plan, folded, Span(first, end), IDENTITY))
+        with self.open_lane(KEYED_PLAN) as run:
+            removal = self.get_removal(run.sink)
+            run.send_changes(make_keyed_changes(("c", 0, 1), ("d", 0, 9)))
+            removal.drop(run.lane)
+            run.sink.prepare(run.lane, run.plan)
+            run.send_changes(make_keyed_changes(("c", 5, 2), ("d", 5, 8)))
+            run.send_changes(make_keyed_changes(("c", 0, 3)))
+            assert [row["k1"] for row in run.rows()] == [0]
 
     def test_drop_may_be_repeated(self) -> None:
         """A second drop, and a drop of an unknown lane, do nothing. `list_artifacts` does nothing either."""
-        with self.target() as target:
-            sink, removal = self.open_removal(target)
+        with self.open_sink() as (target, sink):
+            removal = self.get_removal(sink)
             write = self.write(DELETE_HISTORY, 0, 4)
             assert not removal.list_artifacts(write.lane)
             removal.drop(write.lane)
@@ -109,13 +112,12 @@ class SinkDrops(SinkBase):
                 assert not removal.list_artifacts(write.lane) and sink.state(write.lane) is None
             self.apply_write(sink, write)
             self.assert_holds(target, DELETE_HISTORY, write)
-            sink.close()
 
     def test_drop_leaves_other_lanes(self) -> None:
         """Rows, state and tombstones of another lane stay, and it continues."""
         lanes = [make_lane("scd1"), make_lane("scd1", "other")]
-        with self.target() as target:
-            sink, removal = self.open_removal(target)
+        with self.open_sink() as (target, sink):
+            removal = self.get_removal(sink)
             for lane in lanes:
                 self.apply_write(sink, self.write(DELETE_HISTORY, 0, 3, lane))
             before = sink.state(lanes[1]), removal.list_artifacts(lanes[1])
@@ -124,44 +126,30 @@ class SinkDrops(SinkBase):
             rest = self.write(DELETE_HISTORY, 3, 4, lanes[1])
             self.apply_write(sink, rest)
             self.assert_holds(target, DELETE_HISTORY, rest)
-            sink.close()
 
     def test_drop_of_a_held_lane_fences_one_instance(self) -> None:
         """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
-        with self.target() as target:
-            first, (second, removal) = target.open(), self.open_removal(target)
+        with self.open_sink() as (target, first), closing(target.open()) as second:
+            removal = self.get_removal(second)
             self.apply_write(first, self.write(DELETE_HISTORY, 0, 2))
-            next_write = self.write(DELETE_HISTORY, 2, 4)
-            first.prepare(next_write.lane, next_write.plan)
-            try:
-                removal.drop(next_write.lane)
-            except Fenced:
-                first.apply([next_write], refuse_rejects)
-                self.assert_holds(target, DELETE_HISTORY, next_write)
+            rest = self.write(DELETE_HISTORY, 2, 4)
+            first.prepare(rest.lane, rest.plan)
+            if takes_over(lambda: removal.drop(rest.lane), lambda: first.apply([rest], refuse_rejects)):
+                removal.drop(rest.lane)
+                assert not removal.list_artifacts(rest.lane)
             else:
-                try:
-                    first.apply([next_write], refuse_rejects)
-                except ReplicatorError:
-                    removal.drop(next_write.lane)
-                    assert not removal.list_artifacts(next_write.lane)
-                else:
-                    raise AssertionError("an instance went on with a lane that was dropped")
-            first.close()
-            second.close()
+                self.assert_holds(target, DELETE_HISTORY, rest)
 
 
 # Erase keys (`ports.sink.KeyErasure`) and free space
-
-PLACE = TopicPartition("cdc.public.items", 0)
 
 
 class SinkErasure(SinkBase):
     """The promises of `KeyErasure`, for sinks that have it, and of `SinkFeatures.compact` and `vacuum`."""
 
-    def open_erasure(self, target: SinkTarget) -> tuple[Sink[Any], KeyErasure]:
-        """A sink and its erasure. Skips the running test if there is none."""
-        sink = target.open()
-        return sink, require_feature(sink.features.erasure, "the sink cannot erase keys")
+    def get_erasure(self, sink: Sink[Any]) -> KeyErasure:
+        """The erasure of keys. Skips the running test if there is none."""
+        return require_feature(sink.features.erasure, "the sink cannot erase keys")
 
     @pytest.mark.parametrize(
         ("policy", "shape"),
@@ -173,9 +161,10 @@ class SinkErasure(SinkBase):
     def test_a_key_is_erased(self, policy: str, shape: RowTransforms) -> None:
         """Under every policy: exactly its rows, versions and changes, and its tombstones, so that an older change
         applies as to a new key. The position stays, and the lane continues. A second erasure does nothing."""
-        with self.target() as target:
-            (sink, erasure), lane = self.open_erasure(target), make_lane(policy)
-            self._apply_erased(sink, lane, shape, 0, ("c", 1, 1), ("c", 2, 2), ("u", 1, 3), ("d", 1, 9), ("c", 3, 4))
+        with self.open_sink() as (target, sink):
+            erasure, lane = self.get_erasure(sink), make_lane(policy)
+            run = LaneWriter(self, target, plan_for(policy, KEYED_TABLE, None, shape), lane, sink)
+            run.send_changes(make_keyed_changes(("c", 1, 1), ("c", 2, 2), ("u", 1, 3), ("d", 1, 9), ("c", 3, 4)))
             before = sink.state(lane)
             done = erasure.erase(lane, {"k1": "1"})
             assert done.rows + done.side_rows > 0
@@ -184,84 +173,58 @@ class SinkErasure(SinkBase):
             assert {row["k1"] for row in target.rows(lane)} == {2, 3}
             again = erasure.erase(lane, {"k1": "1"})
             assert (again.rows, again.side_rows) == (0, 0)
-            self._apply_erased(sink, lane, shape, 5, ("c", 1, 5), ("u", 2, 6))
+            run.send_changes(make_keyed_changes(("c", 1, 5), ("u", 2, 6)))
             assert {row["k1"] for row in target.rows(lane)} == {1, 2, 3}
-            sink.close()
 
     def test_erasure_without_matching_rows_does_nothing(self) -> None:
         """A lane without a target has no rows. A text that does not fit the key type matches no row."""
-        with self.target() as target:
-            (sink, erasure), lane = self.open_erasure(target), make_lane("scd1")
+        with self.open_sink() as (target, sink):
+            erasure, lane = self.get_erasure(sink), make_lane("scd1")
             assert erasure.erase(lane, {"k1": "1"}).rows == 0
             erasure.end_versions(lane)
-            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
+            LaneWriter(self, target, KEYED_PLAN, lane, sink).send_changes(make_keyed_changes(("c", 1, 1)))
             assert erasure.erase(lane, {"k1": "one"}).rows == 0 and [row["k1"] for row in target.rows(lane)] == [1]
-            sink.close()
 
     def test_erasure_in_a_held_lane_fences_one_instance(self) -> None:
         """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
-        with self.target() as target:
-            first, (second, erasure), lane = target.open(), self.open_erasure(target), make_lane("scd1")
-            self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
-            try:
-                erasure.erase(lane, {"k1": "1"})
-            except Fenced:
-                assert [row["k1"] for row in target.rows(lane)] == [1]
-            else:
-                try:
-                    self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 1, ("c", 2, 2), prepare=False)
-                except ReplicatorError:
-                    assert not target.rows(lane)
-                else:
-                    raise AssertionError("an instance went on with a lane from which a key was taken")
-            first.close()
-            second.close()
+        with self.open_sink() as (target, second):
+            erasure = self.get_erasure(second)
+            with closing(LaneWriter(self, target, KEYED_PLAN)) as first:
+                first.send_changes(make_keyed_changes(("c", 1, 1)))
+                is_erased = takes_over(
+                    lambda: erasure.erase(first.lane, {"k1": "1"}),
+                    lambda: first.send_changes(make_keyed_changes(("c", 2, 2))),
+                )
+                assert {row["k1"] for row in first.rows()} == (set() if is_erased else {1, 2})
 
     def test_older_versions_are_removed(self) -> None:
         """`end_versions` keeps the rows, and the lane continues."""
-        with self.target() as target:
-            (sink, erasure), lane = self.open_erasure(target), make_lane("scd2")
-            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1), ("c", 2, 2))
-            erasure.erase(lane, {"k1": "1"})
-            erasure.end_versions(lane)
-            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 2, ("u", 2, 3))
-            assert {row["k1"] for row in target.rows(lane)} == {2}
-            sink.close()
+        with self.open_sink() as (target, sink):
+            erasure = self.get_erasure(sink)
+            run = LaneWriter(self, target, plan_for("scd2", KEYED_TABLE), sink=sink)
+            run.send_changes(make_keyed_changes(("c", 1, 1), ("c", 2, 2)))
+            erasure.erase(run.lane, {"k1": "1"})
+            erasure.end_versions(run.lane)
+            run.send_changes(make_keyed_changes(("u", 2, 3)))
+            assert {row["k1"] for row in run.rows()} == {2}
 
     def test_compact_and_vacuum_leave_the_rows(self) -> None:
         """While another instance holds the lane and continues. Nothing happens without a target."""
-        with self.target() as target:
-            first, second, lane = target.open(), target.open(), make_lane("scd1")
+        with self.open_sink() as (target, first), closing(target.open()) as second:
+            lane = make_lane("scd1")
             compact, vacuum = second.features.compact, second.features.vacuum
             upkeep: list[Callable[[], object]] = [] if compact is None else [partial(compact, lane)]
             upkeep += [] if vacuum is None else [partial(vacuum, lane, None, dry_run=False)]
             require(bool(upkeep), "the sink neither compacts nor vacuums")
             assert [act() for act in upkeep] == [None] * len(upkeep)
+            run = LaneWriter(self, target, KEYED_PLAN, lane, first)
             for number in range(3):
-                self._apply_erased(first, lane, NO_ROW_TRANSFORMS, number, ("c", number, number + 1))
+                run.send_changes(make_keyed_changes(("c", number, number + 1)))
             state = first.state(lane)
             assert None not in [act() for act in upkeep]
             assert (first.state(lane), second.state(lane)) == (state, state)
-            self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 3, ("d", 0, 9))
+            run.send_changes(make_keyed_changes(("d", 0, 9)))
             assert {row["k1"] for row in target.rows(lane)} == {1, 2}
-            first.close()
-            second.close()
-
-    def _apply_erased(
-        self, sink: Any, lane: Any, shape: RowTransforms, start: int, *changes: tuple[str, int, int], prepare: bool = True
-    ) -> None:
-        """Apply changes (operation, key, sequence) from that offset on."""
-        plan, engine = plan_for(lane.policy, KEYED_TABLE, None, shape), self.new_engine()
-        frame = [
-            (SourceEvent(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": f"{op}{sequence}"}))
-            for offset, (op, key, sequence) in enumerate(changes, start)
-        ]
-        folded = engine.fold(self.to_frame(changes_frame(frame, KEYED_TABLE, PLACE.topic)), plan)
-        span = Span(Position({PLACE: start}), Position({PLACE: start + len(changes)}))
-        write = Write(lane, plan, folded, span, IDENTITY)
-        if prepare:
-            sink.prepare(lane, plan)
-        sink.apply([write], refuse_rejects)
 
 
 # Swap: `ports.sink.SinkFeatures.swap`
@@ -290,8 +253,7 @@ class SinkSwaps(SinkBase):
         """Under each policy the lane gets rows and state of the rebuild, which was behind, and continues from there."""
         require(policy in self.features().policies, f"the sink does not know policy {policy}")
         lane = make_lane(policy)
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             swap = require_feature(sink.features.swap, NO_SWAP)
             whole, part = self.write(SWAP_HISTORY, 0, 5, lane), self.write(SWAP_HISTORY, 0, 3, make_rebuild_lane(lane))
             self.apply_write(sink, whole)
@@ -306,13 +268,11 @@ class SinkSwaps(SinkBase):
             rest = self.write(SWAP_HISTORY, 3, 5, lane)
             self.apply_write(sink, rest)
             self.assert_holds(target, SWAP_HISTORY, rest)
-            sink.close()
 
     def test_swap_includes_tombstones(self) -> None:
         """After the swap, a tombstone of the rebuild rejects older changes."""
         lane = make_lane("scd1")
-        with self.target() as target:
-            late = OutOfBandRun(self, target, LATE_DELETE, "scd1")
+        with self.target() as target, closing(OutOfBandRun(self, target, LATE_DELETE, "scd1")) as late:
             sink = late.sink
             swap = require_feature(sink.features.swap, NO_SWAP)
             self.apply_write(sink, self.write(LATE_DELETE, 0, 1, lane))
@@ -323,7 +283,6 @@ class SinkSwaps(SinkBase):
             sink.prepare(lane, late.plan)
             late.apply_out_of_band(LATE_DELETE.events[:1])
             assert not target.rows(lane) and late.counts.superseded + late.counts.duplicate == 1
-            sink.close()
 
     def test_refused_swap_changes_nothing(self) -> None:
         """If the decision raises an error, the rows and states of both lanes stay."""
@@ -332,8 +291,7 @@ class SinkSwaps(SinkBase):
             raise Fatal("no")
 
         lane = make_lane("scd1")
-        with self.target() as target:
-            sink = target.open()
+        with self.open_sink() as (target, sink):
             swap = require_feature(sink.features.swap, NO_SWAP)
             whole = self.write(SWAP_HISTORY, 0, 5, lane)
             self.apply_write(sink, whole)
@@ -343,29 +301,22 @@ class SinkSwaps(SinkBase):
                 swap(lane, make_rebuild_lane(lane), no)
             assert (sink.state(lane), sink.state(make_rebuild_lane(lane))) == before
             self.assert_holds(target, SWAP_HISTORY, whole)
-            sink.close()
 
     def test_swap_of_a_held_lane_fences_one_instance(self) -> None:
         """While another instance holds the lane, either nothing is changed, or that instance fails at its next commit."""
         lane = make_lane("scd1")
-        with self.target() as target:
-            first, second = target.open(), target.open()
+        with self.open_sink() as (target, first), closing(target.open()) as second:
             swap = require_feature(second.features.swap, NO_SWAP)
             self.apply_write(second, self.write(SWAP_HISTORY, 0, 3, make_rebuild_lane(lane)))
             self.apply_write(first, self.write(SWAP_HISTORY, 0, 4, lane))
             rest = self.write(SWAP_HISTORY, 4, 5, lane)
             first.prepare(lane, rest.plan)
-            try:
-                state = swap(lane, make_rebuild_lane(lane), decide_rebuilt)
-            except Fenced:
-                first.apply([rest], refuse_rejects)
-                self.assert_holds(target, SWAP_HISTORY, rest)
-            else:
-                with pytest.raises(ReplicatorError):
-                    first.apply([rest], refuse_rejects)
+            rebuild = make_rebuild_lane(lane)
+            state = second.state(rebuild)
+            if takes_over(lambda: swap(lane, rebuild, decide_rebuilt), lambda: first.apply([rest], refuse_rejects)):
                 assert second.state(lane) == state
-            first.close()
-            second.close()
+            else:
+                self.assert_holds(target, SWAP_HISTORY, rest)
 
 
 # Bulk load: `ports.sink.BulkLoads`
@@ -385,10 +336,11 @@ PARTITIONS = 3
 class SinkBulkLoad(SinkBase):
     """The promises of `BulkLoads`, for sinks that have it."""
 
-    def open_bulk_load(self, target: SinkTarget) -> tuple[Sink[Any], BulkLoads]:
-        """A sink and its bulk load. Skips the running test if there is none."""
-        sink = target.open()
-        return sink, require_feature(sink.features.bulk_load, "the sink has no bulk load")
+    @contextmanager
+    def open_bulk_load(self) -> Iterator[tuple[SinkTarget, Sink[Any], BulkLoads, Path]]:
+        """A fresh target, a sink, its bulk load, and a folder. Skips the running test if there is no bulk load."""
+        with self.open_sink() as (target, sink), TemporaryDirectory() as folder:
+            yield target, sink, require_feature(sink.features.bulk_load, "the sink has no bulk load"), Path(folder)
 
     def make_partitions(self, write: Write[Any], number: int = PARTITIONS) -> tuple[list[FoldedChanges[Any]], Counts]:
         """The rows of a write in partitions by key, and the counts of their folds."""
@@ -408,63 +360,49 @@ class SinkBulkLoad(SinkBase):
         change is accounted for, and the lane continues."""
         for policy in self.sample_cases(POLICIES):
             lane = make_lane(policy)
-            with self.target() as target, TemporaryDirectory() as folder:
-                sink, bulk_load = self.open_bulk_load(target)
+            with self.open_bulk_load() as (target, sink, bulk_load, folder):
                 write = self.write(HISTORY, 0, len(HISTORY.events), lane)
                 sink.prepare(lane, write.plan)
                 assert bulk_load.loads(lane, write.plan)
                 parts, counts = self.make_partitions(write)
                 assert len(parts) > 1
-                applied = bulk_load.load(self.remove_rows(write), parts, refuse_rejects, Path(folder))
+                applied = bulk_load.load(self.remove_rows(write), parts, refuse_rejects, folder)
                 assert (applied.counts + counts).total == len(HISTORY.changes())
                 self.assert_holds(target, HISTORY, write)
-                assert sink.state(lane) == self._read_whole_state(policy)
+                with self.open_sink() as (_, other):
+                    self.apply_write(other, write)
+                    assert sink.state(lane) == other.state(lane)
                 rest = self.write(MORE_HISTORY, len(HISTORY.events), len(MORE_HISTORY.events), lane)
                 self.apply_write(sink, rest)
                 self.assert_holds(target, MORE_HISTORY, rest)
                 late = self.apply_write(sink, write)
                 assert late.counts.applied == 0
-                sink.close()
-
-    def _read_whole_state(self, policy: str) -> Any:
-        """The state after one write of everything."""
-        lane = make_lane(policy)
-        with self.target() as target:
-            sink = target.open()
-            self.apply_write(sink, self.write(HISTORY, 0, len(HISTORY.events), lane))
-            state = sink.state(lane)
-            sink.close()
-            return state
 
     def test_bulk_load_of_a_filled_target_is_refused(self) -> None:
         """A target with rows, or a lane with a position, is not loaded."""
         for policy in self.sample_cases(POLICIES):
             lane = make_lane(policy)
-            with self.target() as target, TemporaryDirectory() as folder:
-                sink, bulk_load = self.open_bulk_load(target)
+            with self.open_bulk_load() as (target, sink, bulk_load, folder):
                 write = self.write(HISTORY, 0, 4, lane)
                 self.apply_write(sink, write)
                 assert not bulk_load.loads(lane, write.plan)
                 rest = self.write(HISTORY, 4, len(HISTORY.events), lane)
                 with pytest.raises(DataLoss):
-                    bulk_load.load(self.remove_rows(rest), self.make_partitions(rest)[0], refuse_rejects, Path(folder))
+                    bulk_load.load(self.remove_rows(rest), self.make_partitions(rest)[0], refuse_rejects, folder)
                 self.assert_holds(target, HISTORY, write, 4)
-                sink.close()
 
     def test_a_load_that_fails_changes_nothing(self) -> None:
         """The rows end half way, or the rejects cannot be stored. The load can be repeated."""
         lane = make_lane("scd1")
-        with self.target() as target, TemporaryDirectory() as folder:
-            sink, bulk_load = self.open_bulk_load(target)
+        with self.open_bulk_load() as (target, sink, bulk_load, folder):
             write = self.write(HISTORY, 0, len(HISTORY.events), lane)
             sink.prepare(lane, write.plan)
             parts, _ = self.make_partitions(write)
             with pytest.raises(Fatal, match="half way"):
-                bulk_load.load(self.remove_rows(write), FailingPartitions(parts), fail_on_rejects, Path(folder))
+                bulk_load.load(self.remove_rows(write), FailingPartitions(parts), fail_on_rejects, folder)
             assert sink.state(lane) is None and not target.rows(lane)
-            bulk_load.load(self.remove_rows(write), parts, refuse_rejects, Path(folder))
+            bulk_load.load(self.remove_rows(write), parts, refuse_rejects, folder)
             self.assert_holds(target, HISTORY, write)
-            sink.close()
 
 
 class FailingPartitions:
@@ -481,19 +419,13 @@ class FailingPartitions:
 # Out-of-band writes: changes that were left out of the stream and applied later
 
 
-class OutOfBandRun:
+class OutOfBandRun(LaneWriter):
     """A history with some events left out of the stream and applied out of band later."""
 
     def __init__(self, suite: SinkBase, target: SinkTarget, history: History, policy: str) -> None:
-        self.suite, self.target, self.history = suite, target, history
-        self.engine = suite.new_engine()
-        self.lane: Lane = make_lane(policy)
-        self.plan: ApplyPlan = plan_for(policy, history.table())
-        self.sink: Sink[Any] = target.open()
-        self.sink.prepare(self.lane, self.plan)
+        super().__init__(suite, target, plan_for(policy, history.table()), may_reject=True)
+        self.history = history
         self.arrived: list[SourceEvent] = []
-        self.rejects: list[Any] = []
-        self.counts = Counts()
 
     def apply_stream(self, events: Sequence[SourceEvent], span: Span) -> None:
         """The stream, of which only `events` are usable."""
@@ -511,15 +443,30 @@ class OutOfBandRun:
         return Write(self.lane, self.plan, self.engine.fold(changes, self.plan), span, out_of_band=out_of_band)
 
     def _apply_events(self, events: Sequence[SourceEvent], span: Span, *, out_of_band: bool, reject: Any = None) -> None:
-        write = self.write(events, span, out_of_band=out_of_band)
-        done = self.sink.apply(
-            [write], reject or (lambda _, rows: self.rejects.extend(self.suite.to_arrow(rows).to_pylist()))
-        )
-        self.counts += write.folded.counts + done[self.lane.id].counts
+        self.apply_write(self.write(events, span, out_of_band=out_of_band), reject)
         self.arrived += events
 
-    def _add_rejects(self, _: Lane, rows: Any) -> None:
-        self.rejects += self.suite.to_arrow(rows).to_pylist()
+    def check_random_events(self, random: Random) -> None:
+        """Leave out some events, apply them out of band in any order and batches, some twice, and compare."""
+        events = list(self.history.events)
+        late = {i for i in range(len(events)) if random.random() < 0.3}
+        middle = random.randrange(len(events) + 1)
+        for start, end in ((0, middle), (middle, len(events))):
+            stream = [events[i] for i in range(start, end) if i not in late]
+            self.apply_stream(stream, self.history.span(start, end))
+        self.compare_with_model()
+        before = self.list_states()
+        left = [events[i] for i in sorted(late)]
+        random.shuffle(left)
+        while left:
+            size = random.randrange(1, len(left) + 1)
+            self.apply_out_of_band(left[:size])
+            if random.random() < 0.5:
+                self.apply_out_of_band(left[:size])
+            left = left[size:]
+            self.compare_with_model()
+        self.compare_with_log_order()
+        assert self.list_states() == before
 
     def compare_with_model(self) -> None:
         """Assert that the target equals the model after the arrived changes, in any order, and that every change is
@@ -561,33 +508,8 @@ class SinkOutOfBand(SinkBase):
         @self.for_all(2, history=scrambled_histories(("int", "composite")), seed=st.integers(0, 999))
         def check(history: History, seed: int) -> None:
             random = Random(seed)
-            with self.target() as target:
-                case = OutOfBandRun(self, target, history, policy)
-                try:
-                    self._check_run(case, random)
-                finally:
-                    case.sink.close()
-
-    def _check_run(self, case: OutOfBandRun, random: Random) -> None:
-        events = list(case.history.events)
-        late = {i for i in range(len(events)) if random.random() < 0.3}
-        middle = random.randrange(len(events) + 1)
-        for start, end in ((0, middle), (middle, len(events))):
-            stream = [events[i] for i in range(start, end) if i not in late]
-            case.apply_stream(stream, case.history.span(start, end))
-        case.compare_with_model()
-        before = case.list_states()
-        left = [events[i] for i in sorted(late)]
-        random.shuffle(left)
-        while left:
-            size = random.randrange(1, len(left) + 1)
-            case.apply_out_of_band(left[:size])
-            if random.random() < 0.5:
-                case.apply_out_of_band(left[:size])
-            left = left[size:]
-            case.compare_with_model()
-        case.compare_with_log_order()
-        assert case.list_states() == before
+            with self.target() as target, closing(OutOfBandRun(self, target, history, policy)) as case:
+                case.check_random_events(random)
 
     @pytest.mark.parametrize("policy", ["scd1", "scd2"])
     def test_a_failed_out_of_band_write_is_repeated(self, policy: str) -> None:
@@ -602,23 +524,19 @@ class SinkOutOfBand(SinkBase):
         history = replace(history, shape=shape)
         events = list(history.events)
         first, delete, lost, lacking, *last = events
-        with self.target() as target:
-            case = OutOfBandRun(self, target, history, policy)
-            try:
-                case.apply_stream([first, *last], history.span(0, len(events)))
-                passed = case.counts
-                with pytest.raises(Fatal):
-                    case.apply_out_of_band([delete, lacking], fail_on_rejects)
-                case.arrived, case.counts = [first, *last], passed
-                again = target.open()
-                case.sink.close()
-                case.sink = again
-                again.prepare(case.lane, case.plan)
-                case.apply_out_of_band([delete, lacking])
-                assert [row["_offset"] for row in case.rejects] == [lacking.offset]
-                case.compare_with_model()
-                assert case.counts.applied == passed.applied + 1
-                case.apply_out_of_band([lost, lacking], refuse_rejects)
-                case.compare_with_model()
-            finally:
-                case.sink.close()
+        with self.target() as target, closing(OutOfBandRun(self, target, history, policy)) as case:
+            case.apply_stream([first, *last], history.span(0, len(events)))
+            passed = case.counts
+            with pytest.raises(Fatal):
+                case.apply_out_of_band([delete, lacking], fail_on_rejects)
+            case.arrived, case.counts = [first, *last], passed
+            again = target.open()
+            case.sink.close()
+            case.sink = again
+            again.prepare(case.lane, case.plan)
+            case.apply_out_of_band([delete, lacking])
+            assert [row["_offset"] for row in case.rejects] == [lacking.offset]
+            case.compare_with_model()
+            assert case.counts.applied == passed.applied + 1
+            case.apply_out_of_band([lost, lacking], refuse_rejects)
+            case.compare_with_model()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -17,19 +18,17 @@ from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy import POLICY_NAMES
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
-from replicator.ports.frames import Lane, Write
 
 from .contract import require
-from .delivery import DeliveryRun, SinkTarget, assert_equals_model, make_lane, to_canonical
-from .histories import History, any_histories, changes_frame
-from .model import Change, Row
+from .delivery import SinkTarget, to_canonical
+from .histories import History, any_histories
+from .model import Change
 from .model_transforms import ModelRowTransforms
-from .sink_base import IDENTITY, SinkBase, refuse_rejects
-from .source import EPOCH, FIRST_OFFSET, SourceEvent
-from .transform_cases import CASES, KEYED_TYPES, transform_histories
+from .sink_base import LaneWriter, SinkBase
+from .source import EPOCH
+from .transform_cases import KEYED_TYPES, check_transform_histories
 
 TEXTS = ("", "A", "B", "Z", "a", "aa", "back\\'slash", "it's", 'q"', "é", "\ue000", "𝄞")
 """In byte order, which differs from language order, and from UTF-16 order, in which the last two are swapped."""
@@ -45,6 +44,7 @@ TIMED_TABLE = TableSpec(
     2,
 )
 PARTIAL_TABLE = TableSpec("public.items", tuple(Column(n, pa.int64()) for n in ("id", "a", "b", "plain")), ("id",), 2)
+BUT_PLAIN = RowTransforms(ignore_null=ColumnSelection(("plain",), excluded=True))
 EMPLOYEES = TableSpec(
     "employees",
     (
@@ -121,7 +121,7 @@ LEFT_ROWS: dict[int, tuple[Any, ...]] = {
 """The rows after the soft deletes: the values of a delete's image are not used."""
 
 
-class LaneStream:
+class LaneStream(LaneWriter):
     """A stream into one lane of a target. The test defines the rows, and each `send` applies one batch.
 
     - `log`: the log position of the next change. `at`: the time of the next batch, if any.
@@ -138,61 +138,47 @@ class LaneStream:
         *,
         policy: str = "scd1",
     ) -> None:
-        self.suite, self.target, self.table = suite, target, table
-        self.lane, self.engine, self.sink = make_lane(policy), suite.new_engine(), target.open()
-        self.plan, self.sent, self.log = plan_for(policy, table, None, shape, retention=retention), 0, 0
+        plan = plan_for(policy, table, None, shape, retention=retention)
+        super().__init__(suite, target, plan, may_reject=retention is not None)
+        self.table, self.log = table, 0
         self.at: datetime | None = None
-        self.rejects: list[Row] = []
-        self.sink.prepare(self.lane, self.plan)
 
     def send(self, rows: Iterable[Mapping[str, Any]], op: str = "c") -> None:
         """Apply one batch, in this order. A row may have its own `op`, its log position `log`, and `unsent` columns."""
-        partition, changes = TopicPartition("cdc.public.items", 0), []
-        at = Position({partition: FIRST_OFFSET + self.sent})
+        changes = []
         for row in rows:
             image = {name: value for name, value in row.items() if name not in ("op", "log", "unsent")}
             log = row.get("log", self.log)
             unchanged = frozenset(row.get("unsent", ()))
-            change = Change(row.get("op", op), (log, 0), image, unchanged, ts=EPOCH + timedelta(seconds=log))
-            changes.append((SourceEvent(0, FIRST_OFFSET + self.sent, 0, None, change), change))
-            self.sent, self.log = self.sent + 1, self.log + 1
-        frame = self.suite.to_frame(changes_frame(changes, self.table, partition.topic))
-        for piece in self.engine.frames.segments(self.engine.transform_rows(frame, self.plan).frame, self.plan.table):
-            end = at.advanced_to(self.engine.frames.ends(piece))
-            write = Write(self.lane, self.plan, self.engine.fold(piece, self.plan), Span(at, end), IDENTITY, self.at)
-            self.sink.apply([write], self._add_rejects if self.plan.retention else refuse_rejects)
-            at = end
-
-    def _add_rejects(self, _: Lane, rows: Any) -> None:
-        self.rejects += self.suite.to_arrow(rows).to_pylist()
-
-    def rows(self) -> Sequence[Row]:
-        """The rows of the target now."""
-        return self.target.rows(self.lane)
+            changes.append(Change(row.get("op", op), (log, 0), image, unchanged, ts=EPOCH + timedelta(seconds=log)))
+            self.log += 1
+        self.send_changes(changes, self.at)
 
     def by_id(self, name: str) -> dict[Any, Any]:
         """One column of the target, by `id`."""
         return {row["id"]: row[name] for row in self.rows()}
 
 
-class SinkRowTransforms(SinkBase):
+class StreamBase(SinkBase):
+    """Tests with a `LaneStream`."""
+
+    @contextmanager
+    def open_stream(
+        self, table: TableSpec, shape: RowTransforms, retention: timedelta | None = None
+    ) -> Iterator[LaneStream]:
+        """A stream into a fresh target. Both are closed afterwards."""
+        with self.target() as target, closing(LaneStream(self, target, table, shape, retention)) as lines:
+            yield lines
+
+
+class SinkRowTransforms(StreamBase):
     """Row transforms."""
 
     def test_histories_with_row_transforms_equal_the_model(self) -> None:
         """Random histories with row transforms end like the model: order by columns, rows as deletes or truncates,
         excluded columns and deletes. With any batches, repetitions and faults."""
         for policy in sorted(self.features().policies.intersection(POLICY_NAMES)):
-            self._check_cases(policy)
-
-    def _check_cases(self, policy: str) -> None:
-        @self.for_all(drawn=transform_histories(policy))
-        def check(drawn: tuple[str, History]) -> None:
-            case, frames = CASES[drawn[0]], (self.to_frame, self.to_arrow)
-            with self.target() as target:
-                lane = (self.new_engine(), target, drawn[1], policy, case.plan, case.wanted)
-                delivering = DeliveryRun(*lane, to_frame=frames[0], to_arrow=frames[1])
-                delivering.run()
-                assert_equals_model(delivering)
+            check_transform_histories(self, policy)
 
     def test_text_is_ordered_by_its_bytes(self) -> None:
         """With two changes ordered by text, the higher one stays, also a delete. A truncate removes the rows below its
@@ -202,8 +188,7 @@ class SinkRowTransforms(SinkBase):
         pairs = {str(key): pair for key, pair in enumerate([*upwards, *((high, low) for low, high in upwards)])}
         deleted = {key for key in pairs if int(key) % 3 == 0}
         left = {key: max(pair, key=str.encode) for key, pair in pairs.items() if key not in deleted or pair[0] > pair[1]}
-        with self.target() as target:
-            lines = LaneStream(self, target, TEXT_TABLE, BY_TEXT)
+        with self.open_stream(TEXT_TABLE, BY_TEXT) as lines:
             lines.send({"id": key, "at": pair[0]} for key, pair in pairs.items())
             assert lines.by_id("at") == {key: first for key, (first, _) in pairs.items()}
             lines.send(({"id": key, "at": pair[1]} for key, pair in pairs.items() if key in deleted), "d")
@@ -214,7 +199,6 @@ class SinkRowTransforms(SinkBase):
             assert lines.by_id("at") == left
             lines.send([{"id": "low", "at": "aa"}, {"id": "high", "at": "\ue000"}])
             assert lines.by_id("at") == left | {"high": "\ue000"}
-            lines.sink.close()
 
     def test_changes_with_equal_sequence_columns_follow_log_order(self) -> None:
         """Five updates of a row, the last three in the same second, end with the last. An insert and a delete in the
@@ -224,8 +208,7 @@ class SinkRowTransforms(SinkBase):
         seconds = ((61, 47), (62, 48), (63, 52), (64, 52), (65, 52))
         updates = [{"id": 1, "at": start + timedelta(seconds=second), "value": value} for value, second in seconds]
         for size in (5, 1):
-            with self.target() as target:
-                lines = LaneStream(self, target, TIMED_TABLE, RowTransforms(("at",)))
+            with self.open_stream(TIMED_TABLE, RowTransforms(("at",))) as lines:
                 for _ in range(2):
                     lines.log = 0
                     for at in range(0, 5, size):
@@ -233,7 +216,6 @@ class SinkRowTransforms(SinkBase):
                     lines.send([{"id": 2, "at": start}])
                     lines.send([{"id": 2, "at": start}], "d")
                     assert lines.by_id("value") == {1: 65}
-                lines.sink.close()
 
     def test_ignored_null_keeps_the_stored_value(self) -> None:
         """A NULL in an upsert keeps the value of the row, from its batch or the target. Without the same row it is
@@ -243,16 +225,12 @@ class SinkRowTransforms(SinkBase):
         after = [(1, None, 1), (1, 2, None), (3, 2, 2), None, (None, 4, 3)]
         rows = [{"op": op, "id": 1, "a": a, "b": b, "plain": plain} for op, a, b, plain in sent]
         for size in (1, 2, 3, 5) if self.one_in == 1 else (2, 5):
-            with self.target() as target:
-                lines = LaneStream(
-                    self, target, PARTIAL_TABLE, RowTransforms(ignore_null=ColumnSelection(("plain",), excluded=True))
-                )
+            with self.open_stream(PARTIAL_TABLE, BUT_PLAIN) as lines:
                 for start in range(0, len(rows), size):
                     lines.send(rows[start : start + size])
                     expected = after[min(start + size, len(rows)) - 1]
                     stored = [(row["a"], row["b"], row["plain"]) for row in lines.rows()]
                     assert stored == ([] if expected is None else [expected]), (size, start)
-                lines.sink.close()
 
     def test_soft_delete_keeps_the_values_of_the_row(self) -> None:
         """A deleted row keeps its values, from its batch or the target, until an upsert restores it with its own
@@ -263,12 +241,10 @@ class SinkRowTransforms(SinkBase):
         """
         require("scd1" in self.features().policies, "the sink does not know policy scd1")
         for size in (1, 2, 3, 4, len(PARTIAL_CHANGES)) if self.one_in == 1 else (2, len(PARTIAL_CHANGES)):
-            with self.target() as target:
-                lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True))
+            with self.open_stream(PARTIAL_TABLE, RowTransforms(soft_deletes=True)) as lines:
                 for start in range(0, len(PARTIAL_CHANGES), size):
                     lines.send(PARTIAL_CHANGES[start : start + size])
                 stored = {row["id"]: tuple(row[name] for name in LEFT_COLUMNS) for row in lines.rows()}
-                lines.sink.close()
             times = {key: row[-1] and to_canonical(row[-1]) for key, row in stored.items()}
             assert {key: row[:-1] for key, row in stored.items()} == {key: row[:-1] for key, row in LEFT_ROWS.items()}, size
             assert times == {key: at and to_canonical(at) for key, (*_, at) in LEFT_ROWS.items()}, size
@@ -278,12 +254,10 @@ class SinkRowTransforms(SinkBase):
         end alike, without the columns that only describe the operation."""
         require("scd1" in self.features().policies, "the sink does not know policy scd1")
         orders = [[*HIRED, *chris, *pat] for chris, pat in product(permutations(CHRIS), permutations(PAT))]
-        with self.target() as target:
-            lines = LaneStream(self, target, EMPLOYEES, BY_NUMBER)
+        with self.open_stream(EMPLOYEES, BY_NUMBER) as lines:
             for rows in zip(*orders, strict=True):
                 lines.send({"run": run, **row} for run, row in enumerate(rows))
             stored = lines.rows()
-            lines.sink.close()
         for run in range(len(orders)):
             assert {row["id"]: row["role"] for row in stored if row["run"] == run} == REMAINING_ROLES
         assert not {"operation", "sequenceNum"} & stored[0].keys()
@@ -295,12 +269,10 @@ class SinkRowTransforms(SinkBase):
         of_key = [[row for row in SOLD if row["id"] == key] for key in range(1, 6)]
         orders = [list(chain(*order)) for order in product(*map(permutations, of_key))]
         for size in (len(SOLD), 1):
-            with self.target() as target:
-                lines = LaneStream(self, target, SALES, NO_ROW_TRANSFORMS)
+            with self.open_stream(SALES, NO_ROW_TRANSFORMS) as lines:
                 for start in range(0, len(SOLD), size):
                     lines.send({"run": run, **row} for run, rows in enumerate(orders) for row in rows[start : start + size])
                 stored = lines.rows()
-                lines.sink.close()
             for run in range(len(orders)):
                 assert {row["id"]: row["sales"] for row in stored if row["run"] == run} == REMAINING
 
@@ -334,7 +306,7 @@ def plan_column_versions(policy: str, table: TableSpec) -> ApplyPlan:
     return plan_for(policy, table, None, RowTransforms(has_column_versions=True))
 
 
-class SinkColumnVersions(SinkBase):
+class SinkColumnVersions(StreamBase):
     """Column versions. `cuts`: the batch sizes, for sinks that are too slow for all of them."""
 
     cuts: tuple[int, ...] = ()
@@ -342,19 +314,8 @@ class SinkColumnVersions(SinkBase):
     def test_partial_updates_in_any_order_equal_the_model(self) -> None:
         """Random histories with some columns in each record end like the model, with any batches, repetitions and
         faults, and every change is accounted for."""
-
-        @self.for_all(history=partial_histories())
-        def check(history: History) -> None:
-            with self.target() as target:
-                lane, frames = (
-                    (self.new_engine(), target, history, "scd1", plan_column_versions),
-                    (self.to_frame, self.to_arrow),
-                )
-                delivering = DeliveryRun(
-                    *lane, ModelRowTransforms(has_column_versions=True), to_frame=frames[0], to_arrow=frames[1]
-                )
-                delivering.run()
-                assert_equals_model(delivering)
+        wanted = ModelRowTransforms(has_column_versions=True)
+        self.check_model(partial_histories(), "scd1", plan_column_versions, wanted=wanted)
 
     def test_every_order_and_batch_size_gives_the_same_rows(self) -> None:
         """Partial changes of a row, with a delete, in every possible order and several batch sizes. Each order has a
@@ -362,14 +323,12 @@ class SinkColumnVersions(SinkBase):
         orders = list(permutations(COLUMN_CHANGES))
         expected = (5, None, None, ["c"], "u", 6)
         for size in self.cuts or (1, 2, 3, len(COLUMN_CHANGES)):
-            with self.target() as target:
-                lines = LaneStream(self, target, ITEMS, RowTransforms(has_column_versions=True))
+            with self.open_stream(ITEMS, RowTransforms(has_column_versions=True)) as lines:
                 for start in range(0, len(COLUMN_CHANGES), size):
                     lines.send(
                         {"run": run, "id": 1, **row} for run, rows in enumerate(orders) for row in rows[start : start + size]
                     )
                 stored = lines.rows()
-                lines.sink.close()
             assert len(stored) == len(orders), size
             columns = ("a", "b", "c", "_cdc_unsent", "_cdc_op", "_cdc_seq_1")
             texts = {tuple(map(repr, (row[name] for name in columns))) for row in stored}
@@ -378,8 +337,7 @@ class SinkColumnVersions(SinkBase):
     def test_late_truncate_removes_older_column_values(self) -> None:
         """A row that survives a late truncate loses the values sent before it, also if the row has no other change."""
         for size in self.cuts or (1, 2, 5):
-            with self.target() as target:
-                lines = LaneStream(self, target, ITEMS, RowTransforms(has_column_versions=True))
+            with self.open_stream(ITEMS, RowTransforms(has_column_versions=True)) as lines:
                 changes: list[dict[str, Any]] = [
                     {"op": "c", "log": 1, "run": 1, "id": 1, "a": 1, "b": 1, "c": 1},
                     {"op": "u", "log": 9, "run": 1, "id": 1, "a": 9, "unsent": ("b", "c")},
@@ -394,5 +352,4 @@ class SinkColumnVersions(SinkBase):
                     lines.send(changes[start : start + size])
                 names = ("id", "a", "b", "c", "_cdc_unsent", "_cdc_seq_1")
                 stored = sorted([row[n] for n in names] for row in lines.rows())
-                lines.sink.close()
             assert stored == [[1, 9, None, 6, ["b"], 9], [3, None, 8, None, ["a", "c"], 8]], size

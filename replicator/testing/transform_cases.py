@@ -443,3 +443,13 @@ def transform_histories(draw: st.DrawFn, policy: str) -> tuple[str, History]:
     keys = tuple(key for key in case.keys if policy == "append" or key != "none")
     history = draw(any_histories(keys, first=case.first_types))
     return name, replace(history, shape=replace(history.shape, partitions=1)) if case.in_order else history
+
+
+def check_transform_histories(suite: Any, policy: str) -> None:
+    """`check_history` of a suite, for random histories of the cases of this policy."""
+
+    def check(drawn: tuple[str, History]) -> None:
+        case = CASES[drawn[0]]
+        suite.check_history(drawn[1], policy, case.plan, case.wanted)
+
+    suite.for_all(drawn=transform_histories(policy))(check)
