@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,37 +22,26 @@ from replicator.domain.transactions import TransactionPart
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.decoder import TABLE_DROPPED, Decoder
-from replicator.ports.engine import Engine, Frames, Prefetch
-from replicator.ports.frames import RecordSlice
+from replicator.ports.engine import Engine, Prefetch
+from replicator.ports.frames import ApplyOutcome, RecordSlice, RejectRows, Write
 
-from .contract import Contract
+from .contract import FrameContract
 from .delivery import DeliveryRun, Plans, assert_equals_model, make_watermark_plans, to_canonical_rows
-from .fakes import DROP, FakeDecoder, FakeTarget, encode_change
-from .histories import History, any_histories, changes_frame, histories
+from .fakes import DROP, FakeDecoder, FakeSink, FakeStore, FakeTarget, encode_change
+from .histories import History, any_histories, changes_frame, histories, list_events
 from .model import Change, Row
+from .model_transforms import ModelRowTransforms
 from .sink_base import make_history, make_writes, require_feature
 from .sink_contract import KEYED_TYPES
 from .sink_retention import DISORDER, GRACE
-from .source import FIRST_OFFSET, SourceEvent, Statement, StreamShape, to_micros
-from .transform_cases import CASES, transform_histories
+from .source import FIRST_OFFSET, SourceTable, Statement, StreamShape, to_micros
+from .transform_cases import CASES, check_transform_histories
 
 # Shared parts: the factories of an adapter, and an engine for the fake sink
 
 
-class EngineBase(Contract):
-    """The factories of an adapter, and helpers of the tests."""
-
-    def new_engine(self) -> Engine[Any]:
-        """An engine."""
-        raise NotImplementedError
-
-    def to_frame(self, frame: pa.Table) -> Any:
-        """A `pyarrow.Table` as a frame of the engine."""
-        return frame
-
-    def to_arrow(self, frame: Any) -> pa.Table:
-        """A frame of the engine as a `pyarrow.Table`, rows in order."""
-        return frame
+class EngineBase(FrameContract):
+    """Helpers of the tests."""
 
     def read_changes(self, history: History, start: int = 0, end: int | None = None) -> Any:
         """The changes of the events [start, end), under the table's last schema."""
@@ -60,42 +49,42 @@ class EngineBase(Contract):
         parts = [self.to_frame(frame) for _, frame in history.runs(start, len(history.events) if end is None else end)]
         return self.new_engine().frames.concat(parts or [self.to_frame(history.frame((), table))], table)
 
+    def check_history(
+        self, history: History, policy: str, plans: Plans = plan_for, wanted: ModelRowTransforms | None = None
+    ) -> None:
+        """The history, folded by batch and applied row by row, ends like the model."""
+        arguments = self.new_engine(), ConvertingTarget(self), history, policy, plans, wanted
+        delivering = DeliveryRun(*arguments, to_frame=self.to_frame, to_arrow=self.to_arrow)
+        delivering.run()
+        assert_equals_model(delivering)
+
     def rows(self, frame: Any, names: Sequence[str]) -> Counter[str]:
         """The rows of a frame as a multiset."""
         return to_canonical_rows(self.to_arrow(frame).to_pylist(), names)
 
 
-class PlainEngine:
-    """An engine of any frame type as one of `pyarrow.Table`, for use with `FakeSink`."""
+class ConvertingSink(FakeSink):
+    """A `FakeSink` for frames of the engine of a suite."""
+
+    def __init__(self, store: FakeStore, suite: EngineBase) -> None:
+        super().__init__(store)
+        self.suite = suite
+
+    def apply(self, writes: Sequence[Write[Any]], reject: RejectRows[Any]) -> ApplyOutcome:
+        frames = [self.suite.to_arrow(write.folded.frame) for write in writes]
+        plain = [replace(w, folded=replace(w.folded, frame=frame)) for w, frame in zip(writes, frames, strict=True)]
+        return super().apply(plain, lambda lane, rows: reject(lane, self.suite.to_frame(rows)))
+
+
+class ConvertingTarget(FakeTarget):
+    """The target of `ConvertingSink`."""
 
     def __init__(self, suite: EngineBase) -> None:
-        self.suite, self.engine = suite, suite.new_engine()
-        self.frames: Any = PlainFrames(suite, self.engine.frames)
+        super().__init__()
+        self.suite = suite
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
-
-    def transform_rows(self, changes: Any, plan: Any) -> Any:
-        shaped = self.engine.transform_rows(changes, plan)
-        return type(shaped)(shaped.frame, self.suite.to_arrow(shaped.rejects), shaped.counts)
-
-    def fold(self, changes: Any, plan: Any) -> Any:
-        folded = self.engine.fold(changes, plan)
-        return type(folded)(self.suite.to_arrow(folded.frame), folded.facts, folded.counts, folded.rows, folded.size)
-
-
-class PlainFrames:
-    """The frames of `PlainEngine`."""
-
-    def __init__(self, suite: EngineBase, frames: Frames[Any]) -> None:
-        self._suite = suite
-        self._frames = frames
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._frames, name)
-
-    def concat(self, frames: Iterable[pa.Table], table: TableSpec) -> Any:
-        return self._frames.concat([self._suite.to_frame(frame) for frame in frames], table)
+    def open(self) -> FakeSink:
+        return ConvertingSink(self.store, self.suite)
 
 
 # Frames divided by key: `ports.engine.KeyPartitions`
@@ -146,7 +135,7 @@ class EngineRowTransforms(EngineBase):
         """Random histories with row transforms end like the model, under every policy: order by columns, rows as
         deletes or truncates, excluded columns and deletes."""
         for policy in ("scd1", "append"):
-            self._check_transformed_model(policy)
+            check_transform_histories(self, policy)
 
     def test_row_transforms_account_for_every_change(self) -> None:
         """The result has the order of arrival and the columns of the plan's table. Other changes are filtered, or
@@ -175,14 +164,6 @@ class EngineRowTransforms(EngineBase):
             empty = engine.transform_rows(self.read_changes(history, 0, 0), plan)
             assert (engine.frames.count(empty.frame), empty.counts.total) == (0, 0)
 
-    def _check_transformed_model(self, policy: str) -> None:
-        @self.for_all(drawn=transform_histories(policy))
-        def check(drawn: tuple[str, History]) -> None:
-            case, history = CASES[drawn[0]], drawn[1]
-            delivering = DeliveryRun(PlainEngine(self), FakeTarget(), history, policy, case.plan, case.wanted)
-            delivering.run()
-            assert_equals_model(delivering)
-
     def test_partial_change_out_of_order_starts_a_segment(self) -> None:
         """A partial change starts a segment unless it is the first of its key in the segment. A later change of the key
         with a lower sequence starts a segment too."""
@@ -198,9 +179,8 @@ class EngineRowTransforms(EngineBase):
         changes = [
             Change("u", (at, 0, 0), image, lacks) for at, (image, lacks) in enumerate(zip(images, unchanged, strict=True))
         ]
-        events = [(SourceEvent(0, FIRST_OFFSET + at, 0, (1,), change), change) for at, change in enumerate(changes)]
         table = make_history().table()
-        frame = self.to_frame(changes_frame(events, table, "cdc.public.items"))
+        frame = self.to_frame(changes_frame(list_events(changes), table, SourceTable.topic))
         plan = case.plan("scd1", table)
         pieces = engine.frames.segments(engine.transform_rows(frame, plan).frame, plan.table)
         assert [self.to_arrow(piece)["v1"].to_pylist() for piece in pieces] == [["b", "c"], ["d"], ["a", "e"]]
@@ -274,19 +254,13 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
     def _check_model(self, policy: str, keys: tuple[str, ...], plans: Plans = plan_for, disorder: int = 0) -> None:
         @self.for_all(history=any_histories(keys, disorder))
         def check(history: History) -> None:
-            arrow = PlainEngine(self)
-            delivering = DeliveryRun(arrow, FakeTarget(), history, policy, plans)
-            delivering.run()
-            assert_equals_model(delivering)
+            self.check_history(history, policy, plans)
 
     def test_fold_keeps_equal_changes_of_several_partitions(self) -> None:
         """Equal rows of a table without a key, at one log position but in several partitions, are not duplicates. Each
         is the first of its partition."""
         shape = StreamShape(key="none", values=("truth",), partitions=3, snapshot=3)
-        history = History(shape, (Statement("write"), Statement("resend")))
-        delivering = DeliveryRun(PlainEngine(self), FakeTarget(), history, "append")
-        delivering.run()
-        assert_equals_model(delivering)
+        self.check_history(History(shape, (Statement("write"), Statement("resend"))), "append")
 
     def test_fold_under_a_watermark_keeps_every_change(self) -> None:
         """Repeated changes are kept too, in the order of arrival. `Facts` have the event times, without those of
