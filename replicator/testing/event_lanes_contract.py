@@ -3,11 +3,11 @@ same location, as tests for adapters to inherit."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,9 +26,10 @@ from replicator.ports.frames import Lane, LaneOutcome, Write
 from replicator.ports.sink import Sink
 from replicator.ports.stores import EventStore
 
-from .contract import Contract
+from .contract import FrameContract
 from .fakes import FailAfterApply, FailBefore, Faulty
-from .sink_base import fail_on_rejects
+from .sink_base import fail_on_rejects, read_position
+from .stores_contract import StoresBase, call_at_once
 
 # Example outbox events, and their writes through an engine
 
@@ -186,35 +187,15 @@ class EventStoreFixture:
         return sink.apply([write], self.reject)[write.lane.id]  # type: ignore[no-any-return]
 
 
-class EventLanesBase(Contract):
+class EventLanesBase(FrameContract, StoresBase[EventStore]):
     """An adapter defines `new_place`, `new_sink`, `new_store` and `new_engine`."""
 
     racing = 12
     """The number of events of each concurrent writer."""
 
-    def new_place(self) -> object:
-        """A fresh, empty location for a store."""
-        raise NotImplementedError
-
     def new_sink(self, place: Any) -> Sink[Any]:
         """Another sink for the store at that location."""
         raise NotImplementedError
-
-    def new_store(self, place: Any) -> EventStore:
-        """Another store at that location."""
-        raise NotImplementedError
-
-    def new_engine(self) -> Engine[Any]:
-        """An engine whose frames the sink accepts."""
-        raise NotImplementedError
-
-    def to_frame(self, table: Any) -> Any:
-        """A `pyarrow.Table` as a frame of the engine."""
-        return table
-
-    def to_arrow(self, frame: Any) -> Any:
-        """A frame of the engine as a `pyarrow.Table`."""
-        return frame
 
     def outbox(self, *sent: SentEvent, into: str = "order") -> OutboxRecords:
         """Records of one partition."""
@@ -261,25 +242,24 @@ class EventLanesHistories(EventLanesBase):
         with self.open_place() as fixture:
             sink, stores = fixture.sink(), [fixture.store(), fixture.store()]
             fixture.apply_write(sink, outbox.make_write(engine, 0, 0))
-            failures: list[BaseException] = []
 
             def emit(store: EventStore, program: int) -> None:
                 for number in range(count):
                     own = make_sample_event(number, f"A{number % 2}", event_id=f"program-{program}-{number}")
                     several = [own, make_sample_event(0, "A0", event_id=f"{shared}{number}")] if number % 4 == 0 else [own]
-                    retry_until_done(lambda several=several: store.append(several))  # type: ignore[misc]
+                    retry_until_done(partial(store.append, several))
 
-            threads = [_start_thread(failures, emit, store, program) for program, store in enumerate(stores)]
-            for start in range(0, count, 2):
-                write = outbox.make_write(engine, max(0, start - 1), min(count, start + 2))
-                retry_until_done(lambda write=write: fixture.apply_write(sink, write))  # type: ignore[misc]
-            for thread in threads:
-                thread.join()
-            assert not failures, failures
+            def write_lane() -> None:
+                for start in range(0, count, 2):
+                    write = outbox.make_write(engine, max(0, start - 1), min(count, start + 2))
+                    retry_until_done(partial(fixture.apply_write, sink, write))
+
+            programs = [partial(emit, store, program) for program, store in enumerate(stores)]
+            assert call_at_once([*programs, write_lane]) == [None] * 3
             events = fixture.store().read("order")
             refuse_gaps(events)
-            programs = {f"program-{program}-{number}" for program in range(2) for number in range(count)}
-            assert {e.event_id for e in events} == {one.id for one in sent} | programs
+            emitted = {f"program-{program}-{number}" for program in range(2) for number in range(count)}
+            assert {e.event_id for e in events} == {one.id for one in sent} | emitted
 
     def test_random_history_equals_a_list(self) -> None:
         """Random overlapping batches of two partitions, with faults, restarts and events of programs. Versions follow
@@ -346,18 +326,6 @@ class _HistoryRun:
         if event_id not in self.of:
             self.of[event_id] = of
             self.expected.append(event_id)
-
-
-def _start_thread(failures: list[BaseException], act: Callable[..., None], *arguments: Any) -> threading.Thread:
-    def run() -> None:
-        try:
-            act(*arguments)
-        except BaseException as failure:
-            failures.append(failure)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
 
 
 # The contract
@@ -478,7 +446,7 @@ class EventLanesContract(EventLanesHistories):
             assert [e.event_id for e in fixture.store().read("order", "A1")] == ids
             sink.reset(orders.lane)
             assert sink.state(orders.lane) is None
-            assert _read_position(sink, others) == others.make_write(engine, 2, 3).span.end
+            assert read_position(sink, others.lane) == others.make_write(engine, 2, 3).span.end
 
     def test_rejects_are_stored_before_the_commit(self) -> None:
         """If rejects cannot be stored, no event is stored. Otherwise each reject has its reason, and the other events
@@ -527,7 +495,7 @@ class EventLanesContract(EventLanesHistories):
             empty = outbox.make_write(engine, 2, 2)
             empty = replace(empty, span=Span(empty.span.end, Position({outbox.get_partition(0): 9})))
             assert fixture.apply_write(sink, empty).counts.total == 0
-            assert _read_position(sink, outbox) == empty.span.end
+            assert read_position(sink, outbox.lane) == empty.span.end
             assert len(fixture.store().read("order")) == 1
 
     def test_failed_write_is_repeated(self) -> None:
@@ -552,7 +520,7 @@ class EventLanesContract(EventLanesHistories):
             fixture.apply_write(sink, outbox.make_write(engine, 1, 3))
             for applied in (1, 0):
                 assert fixture.apply_write(sink, outbox.make_write(engine, 0, 1, out_of_band=True)).counts.applied == applied
-                assert _read_position(sink, outbox) == outbox.make_write(engine, 1, 3).span.end
+                assert read_position(sink, outbox.lane) == outbox.make_write(engine, 1, 3).span.end
             assert [e.event_id for e in fixture.store().read("order")] == ["sent-1", "sent-2", "sent-0"]
 
     def test_reset_lane_stores_no_event_twice(self) -> None:
@@ -588,9 +556,3 @@ class EventLanesContract(EventLanesHistories):
             for policy in ("scd1", "scd2"):
                 with pytest.raises(ConfigProblem, match=r"does not (apply|support) policy"):
                     fixture.sink().prepare(replace(self.outbox().lane, policy=policy), plan_for(policy, TABLE))
-
-
-def _read_position(sink: Any, outbox: OutboxRecords) -> Position:
-    state = sink.state(outbox.lane)
-    assert state is not None
-    return state.position  # type: ignore[no-any-return]

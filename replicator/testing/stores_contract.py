@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 from hypothesis import strategies as st
@@ -28,6 +28,32 @@ from replicator.domain.events import (
 from replicator.ports.stores import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters, EventStore
 
 from .contract import Contract
+
+S = TypeVar("S", DeadLetters, EventStore)
+
+
+class StoresBase(Contract, Generic[S]):
+    """The factories of an adapter: a location, and stores at it."""
+
+    def new_place(self) -> object:
+        """A fresh, empty location for a store."""
+        raise NotImplementedError
+
+    def new_store(self, place: Any) -> S:
+        """Another store at that location."""
+        raise NotImplementedError
+
+    @contextmanager
+    def stores(self, count: int = 2) -> Iterator[list[S]]:
+        """Stores at one fresh location, as in several processes."""
+        location = self.new_place()
+        stores = [self.new_store(location) for _ in range(count)]
+        try:
+            yield stores
+        finally:
+            for store in stores:
+                store.close()
+
 
 # The promises of a dead-letter store (`ports.stores`), as tests for adapters to inherit.
 
@@ -59,27 +85,8 @@ def make_dead_letter(number: int, lane: str = "lake.items", minutes: int = 0) ->
     )
 
 
-class DeadLetterContract(Contract):
-    """An adapter defines `new_place` and `new_store`."""
-
-    def new_place(self) -> object:
-        """A fresh, empty location for a store."""
-        raise NotImplementedError
-
-    def new_store(self, place: object) -> DeadLetters:
-        """Another store at that location."""
-        raise NotImplementedError
-
-    @contextmanager
-    def stores(self) -> Iterator[tuple[DeadLetters, DeadLetters]]:
-        """Two stores at one fresh location, as in two processes."""
-        location = self.new_place()
-        first, second = self.new_store(location), self.new_store(location)
-        try:
-            yield first, second
-        finally:
-            first.close()
-            second.close()
+class DeadLetterContract(StoresBase[DeadLetters]):
+    """Every promise of `ports.stores.DeadLetters` as a test. Define `new_place` and `new_store`."""
 
     def test_dead_letters_outlive_the_store(self) -> None:
         """All fields are stored, and every reader gets them newest first."""
@@ -259,29 +266,10 @@ def make_sample_event(
     return NewEvent(**fields | more)
 
 
-class EventStoreContract(Contract):
-    """An adapter defines `new_place` and `new_store`."""
+class EventStoreContract(StoresBase[EventStore]):
+    """Every promise of `ports.stores.EventStore` as a test. Define `new_place` and `new_store`."""
 
     racers = RACERS
-
-    def new_place(self) -> object:
-        """A fresh, empty location for a store."""
-        raise NotImplementedError
-
-    def new_store(self, place: Any) -> EventStore:
-        """Another store at that location."""
-        raise NotImplementedError
-
-    @contextmanager
-    def stores(self, count: int = 2) -> Iterator[list[EventStore]]:
-        """Stores at one fresh location, as in several processes."""
-        location = self.new_place()
-        stores = [self.new_store(location) for _ in range(count)]
-        try:
-            yield stores
-        finally:
-            for store in stores:
-                store.close()
 
     def test_versions_are_counted_per_aggregate(self) -> None:
         """From 1, across writers and calls. The same id with another type is another aggregate."""
@@ -436,7 +424,7 @@ class EventStoreContract(Contract):
                     partial(store.append, [make_sample_event(n, expected_version=version)])
                     for n, store in enumerate(stores, base)
                 ]
-                outcomes = _call_at_once(calls)
+                outcomes = call_at_once(calls)
                 lost = [o for o in outcomes if isinstance(o, VersionConflict)]
                 assert len(lost) == len(stores) - 1, outcomes
                 assert {o.found for o in lost} == {version + 1}
@@ -450,7 +438,7 @@ class EventStoreContract(Contract):
                 ids = (10 * number, 10 * number + 1, 7)  # All writers use 7.
                 return lambda: [store.append([make_sample_event(n)]) for n in ids]
 
-            outcomes = _call_at_once([some(store, n + 1) for n, store in enumerate(stores)])
+            outcomes = call_at_once([some(store, n + 1) for n, store in enumerate(stores)])
             assert all(isinstance(o, list) for o in outcomes), outcomes
             events = stores[0].read("Customer")
             assert [e.event_version for e in events] == list(range(1, 2 * len(stores) + 2))
@@ -484,7 +472,7 @@ def _append(store: EventStore, news: list[NewEvent]) -> object:
         return conflict.expected, conflict.found
 
 
-def _call_at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
+def call_at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
     """The result or exception of each call. All calls start together."""
     ready = threading.Barrier(len(calls))
     outcomes: list[object] = [None] * len(calls)
