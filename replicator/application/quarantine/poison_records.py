@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,8 +77,7 @@ class PoisonRecordFilter:
         if find_erased is None or poison is None:
             return None if find_erased is None else find_erased(raw)
         erased = find_erased(raw.filter(pc.invert(poison)))
-        hits = iter(erased.to_pylist()) if erased is not None else None
-        return hits and pa.array([not is_poison and next(hits) for is_poison in poison.to_pylist()], pa.bool_())
+        return None if erased is None else pc.fill_null(erased.take(_index_others(poison)), False)
 
     def read_marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
         read_marks = self._decoder.features.read_marks
@@ -89,32 +88,28 @@ class PoisonRecordFilter:
         return None if find_connector is None else find_connector(self._remove_poison_records(raw))
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """A poison record is treated like one that cannot be read: kept, or emptied."""
+        """A poison record is treated like one that cannot be read: kept, or withheld."""
         mask_records = self._decoder.features.mask_records
         poison = self.find_poison_records(raw)
         if mask_records is None or poison is None:
             return raw if mask_records is None else mask_records(raw)
-        decoded, poison_rows = mask_records(raw.filter(pc.invert(poison))), raw.filter(poison)
-        unreadable = poison_rows  # No format can read these keys and values.
+        unreadable = raw  # No format can read these keys and values.
         for name in ("key", "value"):
-            texts = pa.chunked_array([pa.array([UNREADABLE] * poison_rows.num_rows, raw.schema.field(name).type)])
+            texts = pc.if_else(poison, UNREADABLE, raw[name])
             unreadable = unreadable.set_column(raw.column_names.index(name), raw.schema.field(name), texts)
-        values = mask_records(unreadable)["value"].to_pylist()
-        rows = [row if value else {**row, **_NOTHING} for row, value in zip(poison_rows.to_pylist(), values, strict=True)]
-        masked = pa.Table.from_pylist(rows, decoded.schema)
-        positions = iter(range(decoded.num_rows, raw.num_rows))
-        at = [next(positions) if is_poison else 0 for is_poison in poison.to_pylist()]
-        return pa.concat_tables([decoded, masked]).take(_merge_order(poison, decoded.num_rows, at))
+        masked = mask_records(unreadable)
+        unchanged = pc.and_(poison, pc.fill_null(pc.equal(masked["value"], UNREADABLE), False))
+        at = pa.array(range(raw.num_rows), pa.int64())
+        return pa.concat_tables([masked, raw]).take(pc.if_else(unchanged, pc.add(at, raw.num_rows), at))
 
     def _decode_others(self, raw: pa.Table, ask: Any) -> pa.Table:
         """The result of `ask` for the other records, and an error for each poison record, in record order."""
         poison = self.find_poison_records(raw)
         if poison is None:
             return ask(raw)
-        decoded = ask(raw.filter(pc.invert(poison)))
-        error = pa.Table.from_pylist([{"error": POISON_REASON}], decoded.schema)
-        order = _merge_order(poison, decoded.num_rows, [decoded.num_rows] * raw.num_rows)
-        return pa.concat_tables([decoded, error]).take(order)
+        decoded = ask(raw.filter(pc.invert(poison))).take(_index_others(poison))
+        errors = pc.if_else(poison, POISON_REASON, decoded["error"])
+        return decoded.set_column(decoded.column_names.index("error"), decoded.schema.field("error"), errors)
 
     def find_poison_records(self, raw: pa.Table) -> pa.Array | None:
         """True for each poison record; None without any."""
@@ -130,19 +125,16 @@ class PoisonRecordFilter:
         return raw if poison is None else raw.filter(pc.invert(poison))
 
 
-_NOTHING: Mapping[str, object] = {"key": None, "value": None, "headers": None}
-
-
 def filter_poison_records(decoder: Decoder, positions: Iterable[RecordPosition]) -> Decoder:
     """The decoder with a filter, or itself without `positions`."""
     positions = tuple(positions)
     return PoisonRecordFilter(decoder, positions) if positions else decoder
 
 
-def _merge_order(poison: pa.Array, free: int, at: Sequence[int]) -> pa.Array:
-    """The index of each record: the next free one for the others, `at` for poison records."""
-    others = iter(range(free))
-    return pa.array([at[i] if hit else next(others) for i, hit in enumerate(poison.to_pylist())], pa.int64())
+def _index_others(poison: pa.Array) -> pa.Array:
+    """The index of each record among the others; null for poison records."""
+    others = pc.cumulative_sum(pc.invert(poison).cast(pa.int64()))
+    return pc.if_else(poison, None, pc.subtract(others, 1))
 
 
 log = structlog.get_logger(__name__)

@@ -61,7 +61,10 @@ class RedactingDecoder(Strict):
             private = each["topic"] == "private"
             unreadable = each["value"] == b"\xff"
             if private:
-                each |= {"key": None, "value": None if unreadable else b"veiled " + read_value(each["value"]).encode()}
+                each |= {
+                    "key": None,
+                    "value": b"withheld" if unreadable else b"veiled " + read_value(each["value"]).encode(),
+                }
         return pa.Table.from_pylist(rows, RAW)
 
 
@@ -105,7 +108,7 @@ def test_possibly_private_records_are_redacted(records):
     assert [each["offset"] for each in veiled] == list(range(len(records)))
     for (topic, deadly), each in zip(records, veiled, strict=True):
         plain = DEADLY if deadly else b"v%d" % each["offset"]
-        private = None if deadly else b"veiled " + plain
+        private = b"withheld" if deadly else b"veiled " + plain
         assert (each["key"], each["value"]) == ((None, private) if topic == "private" else (b"k", plain))
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.masked_records import HMAC, decode_changes
+from support.masked_records import HMAC, decode_changes, read_all_text
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.decoders.rows import RowsDecoder
+from replicator.application.quarantine.poison_records import filter_poison_records
 from replicator.domain.change import ERROR_HEADER, RAW
 
 KEYLESS = {"schema": {"a.t": {"id": "string", "email": "string"}}, "private": {"a.t": {"email": HMAC}}}
@@ -35,3 +36,14 @@ def test_redacted_record_gives_no_row(kind: str) -> None:
         assert told["error"].startswith("MALFORMED: ")
         assert told["table"] == (None if kind == "flattened" else "a.t")  # The topic names it.
         assert (told["op"], told["after"]) == (None, None)
+
+
+@pytest.mark.parametrize("kind", list(DECODERS))
+def test_poison_record_of_table_with_masks_is_redacted(kind: str) -> None:
+    by: Any = DECODERS[kind]
+    place = {"topic": "a.t", "partition": 0, "timestamp": 5, "headers": [{"name": "by", "value": b"sentinel"}]}
+    rows = [place | {"offset": offset, "key": b"sentinel", "value": b"sentinel\xff"} for offset in range(3)]
+    records = pa.Table.from_pylist(rows, RAW)
+    stored = filter_poison_records(by, [("a.t", 0, 1)]).features.mask_records(records)
+    assert stored["value"][1].as_py() == by.mask_records(records)["value"][1].as_py()
+    assert b"sentinel" not in read_all_text(stored)
