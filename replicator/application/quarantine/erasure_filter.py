@@ -201,19 +201,15 @@ class ErasureFilter:
     def list_other_keys(self, raw: pa.Table) -> set[tuple[str, ...]]:
         """The keys of changes in these records that were not erased, as texts: the row had them before or after a
         key change."""
-        routes, keys = self._decoder.route(raw), set()
+        routes = self._decoder.route(raw)
+        other_keys: set[tuple[str, ...]] = set()
         for one in self._erased_keys:
-            of_table = _is_routed_to(routes, one.table)
-            table_records, prints = raw.filter(of_table), routes.filter(of_table)["fingerprint"]
-            for fingerprint in pc.unique(prints).to_pylist():
-                records = table_records.filter(pc.equal(prints, fingerprint))
+            for _, records, fingerprint in _group_records(raw, routes, one.table):
                 spec = self._find_key_schema(records, one, fingerprint)
-                for columns in [] if spec is None else _read_keys(self._decoder.decode(records, spec), one.columns):
-                    keys |= {row for row in zip(*columns, strict=True) if None not in row and not one.has_key(row)}
-                keys |= {
-                    row for row in self._read_old_keys(records, one.columns) if row is not None and not one.has_key(row)
-                }
-        return keys
+                decoded = () if spec is None else _read_keys(self._decoder.decode(records, spec), one.columns)
+                for keys in (*decoded, self._read_old_keys(records, one.columns)):
+                    other_keys |= {key for key in keys if key is not None and not one.has_key(key)}
+        return other_keys
 
     def _find_erased_records(self, raw: pa.Table, routes: pa.Table) -> pa.Array | None:
         erased: set[int] = set()
@@ -223,13 +219,10 @@ class ErasureFilter:
             in_topics = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
             unclear[""] = set(pc.indices_nonzero(pc.and_(in_topics, pc.is_null(routes["fingerprint"]))).to_pylist())
         for table in {one.table for one in self._erased_keys}:
-            rows = pc.indices_nonzero(_is_routed_to(routes, table))
-            if len(rows):
-                in_table, unread = self._find_in_table(
-                    raw, routes, rows, [one for one in self._erased_keys if one.table == table]
-                )
-                erased |= in_table
-                unclear[table] |= unread
+            erased_keys = [one for one in self._erased_keys if one.table == table]
+            in_table, unread = self._find_in_table(raw, routes, table, erased_keys)
+            erased |= in_table
+            unclear[table] |= unread
         for table, numbers in unclear.items():
             erased_keys = [one for one in self._erased_keys if table in ("", one.table)]
             erased |= self._find_by_message(raw, sorted(numbers - erased), erased_keys, routed=bool(table))
@@ -238,22 +231,17 @@ class ErasureFilter:
         return pa.array([number in erased for number in range(raw.num_rows)], pa.bool_())
 
     def _find_in_table(
-        self, raw: pa.Table, routes: pa.Table, rows: pa.Array, erased_keys: Sequence[ErasedKeys]
+        self, raw: pa.Table, routes: pa.Table, table: str, erased_keys: Sequence[ErasedKeys]
     ) -> tuple[set[int], set[int]]:
-        """The records (of `rows`) that belong to an erased key, and the ones whose key cannot be decoded."""
+        """The records of `table` that belong to an erased key, and the ones whose key cannot be decoded."""
         erased: set[int] = set()
         unread: set[int] = set()
-        prints = routes["fingerprint"].take(rows)
-        for fingerprint in pc.unique(prints).to_pylist():
-            at = rows.filter(pc.equal(prints, fingerprint).combine_chunks())
-            records = raw.take(at)
+        for indices, records, fingerprint in _group_records(raw, routes, table):
             for one in erased_keys:
                 hits, errors = self._decode_keys(records, one, fingerprint)
-                old_keys = self._read_old_keys(records, one.columns)
-                erased_old = {key for key in set(old_keys) if key is not None and one.has_key(key)}
-                erased |= {at[number].as_py() for number, key in enumerate(old_keys) if key in erased_old}
+                erased |= {indices[number] for number in _find_erased_keys(self._read_old_keys(records, one.columns), one)}
                 if hits or errors:
-                    numbers = dict(zip(_read_positions(records, RAW_RECORD_POSITION), at.to_pylist(), strict=True))
+                    numbers = dict(zip(_read_positions(records, RAW_RECORD_POSITION), indices, strict=True))
                     erased |= {number for position, number in numbers.items() if position in hits}
                     unread |= {number for position, number in numbers.items() if position in errors}
         return erased, unread - erased
@@ -279,11 +267,8 @@ class ErasureFilter:
         changes = self._decoder.decode(records, spec)
         bad = pc.is_valid(changes[ERROR])
         good = changes.filter(pc.invert(bad))
-        mask = _find_matching_rows([good[name] for name in one.columns], one)
-        if OLD_KEY in good.column_names:
-            before = good[OLD_KEY]
-            mask = mask | _find_matching_rows([pc.struct_field(before, name) for name in one.columns], one)
-        at = good.take(pa.array(sorted(mask), pa.int64()))
+        hits = {number for keys in _read_keys(good, one.columns) for number in _find_erased_keys(keys, one)}
+        at = good.take(pa.array(sorted(hits), pa.int64()))
         return set(_read_positions(at)), set(_read_positions(changes.filter(bad)))
 
     def _find_key_schema(self, records: pa.Table, one: ErasedKeys, fingerprint: str) -> TableSpec | None:
@@ -313,9 +298,13 @@ class ErasureFilter:
         return {row[0] for row in rows if any(_is_match(one, *row[1:], routed=routed) for one in erased_keys)}
 
 
-def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:
-    """True for records of the table. Rejects that name it do not count: their columns are unknown."""
-    return pc.fill_null(pc.and_(pc.equal(routes["table"], table), pc.is_valid(routes["fingerprint"])), False)
+def _group_records(raw: pa.Table, routes: pa.Table, table: str) -> Iterator[tuple[list[int], pa.Table, str]]:
+    """The records of the table by fingerprint, with their indices. Rejects that name the table do not count: their columns
+    are unknown."""
+    prints = pc.if_else(pc.equal(routes["table"], table), routes["fingerprint"], None)
+    for fingerprint in pc.unique(prints.drop_null()).to_pylist():
+        indices = pc.indices_nonzero(pc.equal(prints, fingerprint))
+        yield indices.to_pylist(), raw.take(indices), fingerprint
 
 
 def filter_erased(decoder: Decoder, hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Decoder:
@@ -332,11 +321,10 @@ def filter_erased(decoder: Decoder, hashes: ErasureHashes, erasures: Iterable[Er
     return ErasureFilter(decoder, erased_keys) if erased_keys else decoder
 
 
-def _find_matching_rows(columns: Sequence[pa.ChunkedArray], one: ErasedKeys) -> set[int]:
-    """The numbers of the rows with an erased key. Repeated keys are checked once."""
-    rows = list(zip(*(to_key_texts(column).to_pylist() for column in columns), strict=True))
-    erased = {row for row in set(rows) if None not in row and one.has_key(row)}
-    return {number for number, row in enumerate(rows) if row in erased} if erased else set()
+def _find_erased_keys(keys: Sequence[KeyTexts], one: ErasedKeys) -> set[int]:
+    """The numbers of the erased keys. Repeated keys are checked once."""
+    erased = {key for key in set(keys) if key is not None and one.has_key(key)}
+    return {number for number, key in enumerate(keys) if key in erased} if erased else set()
 
 
 def _parse_key(read: Callable[[str], Any], text: str) -> KeyTexts:
@@ -347,11 +335,14 @@ def _parse_key(read: Callable[[str], Any], text: str) -> KeyTexts:
     return None if None in texts else tuple(map(str, texts))
 
 
-def _read_keys(changes: pa.Table, names: KeyColumns) -> Iterator[list[list[str | None]]]:
-    """The texts of the keys of changes, and of their old keys."""
-    yield [to_key_texts(changes[name]).to_pylist() for name in names]
+def _read_keys(changes: pa.Table, names: KeyColumns) -> Iterator[list[KeyTexts]]:
+    """The keys of changes, and their old keys; None for a key with a NULL."""
+    columns = [[changes[name] for name in names]]
     if OLD_KEY in changes.column_names:
-        yield [to_key_texts(pc.struct_field(changes[OLD_KEY], name)).to_pylist() for name in names]
+        columns.append([pc.struct_field(changes[OLD_KEY], name) for name in names])
+    for key_columns in columns:
+        rows = zip(*(to_key_texts(column).to_pylist() for column in key_columns), strict=True)
+        yield [None if None in row else row for row in rows]
 
 
 def _read_positions(rows: pa.Table, names: Sequence[str] = RECORD_POSITION) -> Iterator[RecordPosition]:
