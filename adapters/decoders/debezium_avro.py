@@ -47,7 +47,7 @@ from .debezium.schema import NOT_JSON
 from .debezium_json import DebeziumDecoder
 from .json.headers import find_entries, find_read_errors, find_redacted
 from .json.schema_frames import hint_by_names
-from .masking import MaskedRecord, replace_records
+from .masking import RecordContent, replace_records
 from .options import DebeziumAvroOptions
 
 NO_KEY = str(NOT_JSON.error)
@@ -137,7 +137,7 @@ class DebeziumAvroDecoder(DebeziumDecoder):
         is_wanted = [error is None and self._private.is_masked(table, topic) for table, topic, error in named]
         if not any(is_wanted):
             return raw
-        rows = raw.select(MaskedRecord._fields).to_pylist()
+        rows = raw.select(RecordContent._fields).to_pylist()
         start = 0
         for piece in split_frame(raw):
             texts = self._reading.read_texts(piece)
@@ -149,7 +149,7 @@ class DebeziumAvroDecoder(DebeziumDecoder):
                     headers = [*others, {"name": AS_TEXT, "value": b""}]
                     rows[start + index] = {"headers": headers, "key": text_key, "value": value}
             start += piece.num_rows
-        return replace_records(raw, [MaskedRecord(**row) for row in rows])
+        return replace_records(raw, [RecordContent(**row) for row in rows])
 
 
 # Keys and values as JSON text in the form of Connect's JsonConverter.

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Connector, TransactionMark
 from replicator.ports.decoder import DecoderFeatures
@@ -86,18 +85,15 @@ class DebeziumDecoder(CompositeDecoder):
         return DebeziumDecoder(self._options.with_given({"schema": {table: declared | texts}, "private": {}}))
 
     def _mask_events(self, events: pa.Table, table: TableSpec) -> pa.Table:
-        try:
-            before = self._private.unmasked_spec(table, self._learning.learn(events, table.name, table.fingerprint))
-        except (ConfigProblem, Fatal):
-            before = table  # None of the records is readable, which `decode` reports for each.
-        return self._private.mask_changes(super().decode(events, before), before, table)
+        learn = partial(self._learning.learn, events, table.name, table.fingerprint)
+        return self._private.mask_changes(table, learn, partial(super().decode, events))
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
         if not self._private or not raw.num_rows:
             return raw
         routes = self.route(raw)
         tables, errors = routes["table"].to_pylist(), routes["error"].to_pylist()
-        return self._private.mask_records(self._to_maskable(raw, tables, errors), tables, errors)
+        return self._private.mask_records(self._to_maskable(raw, tables, errors), routes)
 
     def _to_maskable(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:  # noqa: ARG002
         """The records as change events in JSON, if their tables have private columns. Each has a table or an error."""

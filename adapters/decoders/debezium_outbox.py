@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -50,18 +50,18 @@ from .debezium.masking import mask_source_block
 from .json.headers import WITHHELD, find_entries, find_read_errors, strip_values
 from .json.schema_frames import build_envelope, hint_by_names, refuse_depth, split_record
 from .masking import (
-    HEADER,
     NULL,
     Header,
-    MaskedRecord,
     MaskedTables,
     MaskHeader,
     Masks,
     Object,
+    RecordContent,
     add_mask_header,
     read_mask_headers,
     read_object,
     redact_whole,
+    remaining_masks,
     replace_records,
 )
 from .options import FIELDS, OutboxDecoderOptions, OutboxOptions
@@ -400,13 +400,6 @@ NO_OBJECT = "its payload is no JSON object, and fields of it are private"
 OutboxOutcome = OutboxEvent | str | Reject
 
 
-class _UnmaskedRecord(NamedTuple):
-    topic: str
-    headers: list[Header] | None
-    key: bytes | None
-    value: bytes | None
-
-
 class OutboxMasker:
     """Masks private values in events."""
 
@@ -431,22 +424,19 @@ class OutboxMasker:
         if not self._tables or not raw.num_rows:
             return raw
         marks = read_mask_headers(raw["headers"].combine_chunks())
-        columns = (raw[name].to_pylist() for name in _UnmaskedRecord._fields)
-        records = map(_UnmaskedRecord, *columns)
-        masked_records = [
-            self._mask_record(record, one, marks.get(i))
-            for i, (record, one) in enumerate(zip(records, outcomes, strict=True))
-        ]
-        return replace_records(raw, masked_records)
+        records = map(RecordContent, *(raw[name].to_pylist() for name in RecordContent._fields))
+        rows = zip(raw["topic"].to_pylist(), records, outcomes, strict=True)
+        return replace_records(raw, [self._mask_record(*row, marks.get(i)) for i, row in enumerate(rows)])
 
-    def _mask_record(self, record: _UnmaskedRecord, outcome: OutboxOutcome, mark: MaskHeader | None) -> MaskedRecord:
-        as_it_is = MaskedRecord(record.headers, record.key, record.value)
+    def _mask_record(
+        self, topic: str, record: RecordContent, outcome: OutboxOutcome, mark: MaskHeader | None
+    ) -> RecordContent:
         if not isinstance(outcome, OutboxEvent):
-            return as_it_is if mark is not None else self._mask_other(record, outcome)
+            return record if mark is not None else self._mask_other(topic, record, outcome)
         masks = self.get_masks(outcome.table)
-        new_masks = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
+        new_masks = remaining_masks(masks, mark.columns if mark else ())
         if not new_masks:
-            return as_it_is
+            return record
         now = MaskHeader(outcome.table, tuple(sorted(masks)))
         try:
             mask_record = self._mask_routed if _is_routed(record) else self._mask_inserted
@@ -458,25 +448,23 @@ class OutboxMasker:
                 else Reject(RejectCode.MALFORMED, "it cannot be masked")
             )
             return redact_whole(record.key, record.value)._replace(headers=add_mask_header(None, now, why))
-        others = [one for one in record.headers or () if one["name"] not in (ID, *TYPES, HEADER)]
-        header = {"name": HEADER, "value": msgspec.json.encode(now)}
-        return masked._replace(headers=[*(masked.headers or ()), *(strip_values(others) or ()), header])
+        others = [one for one in record.headers or () if one["name"] not in (ID, *TYPES)]
+        return masked._replace(headers=[*(masked.headers or ()), *add_mask_header(others, now, None)])
 
-    def _mask_other(self, record: _UnmaskedRecord, outcome: str | Reject) -> MaskedRecord:
+    def _mask_other(self, topic: str, record: RecordContent, outcome: str | Reject) -> RecordContent:
         """A record that is not an event. Only the topic of an EventRouter message names its table."""
         if isinstance(outcome, Reject):
-            is_open = _is_routed(record) and self._tables.find_masks(record.topic) == {}
-            as_it_is = MaskedRecord(record.headers, record.key, record.value)
-            return as_it_is if is_open else redact_whole(record.key, record.value)
+            is_open = _is_routed(record) and self._tables.find_masks(topic) == {}
+            return record if is_open else redact_whole(record.key, record.value)
         value = record.value and msgspec.json.encode(self._strip_row(record.value))
-        return MaskedRecord(strip_values(record.headers), record.key and WITHHELD, value)
+        return RecordContent(strip_values(record.headers), record.key and WITHHELD, value)
 
     def _strip_row(self, value: bytes) -> Object:
         whole = read_object(split_record(value, self._options.limits.depth)[1])
         metadata = {name: whole[name] for name in EVENT_MEMBERS if name in whole}
         return {**metadata, "source": mask_source_block(metadata["source"])}
 
-    def _mask_inserted(self, record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> MaskedRecord:
+    def _mask_inserted(self, record: RecordContent, event: OutboxEvent, masks: Masks) -> RecordContent:
         value = record.value or b""
         row = read_object(read_object(split_record(value, self._options.limits.depth)[1])["after"])
         columns: Object = {}
@@ -486,9 +474,9 @@ class OutboxMasker:
                 columns[name] = msgspec.Raw(_mask_payload(bytes(row[name]), masks))
             else:
                 columns[name] = _mask_to_json(masks[field], getattr(event, field)) if field in masks else row[name]
-        return MaskedRecord([], None, msgspec.json.encode({**self._strip_row(value), "after": columns}))
+        return RecordContent([], None, msgspec.json.encode({**self._strip_row(value), "after": columns}))
 
-    def _mask_routed(self, record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> MaskedRecord:
+    def _mask_routed(self, record: RecordContent, event: OutboxEvent, masks: Masks) -> RecordContent:
         key = bytes(_mask_to_json(masks["aggregateid"], event.aggregateid)) if "aggregateid" in masks else record.key
 
         # Only the headers that make up the event, as JSON.
@@ -506,10 +494,10 @@ class OutboxMasker:
             value = b'{"schema":{},"payload":' + _mask_payload(payload, masks) + b"}"
         elif value is not None:
             value = _mask_payload(value, masks)
-        return MaskedRecord(headers, key, value)
+        return RecordContent(headers, key, value)
 
 
-def _is_routed(record: _UnmaskedRecord) -> bool:
+def _is_routed(record: RecordContent) -> bool:
     return any(header["name"] == ID for header in record.headers or ())
 
 

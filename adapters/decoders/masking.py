@@ -6,16 +6,17 @@ stored record gives the same result.
 
 Each format shows where its records contain values (`RecordOpener`). Values get the type of their column, so that
 a value has one text in every notation. Unreadable records that may belong to a table with private columns are stored
-without content.
+without content. The values of all formats, Debezium's included, are replaced by `CellMasker`.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache, partial
 from itertools import groupby
+from operator import getitem
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -34,6 +35,7 @@ from replicator.ports.decoder import ENVELOPE, DecoderFeatures
 from ..arrow.frame_slices import build_rejected, split_frame
 from ..arrow.masks import mask_values
 from ..arrow.record_errors import UNREADABLE, build_or_reject, find_table_entry, unreadable_reject
+from ..arrow.value_readers import ValueReader
 from .common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
 from .json.headers import WITHHELD, find_entries, find_read_errors, is_redacted, strip_values
 from .json.type_names import to_texts
@@ -116,10 +118,6 @@ class RecordOpener(Protocol):
         """Opened records of tables, or for each unreadable record the reason. Never fails."""
         ...
 
-    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:
-        """The key of that record; None if its content is unknown. Such a key is not stored."""
-        ...
-
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The value of an ignored record, as it may be stored. Raises one of `arrow.record_errors.UNREADABLE`."""
         ...
@@ -159,35 +157,32 @@ class RoutedRecord(NamedTuple):
         """The table of the record, if known."""
         return self.table or (self.mark.table if self.mark else "")
 
+    @property
+    def content(self) -> RecordContent:
+        """The record as it is."""
+        return RecordContent(self.headers, self.key, self.value)
 
-class MaskedRecord(NamedTuple):
-    """A record as it is stored."""
+    def get_remaining(self, masks: Masks) -> Masks:
+        """The masks of columns that are not masked yet."""
+        return remaining_masks(masks, self.mark.columns if self.mark else ())
+
+
+class RecordContent(NamedTuple):
+    """What masking replaces in a record."""
 
     headers: list[Header] | None
     key: bytes | None
     value: bytes | None
 
 
-@dataclass
-class UnmaskedRecord:
-    """A record that is open, before its values are masked."""
-
-    record: RoutedRecord
-    opened: OpenRecord
-    key: OpenRecord | None
-    mark: MaskHeader
-
-    def to_masked(self, error: Reject | None) -> MaskedRecord:
-        """The record after its values were masked."""
-        headers = add_mask_header(self.record.headers, self.mark, error)
-        return MaskedRecord(headers, self.key and self.key.close(), self.opened.close())
-
-
-def replace_records(raw: pa.Table, records: Sequence[MaskedRecord]) -> pa.Table:
-    """The frame with these headers, keys and values."""
-    for name, values in zip(MaskedRecord._fields, zip(*records, strict=True), strict=True):
-        at, field = raw.column_names.index(name), raw.schema.field(name)
-        raw = raw.set_column(at, field, pa.chunked_array([pa.array(values, field.type)]))
+def replace_records(
+    raw: pa.Table, records: Sequence[RecordContent], names: Collection[str] = RecordContent._fields
+) -> pa.Table:
+    """The frame with these headers, keys and values, or with some of them."""
+    for name, values in zip(RecordContent._fields, zip(*records, strict=True), strict=True):
+        if name in names:
+            at, field = raw.column_names.index(name), raw.schema.field(name)
+            raw = raw.set_column(at, field, pa.chunked_array([pa.array(values, field.type)]))
     return raw
 
 
@@ -207,172 +202,170 @@ class RecordMasker:
         masked_records = [one for start in range(0, raw.num_rows, FEW) for one in self._mask_few(raw.slice(start, FEW))]
         return replace_records(raw, masked_records)
 
-    def _mask_few(self, raw: pa.Table) -> list[MaskedRecord]:
+    def _mask_few(self, raw: pa.Table) -> list[RecordContent]:
         routes = self._route(raw)
         headers = raw["headers"].combine_chunks()
         marks = read_mask_headers(headers)
         columns = [raw["topic"], headers, raw["key"], raw["value"], *(routes[n] for n in ("table", "ignored", "error"))]
         rows = zip(*(column.to_pylist() for column in columns), map(marks.get, range(raw.num_rows)), strict=True)
         records = [RoutedRecord(*row) for row in rows]
-        # Records that wait have columns that are not masked yet.
-        get_masks, masking = self._tables.get_masks, ValueMasker()
-        waiting = [r.value is not None and bool(_remaining_masks(get_masks(r.table_name), r.mark)) for r in records]
-        opened = iter(self._opens.open_records([record for record, waits in zip(records, waiting, strict=True) if waits]))
-        outcomes = [
-            self._open_record(index, record, next(opened), masking) if waits else self._mask_other(record)
-            for index, (record, waits) in enumerate(zip(records, waiting, strict=True))
+        remaining = [one.get_remaining(self._tables.get_masks(one.table_name)) for one in records]
+        waiting = [index for index, masks in enumerate(remaining) if masks and records[index].value is not None]
+        opened = dict(zip(waiting, self._opens.open_records([records[index] for index in waiting]), strict=True))
+        cells = CellMasker()
+        for index, one in opened.items():
+            if isinstance(one, OpenRecord):
+                for image in one.images:
+                    cells.add(index, image, remaining[index])
+        errors = cells.mask_all()
+        return [
+            self._close_record(record, opened[i], errors.get(i)) if i in opened else self._mask_other(record)
+            for i, record in enumerate(records)
         ]
-        errors = masking.mask_all()
-        return [one.to_masked(errors.get(i)) if isinstance(one, UnmaskedRecord) else one for i, one in enumerate(outcomes)]
 
-    def _open_record(
-        self, index: int, record: RoutedRecord, opened: OpenRecord | Reject, masking: ValueMasker
-    ) -> MaskedRecord | UnmaskedRecord:
-        masks = self._tables.get_masks(record.table_name)
-        mark = MaskHeader(record.table_name, tuple(sorted(masks)))
+    def _close_record(self, record: RoutedRecord, opened: OpenRecord | Reject, error: Reject | None) -> RecordContent:
+        mark = MaskHeader(record.table_name, tuple(sorted(self._tables.get_masks(record.table_name))))
         if isinstance(opened, Reject):
             return redact_whole(record.key, record.value)._replace(headers=add_mask_header(None, mark, opened))
-        key = None if record.key is None else self._opens.open_key(record.key, opened)
-        mask_rest = _remaining_masks(masks, record.mark)
-        masking.add(index, opened, mask_rest)
-        if key is not None:
-            masking.add(index, key, mask_rest)
-        return UnmaskedRecord(record, opened, key, mark)
+        key = None if opened.key is None else msgspec.json.encode(opened.key)
+        return RecordContent(add_mask_header(record.headers, mark, error), key, opened.close())
 
-    def _mask_other(self, record: RoutedRecord) -> MaskedRecord:
+    def _mask_other(self, record: RoutedRecord) -> RecordContent:
         """A record without columns to mask, or without a table in its route."""
         if record.table_name and record.value is not None:
-            return MaskedRecord(record.headers, record.key, record.value)
+            return record.content
         try:
             table = self._opens.find_table(record)
             if table is not None and self._tables.find_masks(table) == {}:
-                return MaskedRecord(record.headers, record.key, record.value)
+                return record.content
             if record.ignored is None or record.value is None:
                 return redact_whole(record.key, record.value)
-            return MaskedRecord(strip_values(record.headers), record.key and WITHHELD, self._opens.mask_ignored(record))
+            return RecordContent(strip_values(record.headers), record.key and WITHHELD, self._opens.mask_ignored(record))
         except UNREADABLE:
             return redact_whole(record.key, record.value)
 
 
-def _remaining_masks(masks: Masks, mark: MaskHeader | None) -> Masks:
-    """The masks of columns that are not masked yet."""
-    return masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
-
-
-def redact_whole(key: bytes | None, value: bytes | None) -> MaskedRecord:
+def redact_whole(key: bytes | None, value: bytes | None) -> RecordContent:
     """The record without content."""
-    return MaskedRecord(None, key and WITHHELD, value and WITHHELD)
+    return RecordContent(None, key and WITHHELD, value and WITHHELD)
 
 
 # Values in records, and their replacements.
 
 
-class Role(Enum):
-    """The role of an image in its record: the new row, the deleted row, or other values."""
+class CellWriter(Protocol):
+    """Masks values as they are in records. One object for values that are read in the same way."""
 
-    ROW = "row"
-    DELETED = "deleted"
-    OTHER = "other"
+    def is_null(self, value: Any) -> bool:
+        """True if a value stays as it is: it is NULL or the placeholder of an unchanged value."""
+        ...
+
+    def mask_cells(
+        self, name: str, mask: Mask, values: Sequence[Any], required: Sequence[bool]
+    ) -> tuple[Sequence[Any], Mapping[int, Reject]]:
+        """The masked values of column `name`, and the rejects of invalid ones by index. `required`: False for values
+        whose records stay valid without them."""
+        ...
 
 
-class ValueWriter(Protocol):
-    """Reads and writes values in records of a format. One object for all records of one layout."""
+class ValueWriter(CellWriter, Protocol):
+    """`CellWriter` for all columns of a layout."""
 
     columns: Collection[str]
     """The columns whose values it can read."""
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """Values of a column as an Arrow array; None is null. Raises one of `arrow.record_errors.FAILURES`."""
+        """Values of a column as an Arrow array. Raises one of `arrow.record_errors.FAILURES`."""
         ...
 
     def texts(self, values: Sequence[Any]) -> pa.Array:
-        """Values of any column as the texts in the record; None is null. Raises the same errors as `array`."""
-        ...
-
-    def is_null(self, value: Any) -> bool:
-        """True if a value is NULL."""
+        """Values of any column as the texts in the record. Raises the same errors as `array`; None is null."""
         ...
 
     def to_value(self, text: str | None) -> Any:
         """The value for a text, or for null."""
         ...
 
+    def mask_cells(
+        self, name: str, mask: Mask, values: Sequence[Any], required: Sequence[bool]
+    ) -> tuple[Sequence[Any], Mapping[int, Reject]]:
+        if mask.kind in ("nothing", "fixed"):
+            return [self.to_value(mask.text if mask.kind == "fixed" else None)] * len(values), {}
+        array, bad = build_or_reject(partial(self._read_array, name), list(values), f"column {name!r}")
+        texts = mask_values(pa.chunked_array([array]), mask).to_pylist()
+        return [self.to_value(text) for text in texts], {i: reject for i, reject in bad.items() if required[i]}
+
+    def _read_array(self, name: str, values: Sequence[Any]) -> pa.Array:
+        """Values with the type of the column, if that type has a unique text; otherwise the texts as written. Lanes stop
+        at such a column, but the stored records are masked all the same."""
+        if name in self.columns:
+            array = self.array(name, values)
+            if is_hashable(array.type):
+                return array
+        return self.texts(values)
+
 
 class Image(NamedTuple):
-    """Values of one row: `fields` by name, which are replaced. `prefix`: the prefix of their names."""
+    """Values of one row or key: `fields` by name, which are replaced.
+
+    - `writer`: for the values. `writers`: for those of single columns.
+    - `required`: the columns whose invalid values make the record invalid; None for all.
+    - `prefix`: the prefix of the names of fields.
+    """
 
     fields: dict[str, Any]
-    role: Role
+    writer: CellWriter
+    writers: Mapping[str, CellWriter] = MappingProxyType({})
+    required: Collection[str] | None = None
     prefix: str = ""
 
 
 class OpenRecord(NamedTuple):
-    """A record whose values can be replaced. `keys`: the key's columns. `close` returns the record's bytes."""
+    """A record whose values can be replaced. `close` returns its value in bytes. `key`: the fields of its key; None if its
+    content is unknown. Such a key is not stored."""
 
     images: Sequence[Image]
-    writer: ValueWriter
-    keys: Collection[str]
     close: Callable[[], bytes]
+    key: dict[str, Any] | None = None
 
 
 @dataclass
-class MaskedCells:
-    """The values of one column in several records."""
+class Cells:
+    """The values of one column: the index of each record, the fields of an image, the field, and whether it is required."""
 
-    writer: ValueWriter
-    name: str
-    mask: Mask
-    places: list[int] = field(default_factory=list)
-    images: list[tuple[Image, bool]] = field(default_factory=list)
-    """The flag is true if an invalid value makes its record a reject."""
-
-    def mask_values(self) -> Mapping[int, Reject]:
-        """Replace every value by its masked value. Returns rejects by index of their record."""
-        fields = [image.fields[image.prefix + self.name] for image, _ in self.images]
-        values = [None if self.writer.is_null(field) else field for field in fields]
-        bad: Mapping[int, Reject] = {}
-        if self.mask.kind in ("nothing", "fixed"):
-            texts = [self.mask.text if self.mask.kind == "fixed" else None] * len(values)
-        else:
-            array, bad = build_or_reject(self._read_array, values, f"column {self.name!r}")
-            texts = mask_values(pa.chunked_array([array]), self.mask).to_pylist()
-        for (image, _), value, text in zip(self.images, values, texts, strict=True):
-            if value is not None:
-                image.fields[image.prefix + self.name] = self.writer.to_value(text)
-        return {self.places[i]: reject for i, reject in bad.items() if self.images[i][1]}
-
-    def _read_array(self, values: Sequence[Any]) -> pa.Array:
-        """Values with the type of the column, if that type has a unique text; otherwise the texts as written. Lanes stop
-        at such a column, but the stored records are masked all the same."""
-        if self.name in self.writer.columns:
-            array = self.writer.array(self.name, values)
-            if is_hashable(array.type):
-                return array
-        return self.writer.texts(values)
+    records: list[int] = field(default_factory=list)
+    fields: list[dict[str, Any]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    required: list[bool] = field(default_factory=list)
 
 
-class ValueMasker:
+class CellMasker:
     """Collects the values of records, and masks those of one column at once."""
 
     def __init__(self) -> None:
-        self._cells: dict[tuple[int, str], MaskedCells] = {}
+        self._cells: dict[tuple[CellWriter, str, Mask], Cells] = defaultdict(Cells)
 
-    def add(self, index: int, record: OpenRecord, masks: Mapping[str, Mask]) -> None:
-        """Add the values of a record at an index."""
-        for image in record.images:
-            for name, mask in masks.items():
-                if image.prefix + name in image.fields:
-                    cells = self._cells.setdefault((id(record.writer), name), MaskedCells(record.writer, name, mask))
-                    is_key = name in record.keys
-                    cells.places.append(index)
-                    cells.images.append((image, image.role is Role.ROW or is_key))
+    def add(self, index: int, image: Image, masks: Masks) -> None:
+        """Add the values of an image in the record at an index."""
+        for name, mask in masks.items():
+            field_name, writer = image.prefix + name, image.writers.get(name, image.writer)
+            if field_name in image.fields:
+                cells = self._cells[writer, name, mask]
+                if not writer.is_null(image.fields[field_name]):
+                    cells.records.append(index)
+                    cells.fields.append(image.fields)
+                    cells.names.append(field_name)
+                    cells.required.append(image.required is None or name in image.required)
 
     def mask_all(self) -> Mapping[int, Reject]:
-        """Replace all values. Returns for each rejected record, by index, its first error."""
+        """Replace all values. Returns for each rejected record, by index, an error of its first column with one."""
         errors: dict[int, Reject] = {}
-        for cells in self._cells.values():
-            for index, reject in cells.mask_values().items():
-                errors.setdefault(index, reject)
+        for (writer, name, mask), cells in self._cells.items():
+            values = list(map(getitem, cells.fields, cells.names))
+            masked, bad = writer.mask_cells(name, mask, values, cells.required)
+            for fields, field_name, value in zip(cells.fields, cells.names, masked, strict=True):
+                fields[field_name] = value
+            errors = {cells.records[i]: reject for i, reject in bad.items()} | errors
         return errors
 
 
@@ -418,6 +411,13 @@ def add_mask_header(headers: Sequence[Header] | None, mark: MaskHeader, error: R
 
 Masks = Mapping[str, Mask]
 NOTHING: Masks = {}
+
+
+def remaining_masks(masks: Masks, masked: Collection[str]) -> Masks:
+    """The masks of columns that are not masked yet."""
+    return {name: mask for name, mask in masks.items() if name not in masked} if masked else masks
+
+
 NOWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
@@ -465,23 +465,18 @@ PREFIX = "pk."
 """The prefix of column names in Maxwell's keys."""
 
 
-class ColumnReader(Protocol):
-    """Reads columns of JSON rows: see `ValueWriter`."""
-
-    columns: Collection[str]
-
-    def array(self, name: str, values: Sequence[Any]) -> pa.Array: ...
-
-
 class JsonValueWriter(ValueWriter):
-    """`ValueWriter` for JSON. `reads` reads the columns. `names` are all columns that rows have."""
+    """`ValueWriter` for JSON, for columns with these readers."""
 
-    def __init__(self, reads: ColumnReader, names: Collection[str]) -> None:
-        self.columns, self.names = reads.columns, names
-        self._reads = reads
+    def __init__(self, readers: Mapping[str, ValueReader]) -> None:
+        self._readers = readers
+        self.columns = frozenset(readers)
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        return self._reads.array(name, values)
+        reader = self._readers[name]
+        if reader.wire is not msgspec.Raw:
+            values = [None if value is None else msgspec.json.decode(value, type=reader.wire) for value in values]
+        return reader.build(values)
 
     def texts(self, values: Sequence[Any]) -> pa.Array:
         return to_texts(values)
@@ -493,17 +488,17 @@ class JsonValueWriter(ValueWriter):
         return NULL if text is None else msgspec.Raw(msgspec.json.encode(text))
 
 
-def open_json_key(key: bytes, record: OpenRecord) -> OpenRecord | None:
-    """A key that is an object of columns. None for any other key, which may repeat values and is not stored."""
-    names = record.writer.names if isinstance(record.writer, JsonValueWriter) else ()
+def open_json_key(key: bytes | None, writer: JsonValueWriter, keys: Collection[str]) -> tuple[Object | None, list[Image]]:
+    """The fields of a key that is an object of columns, and its images. None for any other key, which may repeat values
+    and is not stored."""
     try:
-        fields = read_object(key)
+        fields = None if key is None else read_object(key)
     except UNREADABLE:
-        return None
-    if not all(name in names or name.removeprefix(PREFIX) in names for name in fields if name not in OF_KEYS):
-        return None
-    images = [Image(fields, Role.OTHER), Image(fields, Role.OTHER, PREFIX)]
-    return OpenRecord(images, record.writer, record.keys, lambda: msgspec.json.encode(fields))
+        fields = None
+    columns = {name for name in fields or () if name not in OF_KEYS}
+    if fields is None or not all({name, name.removeprefix(PREFIX)} & writer.columns for name in columns):
+        return None, []
+    return fields, [Image(fields, writer, required=keys, prefix=prefix) for prefix in ("", PREFIX)]
 
 
 def read_objects(token: msgspec.Raw) -> list[Object | None]:

@@ -34,7 +34,6 @@ from replicator.domain.errors import RejectCode
 from replicator.domain.plain_values import EPOCH
 
 from ..arrow.record_errors import ValueMisfit
-from .masking import Role
 from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
 from .messages.message import BatchReader, Message, MessageContents, TypedRows, make_change
@@ -140,10 +139,8 @@ class GoldenGateFormat(JsonMessageFormat):
             after=after,
         )
 
-    def images(self, op: Op) -> Mapping[str, Role]:
-        if op == Op.DELETE:
-            return {"before": Role.DELETED, "after": Role.OTHER}
-        return {"before": Role.OTHER, "after": Role.OTHER if op == Op.TRUNCATE else Role.ROW}
+    def images(self, op: Op) -> Mapping[str, bool]:
+        return {"before": False, "after": op not in (Op.DELETE, Op.TRUNCATE)}
 
     def make_reader_of_layout(self, like: bytes, rows: TypedRows) -> GoldenGateBatchReader:
         return GoldenGateBatchReader(like, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 import msgspec
 import pyarrow as pa
@@ -23,7 +23,7 @@ from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec
 from ..common.row_files import COLUMNS, DMS_ROW_BITS, CsvDialect, add_line, describe_location, split_offsets
 from ..json.headers import find_read_errors, read_values
 from ..json.schema_frames import build_envelope
-from ..masking import Image, MaskedTables, MaskingDecoder, OpenRecord, RecordOpener, Role, RoutedRecord, ValueWriter
+from ..masking import Image, MaskedTables, MaskingDecoder, OpenRecord, RecordOpener, RoutedRecord, ValueWriter
 from ..options import DmsCsvOptions
 from .cells import EMPTY, is_writable, split_rows, to_row
 from .changes import (
@@ -207,7 +207,7 @@ class CsvEnvelopes:
 class CsvValueWriter(ValueWriter):
     """`decoders.masking.ValueWriter` of rows of a layout: every value is its text."""
 
-    def __init__(self, layout: CsvLayout, dialect: CsvDialect) -> None:
+    def __init__(self, dialect: CsvDialect, layout: CsvLayout) -> None:
         self._types = {column.name: column.type for column in layout.columns}
         self._unsent = dialect.unsent_value
         self.columns: Collection[str] = frozenset(self._types)
@@ -233,7 +233,7 @@ class CsvOpener(RecordOpener):
     def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
         self._options, self._layouts = options, layouts
         self._tables = MaskedTables(options.private)
-        self._writes: dict[CsvLayout, CsvValueWriter] = {}
+        self._get_writer = lru_cache(MAX_LAYOUTS)(partial(CsvValueWriter, options.csv))
 
     def find_table(self, record: RoutedRecord) -> str | None:
         return record.topic
@@ -261,9 +261,6 @@ class CsvOpener(RecordOpener):
                 opened[indices[at]] = one
         return [opened[index] for index in range(len(records))]
 
-    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - rows of files have no keys
-        return None
-
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The value, unless the table has masks: then its columns are unknown, and the record is not stored."""
         if self._tables.get_masks(record.topic):
@@ -273,11 +270,7 @@ class CsvOpener(RecordOpener):
     def _open_rows(
         self, values: pa.Array, layout: CsvLayout, keys: Collection[str]
     ) -> list[tuple[int, OpenRecord | Reject]]:
-        if layout not in self._writes:
-            if len(self._writes) >= MAX_LAYOUTS:
-                self._writes.clear()
-            self._writes[layout] = CsvValueWriter(layout, self._options.csv)
-        dialect, writes = self._options.csv, self._writes[layout]
+        dialect, writer = self._options.csv, self._get_writer(layout)
         read = split_rows(values, layout.widths, dialect)
         opened: list[tuple[int, OpenRecord | Reject]] = list(read.errors.items())
         for part in read.parts:
@@ -287,7 +280,7 @@ class CsvOpener(RecordOpener):
                 fields = dict(zip(names, row, strict=True))
                 operation = fields.get(self._options.operation_column)
                 is_delete = operation and self._options.operation_of.get(operation) == Op.DELETE
-                images = [Image(fields, Role.DELETED if is_delete else Role.ROW)]
+                images = [Image(fields, writer, required=keys if is_delete else None)]
                 # A view of the values, which masking replaces.
-                opened.append((index, OpenRecord(images, writes, keys, partial(to_row, fields.values(), dialect))))
+                opened.append((index, OpenRecord(images, partial(to_row, fields.values(), dialect))))
         return opened

@@ -19,9 +19,9 @@ from replicator.domain.table import Column
 from replicator.ports.decoder import DecoderFeatures
 
 from ...arrow.record_errors import UNREADABLE, RecordLimits, ValueMisfit
-from ..masking import Image, OpenRecord, Role, RoutedRecord, ValueWriter
+from ..masking import Image, OpenRecord, RoutedRecord, ValueWriter
 from ..messages.decoder import MessageDecoder, MessageOpener
-from ..messages.message import ColumnTypeNames, ColumnTypes, Message, MessageFormat, make_change, to_micros
+from ..messages.message import ColumnTypeNames, ColumnTypes, Message, MessageFormat, MessageLayout, make_change, to_micros
 from ..options import DtsOptions
 from .record_printer import print_records
 from .rows import (
@@ -196,26 +196,20 @@ class ImageValueWriter(ValueWriter):
 class DtsOpener(MessageOpener):
     """`MessageOpener` of DTS records."""
 
-    def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:  # noqa: ARG002 - keys of records are not stored
-        return ImageValueWriter(rows)
+    def make_writer(self, layout: MessageLayout) -> ImageValueWriter:
+        return ImageValueWriter(self._form.make_row_reader(layout.unmasked_types()))
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
         value = record.value or b""
         message, layout = self._read_message(value)
         fields, rest = read_with_rest(value, self._options.limits)
-        is_delete, names = message.changes[0].op == Op.DELETE, list(message.types)
-        roles = (Role.DELETED, Role.OTHER) if is_delete else (Role.OTHER, Role.ROW)
+        is_delete, writer = message.changes[0].op == Op.DELETE, self._get_writer(layout)
         images = {
-            which: Image(dict(zip(names, fields[which], strict=True)), role)
-            for which, role in zip(IMAGES, roles, strict=True)
+            which: Image(dict(zip(message.types, fields[which], strict=True)), writer, required=required)
+            for which, required in zip(IMAGES, (layout.keys, layout.keys if is_delete else None), strict=True)
             if fields[which] is not None
         }
-        return OpenRecord(
-            list(images.values()), self._get_writer(layout), layout.keys, partial(_write_record, fields, images, rest)
-        )
-
-    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - its content is unknown
-        return None
+        return OpenRecord(list(images.values()), partial(_write_record, fields, images, rest))
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The record without its statement."""

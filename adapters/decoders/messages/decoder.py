@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import msgspec
@@ -30,19 +31,15 @@ from ..masking import (
     Object,
     OpenRecord,
     RoutedRecord,
-    ValueWriter,
     open_json_key,
     read_object,
     read_objects,
 )
 from ..options import MessageOptions
 from .changes import MessageFrameDecoder
-from .message import Message, MessageFormat, MessageLayout, MessageLayouts, read_message
+from .message import MAX_LAYOUTS, Message, MessageFormat, MessageLayout, MessageLayouts, read_message
 
 # Access to values in messages, for masking.
-
-
-MAX_WRITES = 4096
 
 
 class MessageOpener(EachRecordOpener):
@@ -50,10 +47,10 @@ class MessageOpener(EachRecordOpener):
 
     def __init__(self, form: Any, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts
-        self._writes: dict[MessageLayout, ValueWriter] = {}
+        self._get_writer = lru_cache(MAX_LAYOUTS)(self.make_writer)
 
-    def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:
-        """The writer for values that `rows` reads (from `MessageFormat.make_row_reader`), for columns of these names."""
+    def make_writer(self, layout: MessageLayout) -> Any:
+        """The `ValueWriter` for values in unmasked messages of a layout."""
         raise NotImplementedError
 
     def find_table(self, record: RoutedRecord) -> str | None:
@@ -67,20 +64,12 @@ class MessageOpener(EachRecordOpener):
             raise ValueMisfit(*astuple(layout.error or malformed_reject("it carries no row")))
         return message, layout
 
-    def _get_writer(self, layout: MessageLayout) -> ValueWriter:
-        if layout not in self._writes:
-            if len(self._writes) >= MAX_WRITES:
-                self._writes.clear()
-            types = layout.unmasked_types()
-            self._writes[layout] = self.make_writer(self._form.make_row_reader(types), types)
-        return self._writes[layout]
-
 
 class JsonMessageOpener(MessageOpener):
     """`MessageOpener` of a JSON format (`json_format.JsonMessageFormat`)."""
 
-    def make_writer(self, rows: Any, names: Collection[str]) -> JsonValueWriter:
-        return JsonValueWriter(rows, names)
+    def make_writer(self, layout: MessageLayout) -> JsonValueWriter:
+        return JsonValueWriter(self._form.make_row_reader(layout.unmasked_types()).readers)
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
         """Unknown fields are dropped."""
@@ -88,18 +77,18 @@ class JsonMessageOpener(MessageOpener):
         message, layout = self._read_message(value)
         whole = read_object(value)
         metadata = {name: token for name, token in whole.items() if name in self._form.metadata_fields}
+        writer = self._get_writer(layout)
         images: list[Image] = []
         rows: dict[str, object] = {}
-        for name, role in self._form.images(message.changes[0].op).items():
+        for name, is_row in self._form.images(message.changes[0].op).items():
             token = whole.get(name, NULL)
             if bytes(token) != b"null":
                 objects = read_objects(token)
                 rows[name] = objects if bytes(token).startswith(b"[") else objects[0]
-                images += [Image(fields, role) for fields in objects if fields is not None]
-        return OpenRecord(images, self._get_writer(layout), layout.keys, lambda: msgspec.json.encode(metadata | rows))
-
-    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:
-        return open_json_key(key, record)
+                required = None if is_row else layout.keys
+                images += [Image(fields, writer, required=required) for fields in objects if fields is not None]
+        key, of_key = open_json_key(record.key, writer, layout.keys)
+        return OpenRecord([*images, *of_key], lambda: msgspec.json.encode(metadata | rows), key)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The message without its SQL statement."""

@@ -18,7 +18,6 @@ from ...arrow.text_values import TextReader
 from ...arrow.value_readers import ValueReader, choose_objects
 from ..json.schema_frames import refuse_depth
 from ..json.type_names import to_text, to_texts
-from ..masking import Role
 from .message import (
     BatchReader,
     ColumnType,
@@ -61,10 +60,9 @@ class JsonMessageFormat(MessageFormat):
         refuse_depth(value, limits.depth)
         return self.message(value)
 
-    def images(self, op: Op) -> Mapping[str, Role]:
-        """The fields that contain rows in messages with this operation, and the roles of these rows."""
-        row = Role.DELETED if op == Op.DELETE else Role.OTHER if op == Op.TRUNCATE else Role.ROW
-        return {"data": row, "old": Role.OTHER}
+    def images(self, op: Op) -> Mapping[str, bool]:
+        """The fields that contain rows in messages with this operation. True: rows that exist after it."""
+        return {"data": op not in (Op.DELETE, Op.TRUNCATE), "old": False}
 
     def column(self, name: str, type_name: str) -> Column | None:  # noqa: ARG002 - messages have no types
         return None
@@ -131,9 +129,9 @@ class JsonMessageRows(MessageRows):
     object is read as its JSON text."""
 
     def __init__(self, columns: ColumnTypes, reader: ReaderOf) -> None:
-        readers = {name: _value_reader(reader, column) for name, column in columns.items()}
-        self.columns = frozenset(readers)
-        self._fields = choose_objects(readers)(readers)
+        self.readers = {name: _value_reader(reader, column) for name, column in columns.items()}
+        self.columns = frozenset(self.readers)
+        self._fields = choose_objects(self.readers)(self.readers)
         self.blank: Any = self._fields.empty()
         self.decode = msgspec.json.Decoder(self._fields.wire).decode
 

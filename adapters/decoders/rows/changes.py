@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -32,7 +32,7 @@ from ..common.pipeline import ChangeBlock
 from ..common.row_files import split_offsets
 from ..json.schema_frames import SchemaGroup, decode_group, find_frames
 from ..json.type_names import find_type_reader
-from ..masking import MaskedTables
+from ..masking import JsonValueWriter, MaskedTables
 from ..options import OPERATION, SEQUENCE, RowsDecoderOptions
 
 MAX_READERS = 512
@@ -229,6 +229,11 @@ class RowLayout:
     def columns(self) -> tuple[Column, ...]:
         """The columns of the table."""
         return tuple(Column(name, node.type) for name, node in self.readers.items())
+
+    @cached_property
+    def writer(self) -> JsonValueWriter:
+        """The writer of values in unmasked rows."""
+        return JsonValueWriter(self.readers)
 
 
 class RowLayouts:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import msgspec
@@ -42,11 +43,9 @@ from ..json.type_names import find_type_reader
 from ..masking import (
     EachRecordOpener,
     Image,
-    JsonValueWriter,
     MaskedTables,
     MaskingDecoder,
     OpenRecord,
-    Role,
     RoutedRecord,
     open_json_key,
     read_object,
@@ -299,28 +298,12 @@ def _to_scalar(value: msgspec.Raw | None) -> Any:
 # Access to values in rows, for masking.
 
 
-class RowColumnReader:
-    """`decoders.masking.ColumnReader` for the columns of a layout."""
-
-    def __init__(self, layout: RowLayout) -> None:
-        self._nodes = layout.readers
-        self.columns: Collection[str] = frozenset(layout.readers)
-
-    def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        node = self._nodes[name]
-        if node.wire is not msgspec.Raw:
-            values = [None if value is None else msgspec.json.decode(value, type=node.wire) for value in values]
-        return node.build(values)
-
-
 class RowOpener(EachRecordOpener):
     """`decoders.masking.EachRecordOpener` of rows, with and without types."""
 
     def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
         self._options, self._layouts = options, layouts
-        self._tables = MaskedTables(options.private)
-        self._writes: dict[RowLayout, JsonValueWriter] = {}
-        self._schemas: dict[tuple[bytes, str], msgspec.Raw] = {}
+        self._mask_schema = lru_cache(MAX_LAYOUTS)(self._read_masked_schema)
 
     def find_table(self, record: RoutedRecord) -> str | None:
         return record.topic
@@ -334,39 +317,28 @@ class RowOpener(EachRecordOpener):
         row = read_object(payload)
         token = row.get(self._options.operation_column)
         op = read_operation(None if token is None else msgspec.json.decode(token), self._options)
-        images = [Image(row, Role.DELETED if op == Op.DELETE else Role.ROW)]
+        writer, keys = layout.writer, self._options.keys_of(record.topic) or ()
+        images = [Image(row, writer, required=keys if op == Op.DELETE else None)]
         before_token = row.get(BEFORE)
         before = None if before_token is None or bytes(before_token) == b"null" else read_object(before_token)
         if before is not None:
-            images.append(Image(before, Role.OTHER))
-        if layout not in self._writes:
-            if len(self._writes) >= MAX_LAYOUTS:
-                self._writes.clear()
-            self._writes[layout] = JsonValueWriter(RowColumnReader(layout), frozenset(layout.readers))
+            images.append(Image(before, writer, required=keys))
+        key, of_key = open_json_key(record.key, writer, keys)
 
         def close() -> bytes:
             whole: Any = row if before is None else row | {BEFORE: before}
             if payload is not value:
-                masked_schema = None if schema is None else self._masked_schema(schema, record.topic, layout)
+                masked_schema = None if schema is None else self._mask_schema(schema, layout)
                 whole = {"schema": masked_schema, "payload": whole}
             return msgspec.json.encode(whole)
 
-        return OpenRecord(images, self._writes[layout], self._options.keys_of(record.topic) or (), close)
-
-    def open_key(self, key: bytes, record: OpenRecord) -> OpenRecord | None:
-        return open_json_key(key, record)
+        return OpenRecord([*images, *of_key], close, key)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The value as it is: only records without a value are ignored."""
         return record.value
 
-    def _masked_schema(self, schema: bytes, table: str, layout: RowLayout) -> msgspec.Raw:
+    def _read_masked_schema(self, schema: bytes, layout: RowLayout) -> msgspec.Raw:
         """The schema with the type string for masked columns, if it is a schema of rows."""
-        which = (schema, table)
-        if which not in self._schemas:
-            if len(self._schemas) >= MAX_LAYOUTS:
-                self._schemas.clear()
-            fields = read_object(schema)
-            texts = {name: msgspec.Raw(b'"string"') for name in layout.masked if self._layouts.is_row_schema(schema)}
-            self._schemas[which] = msgspec.Raw(msgspec.json.encode(fields | texts))
-        return self._schemas[which]
+        texts = {name: msgspec.Raw(b'"string"') for name in layout.masked if self._layouts.is_row_schema(schema)}
+        return msgspec.Raw(msgspec.json.encode(read_object(schema) | texts))

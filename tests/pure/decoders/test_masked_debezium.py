@@ -187,3 +187,13 @@ def test_key_without_schema_is_masked_like_its_value():
     veiled = by.mask_records(raw(make_change_event(COLUMNS, after=ROW), key='{"id":1}'))
     assert json.loads(get_stored_row(veiled)["key"]) == {"id": digest("1")}
     assert by.mask_records(veiled).equals(veiled)
+
+
+def test_tables_with_one_key_schema_have_their_own_masks():
+    private = {"public.t": {"id": HMAC}, "public.other": {"id": NOTHING}}
+    records = [
+        raw(make_change_event(COLUMNS, after=ROW, source={"table": table}), topic=f"cdc.public.{table}")
+        for table in ("t", "other")
+    ]
+    alone = [DebeziumJsonDecoder({"private": private}).mask_records(record) for record in records]
+    assert DebeziumJsonDecoder({"private": private}).mask_records(pa.concat_tables(records)).equals(pa.concat_tables(alone))
