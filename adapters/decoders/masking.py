@@ -168,7 +168,7 @@ class RoutedRecord(NamedTuple):
 
 
 class RecordContent(NamedTuple):
-    """What masking replaces in a record."""
+    """The parts of a record that masking replaces."""
 
     headers: list[Header] | None
     key: bytes | None

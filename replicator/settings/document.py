@@ -78,7 +78,7 @@ class PathProblem:
     suggestion: str = ""
     severity: Severity = "error"
     origin: Origin | None = None
-    """Where it is, if not at the origin of `path`."""
+    """The place of the problem; None if it is the origin of `path`."""
 
     def to_finding(self, origins: Mapping[Path, Origin]) -> Finding:
         """The finding at its origin."""

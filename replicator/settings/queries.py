@@ -443,8 +443,11 @@ Demands = dict[str, exp.Expr]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A SELECT, and the relations of its FROM and JOIN: by alias in lower case, in order, and those whose rows an outer join
-    may lack."""
+    """A SELECT, and the relations of its FROM and JOIN.
+
+    - `named`: by alias in lower case, in order.
+    - `may_be_missing`: those whose rows an outer join may lack.
+    """
 
     query: exp.Select
     named: Mapping[str, exp.Expr]

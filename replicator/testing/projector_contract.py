@@ -147,7 +147,7 @@ class ProjectorContract(Contract):
         assert self.rows("sums").column_names == ["city", "most"]
 
     def test_concurrent_refresh_raises_retryable(self) -> None:
-        """Of two refreshes at the same time one commits. The other raises Retryable, and its retry has nothing left to
+        """If two refreshes run at the same time, one commits. The other raises Retryable, and its retry has nothing to
         do."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())

@@ -435,8 +435,8 @@ class SinkSoftDeletes(StreamBase):
             assert late == LATE_DELETES, late
 
     def test_rows_marked_by_a_lower_truncate_age_out(self) -> None:
-        """Rows that a truncate marked are removed when it is as old as the retention, also if a delete with a higher
-        sequence was purged before."""
+        """Rows that a truncate marked are removed when it is as old as the retention. A delete with a higher sequence may
+        have been purged before."""
         require(self.features().retention, "the sink purges no tombstones")
         story: list[tuple[int, dict[str, Any], dict[int, bool]]] = [
             (0, {"id": 1, "log": 10}, {1: LIVING}),

@@ -156,7 +156,7 @@ def decode_group(
 ) -> tuple[list[bytes], DecodedValues]:
     """The payloads of a group of `values`, and the decoded payloads, `blank` for undecodable ones.
 
-    A payload that is not readable behind the common prefix is parsed again with its record: the result for a record must
+    A payload that is not readable behind the common prefix is parsed again with its record. The result for a record must
     not depend on its neighbours.
     """
     payloads = group.payloads()

@@ -225,8 +225,8 @@ def decode_batch(
 
 
 def order_rows(block: ChangeBlock, orders: Sequence[pa.Array], numbers: pa.Array, epoch: int) -> list[pa.Array]:
-    """The sequence of rows: the order of their messages, with the epoch in the top bits of its first element, then their
-    numbers in the message. Messages without an order are rejected."""
+    """The sequence of rows: the order of their messages, then their numbers in the message. The top bits of the first
+    element are the epoch. Messages without an order are rejected."""
     for order in orders:
         has_room = pc.and_(pc.greater_equal(order, 0), pc.less(order, 1 << EPOCH_SHIFT))
         for index in list_true_indices(pc.invert(pc.fill_null(has_room, False))):

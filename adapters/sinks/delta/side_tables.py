@@ -106,7 +106,7 @@ class DeltaSideTables(SideTables):
                 self._upkeep.after_commit(table, table.version())
 
     def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
-        """The stored rows of the keys in `rows`, a folded or a rows frame. Of tombstones the highest one of each key.
+        """The stored rows of the keys in `rows`, a folded or a rows frame. Each key has only its highest tombstone.
 
         Rows of records at or above `applied` are left out. With `again`, for an out-of-band write, rows of the
         records of `rows` are, too.
