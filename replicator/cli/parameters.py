@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -85,20 +85,9 @@ class TimeOrPositionParam(click.ParamType[datetime | Position]):
             return TIME.convert(value, param, ctx)
         except click.UsageError:
             try:
-                return _parse_position(value)
+                return Position({p: offset + 1 for p, offset in Position.from_option(value).items()})
             except ValueError:
                 self.fail(f"{value!r} is not a time such as {EXAMPLE}, and not TOPIC:PARTITION:OFFSET[,...].", param, ctx)
-
-
-def _parse_position(text: str) -> Position:
-    offsets: dict[TopicPartition, int] = {}
-    for item in text.split(","):
-        topic, partition, offset = item.strip().rsplit(":", 2)
-        topic_partition = TopicPartition(topic, int(partition))
-        if not topic or topic_partition in offsets or topic_partition.partition < 0 or int(offset) < 0:
-            raise ValueError(item)
-        offsets[topic_partition] = int(offset) + 1
-    return Position(offsets)
 
 
 def parse_duration(text: str) -> timedelta:

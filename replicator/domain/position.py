@@ -65,6 +65,18 @@ class Position(Mapping[TopicPartition, int]):
         return ",".join(f"{topic}:{partition}:{offset}" for (topic, partition), offset in sorted(self.offsets.items()))
 
     @classmethod
+    def from_option(cls, text: str) -> Position:
+        """The position of a text as `to_option` writes it. ValueError for any other, also with a partition twice."""
+        offsets: dict[TopicPartition, int] = {}
+        for item in text.split(","):
+            topic, partition, offset = item.strip().rsplit(":", 2)
+            at = TopicPartition(topic, int(partition))
+            if not topic or at in offsets or at.partition < 0 or int(offset) < 0:
+                raise ValueError(item)
+            offsets[at] = int(offset)
+        return cls(offsets)
+
+    @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, int]]) -> Position:
         """The position that `to_json` wrote."""
         return cls({TopicPartition(t, int(p)): int(o) for t, parts in data.items() for p, o in parts.items()})

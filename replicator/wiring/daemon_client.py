@@ -129,14 +129,8 @@ def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bo
 def parse_position(text: str) -> Position:
     """A position from `{"topic": {"partition": offset}}`, as in `status --json`, or from `topic:partition:offset,...`."""
     try:
-        if text.lstrip().startswith("{"):
-            position = Position.from_json(json.loads(text))
-        else:
-            data: dict[str, dict[str, int]] = {}
-            for item in text.split(","):
-                topic, partition, offset = item.strip().rsplit(":", 2)
-                data.setdefault(topic, {})[partition] = int(offset)
-            position = Position.from_json(data)
+        is_json = text.lstrip().startswith("{")
+        position = Position.from_json(json.loads(text)) if is_json else Position.from_option(text)
         if not position:
             raise ValueError("no partition is named")
     except (ValueError, AttributeError, TypeError) as wrong:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
@@ -18,7 +19,7 @@ from replicator.domain.position import Position
 from replicator.domain.schema_evolution import to_summary
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import UnknownMask
-from replicator.ports.components import Components, RulesFor
+from replicator.ports.components import Components, RulesFor, SinkUse
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F, Lane
@@ -52,16 +53,19 @@ def list_plans(components: Components) -> Iterator[dict[str, Any]]:
     this process, whichever engine is configured.
     """
     targets: dict[str, str] = {}
-    sinks = {name: components.open_sink(name, "write") for name, rules in components.sinks.items() if rules.has_lanes}
-    local = components.use_local()
-    engine = local.build_engine()
-    readers = {name: components.open_sink(name) for name in sinks}  # Reading stored state needs no engine.
-    stored, counts = _StoredLanes(readers), count_open_dead_letters(components)
-    try:
+    with ExitStack() as stack:
+
+        def open_sinks(use: SinkUse) -> dict[str, Sink[Any]]:
+            names = [name for name, rules in components.sinks.items() if rules.has_lanes]
+            return {name: stack.enter_context(closing(components.open_sink(name, use))) for name in names}
+
+        sinks, local = open_sinks("write"), components.use_local()
+        engine = local.build_engine()
+        # Reading stored state needs no engine.
+        stored, counts = _StoredLanes(open_sinks("read")), count_open_dead_letters(components)
         for name in sorted(name for name, rules in components.sources.items() if rules.has_tables):
             rules = components.sources[name]
-            source = local.open_source(name)
-            try:
+            with closing(local.open_source(name)) as source:
                 planning = LanePlanner(source, components.build_decoder(name), engine, rules.rules_for, rules.event_logs)
                 entry = components.register.load(name)
                 # A lane whose target belongs to another table's lane is last, so it is refused again.
@@ -77,11 +81,6 @@ def list_plans(components: Components) -> Iterator[dict[str, Any]]:
                     lane = planned.lane
                     waiting = None if counts is None else count_for_lane(counts, lane.source, lane.table, lane.id)
                     yield {**_to_json(planned), "stages": stages, "schemas": stored.schemas(lane), "dead_letters": waiting}
-            finally:
-                source.close()
-    finally:
-        for sink in (*sinks.values(), *readers.values()):
-            sink.close()
 
 
 class LanePlanner(Generic[F]):

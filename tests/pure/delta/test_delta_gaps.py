@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from adapters.apply.lane_progress import refuse_gap
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import ConfigProblem, DataLoss
 from replicator.domain.policy.plan import Counts, Facts, LaneState
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
@@ -25,3 +25,9 @@ def test_command_for_a_gap_is_valid() -> None:
         refuse_gap(write, LaneState(position=Position({at: 5})))
     until = raised.value.next_step.partition("--until ")[2].partition("`")[0]
     assert parse_position(until) == Position({at: 9})
+
+
+@pytest.mark.parametrize("text", ["items:0:9,items:0:5", ":0:9", "items:0", "items:-1:9", "items:0:-1", "items:0:9,", "{}"])
+def test_text_that_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(ConfigProblem, match="is not a position"):
+        parse_position(text)
