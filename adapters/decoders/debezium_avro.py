@@ -42,9 +42,9 @@ from ..arrow.record_errors import RecordLimits, ValueMisfit, malformed_reject, r
 from ..kafka.schema_registry import Registry, UnknownSchema
 from .avro import FAULTS, NO_SCHEMA, ValueSchema, read_datum, read_schema, schema_error
 from .debezium.documents import UNREAD
+from .debezium.masking import DebeziumDecoder
 from .debezium.records import find_connector
 from .debezium.schema import NOT_JSON
-from .debezium_json import DebeziumDecoder
 from .json.headers import find_entries, find_read_errors, find_redacted
 from .json.schema_frames import hint_by_names
 from .masking import RecordContent, replace_records

@@ -11,99 +11,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import groupby
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import Connector, TransactionMark
-from replicator.ports.decoder import DecoderFeatures
 
 from ..arrow.frame_slices import split_frame
 from ..arrow.record_errors import UNREADABLE
-from .common.pipeline import CompositeDecoder
-from .debezium.changes import DebeziumFrameDecoder
-from .debezium.masking import DebeziumMasker
-from .debezium.records import SourceBlock, TableOrigin, TransactionBlock, find_connector, read_markers
-from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableLearner, find_control_kind
-from .debezium.schema import MASKED_TYPE, find_schema_kind, refuse_types
+from .debezium.masking import DebeziumDecoder
+from .debezium.records import SourceBlock, TableOrigin, TransactionBlock
+from .debezium.router import find_control_kind
+from .debezium.schema import find_schema_kind, refuse_types
 from .json.headers import WITHHELD, find_entries
-from .json.schema_frames import CachedFrames, SchemaGroup, find_frames
-from .masking import read_mask_headers
-from .options import DebeziumJsonOptions, DebeziumOptions
-
-MAX_DECODERS = 1024
-
-
-class DebeziumDecoder(CompositeDecoder):
-    """Base class of the decoders of Debezium's events, which convert records to JSON text.
-
-    Pickled as its options. It caches readers for schemas, the last key and table (see `router.RouteResults`), and
-    records between routing and decoding (`schema_frames.CachedFrames`).
-    """
-
-    def __init__(self, options: DebeziumOptions) -> None:
-        self._options, self._depth = options, options.limits.depth
-        once = CachedFrames(self._depth)
-        routing, decoding = DebeziumRouter(options, once), DebeziumFrameDecoder(options, once)
-        super().__init__(options, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(options, routing))
-        self._learning = TableLearner(options, routing, decoding.readers)
-        self._private = DebeziumMasker(options)
-        self._get_masked_decoder = lru_cache(MAX_DECODERS)(self.make_masked_decoder)
-
-    @property
-    def features(self) -> DecoderFeatures:
-        return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
-
-    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        learnt = self._learning.learn(sample, table, fingerprint)
-        return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
-
-    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        if not self._private.get_masks(table.name) or not raw.num_rows:
-            return super().decode(raw, table)
-        mask_headers = read_mask_headers(raw["headers"].combine_chunks())
-        if not mask_headers:
-            return self._mask_events(raw, table)
-        parts = []
-        for is_stored, run in groupby(range(raw.num_rows), mask_headers.__contains__):
-            indices = list(run)
-            events = raw.slice(indices[0], len(indices))
-            if is_stored:
-                parts.append(self._get_masked_decoder(table.name).decode(self.mask_records(events), table))
-            else:
-                parts.append(self._mask_events(events, table))
-        return pa.concat_tables(parts).combine_chunks()
-
-    def make_masked_decoder(self, table: str) -> DebeziumDecoder:
-        """The decoder of masked records of `table` without a schema, whose private columns are text."""
-        declared, masks = dict(self._options.columns_of(table) or {}), self._private.get_masks(table)
-        texts = {name: MASKED_TYPE for name, mask in masks.items() if name in declared and mask.kind != "nothing"}
-        return DebeziumDecoder(self._options.with_given({"schema": {table: declared | texts}, "private": {}}))
-
-    def _mask_events(self, events: pa.Table, table: TableSpec) -> pa.Table:
-        learn = partial(self._learning.learn, events, table.name, table.fingerprint)
-        return self._private.mask_changes(table, learn, partial(super().decode, events))
-
-    def mask_records(self, raw: pa.Table) -> pa.Table:
-        if not self._private or not raw.num_rows:
-            return raw
-        routes = self.route(raw)
-        tables, errors = routes["table"].to_pylist(), routes["error"].to_pylist()
-        return self._private.mask_records(self._to_maskable(raw, tables, errors), routes)
-
-    def _to_maskable(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:  # noqa: ARG002
-        """The records as change events in JSON, if their tables have private columns. Each has a table or an error."""
-        return raw
-
-    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        return read_markers(raw, self._depth)
-
-    def connector(self, raw: pa.Table) -> Connector | None:
-        return find_connector(raw, self._depth)
+from .json.schema_frames import SchemaGroup, find_frames
+from .options import DebeziumJsonOptions
 
 
 class DebeziumJsonDecoder(DebeziumDecoder):

@@ -1,4 +1,4 @@
-"""Masking of private columns, in decoded changes and in records before they are stored.
+"""Masking of private columns, in decoded changes and in records before they are stored; and the decoder of events over it.
 
 A stored record has the same JSON with masked values in both images, in the key and in the headers that repeat keys.
 Other headers and metadata that may contain values are removed (see the allow-list below). The schema marks the columns.
@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, lru_cache
-from itertools import repeat
+from functools import cached_property, lru_cache, partial
+from itertools import groupby, repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,8 +29,10 @@ from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.out_of_range import ReadMode as HowOutOfRange
 from replicator.domain.patterns import is_exact, is_regex, matches
 from replicator.domain.table import TableSpec
+from replicator.domain.transactions import Connector, TransactionMark
 from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Mask, refuse_unknown_masks
 from replicator.domain.transform.typed_expressions import is_hashable
+from replicator.ports.decoder import DecoderFeatures
 
 from ...arrow import decimals
 from ...arrow.masks import mask_values
@@ -38,7 +40,9 @@ from ...arrow.record_errors import FAILURES, UNREADABLE, ValueMisfit, decode_or_
 from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import ValueReader
 from ...transforms.column_transforms import transform_columns
+from ..common.pipeline import CompositeDecoder
 from ..json.headers import WITHHELD, is_harmless, strip_values
+from ..json.schema_frames import CachedFrames
 from ..json.type_names import to_texts
 from ..masking import (
     CellMasker,
@@ -58,8 +62,10 @@ from ..masking import (
     replace_records,
 )
 from ..options import DebeziumOptions
-from .changes import CONTEXT, NEW_KEY, OLD_KEY, Placeholders, build_column
-from .schema import ConnectSchema, find_readers, find_schema_reader, holds_decimals
+from .changes import CONTEXT, NEW_KEY, OLD_KEY, DebeziumFrameDecoder, Placeholders, build_column
+from .records import find_connector, read_markers
+from .router import DebeziumEnvelopes, DebeziumRouter, TableLearner
+from .schema import MASKED_TYPE, ConnectSchema, find_readers, find_schema_reader, holds_decimals
 
 # Values of private columns in records.
 #
@@ -561,3 +567,74 @@ def _can_match(pattern: str, topic: str, name: str) -> bool:
 def masked_patterns(by_table: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
     """The patterns of tables with private columns."""
     return tuple(pattern for pattern, masks in by_table.items() if masks)
+
+
+MAX_DECODERS = 1024
+
+
+class DebeziumDecoder(CompositeDecoder):
+    """Base class of the decoders of Debezium's events, which convert records to JSON text.
+
+    Pickled as its options. It caches readers for schemas, the last key and table (see `router.RouteResults`), and
+    records between routing and decoding (`schema_frames.CachedFrames`).
+    """
+
+    def __init__(self, options: DebeziumOptions) -> None:
+        self._options, self._depth = options, options.limits.depth
+        once = CachedFrames(self._depth)
+        routing, decoding = DebeziumRouter(options, once), DebeziumFrameDecoder(options, once)
+        super().__init__(options, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(options, routing))
+        self._learning = TableLearner(options, routing, decoding.readers)
+        self._private = DebeziumMasker(options)
+        self._get_masked_decoder = lru_cache(MAX_DECODERS)(self.make_masked_decoder)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
+
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
+        learnt = self._learning.learn(sample, table, fingerprint)
+        return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        if not self._private.get_masks(table.name) or not raw.num_rows:
+            return super().decode(raw, table)
+        mask_headers = read_mask_headers(raw["headers"].combine_chunks())
+        if not mask_headers:
+            return self._mask_events(raw, table)
+        parts = []
+        for is_stored, run in groupby(range(raw.num_rows), mask_headers.__contains__):
+            indices = list(run)
+            events = raw.slice(indices[0], len(indices))
+            if is_stored:
+                parts.append(self._get_masked_decoder(table.name).decode(self.mask_records(events), table))
+            else:
+                parts.append(self._mask_events(events, table))
+        return pa.concat_tables(parts).combine_chunks()
+
+    def make_masked_decoder(self, table: str) -> DebeziumDecoder:
+        """The decoder of masked records of `table` without a schema, whose private columns are text."""
+        declared, masks = dict(self._options.columns_of(table) or {}), self._private.get_masks(table)
+        texts = {name: MASKED_TYPE for name, mask in masks.items() if name in declared and mask.kind != "nothing"}
+        return DebeziumDecoder(self._options.with_given({"schema": {table: declared | texts}, "private": {}}))
+
+    def _mask_events(self, events: pa.Table, table: TableSpec) -> pa.Table:
+        learn = partial(self._learning.learn, events, table.name, table.fingerprint)
+        return self._private.mask_changes(table, learn, partial(super().decode, events))
+
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        if not self._private or not raw.num_rows:
+            return raw
+        routes = self.route(raw)
+        tables, errors = routes["table"].to_pylist(), routes["error"].to_pylist()
+        return self._private.mask_records(self._to_maskable(raw, tables, errors), routes)
+
+    def _to_maskable(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:  # noqa: ARG002
+        """The records as change events in JSON, if their tables have private columns. Each has a table or an error."""
+        return raw
+
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+        return read_markers(raw, self._depth)
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        return find_connector(raw, self._depth)
