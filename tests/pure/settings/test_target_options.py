@@ -85,7 +85,9 @@ def test_options_of_table_and_defaults_apply_to_delta_entries(folder):
 
 def test_option_of_the_defaults_that_each_table_sets_is_accepted(folder):
     folder.change("defaults:\n", "defaults:\n  compact_every: 5\n")
-    folder.load(overrides=["tables[0].compact_every=7", "tables[1].compact_every=7"])
+    settings = folder.load(overrides=["tables[0].compact_every=7", "tables[1].compact_every=7"]).settings
+    (lane,) = settings.resolve_lanes("public.customers")
+    assert lane.options["compact_every"] == 7
 
 
 def test_undeclared_columns_are_refused(folder):
