@@ -39,7 +39,7 @@ class GateResult(Generic[F]):
     """A table slice after the gate.
 
     - `slices`: in order, each with the columns that the lane applies.
-    - `transition`: set if the lane stops: why.
+    - `transition`: the schema change at which the lane stops; None if it goes on.
     - `drop_versions`: drops of the table, to be stored even if no rows follow.
     """
 
