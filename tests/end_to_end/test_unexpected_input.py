@@ -150,6 +150,7 @@ def test_hostile_table_names(world: World) -> None:
     assert world.dead_letters() == []
     # The lake may be behind the other targets.
     await_no_difference(lambda: list_query_differences(world), "a query finds every change in the lake", daemon)
+    assert daemon.stop() == 0
 
 
 def check_one_of_two_cases(lanes: Mapping[str, Mapping[str, Any]]) -> None:
