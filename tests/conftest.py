@@ -24,11 +24,11 @@ from psycopg import sql
 from servers.kafka import Broker
 from servers.mariadb import WITH_BINLOG, MariaDb, find_binaries
 from servers.object_store import ObjectStore, object_store
-from servers.ports import free_port
 from servers.schema_registry import schema_registry
 from tiers import check_servers, limited_to, tier_of
 from xdist.scheduler import LoadScopeScheduling
 
+from adapters.stack.layout import find_free_port
 from adapters.stack.postgres import choose_installation, make_reachable, own_folder, server_user
 from replicator.testing.contract import EXAMPLES
 
@@ -193,7 +193,7 @@ class PostgresServer:
         self.user = server_user()
         self.installation = make_reachable(choose_installation(), self.user)
         self.folder = self._new_folder()
-        self.port = free_port()
+        self.port = find_free_port()
         self.numbers = count(1)
 
     def _new_folder(self) -> Path:
@@ -302,7 +302,7 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb
     found = find_binaries(folder)
     if isinstance(found, str):
         pytest.skip(found)
-    server = MariaDb(found, folder / "server", free_port(), WITH_BINLOG)
+    server = MariaDb(found, folder / "server", find_free_port(), WITH_BINLOG)
     yield server
     server.stop()
 

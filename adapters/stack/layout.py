@@ -6,11 +6,10 @@ The defaults are the ports, names and development credentials in docker-compose.
 from __future__ import annotations
 
 import os
-import random
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 
 from replicator.domain.errors import ConfigProblem
@@ -59,13 +58,8 @@ class StackPorts:
 
     @classmethod
     def find_free(cls) -> StackPorts:
-        """Ports that are free now, below the ephemeral range, so that no outgoing connection uses one later."""
-        ports: list[int] = []
-        while len(ports) < len(fields(cls)):
-            port = random.randrange(20000, 32000)  # noqa: S311
-            if port not in ports and is_free(port):
-                ports.append(port)
-        return cls(*ports)
+        """Ports of `find_free_port`."""
+        return cls(*(find_free_port() for _ in fields(cls)))
 
     def environment(self) -> Mapping[str, str]:
         """The variables of the shipped config with the addresses of these servers."""
@@ -133,6 +127,16 @@ class StackHome:
     def process_mark(self, service: str) -> str:
         """The text that identifies the processes of a service in their command line."""
         return f"-Dreplicator.stack={self.folder}{os.pathsep}{service}"
+
+
+_FREE_PORTS = range(20000, 32000)  # Below the ephemeral range: no outgoing connection uses a port before its server does.
+_first = os.getpid() * 7417 % len(_FREE_PORTS)  # Golden section: processes started together begin far apart.
+_candidates: Iterator[int] = cycle((*_FREE_PORTS[_first:], *_FREE_PORTS[:_first]))
+
+
+def find_free_port() -> int:
+    """A port that is free now. No later call in this process returns it: its server may bind it much later."""
+    return next(filter(is_free, _candidates))
 
 
 def is_free(port: int) -> bool:

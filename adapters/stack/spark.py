@@ -11,7 +11,7 @@ from pathlib import Path
 from replicator.domain.errors import EnvironmentProblem
 
 from ..jvm.java import find_java_for_spark
-from .layout import HOST, StackHome, StackPorts, is_free
+from .layout import HOST, StackHome, StackPorts, find_free_port, is_free
 from .processes import ProcessService, require_free, spawn_server
 
 DAEMON_MEMORY = "-Xmx512m"
@@ -54,7 +54,7 @@ def spark_worker(home: StackHome, page: int, name: str = "spark-worker") -> Spar
 def spark_cluster(project: Path, folder: Path, workers: int) -> Iterator[str]:
     """Run a master and `workers` workers with one core on free ports. Yields the master's address."""
     home = StackHome.in_project(project, folder, StackPorts.find_free())
-    pages = [home.ports.spark_worker, *(StackPorts.find_free().spark_worker for _ in range(1, workers))]
+    pages = [home.ports.spark_worker, *(find_free_port() for _ in range(1, workers))]
     services = [spark_master(home), *(spark_worker(home, page, f"spark-worker-{i}") for i, page in enumerate(pages, 1))]
     try:
         for service in services:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from servers.mariadb import WITH_BINLOG, MariaDb, find_binaries
-from servers.ports import free_port
 from support.binlog_reader import BinlogReader
 
 from adapters.sources.backfill.mariadb import MariaDbBackfill, MariaDbCheck
+from adapters.stack.layout import find_free_port
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     found = find_binaries(folder)
     if isinstance(found, str):
         pytest.skip(found)
-    started = MariaDb(found, folder / "server", free_port(), WITH_BINLOG)
+    started = MariaDb(found, folder / "server", find_free_port(), WITH_BINLOG)
     yield started
     started.stop()
 

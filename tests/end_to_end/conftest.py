@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers.ports import free_port
 
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService
 from adapters.stack.embedded import default_services
-from adapters.stack.layout import StackHome
+from adapters.stack.layout import StackHome, find_free_port
 from replicator.ports.runtime import Service
 
 from .installed import Installed
@@ -100,7 +99,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 @pytest.fixture(scope="session")
 def mariadb_worker(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectService]:
     """A Connect worker with the connector for MariaDB, separate from the stack's worker."""
-    ports = replace(stack.home.ports, connect=free_port())
+    ports = replace(stack.home.ports, connect=find_free_port())
     own = {
         "group.id": "cdc-connect-mariadb",
         **{f"{kind}.storage.topic": f"_connect_mariadb_{kind}" for kind in ("offset", "config", "status")},

@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from servers.ports import free_port
-
-from adapters.stack.layout import DATABASES
+from adapters.stack.layout import DATABASES, find_free_port
 from adapters.stack.postgres import PostgresService, create_database, create_publication, installations
 
 from .stack import World
@@ -25,7 +23,7 @@ SOURCE = DATABASES["source"]
 @contextmanager
 def start_newer_server(world: World, folder: Path) -> Iterator[int]:
     """Starts a newer server as the world's source, and yields its port."""
-    home = replace(world.stack.home, folder=folder, ports=replace(world.stack.home.ports, source=free_port()))
+    home = replace(world.stack.home, folder=folder, ports=replace(world.stack.home.ports, source=find_free_port()))
     server = PostgresService(home, SOURCE, installation=NEWER[0])
     try:
         server.start()

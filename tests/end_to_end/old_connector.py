@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from servers.ports import free_port
-
 from adapters.stack import EmbeddedStack
 from adapters.stack.connect import ConnectService
-from adapters.stack.layout import StackHome
+from adapters.stack.layout import StackHome, find_free_port
 from adapters.stack.postgres import Installation, PostgresService
 from replicator.ports.runtime import Service
 
@@ -35,9 +33,9 @@ def start_old_connector(stack: EmbeddedStack, folder: Path, source: Installation
         worker = ConnectService(home, connectors=(LOSES_ROWS,), settings=own)
         return [worker] if source is None else [PostgresService(home, SOURCE, installation=source), worker]
 
-    ports = replace(stack.home.ports, connect=free_port())
+    ports = replace(stack.home.ports, connect=find_free_port())
     if source is not None:
-        ports = replace(ports, source=free_port())
+        ports = replace(ports, source=find_free_port())
     second_stack = EmbeddedStack(PROJECT, folder, ports, services=services)
     try:
         second_stack.up()

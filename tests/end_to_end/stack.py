@@ -15,11 +15,11 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka.admin import AdminClient
 from ruamel.yaml import YAML
-from servers.ports import free_port
 from support.cli_program import parse_answer, run_program
 from support.registered_source import drop_source, make_slot_name, register_source
 
 from adapters.stack import EmbeddedStack
+from adapters.stack.layout import find_free_port
 
 from .daemon import PROGRAM, Daemon, await_condition
 from .topics import Topics
@@ -51,7 +51,7 @@ class World:
         self.source = stack.dsn("source", self.databases["source"])
         self.datalake = stack.dsn("datalake", self.databases["datalake"])
         self.target = stack.dsn("target", self.databases["target"])
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{find_free_port()}"
         self.lake = folder / "deltalake"
         self.topics = Topics(stack.bootstrap_servers)
         self.overrides: list[str] = [

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers.ports import free_port
 from support.small_spark import SMALL
+
+from adapters.stack.layout import find_free_port
 
 from .daemon import PROGRAM, Daemon, await_condition
 
@@ -43,7 +44,7 @@ class Project:
         (folder / "config" / "replicator.yaml").write_text(json.dumps(document))
 
     def daemon(self, *arguments: str) -> Daemon:
-        address = f"127.0.0.1:{free_port()}"
+        address = f"127.0.0.1:{find_free_port()}"
         command = [PROGRAM, "run", "-v", "--set", f"http.address={address}", *arguments]
         log = self.folder / f"daemon-{len(self.daemons)}.log"
         self.daemons.append(Daemon(command, self.folder, os.environ, log, address))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from itertools import count
 from urllib.error import URLError
 from urllib.request import Request, urlopen
+
+from adapters.stack.layout import find_free_port
 
 BUCKET = "lake-bucket"
 SECONDS = 30
@@ -78,9 +79,7 @@ class ObjectStore:
 def object_store(*, asks_after: int | None = None) -> Iterator[ObjectStore]:
     """Starts a server. `asks_after`: the number of requests accepted without a check. Later requests are refused,
     because the server has no keys."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = find_free_port()
     asking = {} if asks_after is None else {"INITIAL_NO_AUTH_ACTION_COUNT": str(asks_after)}
     command = [sys.executable, "-c", SERVER, "-H", "127.0.0.1", "-p", str(port)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

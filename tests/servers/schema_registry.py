@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 from adapters.jvm.jars import fetch_jars
 from adapters.jvm.java import bundled_java
-from servers.ports import free_port
+from adapters.stack.layout import find_free_port
 
 API = "/apis/ccompat/v7"
 SECONDS = 180
@@ -42,8 +42,8 @@ def unpack_server(archive: Path) -> Path:
 def schema_registry(log: Path) -> Iterator[str]:
     """The address of an empty registry, in memory. Confluent's API is under `API`."""
     (archive,) = fetch_jars("registry")
-    port = free_port()
-    here = {"HTTP": port, "MANAGEMENT": free_port()}
+    port = find_free_port()
+    here = {"HTTP": port, "MANAGEMENT": find_free_port()}
     environment = {**os.environ, **{f"QUARKUS_{of}_PORT": str(number) for of, number in here.items()}}
     environment |= {f"QUARKUS_{of}_HOST": "127.0.0.1" for of in here}
     command = [str(bundled_java()), *OPTIONS, "-jar", str(unpack_server(archive) / "quarkus-run.jar")]
@@ -75,7 +75,7 @@ class ConnectionProxy:
     def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         self._to = int(address.rpartition(":")[2])
         self._tls = tls
-        self.port = free_port()
+        self.port = find_free_port()
         self.passed = 0
         self._listener: socket.socket | None = None
         self._open: list[socket.socket] = []

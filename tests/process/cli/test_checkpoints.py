@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +21,7 @@ from support.snapshotted_shop import ENTRIES, ON_SPARK, CheckpointedShop, read_c
 
 from adapters.sinks.delta.lane import DeltaLane
 from adapters.sinks.delta.sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
+from adapters.stack.layout import find_free_port
 from replicator.application.lane_registry import make_refused_id
 from replicator.application.operations import (
     change_history,
@@ -429,9 +429,7 @@ def leave_files_of_kills(folder: Path) -> list[Path]:
 def test_daemon_stores_checkpoints_and_truncates_its_log(tmp_path: Path) -> None:
     """Its lanes and the log continue during and after it."""
     shop, folder = make_shop(tmp_path), tmp_path / "shop"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        shop.config("plain", ", retention: 1 milliseconds", port=free.getsockname()[1])
+    shop.config("plain", ", retention: 1 milliseconds", port=find_free_port())
     shop.record(20)
     program = start_program(folder, "run", "-q")
     try:

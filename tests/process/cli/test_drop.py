@@ -8,7 +8,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from support.cli_program import PROGRAM, run_program, start_program
 from adapters.delta.folders import LocalFolder
 from adapters.delta.lake import Lake
 from adapters.sinks.delta.lanes import DROP_MARK
+from adapters.stack.layout import find_free_port
 from replicator.application.state_folder import InstanceLock
 
 PARTS = {"table", "schemas", "positions", "register entry"}
@@ -228,9 +228,7 @@ def test_drop_is_refused_while_another_instance_writes_the_target(run_json, proj
 def test_drop_while_the_daemon_runs(run_json, project):
     """Targets of the daemon are refused. A target that is no longer in the config is dropped."""
     config = project / "config" / "replicator.yaml"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
+    config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{find_free_port()}"))
     remove_products(project)
     program = start_program(project, "run")
     deadline = time.monotonic() + 60

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import threading
 import time
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ from typing import ClassVar
 import pytest
 from support.cli_program import start_program
 
+from adapters.stack.layout import find_free_port
 from replicator.application.problem import Stopped
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.settings import load_settings
@@ -26,9 +26,7 @@ ORDERS = "cdc.public.orders:0"
 def pipeline(request, project, run_json):
     """The project with or without a daemon, and a function that lists its lanes."""
     config = project / "config" / "replicator.yaml"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
+    config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{find_free_port()}"))
     program = None
     if request.param == "running":
         program = start_program(project, "run")
@@ -45,7 +43,7 @@ def pipeline(request, project, run_json):
 NOWHERE = {
     "cdc.public.orders:7:1": "reads no partition cdc.public.orders[7]",
     "cdc.public.products:0:1": "reads no partition cdc.public.products[0]",
-    f"{ORDERS}:-1": "-1 is below",
+    f"{ORDERS}:-1": "is not a position",
     f"{ORDERS}:1": "1 is below",
     f"{ORDERS}:99999": "99999 is above the end",
     f"{ORDERS}:{2**63}": "above the end",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import socket
 import time
 
 import pytest
 from support.cli_program import start_program
 from support.debezium_events import ID, make_column
 from support.schema_changes import Project, make_archive_record
+
+from adapters.stack.layout import find_free_port
 
 NAME, NOTE, MORE = (make_column(name, "string") for name in ("name", "note", "more"))
 RECORDS = [
@@ -84,9 +85,7 @@ def test_text_output(project, monkeypatch):
 @pytest.mark.slow
 def test_daemon_resumes_at_the_record_when_the_schema_is_accepted(project):
     config = project.folder / "config" / "replicator.yaml"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
+    config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{find_free_port()}"))
     # A second lane, so that the program does not end when the first one waits.
     config.write_text(config.read_text().replace("to: [", "to: [{sink: lake, into: other}, "))
     program = start_program(project.folder, "run", "-q")

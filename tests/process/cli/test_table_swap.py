@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.cli_program import run_program, start_program
 
+from adapters.stack.layout import find_free_port
 from replicator.application.operations import table_swap
 from replicator.ports.components import Components
 
@@ -223,9 +223,7 @@ def test_impossible_rebuilds_are_refused(run_json: Answer, project: Path, case: 
 def test_daemon_continues_with_the_rebuilt_target(project: Path, run_json: Answer) -> None:
     """It runs meanwhile: no gap, and no change twice. A daemon with another configuration is not touched."""
     config = project / "config" / "replicator.yaml"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
+    config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{find_free_port()}"))
     plain, before = config.read_text(), read_rows(project)
     filter_orders(project)
     run_json("replay", "public.orders")

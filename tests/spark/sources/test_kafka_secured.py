@@ -23,7 +23,7 @@ from adapters.sinks.kafka import KafkaDeadLetters
 from adapters.sources.kafka.source import KafkaSource
 from adapters.sources.kafka.spark import KafkaSparkSource
 from adapters.spark.frames import to_arrow
-from adapters.stack.layout import StackPorts
+from adapters.stack.layout import StackPorts, find_free_port
 from replicator.domain.change import RAW
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
@@ -128,7 +128,7 @@ def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
     expired = store(folder, "expired", authority.issue_cert("127.0.0.1", **past))
     elsewhere = store(folder, "elsewhere", authority.issue_cert("kafka.example"))
     ports = StackPorts.find_free()
-    secure = {name: StackPorts.find_free().kafka for name in LISTENERS}
+    secure = {name: find_free_port() for name in LISTENERS}
     plain = ",".join((f"PLAINTEXT://127.0.0.1:{ports.kafka}", *(f"{n}://127.0.0.1:{p}" for n, p in secure.items())))
     with token_server(folder, "replicator", CLIENT_SECRET) as tokens:
         settings = {
