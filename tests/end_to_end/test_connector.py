@@ -30,6 +30,7 @@ def test_changes_sent_twice_by_a_killed_worker_are_applied_once(shop: World) -> 
     world.overrides.append(f"tables={APPEND}")
     world.execute(VISITS)
     daemon = world.daemon()
+    Load(world.source, (40,), transactions=20).finish()
     world.await_offsets()
     for attempt in range(ATTEMPTS):
         # Not until the worker is back: how much the targets have to apply must not depend on how long it takes.
