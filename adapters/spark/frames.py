@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,11 +11,13 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 from uuid import uuid4
+from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from replicator.domain.change import KEY_CHANGE_DELETE, OFFSET, OLD_KEY, OP, PARTITION, TOPIC, TX, UNCHANGED, Op
 from replicator.domain.position import Position, Span, TopicPartition
@@ -131,7 +134,26 @@ def flat_map_frame(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.
             for table in function(from_spark(pa.Table.from_batches([batch]).rename_columns(columns.names), columns)):
                 yield from to_spark(table.cast(schema)).combine_chunks().to_batches()
 
-    return keep_parents(numbered_frame.mapInArrow(pieces, spark_schema(schema)), frame)
+    return keep_parents(map_partitions(numbered_frame, pieces, spark_schema(schema)), frame)
+
+
+def map_partitions(
+    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]], schema: StructType
+) -> DataFrame:
+    """What `function` returns for the batches of each partition, in Python on the executors.
+
+    Before each task Spark invalidates Python's caches of imports. Python before 3.13 then reads the directory of every
+    archive in its path again, Spark's own among them (python/cpython#103200), which takes longer than a small task. So
+    no finder of an archive stays in the cache. A later import makes it anew.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for path, finder in list(sys.path_importer_cache.items()):
+            if isinstance(finder, zipimporter):
+                del sys.path_importer_cache[path]
+        return function(batches)
+
+    return frame.mapInArrow(run, schema)
 
 
 def run_select(

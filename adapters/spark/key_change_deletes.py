@@ -22,7 +22,7 @@ from ..arrow.key_change import RowOwner, asks_target, can_have_foreign_deletes, 
 from ..sql.dialect import SPARK
 from ..sql.fold import ARRIVAL, BELOW, KEPT, OUTCOME
 from ..sql.reconcile import other_row_condition
-from .frames import cache_frame, column, filter_rows, keep_parents, quote_name
+from .frames import cache_frame, column, filter_rows, keep_parents, map_partitions, quote_name
 
 OTHERS = "_others"
 """True for a change of another row."""
@@ -77,7 +77,7 @@ def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
     owner_rows = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
     keys = [f"_{names.index(key)}" for key in plan.table.keys]
     schema = StructType([StructField(ARRIVAL, LongType()), StructField(OTHERS, BooleanType())])
-    decisions = owner_rows.repartition(*keys).mapInArrow(ForeignDeleteTask(plan, names).run, schema)
+    decisions = map_partitions(owner_rows.repartition(*keys), ForeignDeleteTask(plan, names).run, schema)
     joined_changes = marked.join(decisions, ARRIVAL, "left")
     replacements = {
         KEY_CHANGE_DELETE: sf.when(~column(OTHERS), sf.lit(True)),

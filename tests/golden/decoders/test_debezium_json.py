@@ -10,38 +10,11 @@ import os
 from pathlib import Path
 
 import pytest
-from support.recorded_topics import HERE, TOPICS, read_recorded_frame
+from support.recorded_topics import DECLARED, HERE, TOPICS, read_recorded_frame
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 
 BOOKKEEPING = ("_op", "_tx", "_error", "_unsent", "_moved_from", "_moved_to")
-DECLARED = {
-    "public.audit_log": {"at": "timestamp[us, UTC]", "who": "string", "what": "string", "n": "int32"},
-    "public.customers": {
-        "id": "int64", "name": "string", "email": "string", "active": "bool", "credit": "decimal(10,2)", "born": "date32",
-        "created_at": "timestamp[us]", "updated_at": "timestamp[us, UTC]", "ext_id": "string", "profile": "string",
-        "tags": "list<string>", "scores": "list<int32>", "avatar": "binary", "note": "string", "rating": "double",
-        "m": "string", "t": "time64[us]", "ival": "int64", "si": "int16", "bignum": "string", "ip": "string",
-        "loyalty": "int64",
-    },
-    "public.order_items": {
-        "order_id": "int64", "line_no": "int32", "sku": "string", "qty": "int32", "unit_price": "decimal(10,2)",
-    },
-    "public.orders": {
-        "id": "int64", "customer_id": "int64", "status": "string", "total": "decimal(10,2)",
-        "placed_at": "timestamp[us, UTC]", "placed_local": "timestamp[us]",
-    },
-    "public.products": {
-        "sku": "string", "product_title": "string", "price": "decimal(10,2)", "weight": "decimal(12,4)", "in_stock": "bool",
-        "attrs": "string", "added": "date32",
-    },
-    "public.toasty": {
-        "id": "int32", "small": "int32", "tx": "string", "j": "string", "b": "binary", "ta": "list<string>",
-        "ia": "list<int32>", "big": "string", "ua": "list<string>", "ts": "list<timestamp[us, UTC]>",
-    },
-    "public.toasty_full": {"id": "int32", "small": "int32", "tx": "string"},
-    "public.trunc_me": {"id": "int32", "v": "string"},
-}  # fmt: skip
 DOUBLES = {"public.customers": {"bignum": "double", "credit": "double"}, "public.toasty": {"big": "double"}}
 """Columns whose topics have decimals as numbers."""
 CUSTOMERS = {"first_name": "string", "last_name": "string", "email": "string"}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from threading import Event
+from zipimport import zipimporter
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StringType, StructField, StructType
 from support.debezium_events import ID, make_change_event, make_event_key, make_raw_records
 from support.postgres_target import PostgresTarget
 from support.recorded_log import TIMES, LogStream, RecordedLog
@@ -32,6 +36,7 @@ from adapters.spark.frames import (
     from_arrow,
     get_facts,
     keep_parents,
+    map_partitions,
     run_select,
     to_arrow,
 )
@@ -412,3 +417,16 @@ def test_expression_of_missing_names_grows_linearly() -> None:
     get_spark_engine()
     few, many = (list_still_missing([f"c{i}" for i in range(count)])._jc.toString() for count in (5, 10))
     assert len(many) < 3 * len(few)
+
+
+def test_tasks_keep_no_finders_of_archives() -> None:
+    """Python before 3.13 would read each archive again before every task."""
+
+    def list_finders(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict(
+            {"path": [p for p, f in sys.path_importer_cache.items() if isinstance(f, zipimporter)]}
+        )
+
+    spark = get_spark_engine().spark
+    path = StructType([StructField("path", StringType())])
+    assert to_arrow(map_partitions(spark.range(4), list_finders, path)).num_rows == 0

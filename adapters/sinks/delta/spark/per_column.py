@@ -28,7 +28,7 @@ from ....apply.column_versions import BESIDE
 from ....apply.per_column_in_process import KeyState, add_key_rows, decide_columns, read_key_states
 from ....delta.partitions import Partitions
 from ....delta.tables import read_schema
-from ....spark.frames import cache_frame, column, filter_rows, keep_parents
+from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map_partitions
 from .scd2 import SparkDecision
 from .side_tables import SparkColumnVersions
 
@@ -156,4 +156,4 @@ def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataF
         values = {name: column(name) for name in frame.columns} | {KIND: sf.lit(kind)}
         frames.append(frame.select([values.get(f.name, sf.lit(None)).cast(f.dataType).alias(f.name) for f in schema]))
     together = reduce(DataFrame.unionAll, frames).repartition(*keys)
-    return keep_parents(together.mapInArrow(task.run, schema), changes, target)
+    return keep_parents(map_partitions(together, task.run, schema), changes, target)

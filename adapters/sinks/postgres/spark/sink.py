@@ -19,7 +19,7 @@ from replicator.ports.frames import ApplyOutcome, RejectRows, Write
 
 from ....apply.lane_progress import is_applied, refuse_gap
 from ....spark.errors import translate_errors
-from ....spark.frames import column, to_arrow
+from ....spark.frames import column, map_partitions, to_arrow
 from ....spark.rows import SinkOverFrames, collect_rows, drop_applied, filter_late, make_no_rows
 from ....spark.session import LazySession, split_options_lazily
 from ....spark.types import arrow_schema, from_spark, spark_schema
@@ -168,7 +168,7 @@ def copy_in_tasks(frame: DataFrame, copy: SharedCopy) -> list[CopyResult]:
         return report_copy(copy, (from_spark(pa.Table.from_batches([batch]), schema) for batch in batches))
 
     # The copying stage is the last of the job, so each of its tasks has exactly one attempt in the result.
-    reports = frame.mapInArrow(pieces, spark_schema(REPORT)).toArrow().to_pylist()
+    reports = map_partitions(frame, pieces, spark_schema(REPORT)).toArrow().to_pylist()
     for row in reports:
         if row["failure"]:
             raise FAILURES[row["failure"]](row["sentence"], next_step=row["next_step"])
