@@ -140,11 +140,11 @@ def flat_map_frame(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.
 def map_partitions(
     frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:
-    """What `function` returns for the batches of each partition, in Python on the executors.
+    """Applies `function` to the Arrow batches of each partition, in Python on the executors.
 
-    Before each task Spark invalidates Python's caches of imports. Python before 3.13 then reads the directory of every
-    archive in its path again, Spark's own among them (python/cpython#103200), which takes longer than a small task. So
-    no finder of an archive stays in the cache. A later import makes it anew.
+    Before each task Spark invalidates Python's caches of imports. Python before 3.13 then reads every archive in its path
+    again (python/cpython#103200). That takes longer than a small task, so no finder of an archive stays in the cache.
+    A later import creates it again.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

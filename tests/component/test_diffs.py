@@ -75,7 +75,7 @@ class Compared(BackfilledTable):
 
         def work() -> None:
             try:
-                while not end.is_set():
+                while not end.wait(0.1):
                     self.apply()
             except BaseException as failure:
                 failures.append(failure)

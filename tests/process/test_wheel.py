@@ -213,7 +213,7 @@ CASES: Mapping[str, Case] = {
     "avro files": Case("avro", ARCHIVE.format(format="debezium_json", more=", files: connect") + LAKE),
     "dts": Case("dts", ARCHIVE.format(format="dts_avro", more="") + LAKE),
     "mariadb": Case("mariadb", QUERY),
-    "spark": Case("spark", ARCHIVE.format(format="debezium_json", more="") + LAKE, ("run", "--engine", "spark")),
+    "engine": Case("spark", ARCHIVE.format(format="debezium_json", more="") + LAKE, ("run", "--engine", "spark")),
     "stack": Case("stack", QUERY, ("stack", "status")),
     "demo": Case("stack", QUERY, ("demo",)),
     "init": Case("kafka", QUERY, ("init", "from-kafka", "--from", "kafka://127.0.0.1:1/a.b.c", "--to", "./lake")),
