@@ -135,7 +135,7 @@ _candidates: Iterator[int] = cycle((*_FREE_PORTS[_first:], *_FREE_PORTS[:_first]
 
 
 def find_free_port() -> int:
-    """A port that is free now. No later call in this process returns it: its server may bind it much later."""
+    """A port that is free now. It is not found again soon in this process: its server may bind it much later."""
     return next(filter(is_free, _candidates))
 
 

@@ -70,7 +70,7 @@ class Compared(BackfilledTable):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The pipeline applies changes all the time."""
+        """The pipeline applies changes, ten times a second."""
         end, failures = threading.Event(), list[BaseException]()
 
         def work() -> None:

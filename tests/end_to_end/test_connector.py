@@ -33,7 +33,7 @@ def test_changes_sent_twice_by_a_killed_worker_are_applied_once(shop: World) -> 
     Load(world.source, (40,), transactions=20).finish()
     world.await_offsets()
     for attempt in range(ATTEMPTS):
-        # Not until the worker is back: how much the targets have to apply must not depend on how long it takes.
+        # Limited: how much the targets have to apply must not depend on how long the worker takes to start.
         load = Load(world.source, (41 + 2 * attempt, 42 + 2 * attempt), transactions=60)
         await_condition(lambda load=load: load.committed > 40, "there is load")  # type: ignore[misc]
         world.stack.service("debezium").kill()

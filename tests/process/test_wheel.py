@@ -213,6 +213,7 @@ CASES: Mapping[str, Case] = {
     "avro files": Case("avro", ARCHIVE.format(format="debezium_json", more=", files: connect") + LAKE),
     "dts": Case("dts", ARCHIVE.format(format="dts_avro", more="") + LAKE),
     "mariadb": Case("mariadb", QUERY),
+    # Not "spark": a test with this word in its name runs where Spark runs, and the wheel would be built twice.
     "engine": Case("spark", ARCHIVE.format(format="debezium_json", more="") + LAKE, ("run", "--engine", "spark")),
     "stack": Case("stack", QUERY, ("stack", "status")),
     "demo": Case("stack", QUERY, ("demo",)),
