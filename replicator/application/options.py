@@ -24,8 +24,8 @@ class RuntimeOptions:
     - `report_every`: interval of lag, commits to the source, and positions of lanes without rows to write.
     - `catch_up_offsets`: offsets per partition and read of a lane that catches up.
     - `catch_up_turn`: time for catch-up between two batches.
-    - `hold_idle`: time without a record after which half a key change is applied as it is. Polls are not
-      counted: a busy machine makes many while a record is on its way.
+    - `hold_idle`: waiting for the source without a record, after which half a key change is applied as it is. It
+      must be longer than a restart of the connector, which may have sent only one half.
     - `hold_batches`: the same after this number of batches with records; `hold_bytes`: after this number of bytes.
     - `first_delay`, `longest_delay`: first and longest delay of every backoff.
     - `max_rejects`: None accepts any number. `log_rejects`: log the first one of each kind.
@@ -43,7 +43,7 @@ class RuntimeOptions:
     report_every: float = 5.0
     catch_up_offsets: int = 50_000
     catch_up_turn: float = 0.5
-    hold_idle: float = 5.0
+    hold_idle: float = 60.0
     hold_batches: int = 16
     hold_bytes: int = 64 << 20
     first_delay: float = 0.1

@@ -83,6 +83,15 @@ class Daemon:
     def tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
+    def abort(self) -> str:
+        """Ends the process. Returns the end of its log, and what each of its threads did."""
+        log = self.tail()
+        self.process.send_signal(signal.SIGABRT)
+        self.wait()
+        traces = self.log.read_text(errors="replace").rpartition("Fatal Python error: Aborted")[2].splitlines()
+        own = [line for line in traces if "Thread" in line or ("File" in line and "/lib/python" not in line)]
+        return "\n".join([log, *own])
+
     def wait(self, seconds: float = PATIENCE) -> int:
         """The exit code."""
         return self.process.wait(seconds)

@@ -83,12 +83,16 @@ def await_no_difference(found: Callable[[], list[str]], what: str, daemon: Daemo
     try:
         daemon.await_condition(none, what, seconds)
     except AssertionError as failed:
-        raise AssertionError("\n".join([daemon.tail(), *describe_lanes(daemon), str(failed), *last])) from None
+        lanes = describe_lanes(daemon)
+        raise AssertionError("\n".join([*lanes, daemon.abort(), str(failed), *last])) from None
 
 
 def describe_lanes(daemon: Daemon) -> list[str]:
     """The daemon's report of its lanes, one line each."""
-    return [f"{name}: {lane['status']} at {lane['position']} {lane['error'] or ''}" for name, lane in daemon.lanes().items()]
+    return [
+        f"{name}: {lane['status']}, lag {lane['lag_records']}, at {lane['position']} {lane['error'] or ''}"
+        for name, lane in daemon.lanes().items()
+    ]
 
 
 def await_equal(
@@ -99,7 +103,9 @@ def await_equal(
             lambda: list_mirror_differences(world, tables, mirrors), "every mirror equals the source", daemon, seconds
         )
     except AssertionError as failed:
-        raise AssertionError("\n".join([str(failed), *list_topic_differences(world, tables)])) from None
+        rejects = [f"dead letter: {one['error']} of {one['event_id']}" for one in world.dead_letters()]
+        ends = f"the topics end at {world.topics.ends([world.topic(table) for table in tables])}"
+        raise AssertionError("\n".join([str(failed), *rejects, ends, *list_topic_differences(world, tables)])) from None
 
 
 def await_snapshot(world: World) -> None:

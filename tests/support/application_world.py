@@ -11,7 +11,7 @@ from typing import Any
 
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
-from replicator.application.lane_runs import LaneRuns
+from replicator.application.lane_runs import Clock, LaneRuns, monotonic
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
@@ -42,6 +42,7 @@ class ReplicatedTuples:
     decoder: TupleDecoder = field(default_factory=TupleDecoder)
     engine: TupleEngine = field(default_factory=TupleEngine)
     options: RuntimeOptions = QUICK
+    clock: Clock = monotonic
     has_backfills: bool = False
     notes: Path | None = None
     """Where the program notes records that kill it."""
@@ -78,7 +79,7 @@ class RunningProgram:
         stop = threading.Event()
         rejects = Rejects(self.letters, self.engine.frames, stop, world.options, self.telemetry)
         self.shared: RuntimeContext[Any] = RuntimeContext(
-            self.engine, LaneRuns(self.telemetry), rejects, self.telemetry, world.options, stop
+            self.engine, LaneRuns(self.telemetry), rejects, self.telemetry, world.options, stop, clock=world.clock
         )
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
         logs = [make_event_log_lane("p", "s", name) for name in world.logs]

@@ -136,9 +136,7 @@ class CatchUp(Generic[F]):
         """Begin with lanes that are behind now, and let lanes that have caught up join. Returns the others."""
         for run in self._registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
-                buffer = TableBuffer(
-                    self._runtime.engine.frames, self._runtime.options, run.handed_over, self._runtime.clock
-                )
+                buffer = TableBuffer(self._runtime.engine.frames, self._runtime.options, run.handed_over)
                 reach = self._runtime.options.catch_up_offsets
                 counted = {p: o for p, o in run.handed_over.items() if p in run.begin}
                 self._decoding.add_counted(run.lane.table, Span(run.begin.only(counted), Position(counted)))

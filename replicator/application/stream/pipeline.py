@@ -102,6 +102,8 @@ class SourcePipeline(Generic[F]):
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._advancing: dict[str, Future[LaneState | None]] = {}
         self._position: Position | None = None
+        self._waited = 0.0
+        """Seconds for which the stream has waited for its source, outages not counted."""
         self._has_opened_lanes = self._has_partial_batch = False
         self._reported_at = self._beat_at = runtime.clock()
 
@@ -187,6 +189,8 @@ class SourcePipeline(Generic[F]):
 
             def take_outside_call(batch: Batch[F]) -> None:
                 # While a batch is taken, the pipeline does not wait for the source.
+                if self.progress.call is not None and self.progress.outage is None:
+                    self._waited += self._runtime.clock() - self.progress.call.since
                 self.progress.call = None
                 take(batch)
                 self.progress.call = SourceCall(READING_STREAM, self._runtime.clock())
@@ -393,7 +397,7 @@ class SourcePipeline(Generic[F]):
             topics = self.registry.topics[table]
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
-            self._buffers[table] = TableBuffer(self._runtime.engine.frames, self._runtime.options, at, self._runtime.clock)
+            self._buffers[table] = TableBuffer(self._runtime.engine.frames, self._runtime.options, at, lambda: self._waited)
             # Transaction marks are not read twice, and some of them may be held back.
             self._buffers[table].released = Position({**at, **self._transactions.limit_to_barrier(at)})
         return self._buffers[table]

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Generic
 
 from replicator.application.delivery.bounded_queue import RecordFrame
-from replicator.application.lane_runs import Clock, monotonic
+from replicator.application.lane_runs import Clock
 from replicator.application.options import RuntimeOptions
 from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
 from replicator.domain.schema_evolution import can_cover
@@ -67,16 +67,16 @@ class TableBuffer(Generic[F]):
     - `released`: lanes got everything below. Changes between the two are held back.
     - `hold_from`: nothing from here on is released. Transactions are incomplete there, or the lanes have no position
       yet. Only changes that no later one can be united with are released above it.
-    - `clock`: in seconds, never goes back.
+    - `waited`: the seconds for which the stream has waited for its source; never goes back.
 
     The delete half of a key change waits for its create half, which is usually in the next batch. Held changes
     are released when the stream is idle, or when too many are held.
     """
 
-    def __init__(self, frames: Frames[F], options: RuntimeOptions, position: Position, clock: Clock = monotonic) -> None:
+    def __init__(self, frames: Frames[F], options: RuntimeOptions, position: Position, waited: Clock = lambda: 0.0) -> None:
         self._frames = frames
         self._options = options
-        self._clock = clock
+        self._waited = waited
         self.read = self.released = position
         self.hold_from = Position()
         self._table: TableSpec | None = None
@@ -87,7 +87,7 @@ class TableBuffer(Generic[F]):
         self._raw: tuple[RecordFrame[F], ...] = ()
         self._size = 0
         self._batches_held = 0
-        self._added_at = clock()
+        self._added_at = waited()
 
     @property
     def size(self) -> int:
@@ -159,7 +159,7 @@ class TableBuffer(Generic[F]):
         before = self.read
         self.read = self._add_partitions(before, span).advanced_to(span.end)
         self.released = self._add_partitions(self.released, span)
-        self._added_at = self._clock()
+        self._added_at = self._waited()
         if frames:
             self._batches_held += 1
         if raw is not None and (frames or self._held):
@@ -177,8 +177,9 @@ class TableBuffer(Generic[F]):
         return self._release_frames(self._held, table, flush=False)
 
     def release_idle(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
-        """`release_all` after `hold_idle` seconds without records: the stream may have ended for now."""
-        return self.release_all(table) if self._clock() - self._added_at >= self._options.hold_idle else ()
+        """`release_all` after the source was waited for `hold_idle` seconds without records: the stream may have ended
+        for now."""
+        return self.release_all(table) if self._waited() - self._added_at >= self._options.hold_idle else ()
 
     def release_all(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
         """Release the held changes below `hold_from`, also halves of key changes."""

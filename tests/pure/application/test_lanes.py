@@ -14,7 +14,7 @@ from support.histories_of_items import make_change, make_key_change, make_tombst
 from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
 
-from replicator.application.lane_runs import LaneStatus
+from replicator.application.lane_runs import LaneStatus, monotonic
 from replicator.application.operations.lanes import (
     Control,
     LanePosition,
@@ -81,6 +81,42 @@ def test_unreachable_sink_with_a_full_queue_does_not_delay_others():
     assert running.stop() is ExitCode.OK
     assert world.targets["a.items"].rows == compute_rows(MANY)
     assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in MANY]
+
+
+@pytest.mark.parametrize("is_away", [False, True], ids=["busy", "source away"])
+def test_key_change_stays_whole_while_its_second_half_cannot_arrive(is_away):
+    """A pipeline that was busy, or whose source was away, has not waited for the half."""
+    deleted, _, created = make_key_change(1, 0, 9)
+    world = ReplicatedTuples([make_change(0, "c", 0), deleted])
+    passed = [0.0]
+    world.clock = lambda: monotonic() + passed[0]
+    world.options = replace(world.options, hold_idle=50.0)
+    running = world.start()
+    end = running.source.end
+
+    def refuse():
+        raise Retryable("the brokers are away")
+
+    def pass_time():
+        passed[0] += 100.0
+
+    def let_time_pass(number):
+        if number == 2 and not is_away:
+            running.pipeline.post(pass_time)
+        if number == 2 and is_away:
+            running.source.end = refuse
+            passed[0] += 1.0  # The pipeline reports its positions, and sees that the source is away.
+        if number == 3 and is_away:
+            pass_time()
+            running.source.end = end
+        if number == 4:
+            running.source.feed(created)
+
+    running.source.on_batch = let_time_pass
+    running.in_background()
+    await_condition(lambda: has_applied(world, "a.items", created.offset + 1))
+    assert running.stop() is ExitCode.OK
+    assert world.letters == {} and world.targets["a.items"].rows == compute_rows(world.log)
 
 
 def test_catch_up_into_an_unreachable_sink_does_not_block_others():
