@@ -26,7 +26,13 @@ from support.tuple_ports import DeadLetterList, Machine, MemoryRegister, Recorde
 
 BOTH = (("a", "scd1"), ("b", "append"))
 QUICK = RuntimeOptions(
-    first_delay=0.001, longest_delay=0.002, drain=5.0, reject_patience=0.02, report_every=0.01, hold_idle=0.005
+    first_delay=0.001,
+    longest_delay=0.002,
+    drain=5.0,
+    reject_patience=0.02,
+    report_every=0.01,
+    hold_idle=0.005,
+    hold_bytes=1,  # Every batch is larger, as a full one is.
 )
 
 

@@ -134,7 +134,7 @@ class TableBuffer(Generic[F]):
             ends = reduce(Position.advanced_to, (self._frames.ends(part.frame) for part in group), Position())
             first = Span(span.start.only(ends), Position({p: max(o, span.start[p]) for p, o in ends.items()}))
             out += self.add_changes([p.frame for p in group], group[-1].table, first, raw, 0, marks=[p.mark for p in group])
-            out += self._release_frames(self._held, group[-1].table, flush=True, hold_nothing=True)
+            out += self._release_frames(self._held, group[-1].table, hold_nothing=True)
             span = Span(span.start.advanced_to(first.end), span.end)
         last = groups[-1] if groups else []
         of_last = last[-1].table if last else table
@@ -153,20 +153,22 @@ class TableBuffer(Generic[F]):
         """`add_batch` for changes whose frames can all be united as `table`."""
         released_now: Sequence[TableSlice[F]] = ()
         if self._held and self._table and frames and table and not can_cover(table, self._table):
-            released_now = self._release_frames(self._held, self._table, flush=True, hold_nothing=True)
+            released_now = self._release_frames(self._held, self._table, hold_nothing=True)
         self._table = table if frames else self._table or table
         self._marks = (*self._marks, *(SchemaMark(m.table, m.start.only(span.start)) for m in marks))
         before = self.read
         self.read = self._add_partitions(before, span).advanced_to(span.end)
         self.released = self._add_partitions(self.released, span)
         self._added_at = self._waited()
+        unreleased = [*self._held, *frames]
+        # In earlier batches: a half in this one waits for the next one, however large this one is.
+        is_too_much = self._batches_held >= self._options.hold_batches or self._size > self._options.hold_bytes
         if frames:
             self._batches_held += 1
-        if raw is not None and (frames or self._held):
-            self._raw = (*self._raw, raw)
-            self._size += size
-        is_too_much = self._batches_held > self._options.hold_batches or self._size > self._options.hold_bytes
-        slices = self._release_frames([*self._held, *frames], self._table, flush=is_too_much)
+            if raw is not None:
+                self._raw = (*self._raw, raw)
+                self._size += size
+        slices = self._release_frames(unreleased, self._table, waiting=frames if frames and is_too_much else unreleased)
         if self._held and all(self.released[p] >= offset for p, offset in before.items()):
             # Held changes are of this batch now: the waiting time of earlier ones does not count.
             self._raw, self._size, self._batches_held = (raw,) if raw is not None else (), size, 1
@@ -174,7 +176,7 @@ class TableBuffer(Generic[F]):
 
     def release_ready(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
         """Release changes below `hold_from`."""
-        return self._release_frames(self._held, table, flush=False)
+        return self._release_frames(self._held, table, waiting=self._held)
 
     def release_idle(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
         """`release_all` after the source was waited for `hold_idle` seconds without records: the stream may have ended
@@ -183,7 +185,7 @@ class TableBuffer(Generic[F]):
 
     def release_all(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
         """Release the held changes below `hold_from`, also halves of key changes."""
-        return self._release_frames(self._held, table, flush=True) if self._held else ()
+        return self._release_frames(self._held, table) if self._held else ()
 
     def absorb_buffer(self, other: TableBuffer[F]) -> None:
         """Add the held changes of `other` below this buffer's `released`; later ones are held here already.
@@ -209,11 +211,12 @@ class TableBuffer(Generic[F]):
         return Position({**span.start, **position})
 
     def _release_frames(
-        self, frames: Sequence[F], table: TableSpec | None, *, flush: bool, hold_nothing: bool = False
+        self, frames: Sequence[F], table: TableSpec | None, *, waiting: Sequence[F] = (), hold_nothing: bool = False
     ) -> Sequence[TableSlice[F]]:
         """Release changes below `hold_from`.
 
-        - `flush`: also deletes of key changes whose create half is missing, and all that follows them.
+        - `waiting`: those of the frames in which deletes of key changes wait for their create half, and all that
+          follows the deletes.
         - `hold_nothing`: also changes above `hold_from`, since no later change can be united with them.
         """
         start = self.released
@@ -222,7 +225,10 @@ class TableBuffer(Generic[F]):
             self.released = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
             return [TableSlice(None, start, self.released, marks=self._take_drop_marks(self.released))]
         changes = self._frames.concat(frames, table)
-        limit = barrier if flush else Position.lowest([barrier, self._frames.find_open_key_changes(changes)])
+        limit = barrier
+        if waiting:
+            unpaired = changes if waiting is frames else self._frames.concat(waiting, table)
+            limit = Position.lowest([barrier, self._frames.find_open_key_changes(unpaired)])
         raw, size = self._raw, self._size
         if limit:
             rest, ready = self._frames.split(changes, Span.from_position(limit))

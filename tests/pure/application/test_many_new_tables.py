@@ -120,7 +120,11 @@ def test_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
     records = [live(0), *new_tables()]
     lanes = {table: [("a", "scd1")] for table in (LIVE, *NEW)}
     shop = ReplicatedTuples(
-        records, cuts=(1,) * len(records), lanes=lanes, logs=(), options=replace(QUICK, new_patience=0.005)
+        records,
+        cuts=(1,) * len(records),
+        lanes=lanes,
+        logs=(),
+        options=replace(QUICK, new_patience=0.005, hold_bytes=1 << 20),
     )
     running = shop.start()
     slowly(monkeypatch, running.sinks["a"], "state")

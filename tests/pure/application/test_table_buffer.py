@@ -20,8 +20,9 @@ def span(start, end):
     return Span(Position({T0: start}), Position({T0: end}))
 
 
-def make_buffer(at=0, **options):
-    return TableBuffer(TupleFrames(), replace(QUICK, **options), Position({T0: at}))
+def make_buffer(at=0, waited=lambda: 0.0, **options):
+    options = replace(QUICK, **{"hold_bytes": 1000} | options)
+    return TableBuffer(TupleFrames(), options, Position({T0: at}), waited)
 
 
 def push(to, rows, start, end):
@@ -58,7 +59,23 @@ def test_held_changes_are_limited():
     buffer = make_buffer(hold_bytes=150)
     push(buffer, [MOVE[0]], 0, 3)
     push(buffer, [make_change(3, "c", 3)], 3, 4)
-    assert not holds_changes(buffer)
+    assert holds_changes(buffer)
+    assert offsets(push(buffer, [make_change(4, "c", 4)], 4, 5)) == [[2, 3, 4]] and not holds_changes(buffer)
+
+
+def test_half_in_a_large_batch_waits_for_the_next_batch_with_changes():
+    buffer = make_buffer(hold_batches=1, hold_bytes=1)
+    push(buffer, [make_change(0, "c", 1), MOVE[0]], 0, 3)
+    assert offsets(buffer.add_changes((), TABLE, span(3, 4), (), 100)) == [[]] and holds_changes(buffer)  # Its tombstone.
+    assert offsets(push(buffer, [replace(MOVE[1], offset=4)], 4, 5)) == [[2, 4]]
+
+
+def test_half_that_waited_too_long_does_not_take_a_newer_one_with_it():
+    buffer = make_buffer(hold_batches=1)
+    push(buffer, [MOVE[0]], 0, 3)
+    newer = [replace(r, offset=r.offset + 10) for r in MOVE]
+    assert offsets(push(buffer, [make_change(3, "c", 3), newer[0]], 3, 13)) == [[2, 3]] and holds_changes(buffer)
+    assert offsets(push(buffer, [newer[1]], 13, 15)) == [[12, 14]]
 
 
 def test_each_half_of_a_key_change_is_held_for_one_batch():
@@ -73,7 +90,7 @@ def test_each_half_of_a_key_change_is_held_for_one_batch():
 
 def test_idle_stream_releases_held_changes_after_a_time():
     now = [100.0]
-    buffer = TableBuffer(TupleFrames(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    buffer = make_buffer(waited=lambda: now[0], hold_idle=5.0)
     push(buffer, [MOVE[0]], 0, 3)
     now[0] = 104.9
     assert [buffer.release_idle(TABLE) for _ in range(1000)] == [()] * 1000 and holds_changes(buffer)
@@ -83,7 +100,7 @@ def test_idle_stream_releases_held_changes_after_a_time():
 
 def test_each_batch_with_records_restarts_the_wait():
     now = [0.0]
-    buffer = TableBuffer(TupleFrames(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    buffer = make_buffer(waited=lambda: now[0], hold_idle=5.0)
     push(buffer, [MOVE[0]], 0, 3)
     now[0] = 4.0
     push(buffer, [make_change(3, "c", 3)], 3, 4)
