@@ -26,7 +26,8 @@ class RuntimeOptions:
     - `catch_up_turn`: time for catch-up between two batches.
     - `hold_idle`: waiting for the source without a record, after which half a key change is applied as it is. It
       must be longer than a restart of the connector, which may have sent only one half.
-    - `hold_batches`: the same after this number of batches with records; `hold_bytes`: after this number of bytes.
+    - `hold_batches`: the same after this number of batches with changes of its table; `hold_bytes`: after batches of
+      this size.
     - `first_delay`, `longest_delay`: first and longest delay of every backoff.
     - `max_rejects`: None accepts any number. `log_rejects`: log the first one of each kind.
     - `publish_every`: shortest time between two watermarks that a sink publishes outside of its commits.

@@ -126,6 +126,8 @@ class FakeSink:
         """The lane after the write. `draft`: the lane after an earlier write of the same call."""
         self._refuse_fenced(write.lane.id)
         draft = draft or self.store.lanes[write.lane.id]
+        if draft.plan != write.plan:
+            raise Fatal(f"lane {write.lane.id} was given rows of a plan that it was not prepared for")
         state = draft.state or LaneState()
         refuse_gap(write, state.position)
         target, counts = draft.target.copy(), Counter[str]()

@@ -13,12 +13,14 @@ from .test_incremental_snapshot import Clerk
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
+PAUSE = 0.05
+
 
 def test_diff_finds_and_repairs_rows_while_both_sides_change(world: World) -> None:
     prepare_world(world).register()
     daemon = world.daemon()
     await_current(world, daemon)
-    with Clerk(world.source):
+    with Clerk(world.source, PAUSE):
         found = world.get_result("diff", "items")
     assert [one["lane"] for one in found] == ["lake.items", "lake.versions", "target.items", "target.versions"]
     assert all(one["equal"] and one["rows"] > 1000 for one in found), found
@@ -28,7 +30,7 @@ def test_diff_finds_and_repairs_rows_while_both_sides_change(world: World) -> No
     execute_statements(world.target, "UPDATE items SET note = 'NULL' WHERE id = 3002")
     execute_statements(world.target, "INSERT INTO items SELECT 4000, note, turn FROM items WHERE id = 3001")
     DeltaTable(world.folder / "deltalake" / "items").delete("id = 3001")
-    with Clerk(world.source):
+    with Clerk(world.source, PAUSE):
         done = world.program("diff", "items", "--report", "diff.html", "--rate", "1000000")
         assert done.returncode == 7, done.stdout + done.stderr
         assert "target.items: 2 rows differ (1 extra, 1 different) of " in done.stdout

@@ -152,7 +152,7 @@ class PartitionReader:
         self._consumer.incremental_unassign([KafkaPartition(*partition)])
         self._consumer.incremental_assign([KafkaPartition(*partition, self.next[partition])])
 
-    def take_skipped_offsets(self) -> set[TopicPartition]:
+    def list_advanced(self) -> set[TopicPartition]:
         """Partitions in which `next` is above the last batch: records, transaction markers, aborted records."""
         return {p for p, offset in self.next.items() if offset > self._handed[p]}
 
@@ -269,7 +269,7 @@ class PartitionReader:
 
     def to_batch(self, buffer: RecordBuffer, identity: Mapping[str, str]) -> Batch[pa.Table]:
         """The records of `buffer` with their span: partitions that advanced since the last call, and newly assigned ones."""
-        moved = self.take_skipped_offsets() | self._announce
+        moved = self.list_advanced() | self._announce
         span = Span(Position({p: self._handed[p] for p in moved}), Position({p: self.next[p] for p in moved}))
         self._handed.update(span.end)
         self._announce.clear()

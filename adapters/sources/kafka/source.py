@@ -152,7 +152,7 @@ class StreamLoop:
                 self._watch.confirm_loss(partition, self._reader.next[partition], message)
                 self._reader.resume(partition)
             # Topics are checked before delivery, because records may belong to a topic that was created again.
-            moved, has_doubt = {p.topic for p in self._reader.take_skipped_offsets()}, self._reader.take_doubt()
+            moved, has_doubt = {p.topic for p in self._reader.list_advanced()}, self._reader.take_doubt()
             if has_doubt:
                 moved |= {p.topic for p in self._reader.next}
             if has_doubt or self._watch.is_due(moved):
@@ -169,7 +169,7 @@ class StreamLoop:
                 self._begun = time.monotonic()
             if begins_topic or buffer.records or time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
                 self._deliver(buffer, apply_batch)
-        if self._reader.is_finished() and self._reader.take_skipped_offsets():
+        if self._reader.is_finished() and self._reader.list_advanced():
             self._deliver(RecordBuffer(), apply_batch)
 
     def _deliver(self, buffer: RecordBuffer, apply_batch: ApplyBatch[pa.Table]) -> None:

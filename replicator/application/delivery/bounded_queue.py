@@ -152,6 +152,13 @@ class WriteRequest(Generic[F]):
     bundle: int = 0
     voided: int = 0
 
+    def withdraw_watermark(self) -> WriteRequest[F]:
+        """The write with a watermark that names no transaction."""
+        complete = self.write.complete
+        if complete is None:
+            return self
+        return replace(self, write=replace(self.write, complete=CompletenessWatermark(complete.source)))
+
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
@@ -176,9 +183,9 @@ class Dequeued(Generic[F]):
 class BoundedQueue(Generic[F]):
     """The writes of one sink, from several source threads to one worker thread.
 
-    It is full when it holds `limit()` bytes. An empty queue accepts any write, so one batch may exceed the
-    limit. The worker gets the writes once the queue is full, or the first write has waited for `gather`
-    seconds.
+    It is full when it holds `limit()` bytes. Sources wait for room before they make writes, and never with writes in
+    hand: each may exceed the limit by one batch. The worker gets the writes once the queue is full, or the first write
+    has waited for `gather` seconds.
     """
 
     def __init__(self, limit: Callable[[], int], gather: float = 0.0) -> None:
@@ -193,12 +200,12 @@ class BoundedQueue(Generic[F]):
         self._closed = False
 
     def has_room(self) -> bool:
-        """True if `put` would not wait."""
+        """True if it is not full."""
         with self._changed:
             return not self._is_full()
 
     def wait_for_room(self, given_up: Callable[[], bool], stop: Stop) -> bool:
-        """Wait until `put` would not wait. False if `given_up` returns True first, or `stop` is set."""
+        """Wait until it is not full. False if `given_up` returns True first, or `stop` is set."""
         with self._changed:
             while self._is_full() and not self._closed:
                 if stop.is_set() or given_up():
@@ -209,13 +216,10 @@ class BoundedQueue(Generic[F]):
     def _is_full(self) -> bool:
         return bool(self._items) and self._size >= self._limit()
 
-    def put(self, items: Sequence[WriteRequest[F]], stop: Stop) -> None:
-        """Wait for room, then add all items.
-
-        Raises Stopped if the queue is closed, or `stop` is set while it is full.
-        """
+    def put(self, items: Sequence[WriteRequest[F]]) -> None:
+        """Add all items, even if the queue is full: see `wait_for_room`. Raises Stopped if it is closed."""
         with self._changed:
-            if not self.wait_for_room(lambda: False, stop) or self._closed:
+            if self._closed:
                 raise Stopped
             for source in {item.run.lane.source for item in items}:
                 self._publish_requests.pop(source, None)
@@ -295,19 +299,39 @@ def group_into_rounds(items: Iterable[WriteRequest[F]]) -> Iterable[list[list[Wr
 
 
 def group_into_packs(items: Iterable[WriteRequest[F]]) -> Iterable[list[WriteRequest[F]]]:
-    """Whole bundles in order, in packs with one plan per lane: a sink is prepared for one plan at a time."""
+    """Bundles in order, in packs with one plan per lane: a sink is prepared for one plan at a time.
+
+    A bundle stays whole unless a lane changes its plan within it. Then only its last part publishes its watermark.
+    """
     bundles: dict[tuple[str, int], list[WriteRequest[F]]] = {}
     for item in items:
         bundles.setdefault((item.run.lane.source, item.bundle), []).append(item)
     pack: list[WriteRequest[F]] = []
     for bundle in bundles.values():
-        plans = {item.run.lane.id: (item.generation, item.write.plan) for item in pack}
-        if any(plans.get(i.run.lane.id, (i.generation, i.write.plan)) != (i.generation, i.write.plan) for i in bundle):
-            yield pack
-            pack = []
-        pack = [*pack, *bundle]
+        *firsts, last = _split_at_plans(bundle)
+        for part in [*([item.withdraw_watermark() for item in first] for first in firsts), last]:
+            plans = {item.run.lane.id: (item.generation, item.write.plan) for item in pack}
+            if any(plans.get(i.run.lane.id, (i.generation, i.write.plan)) != (i.generation, i.write.plan) for i in part):
+                yield pack
+                pack = []
+            pack = [*pack, *part]
     if pack:
         yield pack
+
+
+def _split_at_plans(bundle: Sequence[WriteRequest[F]]) -> list[list[WriteRequest[F]]]:
+    """The first part has the first plan of each lane, the next part the second plan of lanes that have one, and so on."""
+    parts: list[list[WriteRequest[F]]] = [[]]
+    latest: dict[str, tuple[int, WriteRequest[F]]] = {}
+    for item in bundle:
+        number, before = latest.get(item.run.lane.id, (0, item))
+        if (before.generation, before.write.plan) != (item.generation, item.write.plan):
+            number += 1
+        latest[item.run.lane.id] = number, item
+        if number == len(parts):
+            parts.append([])
+        parts[number].append(item)
+    return parts
 
 
 def is_joinable(group: Sequence[WriteRequest[F]], item: WriteRequest[F]) -> bool:

@@ -191,7 +191,7 @@ class Delivery(Generic[F]):
 
     def _append_waiting(self, item: WriteRequest[F], problem: Problem) -> None:
         items = self._waiting.setdefault(item.run.lane.id, [])
-        items.append(_withdraw_watermark(item))
+        items.append(item.withdraw_watermark())
         size = sum(one.size for one in items)
         self._lanes.wait_for_rows(item.run, problem, is_full=size >= self._options.handover_bytes)
 
@@ -294,10 +294,14 @@ class Delivery(Generic[F]):
             return
         if pending[0].bundle:
             # Commit the bundle without the one lane that fails. If more than one fails, all writes are tried one by one.
-            pending = [_withdraw_watermark(item) for item in pending]
+            pending = [item.withdraw_watermark() for item in pending]
             for lane in dict.fromkeys(item.run.lane.id for item in pending):
                 try:
                     self._commit(self._select_uncommitted([item for item in pending if item.run.lane.id != lane]))
+                except Retryable:
+                    # It says nothing about the other lanes. Begin again once the sink answers.
+                    self._apply_with_retry(pending, recheck=True)
+                    return
                 except Exception as other_error:
                     self._raise_unless_lane_error(other_error)
                 else:
@@ -430,14 +434,6 @@ def _check_outcome(lane: str, items: Sequence[WriteRequest[F]], outcome: LaneOut
     ensure_accounting(rows == total, f"Lane {lane} got {format_count(rows, 'row')}, but accounts for {total}.")
     is_whole = not items[-1].write.span.after(outcome.position)
     ensure_accounting(is_whole, f"Lane {lane} applied a span, but its position is before the end.")
-
-
-def _withdraw_watermark(item: WriteRequest[F]) -> WriteRequest[F]:
-    """The write with a watermark that names no transaction."""
-    complete = item.write.complete
-    if complete is None:
-        return item
-    return replace(item, write=replace(item.write, complete=CompletenessWatermark(complete.source)))
 
 
 # Publishes the completeness watermark in sinks that commit lane by lane.

@@ -35,7 +35,7 @@ class Worker(Generic[F]):
 
     An error that concerns the whole program ends the worker and goes to `RuntimeContext.fail`.
 
-    - `queue`: takes writes, and waits while it is full (back-pressure).
+    - `queue`: takes writes. Sources wait while it is full (back-pressure).
     - `spill_folder`: a folder for the rows of new targets until the stream ends; None in a run whose rows should
       be visible early.
     """

@@ -250,7 +250,6 @@ class CatchUp(Generic[F]):
         return self._write_builder.build_slice_writes(slices, [behind.run], batch.identity)
 
     def _pass_writes(self, behind: CatchUpLane[F], requests: Sequence[WriteRequest[F]], end: Position) -> None:
-        """Queue all writes in one call: before a second call the queue may be full."""
         behind.read = behind.read.advanced_to(end)
         self._hand_over(requests)
         behind.has_partial_batch = False

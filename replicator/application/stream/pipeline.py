@@ -23,7 +23,7 @@ from replicator.application.runtime_context import RuntimeContext
 from replicator.application.sink_features import store_schema_version
 from replicator.application.transactions.barrier import TransactionBarrier, TransactionStage
 from replicator.application.transactions.tracker import TransactionTracker
-from replicator.domain.errors import DataLoss, Fenced, Retryable
+from replicator.domain.errors import DataLoss, Fenced, Retryable, refuse_losses
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span
 from replicator.ports.decoder import Decoder
@@ -174,7 +174,12 @@ class SourcePipeline(Generic[F]):
         self._position, self._has_partial_batch = None, False
 
     def _read_stream(self, *, once: bool) -> None:
-        start = self._open_stream() if self._position is None else self._position
+        if self._position is None:
+            start = self._open_stream()
+        else:
+            start = self._position
+            # A topic may have been created again while the source was away.
+            refuse_losses(self.context.source.losses(start, self._identity))
         self._position = self.progress.position = start
         self._catch_up.join_caught_up()
 
@@ -200,7 +205,7 @@ class SourcePipeline(Generic[F]):
             self.context.source.run(start, take_outside_call, self._runtime.stop, once=once)
         if once and not self._runtime.stop.is_set():
             self._catch_up_all()
-            self._hand_over_released(lambda table, buffer: buffer.release_all(self._catalog.get_union(table)))
+            self._hand_over_released(lambda _, buffer: buffer.release_all())
             features = self.context.source.features
             if features.unmatched is not None and not self.context.source.end():
                 self.progress.unmatched = features.unmatched()
@@ -262,7 +267,7 @@ class SourcePipeline(Generic[F]):
                 self._process_records(piece)
         else:
             self._release_complete_transactions()
-            self._hand_over_released(lambda table, buffer: buffer.release_idle(self._catalog.get_union(table)))
+            self._hand_over_released(lambda _, buffer: buffer.release_idle())
         self._catch_up.run_turn(self._runtime.options.catch_up_turn)
         if self._runtime.clock() - self._reported_at >= self._runtime.options.report_every:
             self._reported_at = self._runtime.clock()
@@ -368,16 +373,12 @@ class SourcePipeline(Generic[F]):
         return self._write_builder.build_slice_writes(slices, followers, self._identity)
 
     def _hand_over(self, requests: Sequence[WriteRequest[F]]) -> None:
-        """Queue the writes of each sink; sinks whose queue is full are served last.
-
-        Callers first make room, and call this once: a second call could wait for a sink that does not answer.
-        """
+        """Queue the writes of each sink. Callers make room first."""
         by_sink: dict[str, list[WriteRequest[F]]] = {}
         for request in self._transactions.bundle_writes(requests):
             by_sink.setdefault(request.run.lane.sink, []).append(request)
-        workers = self.context.workers
-        for sink in sorted(by_sink, key=lambda name: not workers[name].queue.has_room()):
-            workers[sink].queue.put(by_sink[sink], self._runtime.stop)
+        for sink, of_sink in by_sink.items():
+            self.context.workers[sink].queue.put(of_sink)
 
     def _let_lanes_fall_back(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
         """Let lanes that are behind `start` or full fall back to catching up, instead of skipping records. Returns the
@@ -508,10 +509,10 @@ class SourcePipeline(Generic[F]):
 
     def _release_held(self, table: str, buffer: TableBuffer[F]) -> Sequence[TableSlice[F]]:
         buffer.hold_from = self._find_hold_start(table, buffer.released)
-        return buffer.release_ready(self._catalog.get_union(table))
+        return buffer.release_ready()
 
     def _hand_over_released(self, release: Callable[[str, TableBuffer[F]], Sequence[TableSlice[F]]]) -> None:
-        """Queue released changes, of all buffers in one call: after the first call there may be no room."""
+        """Queue released changes of all buffers."""
         with self._mark_partial_batch():
             self._hand_over(
                 [

@@ -174,18 +174,18 @@ class TableBuffer(Generic[F]):
             self._raw, self._size, self._batches_held = (raw,) if raw is not None else (), size, 1
         return [*released_now, *slices]
 
-    def release_ready(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
+    def release_ready(self) -> Sequence[TableSlice[F]]:
         """Release changes below `hold_from`."""
-        return self._release_frames(self._held, table, waiting=self._held)
+        return self._release_frames(self._held, self._table, waiting=self._held)
 
-    def release_idle(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
+    def release_idle(self) -> Sequence[TableSlice[F]]:
         """`release_all` after the source was waited for `hold_idle` seconds without records: the stream may have ended
         for now."""
-        return self.release_all(table) if self._waited() - self._added_at >= self._options.hold_idle else ()
+        return self.release_all() if self._waited() - self._added_at >= self._options.hold_idle else ()
 
-    def release_all(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
+    def release_all(self) -> Sequence[TableSlice[F]]:
         """Release the held changes below `hold_from`, also halves of key changes."""
-        return self._release_frames(self._held, table) if self._held else ()
+        return self._release_frames(self._held, self._table) if self._held else ()
 
     def absorb_buffer(self, other: TableBuffer[F]) -> None:
         """Add the held changes of `other` below this buffer's `released`; later ones are held here already.

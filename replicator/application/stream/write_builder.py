@@ -286,7 +286,8 @@ class WriteBuilder(Generic[F]):
                     frames[key] = self._engine.log(frame, self._decoder)
             rows = self._engine.frames.count(frames[key])
             folded = FoldedChanges(frames[key], Facts(), Counts(), rows, batch.size)
-            write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
+            whole = Span.between({**span.start, **run.queued_to}, span.end)  # With offsets that had no record.
+            write = Write(run.lane, self._log_plan, folded, whole, dict(batch.identity))
             out.append(self._advance_with_request(run, write, span.end, (), batch.size))
         return out
 

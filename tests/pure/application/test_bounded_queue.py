@@ -6,16 +6,26 @@ import threading
 from dataclasses import replace
 
 import pytest
+from support.application_world import ReplicatedTuples
 from support.histories_of_items import make_change, make_key_change
 from support.tuple_engine import TupleDecoder, TupleEngine
 
-from replicator.application.delivery.bounded_queue import BoundedQueue, WriteRequest, group_into_rounds, join_writes
+from replicator.application.delivery.bounded_queue import (
+    BoundedQueue,
+    WriteRequest,
+    group_into_packs,
+    group_into_rounds,
+    join_writes,
+)
+from replicator.application.delivery.delivery import Delivery
 from replicator.application.lane_runs import LaneRun
 from replicator.application.options import Backoff
 from replicator.application.problem import Stopped
+from replicator.domain.errors import Fatal, Retryable
 from replicator.domain.policy.plan import Counts
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.transactions import CompletenessWatermark
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane, Write
 
@@ -85,20 +95,61 @@ def test_rounds_keep_the_order_within_a_lane():
     assert found == [[[0, 2], [1]], [[3], [5]], [[4]]]
 
 
-def test_full_queue_waits_and_a_stop_ends_the_wait():
+def make_bundled(number, *items):
+    complete = CompletenessWatermark("s", "tx9")
+    return [replace(item, bundle=number, write=replace(item.write, complete=complete)) for item in items]
+
+
+def test_bundle_is_divided_where_a_lane_changes_its_plan():
+    """A sink is prepared for one plan of a lane at a time. Only the last part has the watermark."""
+    a, b, other = run_of(), run_of("a.other"), plan_for("append", PLAN.table)
+    items = [
+        *make_bundled(1, make_request(a, [], 0, 1)),
+        *make_bundled(2, make_request(a, [], 1, 2), make_request(a, [], 2, 3, plan=other), make_request(b, [], 1, 2)),
+        *make_bundled(3, make_request(a, [], 3, 4, plan=other)),
+    ]
+    packs = list(group_into_packs(items))
+    places = [[(item.run.lane.id, item.write.span.start[T0]) for item in pack] for pack in packs]
+    assert places == [[("a.items", 0), ("a.items", 1), ("a.other", 1)], [("a.items", 2), ("a.items", 3)]]
+    assert [[item.write.complete.transaction for item in pack] for pack in packs] == [["tx9", None, None], ["tx9", "tx9"]]
+
+
+def test_bundle_stays_whole_if_its_sink_is_away_while_the_failing_lane_is_found():
+    running = ReplicatedTuples([]).start()
+    lanes, applied = ["a.one", "a.two", "a.three"], []
+
+    def fail(writes):
+        applied.append([write.lane.id for write in writes])
+        if len(applied) == 2:
+            raise Retryable("the connection broke")
+        if "a.one" in applied[-1]:
+            raise Fatal("a value does not fit")
+
+    running.sinks["a"].before_apply = fail
+    items = [make_request(run_of(lane), [make_change(0, "c", 1)], 0, 1) for lane in lanes]
+    Delivery("a", running.sinks["a"], running.shared).deliver(make_bundled(1, *items))
+    assert applied == [lanes, lanes[1:], lanes, lanes[1:], lanes[:1]]
+
+
+def test_full_queue_is_waited_for_until_a_stop():
     slot, stop, run = BoundedQueue(lambda: 100), threading.Event(), run_of()
-    slot.put([make_request(run, [], 0, 1, size=500)], stop)  # An empty slot takes anything.
+    slot.put([make_request(run, [], 0, 1, size=500)])
     assert not slot.has_room()
     stop.set()
-    with pytest.raises(Stopped):
-        slot.put([make_request(run, [], 1, 2)], stop)
+    assert not slot.wait_for_room(lambda: False, stop)
     items = slot.take().items
-    assert len(items) == 1 and slot.has_room()
-    slot.put([make_request(run, [], 1, 2)], stop)  # With room a stop loses nothing.
+    assert len(items) == 1 and slot.has_room() and slot.wait_for_room(lambda: False, stop)
+
+
+def test_full_queue_accepts_the_write_of_a_source_that_saw_room():
+    """Another source may have filled it since. A wait for a sink that is away would stop its other sinks too."""
+    slot, run = BoundedQueue(lambda: 100), run_of()
+    slot.put([make_request(run, [], 0, 1, size=500)])
+    slot.put([make_request(run, [], 1, 2)])
     slot.close()
     with pytest.raises(Stopped):
-        slot.put([make_request(run, [], 2, 3)], stop)
-    assert len(slot.take().items) == 1 and slot.take() is None
+        slot.put([make_request(run, [], 2, 3)])
+    assert len(slot.take().items) == 2 and slot.take() is None
 
 
 def dequeue_in_thread(slot):
@@ -114,12 +165,12 @@ def test_gathered_writes_are_released_at_the_size_limit(ripens):
     """Or when the source has no more records, or the sink is called anyway."""
     slot, run = BoundedQueue(lambda: 100, gather=60.0), run_of()
     items = [make_request(run, [make_change(at, "c", at)], at, at + 1, size=50) for at in range(2)]
-    slot.put(items[:1], threading.Event())
+    slot.put(items[:1])
     thread, taken = dequeue_in_thread(slot)
     thread.join(0.3)
     assert thread.is_alive() and not taken
     if ripens == "full":
-        slot.put(items[1:], threading.Event())
+        slot.put(items[1:])
     elif ripens == "closed":
         slot.close()
     else:
@@ -130,7 +181,7 @@ def test_gathered_writes_are_released_at_the_size_limit(ripens):
 
 def test_gathered_writes_are_released_in_time():
     slot = BoundedQueue(lambda: 100, gather=0.2)
-    slot.put([make_request(run_of(), [make_change(0, "c", 0)], 0, 1)], threading.Event())
+    slot.put([make_request(run_of(), [make_change(0, "c", 0)], 0, 1)])
     thread, taken = dequeue_in_thread(slot)
     thread.join(30)
     assert len(taken[0].items) == 1

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from support.application_world import BOTH, ReplicatedTuples, await_condition, compute_rows
+from support.application_world import BOTH, QUICK, ReplicatedTuples, await_condition, compute_rows
 from support.histories_of_items import make_change, make_key_change, make_tombstone
 from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
@@ -117,6 +117,15 @@ def test_key_change_stays_whole_while_its_second_half_cannot_arrive(is_away):
     await_condition(lambda: has_applied(world, "a.items", created.offset + 1))
     assert running.stop() is ExitCode.OK
     assert world.letters == {} and world.targets["a.items"].rows == compute_rows(world.log)
+
+
+def test_event_log_catches_up_over_offsets_without_records():
+    history = [make_change(i, "c", i) for i in (*range(4), *range(100, 104))]
+    world = ReplicatedTuples(history, options=replace(QUICK, catch_up_offsets=10))
+    assert world.start().once() is ExitCode.OK
+    del world.targets["raw.s"]
+    assert world.start().once() is ExitCode.OK
+    assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in history]
 
 
 def test_catch_up_into_an_unreachable_sink_does_not_block_others():

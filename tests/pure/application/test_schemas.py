@@ -204,9 +204,9 @@ def test_writes_with_a_gap_or_another_plan_are_not_joined():
     items = []
     put = running.workers["a"].queue.put
 
-    def keep(handed, stop):
+    def keep(handed):
         items.extend(handed)
-        put(handed, stop)
+        put(handed)
 
     running.workers["a"].queue.put = keep
     running.once()

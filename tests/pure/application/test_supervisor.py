@@ -241,6 +241,19 @@ def test_retryable_error_of_the_source_resumes_at_the_current_position():
     assert [r.seq for r in world.targets["b.items"].log] == [1, 2, 3, 4, 6]
 
 
+def test_topic_created_again_while_the_source_is_away_is_data_loss():
+    running, failures = ReplicatedTuples(HISTORY, cuts=(1,)).start(), [Retryable("broker away")]
+
+    def away(number):
+        if number == 2 and failures:
+            running.source.lost = lambda position: dict.fromkeys(position, "Topic t was deleted and created again.")
+            raise failures.pop()
+
+    running.source.on_batch = away
+    assert running.once() is ExitCode.DATA_LOSS
+    assert [error.sentence for error in running.shared.failures] == ["Topic t was deleted and created again."]
+
+
 def test_outage_of_a_source_is_reported_with_its_start():
     world = ReplicatedTuples(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0))
     running = world.start()

@@ -93,9 +93,9 @@ def test_idle_stream_releases_held_changes_after_a_time():
     buffer = make_buffer(waited=lambda: now[0], hold_idle=5.0)
     push(buffer, [MOVE[0]], 0, 3)
     now[0] = 104.9
-    assert [buffer.release_idle(TABLE) for _ in range(1000)] == [()] * 1000 and holds_changes(buffer)
+    assert [buffer.release_idle() for _ in range(1000)] == [()] * 1000 and holds_changes(buffer)
     now[0] = 105.0
-    assert offsets(buffer.release_idle(TABLE)) == [[2]] and buffer.release_idle(TABLE) == ()
+    assert offsets(buffer.release_idle()) == [[2]] and buffer.release_idle() == ()
 
 
 def test_each_batch_with_records_restarts_the_wait():
@@ -105,7 +105,7 @@ def test_each_batch_with_records_restarts_the_wait():
     now[0] = 4.0
     push(buffer, [make_change(3, "c", 3)], 3, 4)
     now[0] = 8.9
-    assert buffer.release_idle(TABLE) == () and holds_changes(buffer)
+    assert buffer.release_idle() == () and holds_changes(buffer)
 
 
 def test_late_lane_brings_its_held_changes():
@@ -172,7 +172,7 @@ def test_drop_after_a_held_change_is_held():
         [make_slice([make_change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[make_position(1), make_position(5)]
     )
     assert describe_boundaries(first) == [[(False, 0), (True, 1)]] and buffer.released == make_position(2)
-    assert describe_boundaries(buffer.release_all(TABLE)) == [[(False, 0), (True, 5)]]
+    assert describe_boundaries(buffer.release_all()) == [[(False, 0), (True, 5)]]
 
 
 def test_drop_in_another_topic_is_ignored():
@@ -189,4 +189,4 @@ def test_late_lane_brings_its_held_drops():
     )
     main.absorb_buffer(own)
     main.add_batch([make_slice([make_change(5, "c", 2)], 5)], TABLE, span(4, 6), drops=[make_position(4)])
-    assert describe_boundaries(main.release_all(TABLE)) == [[(False, 0), (True, 3), (True, 4), (False, 5)]]
+    assert describe_boundaries(main.release_all()) == [[(False, 0), (True, 3), (True, 4), (False, 5)]]
