@@ -103,7 +103,7 @@ class KafkaSource:
         return find_losses(self._cluster, self._cluster.find_topics(position), position, identity)
 
     def start(self) -> Position:
-        """See the port. A time after all records means the end. Not `beginning`: by default the two are equal."""
+        """See the port. A time after all records means the end. Equals `beginning` unless `start_from` says otherwise."""
         return Position(self._cluster.configured_starts(list_partitions(self._cluster.topics())))
 
     def beginning(self) -> Position:

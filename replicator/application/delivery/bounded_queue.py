@@ -139,7 +139,7 @@ class WriteRequest(Generic[F]):
     """A write for one lane. It is void once the generation of the lane has changed.
 
     - `raw`: the records behind the write, for rejects that the sink finds.
-    - `size`: the bytes that it keeps in memory.
+    - `size`: the bytes of its rows and of the batch behind them. Tables of a batch share it, but each counts it.
     - `bundle`: writes with the same number are committed together; 0: none.
     - `voided`: `LaneRuns.voided` when its watermark was computed.
     """

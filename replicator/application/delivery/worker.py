@@ -111,7 +111,7 @@ class Worker(Generic[F]):
         return not self._thread.is_alive()
 
     def close_sink(self) -> None:
-        """Close the sink. Only once the thread has ended."""
+        """Close the sink, once the thread has ended or `join` has given up."""
         self._sink.close()
 
     def _run_loop(self) -> None:

@@ -61,8 +61,7 @@ class BatchDecoder(Generic[F]):
         self._counted = CountedSpans()
 
     def add_counted(self, table: str, span: Span) -> None:
-        """Note that the rejects in the span were counted, by a lane of the table (empty: an event log) that has
-        applied it."""
+        """Note that an earlier run counted the rejects in the span. `table` is empty for an event log."""
         self._counted.add(table, span)
         self._counted.add(NO_TABLE, span)
 

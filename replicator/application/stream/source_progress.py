@@ -32,7 +32,7 @@ class SourceCall:
 
 @dataclass
 class SourceProgress:
-    """The progress of a source, for people.
+    """The progress of a source, for people. Its pipeline also counts its waits by `call` and `outage`.
 
     - `ignored`: per kind, the `records` without a change for any lane.
     - `end`: the end of the stream, as last read.

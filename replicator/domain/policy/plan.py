@@ -352,7 +352,8 @@ def find_highest(*sequences: Sequence | None) -> Sequence | None:
 def state_to_json(state: LaneState) -> dict[str, object]:
     """Every field of `state`; bytes in a sequence become {"base64": ...}.
 
-    Some keys are optional:
+    `high`, `floor` and `ledger_high` are the stored names of `max_sequence`, `truncated_at` and
+    `max_side_table_sequence`. Some keys are optional:
 
     - `reached`: only with a watermark.
     - `cuts`: only if an scd2 target was truncated.
