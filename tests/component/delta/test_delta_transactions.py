@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from support.application_world import QUICK
 from support.shop_stream import COLUMNS, MARKS, Broker, Rows, Shop
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -37,15 +38,7 @@ from replicator.ports.components import TableRules, TransactionRules
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
 
-QUICK = RuntimeOptions(
-    first_delay=0.001,
-    longest_delay=0.002,
-    report_every=0.05,
-    hold_idle=0.02,
-    catch_up_turn=0.05,
-    handover_bytes=1,
-    publish_every=0.0,
-)
+OPTIONS = replace(QUICK, report_every=0.05, hold_idle=0.02, catch_up_turn=0.05, handover_bytes=1, publish_every=0.0)
 RULES = TransactionRules(MARKS, patience=30.0)
 
 
@@ -64,7 +57,7 @@ class World:
     folder: Path
     shop: Shop
     sinks: Sequence[str] = ("lake",)
-    options: RuntimeOptions = QUICK
+    options: RuntimeOptions = OPTIONS
     rules: TransactionRules = RULES
     store: FakeStore = field(default_factory=FakeStore)
     letters: FakeDeadLetters = field(default_factory=FakeDeadLetters)
@@ -165,7 +158,7 @@ def watch_commits(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) ->
 def test_published_watermark_is_always_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     shop = shop_of(seed, 9)
     # With every second seed a commit has many transactions.
-    world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=1 if seed % 2 else 200_000))
+    world = World(tmp_path, shop, options=replace(OPTIONS, handover_bytes=1 if seed % 2 else 200_000))
     wrong: list[str] = []
     seen: set[Any] = set()
 
@@ -186,7 +179,7 @@ def test_published_watermark_is_always_true(tmp_path: Path, monkeypatch: pytest.
 def test_watermark_is_true_for_lanes_that_join_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Records that such a lane reads itself are not counted."""
     shop, wrong = shop_of(seed, 9), []
-    world = World(tmp_path, shop, options=replace(QUICK, state_patience=0.0))
+    world = World(tmp_path, shop, options=replace(OPTIONS, state_patience=0.0))
     with watch_commits(monkeypatch, lambda when: wrong.extend(f"{when}: {what}" for what in world.wrong())):
         world.once(shop.pieces())
     assert not wrong
@@ -267,7 +260,7 @@ def test_unchanged_watermark_is_not_committed_again(tmp_path: Path) -> None:
     """Neither after each bundle nor after a restart."""
     shop = shop_of(0, 20)
     pieces = shop.pieces()
-    world = World(tmp_path, shop, options=replace(QUICK, publish_every=3600.0))
+    world = World(tmp_path, shop, options=replace(OPTIONS, publish_every=3600.0))
     world.once(pieces)
     commits = world.commits()
     # One commit after the first bundle, and one at the end.
@@ -278,7 +271,7 @@ def test_unchanged_watermark_is_not_committed_again(tmp_path: Path) -> None:
 
 def test_watermark_is_published_while_the_stream_is_idle(tmp_path: Path) -> None:
     shop = shop_of(2)
-    world = World(tmp_path, shop, options=replace(QUICK, publish_every=0.3))
+    world = World(tmp_path, shop, options=replace(OPTIONS, publish_every=0.3))
     supervisor, shared = world.start(Broker(shop.pieces()))
     thread = threading.Thread(target=supervisor.run, kwargs={"once": False}, daemon=True)
     thread.start()
@@ -312,7 +305,7 @@ def test_suspended_lane_holds_the_watermark(tmp_path: Path, monkeypatch: pytest.
     """This includes changes that were queued before. The lane is listed, and no incomplete transaction is reported as
     complete."""
     shop = shop_of(4, 16)
-    world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=400_000))
+    world = World(tmp_path, shop, options=replace(OPTIONS, handover_bytes=400_000))
     opened: list[Breaks] = []
 
     def open_broken(options: Any) -> Breaks:

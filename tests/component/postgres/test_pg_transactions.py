@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from support.application_world import QUICK
 from support.shop_stream import COLUMNS, MARKS, Broker, Rows, Shop
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -36,9 +37,7 @@ from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, Fake
 
 pytestmark = pytest.mark.postgres
 
-QUICK = RuntimeOptions(
-    first_delay=0.001, longest_delay=0.002, report_every=0.05, hold_idle=0.02, catch_up_turn=0.05, handover_bytes=1
-)
+OPTIONS = replace(QUICK, report_every=0.05, hold_idle=0.02, catch_up_turn=0.05, handover_bytes=1)
 RULES = TransactionRules(MARKS, patience=30.0)
 TORN = """
 SELECT o.id FROM mirror.orders o LEFT JOIN mirror.order_items i ON i.order_id = o.id GROUP BY o.id, o.items, o.total
@@ -130,7 +129,7 @@ class World:
     folder: Path
     rules: TransactionRules | None = RULES
     lanes: Sequence[str] = ("pg",)
-    options: RuntimeOptions = QUICK
+    options: RuntimeOptions = OPTIONS
     store: FakeStore = field(default_factory=FakeStore)
     letters: FakeDeadLetters = field(default_factory=FakeDeadLetters)
 
@@ -197,7 +196,7 @@ def test_orders_and_items_become_visible_together(postgres_dsn: str, tmp_path: P
     """This holds after and between commits, for any cut of batches and any order of partitions."""
     shop = make_shop(seed - seed % 2)  # No snapshot: its rows belong to no transaction.
     # In every second case, many transactions are collected before a commit.
-    options = replace(QUICK, handover_bytes=1 if seed % 2 else 400_000)
+    options = replace(OPTIONS, handover_bytes=1 if seed % 2 else 400_000)
     reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, options=options)
     with reader.looking():
         world.once(shop.pieces(), reader)
@@ -229,7 +228,7 @@ def test_killed_process_leaves_no_torn_transactions(postgres_dsn: str, tmp_path:
 
 def test_reader_sees_torn_orders_without_transaction_rules(postgres_dsn: str, tmp_path: Path) -> None:
     """The tests above would see this if every batch was committed at once."""
-    shop, options = make_shop(4), replace(QUICK, handover_bytes=1)
+    shop, options = make_shop(4), replace(OPTIONS, handover_bytes=1)
     reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, rules=None, options=options)
     world.once(shop.pieces(), reader)
     assert reader.torn and world.rows() == shop.rows
