@@ -344,8 +344,9 @@ def _check_key(path: Path, value: Any, models: Models, plugins: Plugins) -> Path
     if isinstance(value, str) and (broken := BROKEN.get((path[0], key), {}).get(value)):
         return PathProblem(path, "broken_adapter", f"{describe_path(path)}: {broken.sentence}", broken.next_step)
     choices = _list_choices(path, fields[key], plugins)
-    if choices and isinstance(value, str) and value not in choices:
-        hint = suggest_name(value, choices) or f"one of {', '.join(choices)}"
+    if isinstance(value, str) and value not in choices and (choices or (path[0], key) in ADAPTERS):
+        hint = suggest_name(value, choices)
+        hint = hint or (f"one of {', '.join(choices)}" if choices else "no installed package has one")
         return PathProblem(path, "unknown_value", f"{describe_path(path)} has an unknown value", hint)
     return None
 

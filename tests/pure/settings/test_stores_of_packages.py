@@ -60,3 +60,10 @@ def test_unknown_kind_is_refused_with_the_list_of_kinds(load, kind):
     with pytest.raises(ConfigProblem, match=r"dead_letters\.kind has an unknown value") as refused:
         load(kind)
     assert "mine" in str(refused.value)
+
+
+def test_kind_is_refused_without_a_package(tmp_path):
+    config = tmp_path / "replicator.yaml"
+    config.write_text(CONFIG.replace("KIND", "mine"))
+    with pytest.raises(ConfigProblem, match=r"dead_letters\.kind has an unknown value.*no installed package has one"):
+        read_config(config, None, ())
