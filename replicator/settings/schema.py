@@ -50,7 +50,7 @@ class LimitSettings(Strict):
     batch_bytes: Size = 32 * MIB
     """The most bytes of input in one batch."""
     memory: Size = 1024 * MIB
-    """Memory for records between the sources and the slowest sink. With many sinks, batches become smaller."""
+    """Memory for records between the sources and the slowest sink. With many sources or sinks, batches become smaller."""
 
 
 class HttpSettings(Strict):

@@ -50,12 +50,19 @@ HIDDEN_KEYS = CORE_KEYS | DECODER_KEYS
 
 
 def build_source(
-    loaded: Loaded, name: str, engine: str | None = None, *, sinks: int | None = None, files: Sequence[str] | None = None
+    loaded: Loaded,
+    name: str,
+    engine: str | None = None,
+    *,
+    sinks: int | None = None,
+    sources: int = 1,
+    files: Sequence[str] | None = None,
 ) -> Source[Any]:
-    """The source `name`, by its transport. `engine`: another one than that of the pipeline. `sinks`: see
+    """The source `name`, by its transport. `engine`: another one than that of the pipeline. `sinks`, `sources`: see
     `compute_batch_bytes`. `files`: only these files of the source, and earlier ones of their tables."""
     settings = get_transport_settings(loaded, name)
-    size = compute_whole_bytes(loaded, sinks) if settings.is_whole else compute_batch_bytes(loaded, sinks)
+    compute_bytes = compute_whole_bytes if settings.is_whole else compute_batch_bytes
+    size = compute_bytes(loaded, sinks, sources)
     more: dict[str, Any] = {**list_kept_options(loaded, name), "batch_bytes": size}
     if files is not None:
         more["through"] = list(files)
@@ -236,36 +243,38 @@ def list_object_stores(loaded: Loaded) -> list[str]:
     return sorted({path.partition("://")[0] for path in paths if "://" in path})
 
 
-def compute_batch_bytes(loaded: Loaded, sinks: int | None = None) -> int:
+def compute_batch_bytes(loaded: Loaded, sinks: int | None = None, sources: int = 1) -> int:
     """Maximum input bytes of one batch, so that all batches in progress fit into `limits.memory`. `sinks`: how many the
-    pipeline writes, by default those of all tables.
+    pipeline writes, by default those of all tables. `sources`: how many it reads at the same time.
 
-    At the same time there are the raw batch, its decoded form, and for each sink one running and one waiting batch.
+    At the same time there are, for each source, the raw batch, its decoded form, and one that waits for each sink. For
+    each sink there is one running batch.
     """
-    limits = loaded.settings.limits
-    return max(1, min(limits.batch_bytes, limits.memory // (2 + 2 * _count_sinks(loaded, sinks))))
+    limits, sinks = loaded.settings.limits, _count_sinks(loaded, sinks)
+    return max(1, min(limits.batch_bytes, limits.memory // (sources * (2 + sinks) + sinks)))
 
 
-def compute_whole_bytes(loaded: Loaded, sinks: int | None = None) -> int:
-    """Maximum input bytes of the only batch of a source with `mode: batch`. No other batch is in progress besides
-    its raw form, its decoded form, and one for each sink."""
-    return max(1, loaded.settings.limits.memory // (2 + _count_sinks(loaded, sinks)))
+def compute_whole_bytes(loaded: Loaded, sinks: int | None = None, sources: int = 1) -> int:
+    """Maximum input bytes of the only batch of a source with `mode: batch`. No other batch of the source is in progress
+    besides its raw form, its decoded form, and one for each sink."""
+    return max(1, loaded.settings.limits.memory // (sources * (2 + _count_sinks(loaded, sinks))))
 
 
 GATHER_FACTOR = 2
 """Batches that may wait for one sink. A sink that rewrites files is faster with fewer, larger batches."""
 
 
-def compute_waiting_bytes(loaded: Loaded, batch: int, sinks: int) -> int:
-    """Maximum bytes that wait for one sink, within `limits.memory` for batches of `batch` bytes."""
-    room = (loaded.settings.limits.memory - batch * (2 + sinks)) // max(1, sinks)
+def compute_waiting_bytes(loaded: Loaded, batch: int, sinks: int, sources: int = 1) -> int:
+    """Maximum bytes that wait for one sink, within `limits.memory` for batches of `batch` bytes. Each source may exceed it
+    by one batch."""
+    room = (loaded.settings.limits.memory - batch * sources * (2 + sinks)) // max(1, sinks)
     return max(batch, min(GATHER_FACTOR * batch, room))
 
 
-def compute_gathering_bytes(loaded: Loaded, batch: int, sinks: int) -> int:
+def compute_gathering_bytes(loaded: Loaded, batch: int, sinks: int, sources: int = 1) -> int:
     """The same for runs that gather more: a quarter of the memory that batches in progress leave. A sink works on
     as much again, and its unpacked rows need several times the size of packed records."""
-    return max(batch, (loaded.settings.limits.memory - 2 * batch) // (4 * max(1, sinks)))
+    return max(batch, (loaded.settings.limits.memory - 2 * batch * sources) // (4 * max(1, sinks)))
 
 
 def _count_sinks(loaded: Loaded, sinks: int | None) -> int:

@@ -74,7 +74,14 @@ class PipelineSetup:
         inputs = [
             PipelineInput(
                 name,
-                partial(adapters.build_source, loaded, name, sinks=len(sinks), files=(files or {}).get(name)),
+                partial(
+                    adapters.build_source,
+                    loaded,
+                    name,
+                    sinks=len(sinks),
+                    sources=len(sources),
+                    files=(files or {}).get(name),
+                ),
                 partial(adapters.build_decoder, loaded, name),
                 rules_for=build.build_rules_for(loaded, name),
                 sinks=adapters.list_used_sinks(loaded, [name]),
@@ -101,10 +108,10 @@ class PipelineSetup:
 
     def build_options(self) -> RuntimeOptions:
         """The limits of the run, from `limits`, `max_rejects` and `dead_letters`."""
-        settings, sinks = self.loaded.settings, len(self._list_sinks())
-        size = adapters.compute_batch_bytes(self.loaded, sinks)
+        settings, sinks, sources = self.loaded.settings, len(self._list_sinks()), len(self.inputs)
+        size = adapters.compute_batch_bytes(self.loaded, sinks, sources)
         options = RuntimeOptions(
-            handover_bytes=adapters.compute_waiting_bytes(self.loaded, size, sinks),
+            handover_bytes=adapters.compute_waiting_bytes(self.loaded, size, sinks, sources),
             hold_bytes=size,
             # Rejects in a temporary lake end no run, and no command could show their dead letters.
             max_rejects=None if self.lakes else settings.max_rejects,
@@ -116,7 +123,7 @@ class PipelineSetup:
         if not self.in_batches:
             return options
         # No reader waits for new rows, and fewer, larger commits are less work.
-        queue_bytes = adapters.compute_gathering_bytes(self.loaded, size, sinks)
+        queue_bytes = adapters.compute_gathering_bytes(self.loaded, size, sinks, sources)
         options = replace(options, handover_bytes=queue_bytes, gather=GATHER_SECONDS)
         return replace(options, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
 

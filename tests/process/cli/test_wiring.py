@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,17 @@ def test_batches_in_flight_stay_within_the_memory_limit(loaded_config, memory, b
     total = 4 * batch + 2 * options.handover_bytes
     assert total <= bounded.settings.limits.memory or options.handover_bytes == batch
     assert adapters.build_source(bounded, "recorded")._options.batch_bytes == batch
+
+
+def test_batches_of_many_sources_stay_within_the_memory_limit(loaded_config):
+    """For each source a raw batch, a decoded one, and one that waits for each sink; for each sink a batch at work."""
+    file = loaded_config.files[0]
+    bounded = load_settings(file, overrides=["limits.memory=60MiB"], environ={})
+    setup = PipelineSetup.from_config(bounded)
+    batch, many = adapters.compute_batch_bytes(bounded, 2, 7), replace(setup, inputs=[*setup.inputs] * 7)
+    assert batch == (60 << 20) // (7 * (2 + 2) + 2)
+    options = many.build_options()
+    assert options.hold_bytes == options.handover_bytes == batch
 
 
 def test_missing_and_empty_archives_are_reported(loaded_config):
