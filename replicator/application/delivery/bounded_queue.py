@@ -128,6 +128,11 @@ class BatchRecords(Generic[F]):
         return next(((records, packed) for span, records, packed in self._begun if span == batch.span), None)
 
 
+def count_bytes(records: Iterable[RecordFrame[F]]) -> int:
+    """The bytes that these records keep in memory. Tables and lanes share the records of a batch."""
+    return sum(one.size for one in set(records))
+
+
 # The queue of writes: bounded in bytes.
 
 WAKE_SECONDS = 0.2
@@ -139,7 +144,6 @@ class WriteRequest(Generic[F]):
     """A write for one lane. It is void once the generation of the lane has changed.
 
     - `raw`: the records behind the write, for rejects that the sink finds.
-    - `size`: the bytes of its rows and of the batch behind them. Tables of a batch share it, but each counts it.
     - `bundle`: writes with the same number are committed together; 0: none.
     - `voided`: `LaneRuns.voided` when its watermark was computed.
     """
@@ -148,7 +152,6 @@ class WriteRequest(Generic[F]):
     write: Write[F]
     generation: int
     raw: tuple[RecordFrame[F], ...]
-    size: int
     bundle: int = 0
     voided: int = 0
 
@@ -158,6 +161,11 @@ class WriteRequest(Generic[F]):
         if complete is None:
             return self
         return replace(self, write=replace(self.write, complete=CompletenessWatermark(complete.source)))
+
+
+def measure_writes(items: Sequence[WriteRequest[F]]) -> int:
+    """The bytes that these writes keep in memory: their rows, and the records behind them."""
+    return sum(item.write.folded.size for item in items) + count_bytes(one for item in items for one in item.raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +202,7 @@ class BoundedQueue(Generic[F]):
         self._ripe = 0.0
         self._changed = threading.Condition()
         self._items: list[WriteRequest[F]] = []
+        self._records: set[RecordFrame[F]] = set()
         self._questions: deque[Callable[[], None]] = deque()
         self._publish_requests: dict[str, PublishRequest] = {}
         self._size = 0
@@ -226,7 +235,9 @@ class BoundedQueue(Generic[F]):
             if not self._items:
                 self._ripe = time.monotonic() + self._gather
             self._items.extend(items)
-            self._size += sum(item.size for item in items)
+            new = {one for item in items for one in item.raw} - self._records
+            self._records |= new
+            self._size += sum(item.write.folded.size for item in items) + count_bytes(new)
             self._changed.notify_all()
 
     def ask(self, question: Callable[[], None]) -> None:
@@ -262,7 +273,7 @@ class BoundedQueue(Generic[F]):
             dequeued = Dequeued(tuple(self._questions), tuple(self._items), dict(self._publish_requests))
             self._questions.clear()
             self._publish_requests.clear()
-            self._items, self._size = [], 0
+            self._items, self._records, self._size = [], set(), 0
             self._changed.notify_all()
             return dequeued
 
@@ -383,10 +394,9 @@ def join_writes(engine: Engine[F], group: Sequence[WriteRequest[F]]) -> WriteReq
         span = span.then(item.write.span)
     folded = _fold_writes(engine, [item.write for item in group])
     identity = {k: v for item in group for k, v in item.write.identity.items()}
-    raw = tuple({id(one): one for item in group for one in item.raw}.values())
+    raw = tuple(dict.fromkeys(one for item in group for one in item.raw))
     write = replace(last.write, folded=folded, span=span, identity=identity)
-    size = sum(item.size for item in group)
-    return replace(first, write=write, raw=raw, size=size, bundle=last.bundle, voided=last.voided)
+    return replace(first, write=write, raw=raw, bundle=last.bundle, voided=last.voided)
 
 
 def _fold_writes(engine: Engine[F], writes: Sequence[Write[F]]) -> FoldedChanges[F]:

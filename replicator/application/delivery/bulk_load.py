@@ -333,7 +333,7 @@ class BulkLoader(Generic[F]):
         write = replace(
             item.write, folded=cast("FoldedChanges[F]", nothing), span=spill_files.span, identity=dict(spill_files.identity)
         )
-        return replace(item, write=write, raw=(), size=0)
+        return replace(item, write=write, raw=())
 
 
 class _FoldedPartitions(Generic[F]):

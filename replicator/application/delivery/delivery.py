@@ -47,6 +47,7 @@ from .bounded_queue import (
     group_into_packs,
     group_into_rounds,
     join_writes,
+    measure_writes,
 )
 from .bulk_load import BulkLoader
 
@@ -153,7 +154,7 @@ class Delivery(Generic[F]):
             lane_items = [item for item in self._new_lane_writes if item.run.lane.id == lane]
             self._new_lane_writes = [item for item in self._new_lane_writes if item.run.lane.id != lane]
             self._deliver_rounds(lane_items)
-            is_small = sum(item.size for item in self._new_lane_writes) < self._options.handover_bytes
+            is_small = measure_writes(self._new_lane_writes) < self._options.handover_bytes
             if until is not None and is_small and self._clock() >= until:
                 return
 
@@ -192,8 +193,8 @@ class Delivery(Generic[F]):
     def _append_waiting(self, item: WriteRequest[F], problem: Problem) -> None:
         items = self._waiting.setdefault(item.run.lane.id, [])
         items.append(item.withdraw_watermark())
-        size = sum(one.size for one in items)
-        self._lanes.wait_for_rows(item.run, problem, is_full=size >= self._options.handover_bytes)
+        is_full = measure_writes(items) >= self._options.handover_bytes
+        self._lanes.wait_for_rows(item.run, problem, is_full=is_full)
 
     def _select_unblocked(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
         """The writes that have no waiting write of their lane before them. The others wait too."""
@@ -319,7 +320,7 @@ class Delivery(Generic[F]):
             state = None if is_placeholder else self._sink.state(item.run.lane)
             if state is not None and not item.write.span.after(state.position):
                 outcome = LaneOutcome(state.position, Counts(applied=item.write.folded.rows), state.purged_up_to)
-                self._record_outcome([item], outcome, 0.0)
+                self._record_writes([item], outcome, 0.0)
             else:
                 uncommitted.append(item)
         return uncommitted
@@ -346,7 +347,7 @@ class Delivery(Generic[F]):
             items = [item for item in ready if item.run.lane.id == lane]
             outcome = applied.get(lane)
             if outcome is not None:
-                self._record_outcome(items, outcome, seconds)
+                self._record_writes(items, outcome, seconds)
             try:
                 _check_outcome(lane, items, outcome)
             except AccountingError as error:
@@ -371,7 +372,7 @@ class Delivery(Generic[F]):
         log.info("loading spilled rows", lane=run.lane.id)
         with self._lanes.note_sink_call(self._name, f"loading {run.lane.id}"):
             outcome = bulk_loader.load_target(run.lane, lambda lane, rows: self._store_rejects(lane, rows, raw))
-        self._count_outcome(run, outcome, outcome.counts, None, self._clock() - began)
+        self._record_commit(run, outcome, outcome.counts, None, self._clock() - began)
 
     def _prepare_lane(self, item: WriteRequest[F]) -> bool:
         """Prepare the sink for a new plan. False if that suspended the lane."""
@@ -395,13 +396,13 @@ class Delivery(Generic[F]):
         self._prepared[lane.id] = (item.generation, plan)
         return True
 
-    def _record_outcome(self, items: Sequence[WriteRequest[F]], outcome: LaneOutcome, seconds: float) -> None:
+    def _record_writes(self, items: Sequence[WriteRequest[F]], outcome: LaneOutcome, seconds: float) -> None:
         run, folded = items[0].run, [item.write.folded for item in items]
         counts = sum((part.counts for part in folded), outcome.counts)
         newest = max((part.facts.newest for part in folded if part.facts.newest is not None), default=None)
-        self._count_outcome(run, outcome, counts, newest, seconds)
+        self._record_commit(run, outcome, counts, newest, seconds)
 
-    def _count_outcome(self, run: LaneRun, outcome: LaneOutcome, counts: Counts, newest: int | None, seconds: float) -> None:
+    def _record_commit(self, run: LaneRun, outcome: LaneOutcome, counts: Counts, newest: int | None, seconds: float) -> None:
         self._lanes.record_commit(run, outcome.position, counts, newest, outcome.purged_up_to)
         self._waiting_since.pop(run.lane.id, None)
         self._committed = True
@@ -414,7 +415,7 @@ class Delivery(Generic[F]):
         items = [p for p in pending if p.run.lane.id == lane.id]
         if not items:
             raise Fatal(f"The sink rejected rows of lane {lane.id}, but no write of this lane was in progress.")
-        self._store_rejects(lane, rows, RecordFrames(tuple({id(one): one for item in items for one in item.raw}.values())))
+        self._store_rejects(lane, rows, RecordFrames(tuple(dict.fromkeys(one for item in items for one in item.raw))))
 
     def _store_rejects(self, lane: Lane, rows: F, raw: RecordFrames[F]) -> None:
         stored = self._rejects.keep_rejects(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)

@@ -246,7 +246,7 @@ class CatchUp(Generic[F]):
         behind.has_partial_batch = True
         span = cover_topics(batch.span, topics)
         raw = self._write_builder.batch_records.get_records(batch)
-        slices = behind.buffer.add_batch(decoded, self._catalog.get_union(table), span, raw, raw.size, drops=drops)
+        slices = behind.buffer.add_batch(decoded, self._catalog.get_union(table), span, raw, drops=drops)
         return self._write_builder.build_slice_writes(slices, [behind.run], batch.identity)
 
     def _pass_writes(self, behind: CatchUpLane[F], requests: Sequence[WriteRequest[F]], end: Position) -> None:

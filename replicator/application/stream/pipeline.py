@@ -13,7 +13,7 @@ from typing import Generic
 import structlog
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.application.delivery.bounded_queue import WriteRequest
+from replicator.application.delivery.bounded_queue import RecordFrame, WriteRequest, count_bytes
 from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.options import Backoff
@@ -318,8 +318,9 @@ class SourcePipeline(Generic[F]):
             logs = self._let_lanes_fall_back(self.registry.event_logs, batch.span.start)
             excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
             requests = self._write_builder.build_log_writes(batch, routed, logs, excluded)
+            records = self._write_builder.batch_records.get_records(batch)
             for table, slices in by_table.items():
-                requests += self._buffer_changes(table, slices, routed, batch)
+                requests += self._buffer_changes(table, slices, routed, batch.span, records)
             self.registry.save_keys()
             self._position = self.progress.position = end
             self._runtime.idle_timeout.record_progress()
@@ -352,15 +353,19 @@ class SourcePipeline(Generic[F]):
         return by_table
 
     def _buffer_changes(
-        self, table: str, decoded: Sequence[SchemaSlice[F]], routed: RoutedBatch[F], batch: Batch[F]
+        self,
+        table: str,
+        decoded: Sequence[SchemaSlice[F]],
+        routed: RoutedBatch[F],
+        read: Span,
+        records: RecordFrame[F],
     ) -> list[WriteRequest[F]]:
-        span = cover_topics(batch.span, self.registry.topics[table])
+        span = cover_topics(read, self.registry.topics[table])
         buffer, union = self._ensure_buffer(table), self._catalog.get_union(table)
         self.registry.store_key(table, union.keys if union else ())
         buffer.hold_from = self._find_hold_start(table, Position({**span.start, **buffer.released}))
-        records = self._write_builder.batch_records.get_records(batch)
         drops = routed.drops.get(table, ())
-        slices = buffer.add_batch(decoded, union, span, records if span else None, records.size, drops=drops)
+        slices = buffer.add_batch(decoded, union, span, records if span else None, drops=drops)
         return self._make_slice_writes(table, slices)
 
     def _find_hold_start(self, table: str, released: Position) -> Position:
@@ -423,7 +428,7 @@ class SourcePipeline(Generic[F]):
 
         Lanes that need too much time or memory read the changes again.
         """
-        size = sum(self._buffers[table].size for table in self._unplaced if table in self._buffers)
+        size = count_bytes(one for table in self._unplaced if table in self._buffers for one in self._buffers[table].raw)
         now = self._runtime.clock() if size <= self._runtime.options.hold_bytes else float("inf")
         placed = {t for t, until in self._unplaced.items() if now >= until or not self.registry.is_new(t)}
         for table in placed:

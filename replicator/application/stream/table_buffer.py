@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Generic
 
-from replicator.application.delivery.bounded_queue import RecordFrame
+from replicator.application.delivery.bounded_queue import RecordFrame, count_bytes
 from replicator.application.lane_runs import Clock
 from replicator.application.options import RuntimeOptions
 from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
@@ -46,7 +46,7 @@ class TableSlice(Generic[F]):
 
     - `frame`: a changes frame of `table`; None without changes.
     - `start`, `end`: the span that it covers.
-    - `raw`: the records behind it; `size`: the bytes that keeping them needs.
+    - `raw`: the records behind it.
     - `marks`: schema marks and drops, in order. The first and the last may lie outside. Without a frame only
       drops.
     """
@@ -55,7 +55,6 @@ class TableSlice(Generic[F]):
     start: Position
     end: Position
     raw: tuple[RecordFrame[F], ...] = ()
-    size: int = 0
     table: TableSpec | None = None
     marks: tuple[SchemaMark, ...] = ()
 
@@ -84,15 +83,10 @@ class TableBuffer(Generic[F]):
         self._drop_marks: tuple[SchemaMark, ...] = ()
         self._empty: tuple[TableSpec, F] | None = None
         self._held: list[F] = []
-        self._raw: tuple[RecordFrame[F], ...] = ()
-        self._size = 0
+        self.raw: tuple[RecordFrame[F], ...] = ()
+        """The records behind held changes."""
         self._batches_held = 0
         self._added_at = waited()
-
-    @property
-    def size(self) -> int:
-        """The bytes needed to keep the records behind held changes."""
-        return self._size
 
     def make_empty(self, table: TableSpec | None) -> F | None:
         """A changes frame of `table` without rows.
@@ -107,7 +101,6 @@ class TableBuffer(Generic[F]):
         table: TableSpec | None,
         span: Span,
         raw: RecordFrame[F] | None = None,
-        size: int = 0,
         *,
         drops: Sequence[Position] = (),
     ) -> Sequence[TableSlice[F]]:
@@ -115,7 +108,7 @@ class TableBuffer(Generic[F]):
 
         - `table`: the newest schema, for a batch without changes.
         - `span`: the span of the batch, in the table's topics.
-        - `raw`: its records; `size`: their bytes.
+        - `raw`: its records.
         - `drops`: positions of records that drop the table.
 
         Changes whose frames cannot be united are returned in separate slices: a column has another type, or the
@@ -133,12 +126,12 @@ class TableBuffer(Generic[F]):
         for group in groups[:-1]:
             ends = reduce(Position.advanced_to, (self._frames.ends(part.frame) for part in group), Position())
             first = Span(span.start.only(ends), Position({p: max(o, span.start[p]) for p, o in ends.items()}))
-            out += self.add_changes([p.frame for p in group], group[-1].table, first, raw, 0, marks=[p.mark for p in group])
+            out += self.add_changes([p.frame for p in group], group[-1].table, first, raw, marks=[p.mark for p in group])
             out += self._release_frames(self._held, group[-1].table, hold_nothing=True)
             span = Span(span.start.advanced_to(first.end), span.end)
         last = groups[-1] if groups else []
         of_last = last[-1].table if last else table
-        return [*out, *self.add_changes([p.frame for p in last], of_last, span, raw, size, marks=[p.mark for p in last])]
+        return [*out, *self.add_changes([p.frame for p in last], of_last, span, raw, marks=[p.mark for p in last])]
 
     def add_changes(
         self,
@@ -146,7 +139,6 @@ class TableBuffer(Generic[F]):
         table: TableSpec | None,
         span: Span,
         raw: RecordFrame[F] | None = None,
-        size: int = 0,
         *,
         marks: Sequence[SchemaMark] = (),
     ) -> Sequence[TableSlice[F]]:
@@ -162,16 +154,15 @@ class TableBuffer(Generic[F]):
         self._added_at = self._waited()
         unreleased = [*self._held, *frames]
         # In earlier batches: a half in this one waits for the next one, however large this one is.
-        is_too_much = self._batches_held >= self._options.hold_batches or self._size > self._options.hold_bytes
+        is_too_much = self._batches_held >= self._options.hold_batches or count_bytes(self.raw) > self._options.hold_bytes
         if frames:
             self._batches_held += 1
             if raw is not None:
-                self._raw = (*self._raw, raw)
-                self._size += size
+                self.raw = (*self.raw, raw)
         slices = self._release_frames(unreleased, self._table, waiting=frames if frames and is_too_much else unreleased)
         if self._held and all(self.released[p] >= offset for p, offset in before.items()):
             # Held changes are of this batch now: the waiting time of earlier ones does not count.
-            self._raw, self._size, self._batches_held = (raw,) if raw is not None else (), size, 1
+            self.raw, self._batches_held = (raw,) if raw is not None else (), 1
         return [*released_now, *slices]
 
     def release_ready(self) -> Sequence[TableSlice[F]]:
@@ -198,8 +189,7 @@ class TableBuffer(Generic[F]):
         missing = [frame for frame in missing if self._frames.count(frame)]
         if missing:
             self._held = [*missing, *self._held]
-            self._raw = (*other._raw, *self._raw)
-            self._size += other._size
+            self.raw = (*other.raw, *self.raw)
             lower = {p: min(o, self.released.get(p, o)) for p, o in other.released.items()}
             self.released = Position({**self.released, **lower})
         self._marks = (*other._marks, *self._marks)
@@ -229,7 +219,7 @@ class TableBuffer(Generic[F]):
         if waiting:
             unpaired = changes if waiting is frames else self._frames.concat(waiting, table)
             limit = Position.lowest([barrier, self._frames.find_open_key_changes(unpaired)])
-        raw, size = self._raw, self._size
+        raw = self.raw
         if limit:
             rest, ready = self._frames.split(changes, Span.from_position(limit))
         else:
@@ -237,7 +227,7 @@ class TableBuffer(Generic[F]):
         if rest is not None and self._frames.count(rest):
             self._held = [rest]
         else:
-            self._held, self._raw, self._size, self._batches_held = [], (), 0, 0
+            self._held, self.raw, self._batches_held = [], (), 0
         end = Position({p: min(o, limit.get(p, o)) for p, o in self.read.items()})
         self.released = end
         self._empty = (table, self._frames.split(changes, EMPTY_SPAN)[0])
@@ -245,7 +235,7 @@ class TableBuffer(Generic[F]):
         marks = self._take_schema_marks(end, drops)
         if not self._frames.count(ready):
             return [TableSlice(None, start, end, marks=drops)]
-        whole = TableSlice(ready, start, end, raw, size, table, marks)
+        whole = TableSlice(ready, start, end, raw, table, marks)
         return cut_segments(self._frames, ready, table, whole)
 
     def _take_schema_marks(self, end: Position, drops: tuple[SchemaMark, ...]) -> tuple[SchemaMark, ...]:
@@ -274,12 +264,12 @@ class TableBuffer(Generic[F]):
 
 
 def cut_segments(frames: Frames[F], changes: F, table: TableSpec, whole: TableSlice[F]) -> Sequence[TableSlice[F]]:
-    """The slice with these changes, cut into segments. Only the last one has the size of the whole slice."""
+    """The slice with these changes, cut into segments."""
     *firsts, last = frames.segments(changes, table)
     slices, start = [], whole.start
     for segment in firsts:
         end = start.advanced_to(frames.ends(segment))
-        slices.append(replace(whole, frame=segment, start=start, end=end, size=0))
+        slices.append(replace(whole, frame=segment, start=start, end=end))
         start = end
     return [*slices, replace(whole, frame=last, start=start)]
 

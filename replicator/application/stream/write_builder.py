@@ -100,7 +100,7 @@ class SchemaGate(Generic[F]):
         if slice_.frame is None:
             return replace(slice_, end=end), replace(slice_, start=end)
         rest, below = self._frames.split(slice_.frame, Span.from_position(at))
-        return replace(slice_, frame=self._drop_empty(below), end=end, size=0), replace(
+        return replace(slice_, frame=self._drop_empty(below), end=end), replace(
             slice_, frame=self._drop_empty(rest), start=Position({**slice_.start, **end})
         )
 
@@ -239,7 +239,7 @@ class WriteBuilder(Generic[F]):
             span = Span.between({**piece.start, **run.queued_to}, piece.end)
             if span and (part.rows or part.counts.total):
                 write = Write(run.lane, plan, part, span, identity)
-                out.append(self._advance_with_request(run, write, piece.end, piece.raw, piece.size))
+                out.append(self._advance_with_request(run, write, piece.end, piece.raw))
             else:
                 run.handed_over = run.handed_over.advanced_to(piece.end)
         return out
@@ -288,7 +288,7 @@ class WriteBuilder(Generic[F]):
             folded = FoldedChanges(frames[key], Facts(), Counts(), rows, batch.size)
             whole = Span.between({**span.start, **run.queued_to}, span.end)  # With offsets that had no record.
             write = Write(run.lane, self._log_plan, folded, whole, dict(batch.identity))
-            out.append(self._advance_with_request(run, write, span.end, (), batch.size))
+            out.append(self._advance_with_request(run, write, span.end, ()))
         return out
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
@@ -302,7 +302,7 @@ class WriteBuilder(Generic[F]):
             return []
         nothing = self._engine.transform_rows(empty, plan).frame if plan.row_transforms else empty
         write = Write(run.lane, plan, self._engine.fold(nothing, plan), span, identity)
-        return [self._advance_with_request(run, write, span.end, (), 0)]
+        return [self._advance_with_request(run, write, span.end, ())]
 
     def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: TargetColumns) -> ApplyPlan | None:
         """The lane's plan for frames of `table`; None, and the lane is suspended, if no plan is possible."""
@@ -335,12 +335,12 @@ class WriteBuilder(Generic[F]):
         return True
 
     def _advance_with_request(
-        self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[RecordFrame[F], ...], size: int
+        self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[RecordFrame[F], ...]
     ) -> WriteRequest[F]:
         run.handed_over = run.handed_over.advanced_to(end)
         run.queued_to = run.queued_to.advanced_to(write.span.end)
         write = replace(write, at=self._runtime.now())
-        return WriteRequest(run, write, run.placed_generation, raw, size + write.folded.size)
+        return WriteRequest(run, write, run.placed_generation, raw)
 
 
 def cover_topics(span: Span, topics: Iterable[str]) -> Span:

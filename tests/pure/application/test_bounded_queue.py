@@ -12,7 +12,9 @@ from support.tuple_engine import TupleDecoder, TupleEngine
 
 from replicator.application.delivery.bounded_queue import (
     BoundedQueue,
+    RecordFrame,
     WriteRequest,
+    count_bytes,
     group_into_packs,
     group_into_rounds,
     join_writes,
@@ -40,7 +42,9 @@ def run_of(name="a.items"):
 
 def make_request(run, rows, start, end, *, size=10, plan=PLAN):
     span = Span(Position({T0: start}), Position({T0: end}))
-    return WriteRequest(run, Write(run.lane, plan, ENGINE.fold(tuple(rows), plan), span), 0, (tuple(rows),), size)
+    return WriteRequest(
+        run, Write(run.lane, plan, ENGINE.fold(tuple(rows), plan), span), 0, (RecordFrame(tuple(rows), size),)
+    )
 
 
 def test_joined_writes_keep_the_counts_of_their_parts():
@@ -56,7 +60,7 @@ def test_joined_writes_keep_the_counts_of_their_parts():
     assert one.write.folded.counts == Counts(folded=4)
     facts = one.write.folded.facts
     assert (facts.lowest, facts.highest, facts.truncated_at, facts.newest) == ((1,), (6,), (4,), 6_000_000)
-    assert facts.has_deletes and one.size == 30 and len(one.raw) == 3
+    assert facts.has_deletes and count_bytes(one.raw) == 30 and len(one.raw) == 3
 
 
 def test_truncate_with_soft_deletes_starts_a_new_write():
@@ -150,6 +154,15 @@ def test_full_queue_accepts_the_write_of_a_source_that_saw_room():
     with pytest.raises(Stopped):
         slot.put([make_request(run, [], 2, 3)])
     assert len(slot.take().items) == 2 and slot.take() is None
+
+
+def test_tables_of_a_batch_share_its_records():
+    queue, records = BoundedQueue(lambda: 100), RecordFrame((), 60)
+    for table in ("a.items", "a.orders"):
+        queue.put([replace(make_request(run_of(table), [], 0, 1), raw=(records,))])
+    assert queue.has_room()
+    queue.put([make_request(run_of(), [], 1, 2, size=60)])
+    assert not queue.has_room()
 
 
 def dequeue_in_thread(slot):

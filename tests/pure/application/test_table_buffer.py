@@ -8,6 +8,7 @@ from support.application_world import QUICK
 from support.histories_of_items import make_change, make_key_change
 from support.tuple_engine import TupleDecoder, TupleFrames
 
+from replicator.application.delivery.bounded_queue import RecordFrame
 from replicator.application.stream.table_buffer import SchemaMark, SchemaSlice, TableBuffer
 from replicator.domain.position import Position, Span, TopicPartition
 
@@ -26,7 +27,7 @@ def make_buffer(at=0, waited=lambda: 0.0, **options):
 
 
 def push(to, rows, start, end):
-    return to.add_changes([tuple(rows)], TABLE, span(start, end), tuple(rows), 100)
+    return to.add_changes([tuple(rows)], TABLE, span(start, end), RecordFrame(tuple(rows), 100))
 
 
 def offsets(slices):
@@ -66,7 +67,9 @@ def test_held_changes_are_limited():
 def test_half_in_a_large_batch_waits_for_the_next_batch_with_changes():
     buffer = make_buffer(hold_batches=1, hold_bytes=1)
     push(buffer, [make_change(0, "c", 1), MOVE[0]], 0, 3)
-    assert offsets(buffer.add_changes((), TABLE, span(3, 4), (), 100)) == [[]] and holds_changes(buffer)  # Its tombstone.
+    assert offsets(buffer.add_changes((), TABLE, span(3, 4), RecordFrame((), 100))) == [[]] and holds_changes(
+        buffer
+    )  # Its tombstone.
     assert offsets(push(buffer, [replace(MOVE[1], offset=4)], 4, 5)) == [[2, 4]]
 
 
