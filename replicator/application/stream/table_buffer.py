@@ -149,8 +149,8 @@ class TableBuffer(Generic[F]):
         self._table = table if frames else self._table or table
         self._marks = (*self._marks, *(SchemaMark(m.table, m.start.only(span.start)) for m in marks))
         before = self.read
-        self.read = self._add_partitions(before, span).advanced_to(span.end)
-        self.released = self._add_partitions(self.released, span)
+        self.read = Position({**span.start, **before}).advanced_to(span.end)
+        self.released = Position({**span.start, **self.released})
         self._added_at = self._waited()
         unreleased = [*self._held, *frames]
         # In earlier batches: a half in this one waits for the next one, however large this one is.
@@ -196,9 +196,6 @@ class TableBuffer(Generic[F]):
         self._drop_marks = (*drops, *self._drop_marks)
         self._table = self._table or other._table
         self._empty = self._empty or other._empty
-
-    def _add_partitions(self, position: Position, span: Span) -> Position:
-        return Position({**span.start, **position})
 
     def _release_frames(
         self, frames: Sequence[F], table: TableSpec | None, *, waiting: Sequence[F] = (), hold_nothing: bool = False
