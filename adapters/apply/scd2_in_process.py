@@ -217,7 +217,8 @@ def _encode_relations(
 ) -> tuple[dict[str, pa.Table], Scd2Input]:
     """The relations for DuckDB."""
     plan = pool.plan
-    missing_names = tuple(sorted({n for t in pool.tables for n in list_missing_names(t, CDC_UNSENT)} - {*plan.table.keys}))
+    unsent = {name for table in pool.tables for name in list_missing_names(table, CDC_UNSENT)}
+    missing_names = tuple(sorted(unsent & {c.name for c in plan.table.values}))  # Stored rows may name removed columns.
     image = pool.encode_image([n for n in history.tracked if n not in missing_names])
     coded = {name: pool.encode_column(name) for name in missing_names}
     times, instants = _encode_times(pool, truncates)

@@ -26,6 +26,7 @@ N, LONG = make_column("n", "int32"), make_column("n", "int64")
 OLD = [SMALL, NAME, N, make_column("gone", "string")]
 NEW = [ID, TITLE, LONG]
 BIG = 5_000_000_000
+HIDDEN = "__debezium_unavailable_value"
 
 
 def records(table: str) -> list[dict[str, object]]:
@@ -38,7 +39,7 @@ def records(table: str) -> list[dict[str, object]]:
     later = [
         make_archive_record(table, 5, NEW, [ID], op="u", after={"id": 1, "title": "t1", "n": BIG}),
         make_archive_record(table, 6, NEW, [ID], after={"id": BIG, "title": "big", "n": BIG}),
-        make_archive_record(table, 7, NEW, [ID], op="u", after={"id": 2, "title": "__debezium_unavailable_value", "n": 22}),
+        make_archive_record(table, 7, NEW, [ID], op="u", after={"id": 2, "title": HIDDEN, "n": 22}),
         make_archive_record(table, 8, NEW, [ID], op="d", before={"id": 3, "title": None, "n": None}),
         make_archive_record(table, 9, NEW, [ID], op="d", before={"id": BIG, "title": "big", "n": BIG}),
     ]
@@ -68,6 +69,25 @@ def test_rows_do_not_depend_on_restarts(tmp_path, postgres_dsn, cuts):
             assert sorted(found, key=str) == sorted(rows, key=str), (sink, table)
         assert len(project.rows(sink, "append")) == 10
         assert {"id": 2, "title": None, "n": 22} in project.rows(sink, "append")
+
+
+@pytest.mark.parametrize("cuts", [(2,), pytest.param((), marks=pytest.mark.long)], ids=str)
+def test_stored_rows_lack_values_of_renamed_and_removed_columns(tmp_path, postgres_dsn, cuts):
+    """An update did not send two columns. Then one is renamed, the other is removed, and the row changes again."""
+    project = Project(tmp_path, {"scd2": POLICIES["scd2"] + RENAMES}, postgres_dsn)
+    fed = [
+        make_archive_record("scd2", 0, OLD, [SMALL], after={"id": 1, "name": "n1", "n": 1, "gone": "g"}),
+        make_archive_record("scd2", 1, OLD, [SMALL], op="u", after={"id": 1, "name": HIDDEN, "n": 2, "gone": HIDDEN}),
+        make_archive_record("scd2", 2, NEW, [ID], op="u", after={"id": 1, "title": HIDDEN, "n": 3}),
+        make_archive_record("scd2", 3, NEW, [ID], op="u", after={"id": 1, "title": "t1", "n": 4}),
+    ]
+    for start, end in zip([0, *cuts], [*cuts, len(fed)], strict=True):
+        project.feed(f"scd2-{start}", fed[start:end])
+        for lane in project.run().values():
+            assert (lane["error"], lane["counts"]["rejected"]) == (None, 0), lane
+    for sink in SINKS:
+        titles = {row["n"]: row["title"] for row in project.rows(sink, "scd2")}
+        assert titles == {1: "n1", 2: "n1", 3: "n1", 4: "t1"}, sink
 
 
 AGAIN, TEXT = [ID, NAME, N], make_column("n", "string")

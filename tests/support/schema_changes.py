@@ -42,8 +42,8 @@ def to_config_dsn(dsn: str) -> str:
 def make_archive_record(
     table: str, offset: int, columns: Sequence[Mapping[str, Any]], keys: Sequence[Mapping[str, Any]], **more: Any
 ) -> Row:
-    """A change event of `public.<table>` with its schema, in the archive format."""
-    payload = make_payload(at=1_000 + offset, source={"table": table}, **more)
+    """A change event of `public.<table>` with its schema, in the archive format. `at` is its place in the source's log."""
+    payload = make_payload(**{"at": 1_000 + offset, **more}, source={"table": table})
     row = payload["after"] or payload["before"] or {}
     named = {c["field"]: row[c["field"]] for c in keys}
     value = encode_with_schema(make_envelope_schema(columns, table), payload)
