@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError, TableNotFoundError
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
@@ -33,6 +33,10 @@ _GONE = re.compile(r"Object at location (.+?) not found")
 """The message of delta-rs, for any kind of storage."""
 
 
+_LOST_RACE = "Failed to commit transaction: "
+"""The message of delta-rs. Its other failed commits, for example a delete in an append-only table, would fail again."""
+
+
 class FileGone(Fatal):
     """A file of a table's snapshot does not exist.
 
@@ -50,17 +54,18 @@ def translate_error(error: Exception, table: str) -> ReplicatorError:
         return error
     problem_of_store = translate_store_error(str(error), f"table {table}")
     if match := _GONE.search(str(error)):
-        sentence = f"a data file of table {table} is gone: {match[1]}"
-        return FileGone(problem_of_store.sentence if problem_of_store else sentence, next_step=RESTORE)
+        gone = f"a data file of table {table} is gone: {match[1]}"
+        return FileGone(problem_of_store.sentence if problem_of_store else gone, next_step=RESTORE)
     if problem_of_store is not None:
         return problem_of_store
     number = find_os_error(error)
     if number is not None:
         return _translate_os_error(number, table)
-    for kind, sentence in _SENTENCES.items():
-        if isinstance(error, kind):
-            return Fatal(f"{sentence.format(table)}: {first_line(error)}")
-    return Fatal(f"Delta refused an operation on table {table}: {first_line(error)}")
+    if isinstance(error, CommitFailedError) and _LOST_RACE in str(error):
+        return Retryable(f"another writer changed table {table} first")
+    sentences = (sentence for kind, sentence in _SENTENCES.items() if isinstance(error, kind))
+    sentence = next(sentences, "Delta refused an operation on table {}").format(table)
+    return Fatal(f"{sentence}: {first_line(error)}")
 
 
 def find_os_error(error: BaseException) -> int | None:

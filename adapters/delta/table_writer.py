@@ -154,7 +154,8 @@ def overwrite_table(
         partition_by=(source.metadata().partition_columns if partitions is None else list(partitions)) or None,
         target_file_size=FILE_BYTES,
         writer_properties=WRITER,
-        commit_properties=properties,
+        # If delta-rs retried after a compaction, the compacted rows would stay besides the new ones.
+        commit_properties=properties or CommitProperties(max_commit_retries=0),
     )
 
 

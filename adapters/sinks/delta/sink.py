@@ -158,13 +158,13 @@ class MirrorSink(LaneSink[F]):
             refuse_other_partitions(table, lane, options.partition_by)
             refuse_foreign_paths(table, lane.into)
             new = select_new(plan.versions, self.schemas(lane)) if plan.versions else ()
-            reshaped = False
             for version in new:
-                reshaped |= self._reshape_table(lane, plan, table, version.reshaping)
+                delta_lane.drop_snapshot()  # Before the changes: one of them may fail after another one.
+                self._reshape_table(lane, plan, table, version.reshaping)
             missing = find_missing_columns(table, lane.into, plan.target)
             if missing:
                 self._writer.add_columns(table, missing)
-            if self._switch_on(lane, table, options) or missing or reshaped:
+            if self._switch_on(lane, table, options) or missing:
                 delta_lane.drop_snapshot()
             for version in new:
                 self.remember(lane, version)
@@ -174,21 +174,20 @@ class MirrorSink(LaneSink[F]):
         options = TableOptions.from_lane(lane)
         return check_partitions(lane, plan, options.partition_by), check_clusters(lane, plan, options.cluster_by)
 
-    def _reshape_table(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, reshaping: TargetReshape) -> bool:
+    def _reshape_table(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, reshaping: TargetReshape) -> None:
         """Reshapes the target and its side table."""
         if not reshaping:
-            return False
+            return
         layout = (
             *partition_columns(table),
             *find_stored_names(TableOptions.from_lane(lane).cluster_by, read_schema(table).names),
         )
         end = end_sequence_columns(1)[0] if plan.history is not None else ""
-        is_reshaped = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
+        reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
         side_table = self._lake.tombstones(lane.into)
         rest = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
         if has_table(side_table) and reshape(open_table(side_table), rest, TableWriter(), TableLayout(lane.into)):
             self._side_tables.reopen(lane)
-        return is_reshaped
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
         with translate_errors(lane.into):

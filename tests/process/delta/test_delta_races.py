@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,8 @@ from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced, Retryabl
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
+from replicator.domain.schema_evolution import SchemaVersion, TargetReshape
+from replicator.domain.table import Column, TableSpec
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects
 
@@ -121,6 +126,32 @@ def test_maintenance_that_misses_a_file_fails_no_batch(
     table_writer.TableMaintenance().vacuum(table)
     assert len(misses) == 1 and table.version() == DeltaTable(str(tmp_path / "items")).version()
     assert read_values(sink) == {1: "v1", 2: "v2"}
+
+
+def test_compaction_during_a_schema_rewrite_doubles_no_row(
+    sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rewrite is repeated on a new snapshot."""
+    for i in range(3):
+        apply_rows(sink, *make_item_changes(i), start=i)
+    renamed = TableSpec("public.items", (Column("id", pa.int64()), Column("title", pa.string())), ("id",), 1)
+    reshaping = TargetReshape(renames=(("v", "title"),))
+    version = SchemaVersion(2, renamed, renamed.columns, Position({PARTITION_0: 3}), datetime.now(UTC), reshaping=reshaping)
+    plan = replace(plan_for("scd1", renamed), versions=(version,))
+    original = TableWriter.rewrite
+    turns = iter([lambda: compact(tmp_path / "items"), lambda: None])
+
+    def rewrite(self: TableWriter, *args: Any) -> None:
+        next(turns)()
+        original(self, *args)
+
+    monkeypatch.setattr(TableWriter, "rewrite", rewrite)
+    with pytest.raises(Retryable, match="another writer changed table items first"):
+        sink.prepare(LANE, plan)
+    assert read_values(sink) == {0: "v0", 1: "v1", 2: "v2"}
+    sink.prepare(LANE, plan)
+    rows = sink.read("items").select(["id", "title"]).to_pylist()
+    assert sorted(rows, key=itemgetter("id")) == [{"id": i, "title": f"v{i}"} for i in range(3)]
 
 
 def test_deleted_data_file_is_reported(sink: DeltaRsSink, tmp_path: Path) -> None:
