@@ -313,7 +313,10 @@ def _is_filled_in(value: Any, default: Any) -> bool:
     """True if the connector may have written the value for NULL: the column's default, 0, false, empty text, such a
     decimal."""
     if isinstance(value, msgspec.Raw):
-        value = msgspec.json.decode(value)
+        try:
+            value = msgspec.json.decode(value)
+        except UNREADABLE:
+            return False  # Its column rejects it, as in any other change.
     if isinstance(value, bytes):
         return not value.strip(b"\0") or b64encode(value).decode() == default
     if isinstance(value, str):

@@ -214,6 +214,18 @@ def test_image_without_schema_is_whole_by_its_values_or_the_option(
     assert (change["id"], change["_unsent"], change["name"]) == (1, unsent, shown)
 
 
+@pytest.mark.parametrize("value", [b"1e999", b"[1e999]", b"9" * 5000, b'"\xff"'])
+def test_unreadable_value_in_a_doubtful_image_affects_no_other_record(value: bytes) -> None:
+    """The parser does not look into values before their columns do."""
+    options = {"schema": {"public.t": {"id": "int64", "name": "string"}}, "keys": {"public.t": ["id"]}}
+    gone = make_payload("d", before={"id": 1, "name": "?"}, source={"connector": "postgresql", "lsn": 1})
+    record = json.dumps(gone).encode().replace(b'"?"', value)
+    headers = {0: {"__debezium.newkey": b'{"id":2}'}}
+    bad, good = decode_frame(make_raw_records([record, json.dumps(gone).encode()], headers=headers), options)
+    assert bad["id"] == 1 and (bad["_error"] or bad["_unsent"])
+    assert (good["_error"], good["name"]) == (None, "?")
+
+
 @pytest.mark.parametrize("header", [b"", b"?", b"{}", b'{"id":null}', b'{"id":"x"}', b'{"id":99999999999999999999}'])
 def test_unreadable_old_key_rejects_the_create(header: bytes) -> None:
     good = make_change_event(COLUMNS, after={"id": 1, "name": "a"})
