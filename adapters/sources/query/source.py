@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from .columns import CursorValues, Value
 from .database import QueryConnection, QueryDatabase
 from .options import EVERY, QuerySettings
 
+log = logging.getLogger(__name__)
 REMEDY = "Correct the rows in the database, or the query"
 
 
@@ -66,6 +68,9 @@ class QueryPolls:
         if progress.border is None:
             progress = self._read_in_parallel(reading, progress, clock)
         last = None if progress.border is None else cursor.from_text(progress.border)
+        if last is not None and clock is not None and clock < last:
+            log.warning("The clock of %s went back to %s: rows from then on are read again.", self._options.name, clock)
+            last, self._recent = clock, None
         recent = self._load_recent(schema, cursor.lower_bound(last))
         for queried_rows in reading.read_rows(cursor.lower_bound(last)):
             last = cursor.advance(last, self._last_value(cursor, queried_rows), clock)

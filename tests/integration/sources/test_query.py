@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from support.full_disk import full_disk
 from support.queried_database import SALES, STAMP, QueriedDatabase, list_payloads, make_query_source, read_once
 
+from adapters.sources.query.database import QueryConnection
 from adapters.sources.query.source import QueryJournal
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
@@ -132,6 +134,22 @@ def test_positions_increase_although_the_clock_goes_back(queried_database, tmp_p
     back, at = read_once(make_query_source(queried_database, tmp_path), at)
     assert [(r["id"], r["sales"]) for r in back] == [(4, "211.00")], "as it was before, and yet a change"
     assert read_once(make_query_source(queried_database, tmp_path), at)[0] == []
+
+
+def test_rows_are_read_although_the_clock_of_the_database_goes_back(lite, tmp_path, monkeypatch):
+    """The end of daylight saving time, or a failover to a server whose clock is behind."""
+    clock = [datetime(2019, 11, 13, 11, 40)]
+    monkeypatch.setattr(QueryConnection, "read_clock", lambda _: clock[-1])
+    lite.make_sales()
+    _, at = read_once(make_query_source(lite, tmp_path))
+    clock.append(datetime(2019, 11, 13, 10, 40))
+    lite.add_sales((5, "2019-11-13", "Ann", "1.00", "2019-11-13 10:39:00"))
+    rows, at = read_once(make_query_source(lite, tmp_path), at)
+    assert ids(rows) == [5]
+    clock.append(datetime(2019, 11, 13, 10, 50))
+    lite.add_sales((6, "2019-11-13", "Ann", "1.00", "2019-11-13 10:49:00"))
+    rows, at = read_once(make_query_source(lite, tmp_path), at)
+    assert ids(rows) == [6]
 
 
 @on_every_database
