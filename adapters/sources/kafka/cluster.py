@@ -12,6 +12,7 @@ from typing import Any, cast
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, admin
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from replicator.domain.errors import Retryable
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
@@ -113,17 +114,22 @@ class Cluster:
             futures = client.list_offsets(request, isolation_level=isolation, request_timeout=timeout)
             return {TopicPartition(p.topic, p.partition): _read_result(f).offset for p, f in futures.items()}
 
-    def beginnings(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """For each partition the offset of the first available record."""
-        return self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED, timeout)
+        return _refuse_unknown(self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED))
+
+    def known_beginnings(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
+        """The same without partitions whose offsets the broker does not know yet."""
+        offsets = self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED, timeout)
+        return {p: offset for p, offset in offsets.items() if offset >= 0}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """For each partition the offset after the last readable record: open transactions are not readable."""
-        return self._offsets(partitions, LATEST, IsolationLevel.READ_COMMITTED)
+        return _refuse_unknown(self._offsets(partitions, LATEST, IsolationLevel.READ_COMMITTED))
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """For each partition the offset of the next written record. No valid position is above it."""
-        return self._offsets(partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)
+        return _refuse_unknown(self._offsets(partitions, LATEST, IsolationLevel.READ_UNCOMMITTED))
 
     def offsets_at(self, partitions: Iterable[TopicPartition], at: float) -> dict[TopicPartition, int]:
         """For each partition the offset of the first record not older than `at` (seconds); the end if there is none."""
@@ -154,6 +160,14 @@ class Cluster:
 
 def _read_result(future: Any) -> Any:
     return future.result(TIMEOUT * 2)
+
+
+def _refuse_unknown(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Retryable for a partition that was just created: the broker may know no offset of it yet, and answers with a negative
+    one."""
+    if unknown := [p for p, offset in offsets.items() if offset < 0]:
+        raise Retryable(f"The broker does not know the offsets of {unknown[0]} yet.")
+    return offsets
 
 
 def list_partitions(topics: Mapping[str, Topic]) -> tuple[TopicPartition, ...]:

@@ -165,10 +165,9 @@ class TopicPoller:
     def _find_new(self, partitions: Collection[TopicPartition]) -> NewPartitions:
         fresh = {p for p in self._cluster.partitions(timeout=EMPTY_BATCH_SECONDS) if p not in partitions}
         now = self._cluster.describe_topics({p.topic for p in fresh}, timeout=EMPTY_BATCH_SECONDS)
-        firsts = self._cluster.beginnings(fresh.intersection(list_partitions(now)), timeout=EMPTY_BATCH_SECONDS)
-        # For a partition that was just created the broker may have no offset yet: the next search finds it
-        # again.
-        return NewPartitions(now, {p: first for p, first in firsts.items() if first >= 0})
+        # For a partition that was just created the broker may know no offset yet: the next search finds it again.
+        firsts = self._cluster.known_beginnings(fresh.intersection(list_partitions(now)), EMPTY_BATCH_SECONDS)
+        return NewPartitions(now, firsts)
 
 
 # Transient fetch errors, by partition: how often and how long in a row.

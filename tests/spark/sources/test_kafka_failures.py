@@ -228,17 +228,19 @@ def test_check_covers_changed_topics_and_others_in_turn(monkeypatch: pytest.Monk
         looked.refresh(known, ())
 
 
-def test_partition_with_unknown_first_offset_is_found_later() -> None:
-    firsts = {PLACE: -1001, OTHER: 0}
-    cluster: Any = SimpleNamespace(
-        partitions=lambda timeout: (PLACE, OTHER),
-        describe_topics=lambda names, timeout: {"t": Topic("1", 2)},
-        beginnings=lambda partitions, timeout: {p: firsts[p] for p in partitions},
-    )
+def test_partition_with_unknown_first_offset_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    firsts, cluster = {PLACE: -1001, OTHER: 0}, Cluster(KafkaSettings.read(OPTIONS))
+    monkeypatch.setattr(cluster, "_offsets", lambda partitions, *_: {p: firsts[p] for p in partitions})
+    monkeypatch.setattr(cluster, "partitions", lambda timeout: (PLACE, OTHER))
+    monkeypatch.setattr(cluster, "describe_topics", lambda names, timeout: {"t": Topic("1", 2)})
     looked = TopicPoller(cluster, {}, 30, grow=True)
     assert looked._find_new(()).firsts == {OTHER: 0}
+    for find_offsets in (cluster.beginnings, cluster.ends, cluster.log_ends):
+        with pytest.raises(Retryable, match="does not know the offsets"):
+            find_offsets((PLACE, OTHER))
     firsts[PLACE] = 0
     assert looked._find_new({OTHER}).firsts == {PLACE: 0}
+    assert cluster.beginnings((PLACE, OTHER)) == firsts
 
 
 def test_refused_offsets_count_until_a_record_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
