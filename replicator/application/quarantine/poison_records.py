@@ -93,23 +93,20 @@ class PoisonRecordFilter:
         poison = self.find_poison_records(raw)
         if mask_records is None or poison is None:
             return raw if mask_records is None else mask_records(raw)
-        unreadable = raw  # No format can read these keys and values.
-        for name in ("key", "value"):
-            texts = pc.if_else(poison, UNREADABLE, raw[name])
-            unreadable = unreadable.set_column(raw.column_names.index(name), raw.schema.field(name), texts)
-        masked = mask_records(unreadable)
+        masked = mask_records(_hide_poison_records(raw, poison))
         unchanged = pc.and_(poison, pc.fill_null(pc.equal(masked["value"], UNREADABLE), False))
         at = pa.array(range(raw.num_rows), pa.int64())
         return pa.concat_tables([masked, raw]).take(pc.if_else(unchanged, pc.add(at, raw.num_rows), at))
 
     def _decode_others(self, raw: pa.Table, ask: Any) -> pa.Table:
-        """The result of `ask` for the other records, and an error for each poison record, in record order."""
+        """The result of `ask`. A poison record only has an error, and the table that its topic or headers name, if any."""
         poison = self.find_poison_records(raw)
         if poison is None:
             return ask(raw)
-        decoded = ask(raw.filter(pc.invert(poison))).take(_index_others(poison))
-        errors = pc.if_else(poison, POISON_REASON, decoded["error"])
-        return decoded.set_column(decoded.column_names.index("error"), decoded.schema.field("error"), errors)
+        decoded = ask(_hide_poison_records(raw, poison))
+        parts = {"error": POISON_REASON, "table": decoded["table"]}
+        columns = [pc.if_else(poison, parts.get(f.name, pa.scalar(None, f.type)), decoded[f.name]) for f in decoded.schema]
+        return pa.Table.from_arrays(columns, schema=decoded.schema)
 
     def find_poison_records(self, raw: pa.Table) -> pa.Array | None:
         """True for each poison record; None without any."""
@@ -129,6 +126,15 @@ def filter_poison_records(decoder: Decoder, positions: Iterable[RecordPosition])
     """The decoder with a filter, or itself without `positions`."""
     positions = tuple(positions)
     return PoisonRecordFilter(decoder, positions) if positions else decoder
+
+
+def _hide_poison_records(raw: pa.Table, poison: pa.Array) -> pa.Table:
+    """The records, with keys and values that no format can read in place of those of poison records."""
+    hidden = raw
+    for name in ("key", "value"):
+        texts = pc.if_else(poison, UNREADABLE, raw[name])
+        hidden = hidden.set_column(raw.column_names.index(name), raw.schema.field(name), texts)
+    return hidden
 
 
 def _index_others(poison: pa.Array) -> pa.Array:

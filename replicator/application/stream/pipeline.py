@@ -94,7 +94,7 @@ class SourcePipeline(Generic[F]):
             hand_over=self._hand_over,
             beat=self._record_beat,
         )
-        runtime.rejects.mask_source(context.name, self.decoder, private=context.private)
+        runtime.rejects.mask_source(context.name, safe_decoder, private=context.private)
         self._buffers: dict[str, TableBuffer[F]] = {}
         self._unplaced: dict[str, float] = {}
         """Per new table whose changes are buffered until its lanes have a position: the deadline, on the clock."""

@@ -55,13 +55,18 @@ def list_dead_letters(folder: Path) -> list[dict[str, Any]]:
     return run_command(folder, "dlq", "list", **make_environment(folder))["result"]
 
 
-def test_poison_record_is_found_and_all_others_are_applied(project: Path) -> None:
+@pytest.mark.parametrize("methods", ["decode", "route envelope mask_records"])
+def test_poison_record_is_found_and_all_others_are_applied(
+    project: Path, methods: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRASHES_IN", methods)
     poison = {7: "deadly", 8: "deadly too"}
     append_records(project, *(make_row_record(i, i % 10, poison.get(i, str(i))) for i in range(40)))
     deaths = run_with_restarts(project)
     found = list_dead_letters(project)
     assert {letter["event_id"]: letter["code"] for letter in found} == {"items-0-7": "CRASHED", "items-0-8": "CRASHED"}
-    assert all("deadly" in letter["record"] and letter["stage"] == "route" for letter in found)
+    assert {(letter["stage"], letter["table"]) for letter in found} == {("route", "items")}
+    assert all("deadly" in letter["record"] for letter in found)
     assert 2 * 3 < deaths <= 12
     assert query_rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
     changes = run_command(project, "query", "changes")["result"]

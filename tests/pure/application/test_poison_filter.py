@@ -28,15 +28,17 @@ PLACES = pa.table({"topic": ["t", "t"], "partition": pa.array([0, 0], pa.int32()
 
 
 class Strict(FakeDecoder):
-    """Says of each record what its value is; must not get a deadly one."""
+    """Says of each record what its value is, or its topic if that cannot be read; must not get a deadly one."""
 
     def route(self, raw: pa.Table) -> pa.Table:
-        return pa.Table.from_pylist(
-            [{"table": read_value(value), "fingerprint": "f"} for value in raw["value"].to_pylist()], ROUTE
-        )
+        return pa.Table.from_pylist([{"table": table, "fingerprint": "f"} for table in self._read_tables(raw)], ROUTE)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        return pa.Table.from_pylist([{"table": read_value(value)} for value in raw["value"].to_pylist()], ENVELOPE)
+        return pa.Table.from_pylist([{"table": table, "op": "c"} for table in self._read_tables(raw)], ENVELOPE)
+
+    def _read_tables(self, raw: pa.Table) -> list[str]:
+        records = zip(raw["topic"].to_pylist(), raw["value"].to_pylist(), strict=True)
+        return [topic if value == b"\xff" else read_value(value) for topic, value in records]
 
 
 class Telling(Strict):
@@ -94,9 +96,10 @@ def test_other_records_are_routed_unchanged(records):
     raw, places = raw_of(records)
     decoder = pickle.loads(pickle.dumps(filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)])))
     deadly = [is_deadly for _, is_deadly in records]
-    for said in (decoder.route(raw), decoder.envelope(raw)):
+    for said, name, value in ((decoder.route(raw), "fingerprint", "f"), (decoder.envelope(raw), "op", "c")):
         assert said["error"].to_pylist() == [POISON_REASON if each else None for each in deadly]
-        assert said["table"].to_pylist() == [None if each else f"v{i}" for i, each in enumerate(deadly)]
+        assert said["table"].to_pylist() == [topic if each else f"v{i}" for i, (topic, each) in enumerate(records)]
+        assert said[name].to_pylist() == [None if each else value for each in deadly]
     assert decoder.features.read_marks(raw) == [f"v{i}" for i, each in enumerate(deadly) if not each]
 
 
