@@ -22,14 +22,14 @@ REBUILDS_FOLDER = "replays"
 
 
 class InstanceLock(FileLock):
-    """A lock on `<folder>/lock`. Not locked before `acquire`.
+    """A lock on the file `name` in `folder`. Not locked before `acquire`.
 
     A second instance fails at once, before it has written anything. Instances with different state folders are
     detected by the targets, at their next commit.
     """
 
-    def __init__(self, folder: Path, pipeline: str) -> None:
-        super().__init__(folder / "lock")
+    def __init__(self, folder: Path, pipeline: str, name: str = "lock") -> None:
+        super().__init__(folder / name)
         self._folder, self._pipeline = folder, pipeline
 
     def acquire(self) -> None:
@@ -44,7 +44,7 @@ class InstanceLock(FileLock):
             ) from locked
         except OSError as error:
             raise EnvironmentProblem(
-                f"{self._folder / 'lock'} cannot be written ({error.strerror}).",
+                f"{self._path} cannot be written ({error.strerror}).",
                 next_step="Make the folder named by `state` writable.",
             ) from error
 

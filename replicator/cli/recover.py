@@ -354,10 +354,9 @@ def replay(
         session.emit(result, _summarize(result) + "; the target is replaced")
         return
     request = RebuildRequest(target_lane, into, policy, **times)
-    result = {
-        "lane": request.id,
-        **_run_rebuild(session, request.into, prepare_restored_rebuild(session.components, request, session.print_note)),
-    }
+    with rebuild.hold_rebuild(session.components, request.id):
+        prepared = prepare_restored_rebuild(session.components, request, session.print_note)
+        result = {"lane": request.id, **_run_rebuild(session, request.into, prepared)}
     session.emit(result, _summarize(result))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pyarrow as pa
@@ -47,6 +47,7 @@ from .rebuild import (
     CHECKPOINT_COPY_FOLDER,
     SPILL_FOLDER,
     can_rebuild,
+    hold_rebuild,
     list_rebuild_folders,
     list_rebuilds,
     make_rebuild_lane,
@@ -396,8 +397,9 @@ def _hold_instance(components: Components) -> Iterator[None]:
             next_step="Stop the daemon, repeat the command, and start the daemon again: it resumes.",
         )
     with ExitStack() as locks:
-        for folder in (components.folder, *(one / components.pipeline for one in list_rebuild_folders(components))):
-            locks.enter_context(InstanceLock(folder, components.pipeline))
+        locks.enter_context(InstanceLock(components.folder, components.pipeline))
+        for folder in list_rebuild_folders(components):
+            locks.enter_context(hold_rebuild(components, unquote(folder.name)))
         yield
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Collection, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from urllib.parse import quote
 
 from replicator.application.lane_registry import is_target_taken, list_lanes
 from replicator.application.sink_features import get_reader
-from replicator.application.state_folder import REBUILDS_FOLDER, REGISTER_FOLDER, FileRegister
-from replicator.domain.errors import ConfigProblem
+from replicator.application.state_folder import REBUILDS_FOLDER, REGISTER_FOLDER, FileRegister, InstanceLock
+from replicator.domain.errors import ConfigProblem, Fenced
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.table import describe_target_problem
 from replicator.ports.components import Components, RebuildRequest
@@ -95,6 +95,23 @@ def prepare_rebuild(
 def get_rebuild_folder(components: Components, lane: str) -> Path:
     """The state folder of a rebuild on this machine, by the id of its lane."""
     return components.folder / REBUILDS_FOLDER / quote(lane, safe="")
+
+
+@contextmanager
+def hold_rebuild(components: Components, lane: str) -> Iterator[None]:
+    """No other command builds or removes the target of the rebuild meanwhile. Fenced if one does."""
+    folder = get_rebuild_folder(components, lane)
+    lock = InstanceLock(folder.parent, components.pipeline, f"{folder.name}.lock")  # Its holder may remove the folder.
+    try:
+        lock.acquire()
+    except Fenced as fenced:
+        step = "Repeat the command when that one has ended."
+        raise Fenced(f"another command builds or removes {lane}: {fenced.sentence}", next_step=step) from fenced
+    try:
+        yield
+    finally:
+        folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
+        lock.release()
 
 
 def list_rebuilds(components: Components, table: str, source: str) -> Iterator[Lane]:

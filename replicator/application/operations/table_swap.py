@@ -29,7 +29,7 @@ from replicator.ports.source import Source
 
 from .checkpoint import find_checkpoint, prepare_restored_rebuild, show_nothing
 from .drop import drop_lane
-from .rebuild import REQUEST_FILE, get_rebuild_folder, make_rebuild_lane
+from .rebuild import REQUEST_FILE, get_rebuild_folder, hold_rebuild, make_rebuild_lane
 
 REBUILD_SUFFIX, DRY_RUN_SUFFIX = "__replay", "__dry_run"
 """Suffixes of the names of temporary targets."""
@@ -54,7 +54,8 @@ def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: Sho
     """Rebuild the target of the lane and swap it in. Returns the result of `make`, and the lane's position.
 
     After a kill the target is the old or the new one, and another call resumes. DataLoss, without any change, if
-    the log or the source lacks records that the lane needs. Fenced if another instance writes the lane.
+    the log or the source lacks records that the lane needs. Fenced if another instance writes the lane,
+    or another command the rebuild.
     """
     request = make_request(components, lane, REBUILD_SUFFIX)
     if problem := find_target_problem(lane, components.register.load(lane.source)):
@@ -65,13 +66,14 @@ def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: Sho
                 f"lane {lane.id} has applied nothing yet, so there is nothing to rebuild",
                 next_step="Start the daemon, or name another table with `--into`.",
             )
-    find_checkpoint(components, request)  # DataLoss before anything is removed.
-    _remove_leftovers(components, request)
-    rebuild = prepare_restored_rebuild(components, request, tell)
-    totals = catch_up_with_lane(components, rebuild, request, make)
-    _copy_dead_letters(components, rebuild, request)
-    state = _swap_in_daemon_or_here(components, request)
-    remove_rebuild(components, request)
+    with hold_rebuild(components, request.id):
+        find_checkpoint(components, request)  # DataLoss before anything is removed.
+        _remove_leftovers(components, request)
+        rebuild = prepare_restored_rebuild(components, request, tell)
+        totals = catch_up_with_lane(components, rebuild, request, make)
+        _copy_dead_letters(components, rebuild, request)
+        state = _swap_in_daemon_or_here(components, request)
+        remove_rebuild(components, request)
     return {**totals, "lane": lane.id, "position": state.position.to_json() if state else None}
 
 
@@ -251,23 +253,24 @@ def compare_target(
     positions of the log and the lane differ.
     """
     request = make_request(components, lane, DRY_RUN_SUFFIX, **options)
-    if get_rebuild_folder(components, request.id).exists():
-        remove_rebuild(components, request)  # Of a comparison that was killed.
-    rebuild = prepare_restored_rebuild(components, request, tell)
-    try:
-        totals = catch_up_with_lane(components, rebuild, request, make)
-        states = read_states(components, request)  # Before the tables are read.
-        with closing(components.open_sink(lane.sink)) as sink:
-            reader = get_reader(sink)
-            names = set(reader.tables())
-            tables = [reader.read(name) if name in names else pa.table({}) for name in (lane.into, request.into)]
-        before, after = tables
-        source_keys = rebuild.register.load(lane.source).keys.get(lane.table, ())
-        rebuilt_lane = replace(lane, policy=request.policy or lane.policy)
-        keys = list_identity_columns(rebuilt_lane, source_keys, before.column_names)
-        diff = compare_tables(before, after, keys, ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN)
-    finally:
-        remove_rebuild(components, request)
+    with hold_rebuild(components, request.id):
+        if get_rebuild_folder(components, request.id).exists():
+            remove_rebuild(components, request)  # Of a comparison that was killed.
+        rebuild = prepare_restored_rebuild(components, request, tell)
+        try:
+            totals = catch_up_with_lane(components, rebuild, request, make)
+            states = read_states(components, request)  # Before the tables are read.
+            with closing(components.open_sink(lane.sink)) as sink:
+                reader = get_reader(sink)
+                names = set(reader.tables())
+                tables = [reader.read(name) if name in names else pa.table({}) for name in (lane.into, request.into)]
+            before, after = tables
+            source_keys = rebuild.register.load(lane.source).keys.get(lane.table, ())
+            rebuilt_lane = replace(lane, policy=request.policy or lane.policy)
+            keys = list_identity_columns(rebuilt_lane, source_keys, before.column_names)
+            diff = compare_tables(before, after, keys, ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN)
+        finally:
+            remove_rebuild(components, request)
     rules = components.sources[lane.source].transactions
     positions = [without_transaction_topic(state.position, rules) if state else None for state in states]
     exact = positions[0] is not None and positions[0] == positions[1]

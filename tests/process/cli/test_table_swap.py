@@ -18,6 +18,7 @@ from support.cli_program import run_program, start_program
 from adapters.stack.layout import find_free_port
 from replicator.application.operations import table_swap
 from replicator.ports.components import Components
+from replicator.wiring import container
 
 Answer = Callable[..., dict[str, Any]]
 BIG = "  - {match: public.orders, source: recorded, where: id > 1, to: [{sink: raw}, {sink: lake}]}\n"
@@ -202,6 +203,36 @@ def test_rejects_of_a_rebuild_belong_to_the_lane(project: Path, run_json: Answer
     run_json("replay", "public.orders")
     letters = {one["event_id"]: one["lane"] for one in run_json("dlq", "list")["result"]}
     assert letters["of-a-lane"] == "lake.orders" and len(letters) == 2
+
+
+RUNNING = {
+    "kept beside": (("--into", "again"), "lake.again"),
+    "in place": ((), "lake.orders__replay"),
+    "the difference": (("--dry-run",), "lake.orders__dry_run"),
+}
+
+
+@pytest.mark.parametrize("case", RUNNING)
+def test_rebuild_that_runs_is_not_disturbed(
+    project: Path, run_json: Answer, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """A second replay, a drop and an erasure are refused before they change anything, also before the first batch."""
+    real, words, refused = container.run_until_caught_up, ("replay", "public.orders", *RUNNING[case][0]), []
+
+    def run(*arguments: Any) -> Any:
+        monkeypatch.setattr(container, "run_until_caught_up", real)
+        refused.append(run_json(*words, code=5)["error"])
+        done = real(*arguments)
+        for others in (("drop", RUNNING[case][1]), ("forget", "public.orders", "1")):
+            refused.append(run_json(*others, "--yes", code=5)["error"])
+        return done
+
+    monkeypatch.setattr(container, "run_until_caught_up", run)
+    run_json(*words)
+    assert [one["sentence"].partition(":")[0] for one in refused] == [
+        f"another command builds or removes {RUNNING[case][1]}"
+    ] * 3
+    assert not list((project / "state").rglob("replays/*.lock"))
 
 
 REFUSED = {
