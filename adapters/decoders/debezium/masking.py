@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -217,7 +218,8 @@ class DebeziumMasker:
         self._placeholders = Placeholders(options.unavailable_value)
         self._untyped = TokenWriter(self._placeholders, [UNTYPED])
         self._masked = masked_patterns(options.private)
-        self.find_masks = lru_cache(MAX_SCHEMAS)(self._find_masks)
+        self._named: dict[str, set[str]] = defaultdict(set)
+        self._find_topic_masks = lru_cache(MAX_SCHEMAS)(self._find_masks_by_topic)
         self._make_schema = lru_cache(MAX_SCHEMAS)(self._make_masked_schema)
         self._declared_writers = lru_cache(MAX_SCHEMAS)(self._make_declared_writers)
         self._get_notes = lru_cache(MAX_SCHEMAS)(lambda _: TopicNotes())
@@ -229,11 +231,29 @@ class DebeziumMasker:
         """The masks of the table's columns."""
         return self._tables.get_masks(table)
 
-    def _find_masks(self, table: str | None, topic: str) -> Masks | None:
+    def note_tables(self, topics: pa.ChunkedArray, tables: pa.ChunkedArray) -> None:
+        """Store the tables that the records of each topic name."""
+        pairs = pa.table([topics, tables], ["topic", "table"]).group_by(["topic", "table"], use_threads=False).aggregate([])
+        for topic, table in zip(*(column.to_pylist() for column in pairs.columns), strict=True):
+            if table is not None:
+                self._named[topic].add(table)
+
+    def find_masks(self, table: str | None, topic: str) -> Masks | None:
         """The masks of a record's table; the topic names the table if it is not known. None if that table is not
         configured or may be another one."""
-        masks = self._tables.find_masks(table or name_by_topic(topic))
-        return None if masks == {} and table is None and not is_unmasked_topic(topic, self._masked) else masks
+        if table is not None:
+            return self._tables.find_masks(table)
+        return self._find_topic_masks(topic, frozenset(self._named.get(topic, ())))
+
+    def _find_masks_by_topic(self, topic: str, tables: frozenset[str]) -> Masks | None:
+        """`tables`: those that other records of the topic name. A transform may have renamed the topic, and a pattern may
+        match any name. So the name must be configured itself, or be that of one of `tables`."""
+        name = name_by_topic(topic)
+        masks = self._tables.find_masks(name)
+        is_table = name in self._options.private or any(can_name(topic, table) for table in tables)
+        if not is_table or any(self.get_masks(table) not in ({}, masks) for table in tables):
+            return None
+        return None if masks == {} and not is_unmasked_topic(topic, self._masked) else masks
 
     def is_masked(self, table: str | None, topic: str) -> bool:
         """True if the record's table has private columns, or is unknown and may have some."""
@@ -556,11 +576,16 @@ def is_unmasked_topic(topic: str, masked: Collection[str]) -> bool:
     return not any(_can_match(pattern, topic, ".".join(parts[-2:])) for pattern in masked)
 
 
+def can_name(topic: str, table: str) -> bool:
+    """True if a connector may have named the topic after the table."""
+    return topic.endswith("." + _unusual.sub("_", table))
+
+
 def _can_match(pattern: str, topic: str, name: str) -> bool:
     if is_regex(pattern):
         return "_" in name  # which may stand for anything
     if is_exact(pattern):
-        return topic.endswith("." + _unusual.sub("_", pattern))
+        return can_name(topic, pattern)
     return matches(_unusual_in_glob.sub("_", pattern), name)
 
 
@@ -591,6 +616,12 @@ class DebeziumDecoder(CompositeDecoder):
     @property
     def features(self) -> DecoderFeatures:
         return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        routes = super().route(raw)
+        if self._private:
+            self._private.note_tables(raw["topic"], routes["table"])
+        return routes
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         learnt = self._learning.learn(sample, table, fingerprint)

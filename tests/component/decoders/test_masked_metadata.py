@@ -184,8 +184,10 @@ def test_records_that_are_not_changes_lose_free_text_in_avro(registry: str) -> N
     ],
 )
 def test_topic_decides_for_unreadable_records(private: Any, topic: str, is_kept: bool) -> None:
-    """Connectors write `_` for characters that topics cannot have. Transforms merge several tables into one topic."""
+    """Connectors write `_` for characters that topics cannot have. Transforms merge several tables into one topic. Another
+    record of the topic names its table."""
     by = decoder(private)
+    by.route(frame(make_change_event([ID], after={"id": 1}, source={"table": "other"}), None, topic))
     for records in (frame(b"sentinel", None, topic), frame(None, b'{"x":{"email":"sentinel"}}', topic)):
         assert by.mask_records(records).equals(records) == is_kept
         assert is_kept or b"sentinel" not in read_all_text(by.mask_records(records))

@@ -136,6 +136,39 @@ def test_key_of_a_tombstone_is_masked():
     assert (b"withheld" in found["key"], found["value"]) == (True, None)
 
 
+@pytest.mark.parametrize(("pattern", "topic"), [("public.*", "cdc.public.t_v2"), ("*.*", "dwh.cdc.v1_t")])
+@pytest.mark.parametrize("masks", [{}, {"email": HMAC}])
+def test_pattern_that_matches_a_renamed_topic_does_not_unmask_its_records(pattern, topic, masks):
+    """Not even the records before the first one that names the table."""
+    delete = make_change_event(COLUMNS, op="d", before=ROW)
+    for values in ((None, delete[:-3]), (None, delete[:-3], delete)):
+        stored = DebeziumJsonDecoder({"private": {"public.t": {"id": HMAC}, pattern: masks}}).mask_records(
+            pa.concat_tables([raw(value, key='{"id":1}', topic=topic) for value in values])
+        )
+        assert [b"withheld" in key for key in stored["key"].to_pylist()[:2]] == [True, True]
+        assert b"example" not in stored["value"][1].as_py()
+
+
+def test_name_of_a_topic_counts_unless_its_records_name_a_table_with_other_masks():
+    """Even a configured name may have been given to the topic by a transform."""
+    by = DebeziumJsonDecoder({"private": {"public.t": {"id": HMAC}, "public.other": {}}})
+    tombstone = raw(None, topic="cdc.public.other")
+    assert by.mask_records(tombstone).equals(tombstone)
+    by.route(raw(make_change_event(COLUMNS, after=ROW), topic="cdc.public.other"))
+    assert b"withheld" in get_stored_row(by.mask_records(tombstone))["key"]
+
+
+def test_topic_names_a_table_of_a_pattern_once_its_records_name_it():
+    """A topic has `_` for a character that topics cannot have."""
+    by = DebeziumJsonDecoder({"private": {"public.t": {"id": HMAC}, "public.*": {}}})
+    for table in ("orders", "größe"):
+        topic = f"cdc.public.{table.replace('ö', '_').replace('ß', '_')}"
+        unreadable = pa.concat_tables([raw(None, topic=topic), raw("a@example.com", topic=topic)])
+        assert [b"withheld" in key for key in by.mask_records(unreadable)["key"].to_pylist()] == [True, True]
+        by.route(raw(make_change_event(COLUMNS, after=ROW, source={"table": table}), topic=topic))
+        assert by.mask_records(unreadable).equals(unreadable)
+
+
 @pytest.mark.parametrize(
     ("masks", "told"),
     [
