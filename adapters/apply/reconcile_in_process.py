@@ -27,7 +27,7 @@ from replicator.domain.policy.plan import (
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
-from ..arrow.key_change import asks_target, has_difference, null_counts
+from ..arrow.key_change import asks_target, has_difference, null_counts, to_comparable
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
 from ..sql.reconcile import (
@@ -193,11 +193,11 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
     if not pc.any(lookups := mask_lookups(plan, rows)).as_py():
         return rows, 0, rows.slice(0, 0)
     rows_by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in related.to_pylist():
+    for row in to_comparable(related).to_pylist():
         rows_by_key.setdefault(tuple(row[k] for k in plan.table.keys), []).append(row)
-    foreign, ambiguous = [], []
+    foreign, ambiguous, comparable = [], [], to_comparable(rows)
     for i in pc.indices_nonzero(lookups).to_pylist():
-        (row,) = rows.slice(i, 1).to_pylist()
+        (row,) = comparable.slice(i, 1).to_pylist()
         unchanged = frozenset(row[UNCHANGED] or ())
         whole, doubtful = (
             {n: row[n] for n in plan.delete_evidence_columns if (n in unchanged) is lacks} for lacks in (False, True)

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as t
 
 from replicator.domain.change import (
     KEEP_EXISTING,
@@ -56,7 +57,8 @@ def find_open_key_changes(changes: pa.Table) -> Position:
     """See `ports.engine.Frames.find_open_key_changes`."""
     if OLD_KEY not in changes.column_names or not pc.any(changes[KEY_CHANGE_DELETE]).as_py():
         return Position()
-    halves = changes.filter(pc.or_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[OLD_KEY])))
+    mask = pc.or_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[OLD_KEY]))
+    halves = to_comparable(changes.filter(mask))
     keys = [f.name for f in halves.schema.field(OLD_KEY).type]
     columns = [halves[n].to_pylist() for n in (TOPIC, PARTITION, OFFSET, OLD_KEY, *keys)]
     waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may be in another partition.
@@ -83,6 +85,7 @@ def find_segment_starts(changes: pa.Table, table: TableSpec) -> list[int]:
     between a cut and the change that caused it are checked again. Every cut is above the previous one, so this ends."""
     if not table.keys or table.has_column_versions or not _can_need_cuts(changes, table):
         return []
+    changes = to_comparable(changes)
     keys = zip(*(changes[k].to_pylist() for k in table.keys), strict=True)
     columns = (changes[n].to_pylist() for n in (OP, OLD_KEY, UNCHANGED, KEY_CHANGE_DELETE, DOUBTFUL))
     ordering = _ordering_columns(table)
@@ -329,6 +332,7 @@ def find_owners(changes: pa.Table, plan: ApplyPlan) -> dict[int, RowOwner]:
 
 class _OwnerFinder:
     def __init__(self, rows: pa.Table, plan: ApplyPlan) -> None:
+        rows = to_comparable(rows)
         self._by_commit, self._by_tx = plan.table.by_commit, plan.table.by_tx
         self._null_counts = {name: null_counts(plan, name) for name in plan.delete_evidence_columns}
         self._ops, self._tx, self._leaves = (rows[n].to_pylist() for n in (OP, TX, KEY_CHANGE_DELETE))
@@ -378,6 +382,21 @@ class _OwnerFinder:
 def has_difference(image: dict[str, Any], row: dict[str, Any]) -> bool:
     """True if a value of the image differs from the row, in columns that both have. NULL equals NULL, NaN equals NaN."""
     return any(image[n] != row[n] and repr(image[n]) != repr(row[n]) for n in image.keys() & row.keys())
+
+
+def to_comparable(table: pa.Table) -> pa.Table:
+    """`table` with numbers instead of dates and times. Python has no nanoseconds and no years after 9999."""
+    return table.cast(pa.schema([f.with_type(_comparable_type(f.type)) for f in table.schema]))
+
+
+def _comparable_type(kind: pa.DataType) -> pa.DataType:
+    if t.is_struct(kind):
+        return pa.struct([f.with_type(_comparable_type(f.type)) for f in kind])
+    if t.is_list(kind):
+        return pa.list_(_comparable_type(kind.value_type))
+    if t.is_temporal(kind) and kind.bit_width <= 64:
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    return kind
 
 
 def rename_plainly(table: pa.Table) -> pa.Table:

@@ -363,7 +363,7 @@ def _find_schema(components: Components, table: str, source: str, targets: Seque
 def _list_key_texts(rules: TableRules, spec: TableSpec, key: Sequence[str]) -> Iterator[str]:
     """The key in its comparable form. Values of masked columns may be given in clear."""
     for name, value in zip(spec.keys, parse_key(spec, key), strict=True):
-        (text,) = to_key_texts(pa.chunked_array([pa.array([value.as_py()], value.type)])).to_pylist()
+        (text,) = to_key_texts(pa.chunked_array([pa.array([value])])).to_pylist()
         mask = rules.masks.get(name)
         if mask is not None and mask.kind == "hmac" and not HASH_PATTERN.match(text):
             text = hmac.new(mask.key, text.encode(), "sha256").hexdigest()

@@ -9,14 +9,16 @@ from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from support.budget import LONG, select_evenly
 from support.history_in_memory import InMemoryTarget
 
-from adapters.apply.reconcile_in_process import reconcile_rows
+from adapters.apply.reconcile_in_process import drop_foreign_deletes, reconcile_rows
 from adapters.apply.rows_frame import to_rows
 from adapters.engines.local import LocalEngine
 from adapters.transforms.row_transforms import transform_rows
+from replicator.domain.change import KEY_CHANGE_DELETE, OFFSET, OLD_KEY, OP, PARTITION, TOPIC, changes_schema
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.policy.policies import plan_for, scd2
 from replicator.domain.position import Position, Span
@@ -39,6 +41,8 @@ TABLE = TableSpec(
 BY_TX = replace(TABLE, by_commit=False, by_tx=True)
 """A table of GoldenGate, or DTS: only the changes say their transaction."""
 TRANSACTION = 100
+AFTER_9999 = 600_000_000_000_000_000
+"""In microseconds since 1970, a year after 9999."""
 Key = tuple[int, str]
 Log = list[tuple[SourceEvent, Change]]
 
@@ -140,6 +144,44 @@ def open_versions(batches: list[Log], table: TableSpec = TABLE) -> dict[Key, Any
     for segment in segments(batches, table):
         memory.apply(segment)
     return {(row["a"], row["b"]): row["v"] for row in memory.rows.values() if row["_cdc_end_seq_1"] is None}
+
+
+@pytest.mark.parametrize(
+    ("key_type", "kind", "first"),
+    [(pa.time64("ns"), pa.time64("ns"), 0), (pa.timestamp("us"), pa.list_(pa.timestamp("us")), AFTER_9999)],
+    ids=str,
+)
+def test_times_that_python_does_not_have_identify_rows(key_type: pa.DataType, kind: pa.DataType, first: int) -> None:
+    """Nanoseconds, which Arrow refuses without pandas and may truncate with it, and years after 9999."""
+    table = TableSpec("public.items", (Column("id", key_type), Column("at", kind)), ("id",), 2, by_commit=True)
+    schema, plan, is_list = changes_schema(table), plan_for("scd1", table), pa.types.is_list(kind)
+    numbers = {
+        "id": pa.int64(),
+        "at": pa.list_(pa.int64()) if is_list else pa.int64(),
+        OLD_KEY: pa.struct({"id": pa.int64()}),
+    }
+
+    def make_changes(*rows: tuple[str, int, int, int | None]) -> pa.Table:
+        records = [
+            {OP: op, TOPIC: "t", PARTITION: 0, OFFSET: i, "_seq_1": 100, "_seq_2": i, KEY_CHANGE_DELETE: op == "d" or None}
+            | {"id": first + key, "at": [first + at] if is_list else first + at}
+            | {OLD_KEY: None if old is None else {"id": first + old}}
+            for i, (op, key, at, old) in enumerate(rows)
+        ]
+        return pa.Table.from_pylist(records, pa.schema([f.with_type(numbers.get(f.name, f.type)) for f in schema])).cast(
+            schema
+        )
+
+    engine = LocalEngine({})
+    moves = make_changes(("d", 1, 7, None), ("c", 2, 7, 1), ("d", 2, 8, None), ("c", 3, 8, 2))
+    assert not engine.frames.find_open_key_changes(moves) and len(engine.frames.segments(moves, table)) == 1
+    folded = engine.fold(moves, plan).frame
+    keys = pc.subtract(folded["id"].cast(pa.int64()), first).to_pylist()
+    assert dict(zip(keys, folded[OP].to_pylist(), strict=True)) == {1: "d", 2: "c", 3: "c"}
+    # The same delete in the next batch is compared with the row of the target.
+    delete = to_rows(engine.fold(moves.slice(2, 1), plan).frame, plan, datetime.now(UTC))
+    target = to_rows(engine.fold(moves.slice(1, 1), plan).frame, plan, datetime.now(UTC)).select(plan.target_schema.names)
+    assert [drop_foreign_deletes(plan, delete, row)[1] for row in (target, target.slice(0, 0))] == [1, 0]
 
 
 @pytest.mark.slow
