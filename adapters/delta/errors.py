@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError, TableNotFoundError
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
@@ -33,6 +34,9 @@ _GONE = re.compile(r"Object at location (.+?) not found")
 """The message of delta-rs, for any kind of storage."""
 
 
+_OF_READ = "Object Store error"
+"""Rows of delta-rs are read through a stream of Arrow, whose errors are all of one class."""
+
 _LOST_RACE = "Failed to commit transaction: "
 """The message of delta-rs. Its other failed commits, for example a delete in an append-only table, would fail again."""
 
@@ -54,8 +58,8 @@ def translate_error(error: Exception, table: str) -> ReplicatorError:
         return error
     problem_of_store = translate_store_error(str(error), f"table {table}")
     if match := _GONE.search(str(error)):
-        gone = f"a data file of table {table} is gone: {match[1]}"
-        return FileGone(problem_of_store.sentence if problem_of_store else gone, next_step=RESTORE)
+        missing_file = f"a data file of table {table} is gone: {match[1]}"
+        return FileGone(problem_of_store.sentence if problem_of_store else missing_file, next_step=RESTORE)
     if problem_of_store is not None:
         return problem_of_store
     number = find_os_error(error)
@@ -98,12 +102,14 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def translate_errors(table: str) -> Iterator[None]:
-    """Raises the result of `translate_error` for an error of the disk or of delta-rs."""
+    """Raises the result of `translate_error` for an error of the disk or of delta-rs, also while rows are read."""
     try:
         yield
     except ReplicatorError:
         raise
-    except (OSError, DeltaError) as error:
+    except (OSError, DeltaError, pa.ArrowInvalid) as error:
+        if isinstance(error, pa.ArrowInvalid) and _OF_READ not in str(error):
+            raise
         raise translate_error(error, table) from error
 
 

@@ -107,6 +107,15 @@ def test_write_is_repeated_after_a_vacuum_by_another_program(
     assert stale.version() == DeltaTable(str(tmp_path / "items")).version()
 
 
+def test_rows_are_looked_up_again_after_a_vacuum_by_another_program(sink: DeltaRsSink, tmp_path: Path) -> None:
+    for i in range(3):
+        apply_rows(sink, *make_item_changes(i), start=i)
+    compact_and_vacuum(tmp_path / "items")
+    partial = ("u", {"id": 1, "v": None, "_unsent": ["v"]})
+    assert apply_rows(sink, partial, start=3).counts.applied == 1
+    assert read_values(sink) == {0: "v0", 1: "v1", 2: "v2"}
+
+
 def test_maintenance_that_misses_a_file_fails_no_batch(
     sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 
+import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
-from adapters.delta.errors import is_damage, translate_error
+from adapters.delta.errors import FileGone, is_damage, translate_error, translate_errors
 from adapters.object_store.options import translate_store_error
 from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
 
@@ -57,3 +58,13 @@ def test_missing_file_descriptors_are_not_reported_as_a_full_disk(number: int) -
     error = translate_error(OSError(number, "Too many open files"), "t")
     assert isinstance(error, Retryable)
     assert "file descriptor" in error.sentence and "disk" not in str(error) and "ulimit -n" in error.next_step
+
+
+def test_errors_of_reads_are_translated_and_other_errors_of_arrow_are_not() -> None:
+    read = "C Data interface error: External error: Parquet error: Object Store error: Generic LocalFileSystem error: {}"
+    with pytest.raises(Retryable, match="file descriptor"), translate_errors("t"):
+        raise pa.ArrowInvalid(read.format("Unable to open file part-0.parquet: Too many open files (os error 24)"))
+    with pytest.raises(FileGone, match="part-0"), translate_errors("t"):
+        raise pa.ArrowInvalid(read.format("Object at location part-0.parquet not found: No such file (os error 2)"))
+    with pytest.raises(pa.ArrowInvalid, match="Integer value"), translate_errors("t"):
+        raise pa.ArrowInvalid("Integer value out of bounds")
