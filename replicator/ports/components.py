@@ -217,8 +217,8 @@ class Components(Protocol):
     def open_sink(self, name: str, use: SinkUse = "read") -> Sink[Any]:
         """The sink. ConfigProblem if the engine has none of its kind."""
 
-    def open_dead_letters(self) -> DeadLetters:
-        """The dead-letter store of the pipeline."""
+    def open_dead_letters(self, folder: Path | None = None) -> DeadLetters:
+        """The dead-letter store of the pipeline, or that of a rebuild in this folder."""
 
     def ask_daemon(self) -> dict[str, Any] | None:
         """The status of the running daemon. None if none runs."""

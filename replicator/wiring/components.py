@@ -13,6 +13,7 @@ from urllib.parse import quote
 from dependency_injector import providers
 
 from replicator.application.operations.read_side import ConfiguredTargets
+from replicator.application.operations.rebuild import REJECTED_FOLDER
 from replicator.application.state_folder import REBUILDS_FOLDER
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import CheckpointSchedule
@@ -97,7 +98,7 @@ class ConfiguredComponents:
         self, request: RebuildRequest, topics: Collection[str] = (), *, is_plain: bool = False
     ) -> ConfiguredComponents:
         folder = self.folder / REBUILDS_FOLDER / quote(request.id, safe="")
-        apart = folder / "rejected" if request.apart else self.setup.dead_letters
+        apart = folder / REJECTED_FOLDER if request.apart else self.setup.dead_letters
         records = event_logs.open_log_records(self.loaded, request, topics, self.engine)
         keys = event_logs.PLAIN_LAKE_OPTIONS if is_plain else {}
         inputs = [event_logs.make_input(self.loaded, request, records, keys)]
@@ -162,8 +163,8 @@ class ConfiguredComponents:
             return adapters.build_engine_sink(self.loaded, name, self.engine)
         return adapters.build_sink(self.loaded, name)
 
-    def open_dead_letters(self) -> DeadLetters:
-        return self.setup.build_dead_letters()
+    def open_dead_letters(self, folder: Path | None = None) -> DeadLetters:
+        return adapters.build_dead_letters(self.loaded, folder or self.setup.dead_letters)
 
     def ask_daemon(self) -> dict[str, Any] | None:
         return daemon_client.ask_status(self.loaded)

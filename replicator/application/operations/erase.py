@@ -45,6 +45,7 @@ from .dead_letters import to_raw_frame
 from .diff_runs import remove_unfinished
 from .rebuild import (
     CHECKPOINT_COPY_FOLDER,
+    REJECTED_FOLDER,
     SPILL_FOLDER,
     can_rebuild,
     hold_rebuild,
@@ -153,6 +154,8 @@ def erase_row(
             shutil.rmtree(folder / CHECKPOINT_COPY_FOLDER, ignore_errors=True)
             if (spilled := folder / components.pipeline / SPILL_FOLDER).exists():
                 shutil.rmtree(spilled)
+            if (folder / REJECTED_FOLDER).exists():  # Repeated, the rebuild would copy them into the dead letters.
+                stores.append(stack.enter_context(closing(components.open_dead_letters(folder / REJECTED_FOLDER))))
         logs = [
             (lane, _require_erasure(_open_sink(components, lane, stack).features.record_erasure, lane))
             for lane in scope.logs

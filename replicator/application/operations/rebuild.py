@@ -24,6 +24,8 @@ SPILL_FOLDER = "laid"
 """The folder in the state of a rebuild for spill files, until the one commit of a new target."""
 CHECKPOINT_COPY_FOLDER = "begun"
 """The folder of a checkpoint copy while its content is copied into a target."""
+REJECTED_FOLDER = "rejected"
+"""The folder of a rebuild for its rejected records, until they are those of its lane."""
 LOCAL = "local"
 
 

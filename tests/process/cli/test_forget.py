@@ -19,6 +19,7 @@ from support.cli_program import parse_answer, run_program
 from support.debezium_events import encode_with_schema, make_column, make_envelope_schema, make_payload
 
 from replicator.application.delivery.bulk_load import BulkLoader
+from replicator.application.operations import table_swap
 from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.application.quarantine.erasure_filter import ErasureList
 from replicator.application.state_folder import InstanceLock
@@ -327,6 +328,21 @@ def test_spill_files_of_a_killed_replay_are_removed(shop: Path, monkeypatch: pyt
     assert not laid.exists()
     run_command(shop, *again)
     assert not find_secret(shop) and OTHERS[0] in read_lake(shop)["lake/again"]
+
+
+def test_rejected_records_of_a_killed_replay_are_erased(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next replay would copy them into the dead letters."""
+
+    def dies(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(table_swap, "_copy_dead_letters", dies)
+        run_command(shop, "replay", "public.customers", "--lane", "lake.customers", code=1)
+    run_command(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    assert not find_secret(shop)
+    run_command(shop, "replay", "public.customers", "--lane", "lake.customers")
+    assert not find_secret(shop) and OTHERS[0] in read_lake(shop)["lake/customers"]
 
 
 def test_invalid_erasures_are_refused(shop: Path) -> None:
