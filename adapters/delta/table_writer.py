@@ -225,14 +225,17 @@ def end_versions(path: Folder, table: DeltaTable, after_commit: Callable[[], Non
     """Deletes every file that the newest version does not need, and the log of older versions with its
     statistics.
 
-    Readers of older versions fail from then on. If delta-rs does not know all files of the table, nothing is
-    deleted, and the result names the command that does it. `after_commit` is called after each new version with the
-    same rows, before an old one is deleted.
+    Readers of older versions fail from then on. Files that the log does not name stay for an hour: another writer may
+    be about to commit them. If delta-rs does not know all files of the table, nothing is deleted, and the result names
+    the command that does it. `after_commit` is called after each new version with the same rows, before an old one is
+    deleted.
     """
+    table.update_incremental()
     try:
-        vacuum_files(table, 0)
+        vacuum_files(table, 1)
     except SparkNeeded:
         return f"older versions of the Delta table {path}, which Spark alone can end: VACUUM delta.`{path}` RETAIN 0 HOURS"
+    table.vacuum(0, enforce_retention_duration=False, dry_run=False)
     before = table.metadata().configuration.get(LOG_RETENTION, DEFAULT_LOG_RETENTION)
     table.alter.set_table_properties({LOG_RETENTION: NONE})
     after_commit()

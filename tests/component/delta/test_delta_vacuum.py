@@ -103,9 +103,24 @@ def test_files_unknown_to_the_log_are_deleted(tmp_path: Path) -> None:
     time.sleep(1.1)
     DeltaTable(str(folder)).create_checkpoint()
     (folder / "part-of-one-that-died.parquet").write_bytes(b"rows")
+    make_files_old(folder)
     assert len(list_parquet_files(folder)) == 3
     assert end_versions(LocalFolder(folder), open_table(LocalFolder(folder))) == ""
     assert list_parquet_files(folder) == list_needed_files(folder)
+
+
+def test_end_of_versions_keeps_files_of_other_writers(tmp_path: Path) -> None:
+    """Files of a commit after the snapshot, and of a commit that is about to come."""
+    folder = tmp_path / "items"
+    for number in range(2):
+        write_deltalake(folder, pa.table({"a": [number]}), mode="overwrite")
+    (removed,) = {Path(name).name for name in list_parquet_files(folder)} - list_needed_files(folder)
+    table = open_table(LocalFolder(folder))
+    write_deltalake(folder, pa.table({"a": [2]}), mode="append")
+    (folder / "part-not-committed.parquet").write_bytes(b"rows")
+    assert end_versions(LocalFolder(folder), table) == ""
+    assert sorted(DeltaTable(str(folder)).to_pyarrow_table()["a"].to_pylist()) == [1, 2]
+    assert (folder / "part-not-committed.parquet").exists() and not (folder / removed).exists()
 
 
 def test_files_that_are_being_written_are_kept(sink: DeltaRsSink, tmp_path: Path) -> None:
