@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -14,6 +15,8 @@ from replicator.domain.errors import EnvironmentProblem
 
 TIMEOUT_SECONDS = 5
 NOT_FOUND, CONFLICT = 404, 409
+FAILURES = (OSError, ValueError, LookupError, TypeError, AttributeError)
+"""Errors of requests, and of reading the answers of another server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class ConnectWorker:
             if refused.code == NOT_FOUND:
                 return None
             raise
+        except HTTPException as broken:  # The answer is not HTTP, or it is cut short.
+            raise URLError(type(broken).__name__) from broken
 
     def get_of(self, connector: str, part: str) -> Any:
         """`get` of one part of a connector: status, config or offsets."""
@@ -43,16 +48,18 @@ def read_offsets(url: str, connector: str) -> Sequence[Mapping[str, Any]]:
     worker = ConnectWorker(url.rstrip("/"))
     try:
         answer = worker.get_of(connector, "offsets")
-    except (OSError, ValueError) as error:
+        offsets = None if answer is None else [entry["offset"] or {} for entry in answer["offsets"]]
+    except FAILURES as error:
         if isinstance(error, HTTPError) and error.code == CONFLICT:
             return ()
+        why = getattr(error, "reason", None) or type(error).__name__
         raise EnvironmentProblem(
-            f"Kafka Connect at {worker.url} does not answer: {getattr(error, 'reason', None) or type(error).__name__}.",
+            f"Kafka Connect at {worker.url} does not answer as it should: {why}.",
             next_step="Start it, or correct `connect.url` of the source.",
         ) from error
-    if answer is None:
+    if offsets is None:
         raise EnvironmentProblem(
             f"Kafka Connect at {worker.url} has no offsets of a connector {connector}.",
             next_step="Correct `connect.connector` of the source. Upgrade a Kafka Connect that is older than 3.5.",
         )
-    return [entry["offset"] or {} for entry in answer["offsets"]]
+    return offsets

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import msgspec
@@ -70,5 +71,5 @@ class HttpLineage:
             raise EnvironmentProblem(
                 f"the lineage server answered {refused.code}", next_step="Correct `url` or `token` under `lineage`."
             ) from refused
-        except (URLError, OSError) as away:
-            raise Retryable("the lineage server does not answer") from away
+        except (OSError, HTTPException) as away:
+            raise Retryable("the lineage server does not answer as it should") from away

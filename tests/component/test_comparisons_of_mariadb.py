@@ -214,7 +214,7 @@ def test_stored_offset_at_the_point_confirms_delivery(server: MariaDb, tmp_path:
         answers[:] = [(404, []), (500, [])]
         with pytest.raises(EnvironmentProblem, match="has no offsets of a connector a b"):
             opened.is_delivered()
-        with pytest.raises(EnvironmentProblem, match="does not answer: Internal Server Error"):
+        with pytest.raises(EnvironmentProblem, match="does not answer as it should: Internal Server Error"):
             opened.is_delivered()
 
 

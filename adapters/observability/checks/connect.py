@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import quote
 
 import psycopg
@@ -18,7 +17,7 @@ import psycopg
 from replicator.domain.transactions import Connector, find_row_loss
 from replicator.ports.runtime import Diagnosis
 
-from ...kafka.connect_worker import TIMEOUT_SECONDS, ConnectWorker
+from ...kafka.connect_worker import FAILURES, TIMEOUT_SECONDS, ConnectWorker
 
 ADVICE = (
     (r"wal_level", "ALTER SYSTEM SET wal_level = logical; on the source, and restart that server."),
@@ -86,10 +85,11 @@ class ConnectCheck:
                     diagnoses += self._check_config(f"connector {name} as it runs", config)
                     diagnoses += self._check_row_losses(name, status, config)
                     diagnoses += self._check_offset(name, status, config)
-        except (URLError, OSError, ValueError) as error:
+        except FAILURES as error:
             why = getattr(error, "reason", None) or type(error).__name__
             step = "Start Kafka Connect (`replicator stack up` in development), or correct `connect.url`."
-            diagnoses.append(Diagnosis("error", self._name, f"Kafka Connect at {self._url} does not answer: {why}.", step))
+            sentence = f"Kafka Connect at {self._url} does not answer as it should: {why}."
+            diagnoses.append(Diagnosis("error", self._name, sentence, step))
         return diagnoses
 
     def _check_row_losses(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:

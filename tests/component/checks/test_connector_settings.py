@@ -13,8 +13,10 @@ import pytest
 from click.testing import CliRunner
 from paths import PROJECT
 
+from adapters.kafka.connect_worker import read_offsets
 from adapters.observability.checks.connect import ConnectCheck, find_losses
 from replicator.cli import main
+from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.transactions import Connector, find_row_loss
 
 CLASSES = {
@@ -147,6 +149,30 @@ def test_running_connector_and_its_file_are_both_checked(worker, tmp_path):
     del running["mine"]
     (missing,) = ConnectCheck("connect", {**options, "files": []}).diagnose()
     assert missing.severity == "warning" and missing.sentence == f"No connector at {url} writes topics of this source."
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"\x15\x03\x01\x00\x02\x02\x46", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"]
+    + [
+        b"HTTP/1.0 200 OK\r\n\r\n" + body
+        for body in (b"[]", b'"x"', b"5", b"{}", b'{"connector": "x"}', b'{"offsets": [1]}')
+    ],
+)
+def test_another_server_than_a_worker_is_reported(answer):
+    class Answers(BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(answer)
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        (found,) = ConnectCheck("connect", {"url": url, "connector": "mine"}).diagnose()
+        with pytest.raises(EnvironmentProblem, match=url):
+            read_offsets(url, "mine")
+        server.shutdown()
+    assert found.severity == "error" and url in found.sentence and found.next_step
 
 
 @pytest.mark.postgres

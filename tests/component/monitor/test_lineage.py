@@ -34,6 +34,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.taken.append((self.headers["Authorization"], json.loads(body)))
+        if not self.server.code:
+            self.wfile.write(b"\x15\x03\x01\x00\x02\x02\x46")  # A TLS alert.
+            return
         self.send_response(self.server.code)
         self.end_headers()
 
@@ -82,9 +85,12 @@ class Projector:
         return ReplaceResult(1, 2)
 
 
-def test_refresh_succeeds_without_a_lineage_server(server):
-    server.shutdown()
-    server.server_close()
+@pytest.mark.parametrize("fault", ["away", "no HTTP"])
+def test_refresh_succeeds_without_a_lineage_server(server, fault):
+    server.code = 0
+    if fault == "away":
+        server.shutdown()
+        server.server_close()
     away = HttpLineage({"url": server.url})
     with pytest.raises(Retryable):
         away.send_event({})
