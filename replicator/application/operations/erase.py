@@ -24,7 +24,7 @@ from replicator.application.sink_features import read_schema_versions, require_f
 from replicator.application.state_folder import InstanceLock
 from replicator.domain.change import RAW_RECORD_POSITION
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
-from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.domain.errors import ConfigProblem, Fatal, Fenced
 from replicator.domain.plain_values import format_count
 from replicator.domain.projection import Projection, list_dependents
 from replicator.domain.table import Column, TableSpec
@@ -119,9 +119,7 @@ def find_row(
                     next_step="To forget the event in all other places, remove that entry from the config first. Stored "
                     "events stay, so keep personal data out of events.",
                 )
-        entry = components.register.load(name)
-        targets = [lane for lane in rules.lanes if find_target_problem(lane, entry) is None]
-        targets += list_rebuilds(components, table, name)
+        targets = _list_targets(components, table, name)
         sinks = [(lane, _open_sink(components, lane, stack)) for lane in targets]
         for lane, sink in sinks:
             _require_erasure(sink.features.erasure, lane)
@@ -138,8 +136,15 @@ def find_row(
 def erase_row(
     components: Components, open_refresher: OpenRefresher, scope: ErasureScope, *, end_versions: bool, report: ShowLine
 ) -> ErasureOutcome:
-    """Erase the row, permanently from the first step on. Fenced as `find_row`."""
+    """Erase the row, permanently from the first step on. Fenced as `find_row`. Fatal, without any removal, if there are
+    targets that are not in `scope`."""
     with _hold_instance(components), ExitStack() as stack:
+        new = [lane.id for lane in _list_targets(components, scope.table, scope.source) if lane not in scope.targets]
+        if new:
+            raise Fatal(
+                f"{', '.join(new)} did not exist when the targets of {scope.table} were listed. Nothing was removed",
+                next_step="Repeat the command: it includes the new target.",
+            )
         targets: list[tuple[Lane, KeyErasure]] = [
             (lane, _require_erasure(_open_sink(components, lane, stack).features.erasure, lane)) for lane in scope.targets
         ]
@@ -335,6 +340,13 @@ def _find_source(components: Components, table: str, source: str | None) -> str:
             f"several sources have a table {table!r}", next_step=f"Name one with `--source`: {', '.join(sources)}."
         )
     return source or sources[0]
+
+
+def _list_targets(components: Components, table: str, source: str) -> list[Lane]:
+    """The targets of the table, also those of rebuilds."""
+    entry, rules = components.register.load(source), cast(TableRules, components.sources[source].rules_for(table))
+    targets = [lane for lane in rules.lanes if find_target_problem(lane, entry) is None]
+    return targets + list(list_rebuilds(components, table, source))
 
 
 def _open_sink(components: Components, lane: Lane, stack: ExitStack) -> Sink[Any]:

@@ -24,6 +24,7 @@ from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.application.quarantine.erasure_filter import ErasureList
 from replicator.application.state_folder import InstanceLock
 from replicator.cli import main
+from replicator.cli.session import CommandSession
 from replicator.domain.erasures import Erasure
 
 PLANTED, OTHERS = "Ada-Planted", ("Bob-Stays", "Cyd-Stays")
@@ -343,6 +344,20 @@ def test_rejected_records_of_a_killed_replay_are_erased(shop: Path, monkeypatch:
     assert not find_secret(shop)
     run_command(shop, "replay", "public.customers", "--lane", "lake.customers")
     assert not find_secret(shop) and OTHERS[0] in read_lake(shop)["lake/customers"]
+
+
+def test_target_that_is_built_during_the_question_is_not_missed(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer was not about it, and a replay could copy the row into it."""
+
+    def answer(*_: object) -> None:
+        run_command(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+
+    with monkeypatch.context() as asked:
+        asked.setattr(CommandSession, "confirm", answer)
+        refused = run_command(shop, "forget", "public.customers", ADA, code=1)["error"]
+    assert "lake.again" in refused["sentence"] and not (shop / "state" / "shop" / "erasures.json").exists()
+    run_command(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    assert not find_secret(shop)
 
 
 def test_invalid_erasures_are_refused(shop: Path) -> None:
