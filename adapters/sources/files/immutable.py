@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Retryable
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
@@ -45,6 +45,7 @@ class ImmutableFilesSource(ArchiveSource):
         self._given: dict[str, ArchiveFile] = {}
         self._newest: dict[TopicPartition, int] = {}
         self._settled_at = float("inf")
+        self._incomplete: EnvironmentProblem | None = None
         super().__init__(options)
 
     @property
@@ -114,8 +115,27 @@ class ImmutableFilesSource(ArchiveSource):
         files, names = self._list_files(), self._options.through
         return files if names is None else select_through(files, names)
 
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
+        """See the port. Raises Retryable if an incomplete file may hold the missing records."""
+        losses = super().losses(position, identity)
+        if losses and self._incomplete is not None:
+            raise Retryable(self._incomplete.sentence, next_step="Finish the copy, or remove the file.")
+        return losses
+
     def _update_index(self) -> OffsetIndex:
-        return summarise(self._known, self._list_files())
+        """See the base class. A file that is being copied may be unreadable until it is complete."""
+        try:
+            index, self._incomplete = summarise(self._known, self._list_files()), None
+            return index
+        except EnvironmentProblem:
+            files = self._list_files()
+        for file in [file for file in files if self._seconds_until_stable(file) > 0]:
+            try:
+                self._known.update([file])
+            except EnvironmentProblem as problem:
+                self._incomplete = problem
+                files.remove(file)
+        return summarise(self._known, files)
 
     def _seconds_until_due(self) -> float:
         return max(0.0, self._settled_at - time.monotonic())

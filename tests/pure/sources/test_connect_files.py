@@ -240,6 +240,10 @@ def test_missing_keys_are_refused(topics):
     sink(topics, 0, "1\n", ".keys.json")
     with pytest.raises(EnvironmentProblem, match=r"keys.json has 1 line, and .* has more"):
         read(topics)
+    with pytest.raises(EnvironmentProblem, match=r"keys.json has 1 line, and .* has more"):
+        source(topics).end()
+    sink(topics, 2, "{}\n")
+    assert source(topics, settle="1 hour").end() == Position({HOME: 3}), "the keys are being copied"
 
 
 def read_at_first(folder: Path, **more: Any) -> list[int]:

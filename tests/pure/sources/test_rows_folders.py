@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.rows_folder import WRITTEN, write_closed_file
+from support.rows_folder import WRITTEN, encode_rows, write_closed_file
 
 from adapters.decoders.common.row_files import CsvDialect
 from adapters.sources.files import files_check, files_source
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.rows import CsvCellParser, RowsFilesSource, find_table, parse_number
 from replicator.domain.change import ERROR_HEADER
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, Retryable
 from replicator.domain.position import Position
 from replicator.testing.contract import EXAMPLES
 
@@ -129,6 +129,41 @@ def test_unreadable_rows_are_rejected_alone(items):
         (6, "the row has 3 columns, expected: 2"),
         (7, "the row has quotes that do not stand around whole values"),
     ]
+
+
+@pytest.mark.parametrize("suffix", ["csv.gz", "jsonl.gz", "parquet"])
+def test_file_that_is_being_copied_does_not_end_the_source(items, suffix):
+    kind, found, stop = suffix.removesuffix(".gz"), [], threading.Event()
+    whole = write_closed_file(items / f"1.{suffix}", encode_rows([{"id": "1"}, {"id": "2"}], kind))
+    copy = items / f"2.{suffix}"
+    copy.write_bytes(whole.read_bytes()[:-9])
+    source = RowsFilesSource({"path": str(items), "files": kind})
+    start = source.start()
+    assert (source.beginning(), source.oldest(), source.losses(source.end(), {})) == (start, start, {})
+
+    def take(batch):
+        found.extend(batch.frame["offset"].to_pylist())
+        stop.set()
+
+    source.run(start, take, stop, once=False)
+    assert len(found) == 2
+    copy.write_bytes(whole.read_bytes())
+    assert source.end() == Position({one: found[-1] + (1 << 30) + 1 for one in start})
+
+
+def test_file_that_is_copied_again_is_no_loss(items):
+    """It may hold the records that were read, and is an error once it is stable."""
+    whole = write_closed_file(items / "1.parquet", encode_rows([{"id": "1"}], "parquet"))
+    end, text = RowsFilesSource({"path": str(items), "files": "parquet"}).end(), whole.read_bytes()
+    whole.write_bytes(text[:-9])
+    source = RowsFilesSource({"path": str(items), "files": "parquet"})
+    with pytest.raises(Retryable, match=r"1.parquet is no whole Parquet file"):
+        source.losses(end, {})
+    os.utime(whole, (WRITTEN, WRITTEN))
+    with pytest.raises(EnvironmentProblem, match=r"1.parquet is no whole Parquet file"):
+        source.end()
+    whole.write_bytes(text)
+    assert (source.losses(end, {}), source.end()) == ({}, end)
 
 
 @pytest.mark.parametrize("source", [RowsFilesSource, DmsFilesSource])
