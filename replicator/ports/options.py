@@ -326,9 +326,15 @@ def to_timedelta(duration: str) -> timedelta:
 
 
 def _check_http(text: str) -> str:
-    url = urlsplit(text)
-    if url.scheme not in {"http", "https"} or not url.hostname or "@" in url.netloc or url.query:
-        raise make_value_error("url", "must be a URL such as http://HOST:PORT, without user and password")
+    try:
+        url = urlsplit(text)
+        valid = url.scheme in {"http", "https"} and url.hostname and url.port != 0 and "@" not in url.netloc
+    except ValueError:  # The port is no number, for one.
+        valid = False
+    if not valid or url.query or not url.path.isascii() or re.search(r"[\x00-\x20\x7f]", text):
+        raise make_value_error(
+            "url", "must be a URL such as http://HOST:PORT, without user and password; percent-encode other characters"
+        )
     return text.rstrip("/")
 
 

@@ -140,6 +140,10 @@ VALUES = [
     ("        stored_as_scd_type: 1", "        policy: append\n        stored_as_scd_type: 1", "contradiction"),
     ("      client.rack: a", "      client.rack: a\n    connect: {url: localhost, connector: c}", "url"),
     ("      client.rack: a", "      client.rack: a\n    connect: {url: 'http://u:p@h', connector: c}", "url"),
+    *(
+        ("      client.rack: a", f"      client.rack: a\n    connect: {{url: '{url}', connector: c}}", "url")
+        for url in ("http://h:port", "http://h:99999", "http://[h", "http://h/a b", "http://h/é", "http://h:1 ")
+    ),
     ("      client.rack: a", "      client.rack: a\n    connect: {url: 'http://h:1', conector: c}", "unknown_key"),
     ("      client.rack: a", "      client.rack: a\n    database: {dsn: h, publication: p, slot: s}", "dsn"),
     ("      client.rack: a", "      client.rack: a\n    database: {dsn: postgresql://h/d, slot: s}", "database"),
