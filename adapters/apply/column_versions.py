@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from replicator.domain.sequence import Sequence as SequenceKey
 
 BESIDE = "_cdc_beside"
@@ -40,3 +42,12 @@ def parse_column_versions(text: str | None) -> ColumnVersions:
     deleted = record.get("deleted")
     older = {name: tuple(sequence) for name, sequence in record.get("older", {}).items()}
     return ColumnVersions(None if deleted is None else tuple(deleted), older, tuple(record.get("unsent", ())))
+
+
+def rename_columns(values: pa.Array, names: Mapping[str, str | None]) -> pa.Array:
+    """`_cdc_unsent` after columns were renamed or removed (None)."""
+
+    def new(listed: Sequence[str]) -> list[str]:
+        return [name for name in (names.get(old, old) for old in listed) if name is not None]
+
+    return pa.array([new(listed or ()) or None for listed in values.to_pylist()], values.type)

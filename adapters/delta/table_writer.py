@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
@@ -23,6 +23,7 @@ from replicator.domain.errors import Fatal, Retryable
 from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
 from replicator.ports.sink import CompactionResult, VacuumResult
 
+from ..apply.column_versions import rename_columns
 from ..sql.dialect import DELTA_RS
 from ..sql.reconcile import purged_condition
 from .commits import WRITER, Attempt, LostRace, Operation, append_nothing
@@ -40,13 +41,15 @@ HOUR = 3600
 class TargetColumn:
     """A new column of a table, and its current name.
 
-    `emptied`: its values are removed; with `while_null`, only in rows where that column is NULL.
+    - `emptied`: its values are removed; with `while_null`, only in rows where that column is NULL.
+    - `renamed`: the new names of columns that its values name; None for a removed column.
     """
 
     old_name: str
     field: pa.Field
     emptied: bool = False
     while_null: str = ""
+    renamed: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class TableWriter:
@@ -129,6 +132,7 @@ def _column_values(batch: pa.RecordBatch, column: TargetColumn) -> pa.Array:
     if column.emptied and not column.while_null:
         return pa.nulls(len(batch), column.field.type)
     values = pc.cast(batch[column.old_name], column.field.type)
+    values = rename_columns(values, column.renamed) if column.renamed else values
     return pc.if_else(pc.is_null(batch[column.while_null]), None, values) if column.emptied else values
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateColumn
 from sqlalchemy.sql.elements import quoted_name
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
-from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns, end_sequence_columns
+from replicator.domain.policy.plan import CDC_UNSENT, ApplyPlan, cdc_sequence_columns, end_sequence_columns
 from replicator.domain.schema_evolution import SchemaVersion, TargetReshape
 from replicator.domain.table import Column
 
@@ -289,15 +289,24 @@ def reshape_statements(
     for column in (quote_name(name) for name in reshaping.emptied if name in column_types):
         is_open = f" AND {quote_name(end)} IS NULL" if end else ""
         yield f"UPDATE {relation} SET {column} = NULL WHERE {column} IS NOT NULL{is_open}"
+    renamed: list[tuple[str, str | None]] = []
     for old, new in reshaping.renames:
         if old in column_types and new in reshaping.replaced and column_types.pop(new, None) is not None:
+            renamed.append((new, None))
             yield f"ALTER TABLE {relation} DROP COLUMN {quote_name(new)}"
         if old in column_types and new not in column_types:
             column_types[new] = column_types.pop(old)
+            renamed.append((old, new))
             yield f"ALTER TABLE {relation} RENAME COLUMN {quote_name(old)} TO {quote_name(new)}"
     for name in reshaping.removals:
         if column_types.pop(name, None) is not None:
+            renamed.append((name, None))
             yield f"ALTER TABLE {relation} DROP COLUMN {quote_name(name)}"
+    unsent = quote_name(CDC_UNSENT)
+    for old_name, new_name in renamed if isinstance(column_types.get(CDC_UNSENT), sa.ARRAY) else ():
+        old, new = text_literal(old_name), "NULL" if new_name is None else text_literal(new_name)
+        names = f"nullif(array_remove(array_replace({unsent}, {old}, {new}), NULL), '{{}}')"
+        yield f"UPDATE {relation} SET {unsent} = {names} WHERE {old} = ANY({unsent})"
     for change in reshaping.types:
         before, after = new_type(change.before), type_name(new_type(change.after))
         if change.name in column_types and type_name(column_types[change.name]) == type_name(before) != after:
@@ -318,8 +327,10 @@ def type_name(kind: AnyType) -> str | None:
 def reshape_side_table(cursor: psycopg.Cursor, relation: str, reshaping: TargetReshape) -> None:
     """Renames and removes the same columns in a side table, if it exists. `sinks.postgres.target.ensure_side_table`
     changes its types, and stored side rows keep the values of their time."""
-    names = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-    types: dict[str, AnyType] = {name: sa.types.NullType() for (name,) in cursor.execute(names, (relation,)).fetchall()}
+    names = "SELECT attname, atttypid = 'text[]'::regtype FROM pg_attribute "
+    names += "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+    columns = cursor.execute(names, (relation,)).fetchall()
+    types: dict[str, AnyType] = {name: sa.ARRAY(sa.TEXT) if is_list else sa.types.NullType() for name, is_list in columns}
     for statement in reshape_statements(relation, types, replace(reshaping, emptied=(), types=())):
         cursor.execute(statement.encode(), prepare=False)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import Column, SparkSession
-from pyspark.sql.functions import lit, when
+from pyspark.sql import functions as sf
 
 from replicator.domain.errors import Retryable
 from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
@@ -61,11 +61,9 @@ class SparkTableWriter(TableWriter):
 
     def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
         """Done by the executors: rows do not pass through the driver."""
-        types = spark_schema(pa.schema([target.field for target in columns]))
-        wanted = [_column_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
         try:
             with self._change_table(table) as spark:
-                rows = read_version(spark, table.table_uri, table.version()).select(wanted)
+                rows = read_version(spark, table.table_uri, table.version()).select(_list_values(columns))
                 writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
                 partitions = table.metadata().partition_columns
                 (writer.partitionBy(*partitions) if partitions else writer).save(to_spark_path(table.table_uri))
@@ -77,8 +75,6 @@ class SparkTableWriter(TableWriter):
     ) -> Operation:
         """For a clustered table by the executors, in one job."""
         by_delta_rs = super().replace_with(source, columns, partitions)
-        types = spark_schema(pa.schema([target.field for target in columns]))
-        wanted = [column(k.old_name).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
 
         def replace(snapshot: DeltaTable, attempt: Attempt) -> None:
             if not is_clustered(snapshot):
@@ -86,7 +82,7 @@ class SparkTableWriter(TableWriter):
                 return
             with translate_errors(f"exchanging the rows of table {attempt.table.name}"):
                 rows = read_version(self._session.spark, source.table_uri, source.version())
-                overwrite_stage(rows.select(wanted))(snapshot, attempt)
+                overwrite_stage(rows.select(_list_values(columns)))(snapshot, attempt)
 
         return replace
 
@@ -165,8 +161,21 @@ class SparkTableWriter(TableWriter):
         table.update_incremental()
 
 
+def _list_values(columns: Sequence[TargetColumn]) -> list[Column]:
+    """The new columns of a table; needs the session."""
+    types = spark_schema(pa.schema([target.field for target in columns]))
+    return [_column_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
+
+
 def _column_values(target: TargetColumn) -> Column:
     """The values of a rewritten column."""
+    if target.renamed:
+        names = sf.create_map(*(sf.lit(name) for pair in target.renamed.items() for name in pair))
+        new = sf.transform(
+            column(target.old_name), lambda old: sf.when(sf.map_contains_key(names, old), names[old]).otherwise(old)
+        )
+        listed = sf.filter(new, lambda name: name.isNotNull())
+        return sf.when(sf.size(listed) > 0, listed)
     if not target.emptied:
         return column(target.old_name)
-    return when(column(target.while_null).isNotNull(), column(target.old_name)) if target.while_null else lit(None)
+    return sf.when(column(target.while_null).isNotNull(), column(target.old_name)) if target.while_null else sf.lit(None)

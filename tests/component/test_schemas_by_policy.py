@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 import pytest
+from deltalake import DeltaTable
 from support.debezium_events import ID, make_column
 from support.schema_changes import Project, make_archive_record
 
@@ -71,23 +75,47 @@ def test_rows_do_not_depend_on_restarts(tmp_path, postgres_dsn, cuts):
         assert {"id": 2, "title": None, "n": 22} in project.rows(sink, "append")
 
 
-@pytest.mark.parametrize("cuts", [(2,), pytest.param((), marks=pytest.mark.long)], ids=str)
-def test_stored_rows_lack_values_of_renamed_and_removed_columns(tmp_path, postgres_dsn, cuts):
-    """An update did not send two columns. Then one is renamed, the other is removed, and the row changes again."""
-    project = Project(tmp_path, {"scd2": POLICIES["scd2"] + RENAMES}, postgres_dsn)
-    fed = [
-        make_archive_record("scd2", 0, OLD, [SMALL], after={"id": 1, "name": "n1", "n": 1, "gone": "g"}),
-        make_archive_record("scd2", 1, OLD, [SMALL], op="u", after={"id": 1, "name": HIDDEN, "n": 2, "gone": HIDDEN}),
-        make_archive_record("scd2", 2, NEW, [ID], op="u", after={"id": 1, "title": HIDDEN, "n": 3}),
-        make_archive_record("scd2", 3, NEW, [ID], op="u", after={"id": 1, "title": "t1", "n": 4}),
+def read_missing_names(project: Project, sink: str, table: str) -> dict[Any, Any]:
+    """`_cdc_unsent` by `n`."""
+    if sink == "lake":
+        rows = DeltaTable(str(project.folder / "lake" / table)).to_pyarrow_table().select(["n", "_cdc_unsent"]).to_pylist()
+        return {row["n"]: row["_cdc_unsent"] for row in rows}
+    with psycopg.connect(project.dsn or "") as connection:
+        return dict(connection.execute(f'SELECT n, _cdc_unsent FROM "{table}"').fetchall())
+
+
+def make_partial_changes(table: str) -> list[dict[str, object]]:
+    """Two updates do not send two columns, of which then one is renamed and the other is removed. The last change is
+    older than the updates: they have its values."""
+
+    def update(offset: int, at: int, **row: object) -> dict[str, object]:
+        columns, keys = (OLD, [SMALL]) if "gone" in row else (NEW, [ID])
+        return make_archive_record(table, offset, columns, keys, op="u", at=at, after={"id": 1, **row})
+
+    return [
+        make_archive_record(table, 0, OLD, [SMALL], after={"id": 1, "name": "n1", "n": 1, "gone": "g"}),
+        update(1, 1200, name=HIDDEN, n=2, gone=HIDDEN),
+        update(2, 1300, name=HIDDEN, n=2, gone=HIDDEN),
+        update(3, 1400, title=HIDDEN, n=3),
+        update(4, 1500, title="t1", n=4),
+        update(5, 1100, title="late", n=0),
     ]
-    for start, end in zip([0, *cuts], [*cuts, len(fed)], strict=True):
-        project.feed(f"scd2-{start}", fed[start:end])
+
+
+@pytest.mark.parametrize("cuts", [(3,), pytest.param((), marks=pytest.mark.long)], ids=str)
+def test_stored_rows_lack_values_of_renamed_and_removed_columns(tmp_path, postgres_dsn, cuts):
+    project = Project(tmp_path, {table: POLICIES[table] + RENAMES for table in ("scd2", "append")}, postgres_dsn)
+    for start, end in zip([0, *cuts], [*cuts, 6], strict=True):
+        for table in ("scd2", "append"):
+            project.feed(f"{table}-{start}", make_partial_changes(table)[start:end])
         for lane in project.run().values():
             assert (lane["error"], lane["counts"]["rejected"]) == (None, 0), lane
     for sink in SINKS:
         titles = {row["n"]: row["title"] for row in project.rows(sink, "scd2")}
-        assert titles == {1: "n1", 2: "n1", 3: "n1", 4: "t1"}, sink
+        assert titles == {0: "late", 1: "n1", 2: "late", 3: "late", 4: "t1"}, sink
+        for table in ("scd2", "append"):
+            expected = {0: None, 1: None, 2: ["title"], 3: ["title"], 4: None}
+            assert read_missing_names(project, sink, table) == expected, (sink, table)
 
 
 AGAIN, TEXT = [ID, NAME, N], make_column("n", "string")

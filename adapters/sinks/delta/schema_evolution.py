@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
-from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.plan import CDC_UNSENT, ApplyPlan
 from replicator.domain.schema_evolution import SchemaVersion, TargetReshape, from_json, to_json
 from replicator.ports.frames import Lane
 
@@ -79,6 +79,10 @@ def reshape_columns(schema: pa.Schema, reshaping: TargetReshape, end: str = "") 
         if column is not None and column.field.type.equals(storage_type(change.before.type)):
             field = column.field.with_type(storage_type(change.after.type))
             columns[column.field.name] = replace(column, field=field)
+    new_names = dict.fromkeys(schema.names) | {column.old_name: name for name, column in columns.items()}
+    renamed = {old: new for old, new in new_names.items() if old != new}
+    if CDC_UNSENT in columns:
+        columns[CDC_UNSENT] = replace(columns[CDC_UNSENT], renamed=renamed)
     return list(columns.values())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as sf
 from support.partitioned_sink import (
     Choice,
@@ -413,6 +413,21 @@ def test_delta_rs_reads_a_clustered_table_and_refuses_to_write_it(lake):
     # Without the option the table stays as it is.
     lake.put(lane(), [sale("NL", 2)])
     assert lake.values() == [("NL", 1, "v1"), ("NL", 2, "v2")] and clusters(lake) == ["id"]
+
+
+def test_rewrite_renames_columns_in_lists_as_delta_rs_does(tmp_path):
+    lists = [None, ["b"], ["a"], ["a", "c"], ["gone", "b"], ["gone"]]
+    rows = pa.table({"id": range(len(lists)), "_cdc_unsent": pa.array(lists, pa.list_(pa.string()))})
+    found = []
+    for writer in (table_writer.TableWriter(), DeltaSparkSink({"path": str(tmp_path)})._writer):
+        path = str(tmp_path / str(len(found)))
+        write_deltalake(path, rows)
+        table = DeltaTable(path)
+        renamed = {"a": "b", "b": None, "gone": None}
+        columns = [table_writer.TargetColumn(f.name, f, renamed=renamed if f.name != "id" else {}) for f in rows.schema]
+        writer.rewrite(table, columns)
+        found.append(table.to_pyarrow_table().sort_by("id")["_cdc_unsent"].to_pylist())
+    assert found == [[None, None, ["b"], ["b", "c"], None, None]] * 2
 
 
 def test_existing_table_becomes_clustered(lake):
