@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -26,6 +24,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.sink import Sink
 
 from .checkpoint import AS_OF_TARGET, copy_newest, list_topics, prepare_lake, refuse_partial_log
+from .diff_runs import open_work_folder
 
 AsOfValue = datetime | Position
 """A time at the source, or a position: the records below it."""
@@ -146,10 +145,8 @@ def read_rows_as_of(
     seconds: float | None = None,
     *,
     tell: Callable[[str], None] = lambda _: None,
-    folder: Path | None = None,
 ) -> pa.Table:
-    """The result of `read` on the target of `lane` as it was at `at`. `folder`: an empty folder for temporary files;
-    without it, a new one in /tmp.
+    """The result of `read` on the target of `lane` as it was at `at`.
 
     Applies all records up to then in this process, to a temporary lake, under the lane's policy and the current
     config. It starts from the newest checkpoint that ends by then, if there is one; `tell` gets a sentence about
@@ -157,9 +154,7 @@ def read_rows_as_of(
 
     Fatal if the log has nothing that old. DataLoss if it lacks some of these records. ReadTimeout after `seconds`.
     """
-    with ExitStack() as stack:
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replicator-then-")))
+    with open_work_folder(components.folder) as folder:
         base = copy_newest(components, lane, folder, at.until)
         if base is not None:
             tell(f"starting from snapshot {base.number}, which ends at {base.newest}")

@@ -598,10 +598,7 @@ def compare_with_log(components: Components, lane: Lane, report: ShowLine, *, pa
             raise Fatal(f"Lane {lane.id} has no target yet.", next_step="Start the daemon, and repeat the command.")
         at = _await_log(components, lane, target, patience)
         report(f"{lane.id}: applying the event log up to {at}")
-        with open_work_folder(components.folder) as folder:
-            expected = read_rows_as_of(
-                components, lane, at, lambda sink, name: get_reader(sink).read(name), tell=report, folder=folder
-            )
+        expected = read_rows_as_of(components, lane, at, lambda sink, name: get_reader(sink).read(name), tell=report)
         actual = target.read_all()
         names = [name for name in expected.column_names if name != CDC_APPLIED_AT and name in actual.column_names]
         if CDC_DELETED in names:  # A purge removes marked rows from the target, but not their records from the log.

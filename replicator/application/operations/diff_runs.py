@@ -1,6 +1,6 @@
 """The last comparisons of each lane, as files in the state folder. No value of a row is stored.
 
-A running comparison also has a temporary folder there, with rows."""
+A running comparison or query of the past also has a temporary folder there, with rows."""
 
 from __future__ import annotations
 
@@ -176,7 +176,8 @@ def remove_unfinished(folder: Path, lane: str) -> None:
 
 @contextmanager
 def open_work_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder for a comparison, as of `open_temporary_folder`. In /tmp if the state folder cannot be written."""
+    """A temporary folder for a comparison or a query of the past, as of `open_temporary_folder`. In /tmp if the state folder
+    cannot be written."""
     with ExitStack() as stack:
         try:
             work_folder = stack.enter_context(open_temporary_folder(_get_temporary(folder).absolute()))

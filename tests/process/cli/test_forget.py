@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from contextlib import chdir
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +23,7 @@ from support.debezium_events import encode_with_schema, make_column, make_envelo
 
 from replicator.application.delivery.bulk_load import BulkLoader
 from replicator.application.operations import table_swap
+from replicator.application.operations.checkpoint import AS_OF_TARGET
 from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.application.quarantine.erasure_filter import ErasureList
 from replicator.application.state_folder import InstanceLock
@@ -329,6 +333,18 @@ def test_spill_files_of_a_killed_replay_are_removed(shop: Path, monkeypatch: pyt
     assert not laid.exists()
     run_command(shop, *again)
     assert not find_secret(shop) and OTHERS[0] in read_lake(shop)["lake/again"]
+
+
+def test_rows_of_a_killed_query_are_removed(shop: Path) -> None:
+    """A query of the past builds the whole table in a temporary folder."""
+    code = "import os; from replicator.application.operations import as_of; as_of.get_reader = lambda _: os._exit(9)"
+    words = ["query", "lake.customers", "--as-of", f"{TOPIC}:0:3"]
+    (shop / "tmp").mkdir()
+    program = [sys.executable, "-c", f"{code}; from replicator.cli import main; main({words})"]
+    killed = subprocess.run(program, cwd=shop, env={**os.environ, "TMPDIR": str(shop / "tmp")}, check=False)
+    assert killed.returncode == 9 and list(shop.rglob(f"{AS_OF_TARGET}/_delta_log"))
+    run_command(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    assert not find_secret(shop)
 
 
 def test_rejected_records_of_a_killed_replay_are_erased(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
