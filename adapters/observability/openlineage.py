@@ -73,3 +73,7 @@ class HttpLineage:
             ) from refused
         except (OSError, HTTPException) as away:
             raise Retryable("the lineage server does not answer as it should") from away
+        except ValueError:  # Its text may quote the token.
+            raise EnvironmentProblem(
+                "the `token` of the lineage server has characters that no header can hold", next_step="Correct it."
+            ) from None

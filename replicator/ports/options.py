@@ -366,6 +366,9 @@ CatalogSchema = Annotated[str, AfterValidator(_check_catalog_schema)]
 Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
 """A password or token. An empty one would switch off what it guards."""
 
+Token = Annotated[Secret, AfterValidator(lambda secret: SecretStr(secret.get_secret_value().rstrip("\r\n")))]
+"""A token of HTTP requests, without the line end that variables and YAML blocks may have: no header can hold it."""
+
 Dsn = Annotated[SecretStr, AfterValidator(_check_dsn)]
 """A PostgreSQL URL."""
 

@@ -12,7 +12,7 @@ from replicator.domain.errors import suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact
 from replicator.domain.table import get_unqualified_name
-from replicator.ports.options import ConfigPath, HttpUrl, Into, Name, Secret, Strict, _check_duration, make_value_error
+from replicator.ports.options import ConfigPath, HttpUrl, Into, Name, Strict, Token, _check_duration, make_value_error
 
 from .adapter_models import SINKS
 from .config_view import ConfigView, get_text, to_mapping
@@ -77,7 +77,7 @@ class LineageSettings(Strict):
     """A file of JSON lines."""
     url: HttpUrl | None = None
     """An endpoint that accepts events by POST, such as `http://HOST:PORT/api/v1/lineage`."""
-    token: Secret | None = None
+    token: Token | None = None
     """With `url`: the bearer token of the endpoint."""
     namespace: Name | None = None
     """The namespace of the jobs. By default the name of the pipeline."""

@@ -20,10 +20,10 @@ from replicator.ports.options import (
     Glob,
     Name,
     Nesting,
-    Secret,
     Size,
     Strict,
     Text,
+    Token,
     check_spark_options,
     is_secret,
     make_value_error,
@@ -58,7 +58,7 @@ class HttpSettings(Strict):
 
     address: Address = "127.0.0.1:8090"
     """HOST:PORT to listen on. Port 0 takes a free port."""
-    token: Secret | None = None
+    token: Token | None = None
     """The bearer token that callers must send. Required if the address is not a loopback address."""
 
     @model_validator(mode="after")
@@ -73,7 +73,7 @@ class ServeSettings(Strict):
 
     address: Address = "127.0.0.1:8091"
     """HOST:PORT to listen on. Port 0 takes a free port."""
-    token: Secret | None = None
+    token: Token | None = None
     """The token that callers must send. Required if there is an `event_store`, and for addresses that are not loopback
     addresses."""
     tables: list[Glob] | None = Field(default=None, min_length=1)

@@ -71,6 +71,13 @@ def test_server_gets_a_request_for_each_event(server):
         HttpLineage({"url": server.url}).send_event({})
 
 
+@pytest.mark.parametrize("token", ["s3cr3t\nx", "s3cr3t€"])
+def test_token_that_no_header_can_hold_is_refused_and_not_shown(server, token):
+    with pytest.raises(EnvironmentProblem, match="token") as refused:
+        HttpLineage({"url": server.url, "token": token}).send_event({})
+    assert "s3cr3t" not in str(refused.value) and not server.taken
+
+
 class Projector:
     """A projector without data, which reports a successful write."""
 

@@ -147,6 +147,14 @@ def test_unusable_secret_files_are_reported(folder, tmp_path, content):
     assert (folder.only().code, folder.only().line) == ("secret", line)
 
 
+def test_line_end_of_a_token_is_not_part_of_it(folder):
+    folder.environ["TOKEN"] = "s3cr3t\n"
+    lineage = "lineage={url: 'http://h/x', token: '${TOKEN}'}"
+    settings = folder.load(overrides=["http.token=${TOKEN}", "serve.token=${TOKEN}", lineage]).settings
+    tokens = (settings.http.token, settings.serve.token, settings.lineage.token)
+    assert [token.get_secret_value() for token in tokens] == ["s3cr3t"] * 3
+
+
 def test_variable_files_are_read_for_secrets_only(folder, tmp_path):
     folder.change("    group_id: readers", "    group_id: ${GROUP:-readers}")
     (tmp_path / "group").write_text("from-the-file")
