@@ -28,7 +28,7 @@ from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Lane, RoutedBatch
-from replicator.ports.runtime import SourceLag, StreamPace
+from replicator.ports.runtime import RecordsRead, SourceLag, StreamPace
 from replicator.ports.sink import Sink
 
 from .batch_decoder import BatchDecoder, prefetch_batches
@@ -129,6 +129,8 @@ class SourcePipeline(Generic[F]):
 
         EnvironmentProblem if `RuntimeContext.idle_timeout` reaches its limit.
         """
+        # An alert for a source that brings nothing needs the counter before the first record.
+        self._runtime.telemetry.record(RecordsRead(self.context.name, 0, {}))
         self._poison_records.begin_run()
         try:
             self._run_with_retry(once=once)

@@ -63,6 +63,13 @@ def test_second_start_applies_nothing_again():
     assert running.telemetry.totals["consumed"] == 0
 
 
+def test_counter_of_a_source_without_records_exists():
+    """The alert rule for a source that brings nothing needs it."""
+    running = ReplicatedTuples([]).start()
+    assert running.once() is ExitCode.OK
+    assert running.telemetry.totals == {"consumed": 0} and "consumed" in running.telemetry.totals
+
+
 def test_trailing_tombstone_advances_the_positions():
     world = ReplicatedTuples([make_change(0, "c", 1), make_tombstone(1, 1)], cuts=(1,))
     world.start().once()
