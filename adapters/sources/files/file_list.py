@@ -136,7 +136,10 @@ def find_files(path: FilesLocation, suffixes: tuple[str, ...], *, deep: bool = F
 def _find_local_files(path: str, suffixes: tuple[str, ...], *, deep: bool) -> Iterator[ArchiveFile]:
     root = Path(path)
     if root.is_dir():
-        paths: Iterable[Path] = [root] if deep else root.iterdir()
+        try:
+            paths: Iterable[Path] = [root] if deep else list(root.iterdir())
+        except OSError as error:
+            _refuse_unreadable(error)
     elif root.exists():
         paths = [root]
     elif has_magic(path):
@@ -144,7 +147,7 @@ def _find_local_files(path: str, suffixes: tuple[str, ...], *, deep: bool) -> It
     else:
         raise EnvironmentProblem(f"{path} is not there.", next_step="Check 'path' of the source.")
     folder = root.parent if root.is_file() else root
-    for p in _walk(paths) if deep else paths:
+    for p in _walk(root, paths) if deep else paths:
         if not p.name.endswith(suffixes):
             continue
         try:
@@ -157,14 +160,24 @@ def _find_local_files(path: str, suffixes: tuple[str, ...], *, deep: bool) -> It
         yield ArchiveFile(p.name, p, label, size, stamp, changed)
 
 
-def _walk(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files among `paths` and in folders below, following links, each folder once."""
+def _walk(root: Path, paths: Iterable[Path]) -> Iterator[Path]:
+    """The files among `paths` and in folders below, following links, each folder once. Folders below `root` may be removed
+    meanwhile."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError) or error.filename == str(root):
+            _refuse_unreadable(error)
+
     seen: set[tuple[int, int]] = set()
     for path in paths:
         if not path.is_dir():
             yield path
-        for folder, inner, names in os.walk(path, onerror=_refuse_unreadable, followlinks=True):
-            stat = Path(folder).stat()
+        for folder, inner, names in os.walk(path, onerror=refuse, followlinks=True):
+            try:
+                stat = os.stat(folder)
+            except OSError as error:
+                refuse(error)
+                continue
             if (stat.st_dev, stat.st_ino) in seen:
                 inner.clear()
                 continue

@@ -17,6 +17,7 @@ from support.dms_folder import set_old_time
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.sources.files import files_check
 from adapters.sources.files.dms import DmsFilesSource, find_table, parse_name
+from adapters.sources.files.file_list import find_files
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position
 from replicator.domain.table import Column, TableSpec
@@ -313,6 +314,20 @@ def test_folders_by_links_and_globs(users, tmp_path):
     (tmp_path / "elsewhere" / "users" / "back").symlink_to(users.parent)
     assert read(users.parent) == [("public.users", 1, b"I,1")]
     assert read(tmp_path / "buck*") == [("public.users", 1, b"I,1")]
+
+
+def test_folders_that_are_removed_while_files_are_listed_are_left_out(users):
+    for day in ("01", "02", "03"):
+        put(users / "2021" / day, CDC, "I,1\n")
+    (users / "old").mkdir()
+    for path in (str(users), f"{users}/20*/*"):
+        files = find_files(path, (".csv",), deep=True)
+        first = next(files)
+        for folder in {*(users / "2021").iterdir()} - {first.path.parent}:
+            folder.rename(users / "old" / folder.name)
+        assert [file.path.parts[-3:] for file in files if "old" not in file.path.parts] == []
+        for folder in (users / "old").iterdir():
+            folder.rename(users / "2021" / folder.name)
 
 
 def test_circular_link_is_reported(users):
