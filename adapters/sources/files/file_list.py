@@ -172,6 +172,7 @@ def _walk(root: Path, paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.is_dir():
             yield path
+            continue
         for folder, inner, names in os.walk(path, onerror=refuse, followlinks=True):
             try:
                 stat = os.stat(folder)

@@ -330,6 +330,12 @@ def test_folders_that_are_removed_while_files_are_listed_are_left_out(users):
             folder.rename(users / "2021" / folder.name)
 
 
+def test_path_of_a_single_file(users):
+    file = put(users, CDC, "I,1\n")
+    put(users, "20221017-194324349.csv", "I,9\n")
+    assert read(file) == read(users / "2021*") == [("public.users", 1, b"I,1")]
+
+
 def test_circular_link_is_reported(users):
     users.mkdir(parents=True)
     (users / CDC).symlink_to(users / CDC)
