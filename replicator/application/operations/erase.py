@@ -8,12 +8,12 @@ import hmac
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -21,10 +21,9 @@ import pyarrow as pa
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.quarantine.erasure_filter import ErasureList, filter_erased
 from replicator.application.sink_features import read_schema_versions, require_feature
-from replicator.application.state_folder import InstanceLock
 from replicator.domain.change import RAW_RECORD_POSITION
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
-from replicator.domain.errors import ConfigProblem, Fatal, Fenced
+from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.projection import Projection, list_dependents
 from replicator.domain.table import Column, TableSpec
@@ -48,7 +47,7 @@ from .rebuild import (
     REJECTED_FOLDER,
     SPILL_FOLDER,
     can_rebuild,
-    hold_rebuild,
+    hold_instance,
     list_rebuild_folders,
     list_rebuilds,
     make_rebuild_lane,
@@ -60,6 +59,11 @@ T = TypeVar("T")
 OpenRefresher = Callable[[], AbstractContextManager[ProjectionRefresher]]
 HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 DEAD_LETTERS = "dead letters"
+DAEMON_RUNS = (
+    "would still apply records of the erased row",
+    "Stop the daemon, repeat the command, and start the daemon again: it resumes.",
+)
+"""The danger of a running daemon, and the next step."""
 SLICE_ROWS = 500
 """Dead letters that are searched at once."""
 
@@ -110,7 +114,7 @@ def find_row(
     """
     name = _find_source(components, table, source)
     rules = cast(TableRules, components.sources[name].rules_for(table))
-    with _hold_instance(components), ExitStack() as stack:
+    with hold_instance(components, *DAEMON_RUNS), ExitStack() as stack:
         for lane in rules.lanes:
             if not can_rebuild(components, lane):
                 raise ConfigProblem(
@@ -138,7 +142,7 @@ def erase_row(
 ) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`. Fatal, without any removal, if there are
     targets that are not in `scope`."""
-    with _hold_instance(components), ExitStack() as stack:
+    with hold_instance(components, *DAEMON_RUNS), ExitStack() as stack:
         new = [lane.id for lane in _list_targets(components, scope.table, scope.source) if lane not in scope.targets]
         if new:
             raise Fatal(
@@ -400,22 +404,6 @@ def _describe_remaining(components: Components, table: str, source: str) -> Iter
     if folder.is_dir():
         yield f"{folder} has the rows that source {source} compares its table with: remove the row at the source"
     yield f"topics, files and tables of source {source} itself stay unchanged; later records of the row are ignored"
-
-
-@contextmanager
-def _hold_instance(components: Components) -> Iterator[None]:
-    """No daemon or `replay` of this pipeline and state folder runs or starts meanwhile. Other writers are fenced by
-    the sinks."""
-    if components.ask_daemon() is not None:
-        raise Fenced(
-            "the daemon is running, and would still apply records of the erased row",
-            next_step="Stop the daemon, repeat the command, and start the daemon again: it resumes.",
-        )
-    with ExitStack() as locks:
-        locks.enter_context(InstanceLock(components.folder, components.pipeline))
-        for folder in list_rebuild_folders(components):
-            locks.enter_context(hold_rebuild(components, unquote(folder.name)))
-        yield
 
 
 # Erases rows from checkpoints, as from targets.

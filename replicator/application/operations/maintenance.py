@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from replicator.application.lane_registry import list_lanes, make_refused_id
 from replicator.application.sink_features import require_feature
-from replicator.domain.errors import ConfigProblem, Fenced, ReplicatorError, suggest_name
+from replicator.domain.errors import ConfigProblem, ReplicatorError, suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import get_unqualified_name
@@ -21,7 +21,7 @@ from replicator.ports.sink import CompactionResult, Sink, VacuumResult
 from replicator.ports.stores import RegisterEntry
 
 from .checkpoint import list_checkpoints
-from .rebuild import can_rebuild, list_rebuilds
+from .rebuild import can_rebuild, hold_instance, list_rebuilds
 
 # Compacts and vacuums targets by name, in their sinks.
 
@@ -51,13 +51,12 @@ def compact_targets(components: Components, names: Sequence[str]) -> Iterator[Ma
 def vacuum_targets(
     components: Components, names: Sequence[str], retain: timedelta | None, *, dry_run: bool
 ) -> Iterator[MaintenanceResult]:
-    """Vacuum the targets. Fenced if the daemon may be writing files that would be deleted."""
-    if retain is not None and retain < SHORTEST_RETENTION and not dry_run and components.ask_daemon() is not None:
-        raise Fenced(
-            "the daemon is running, and a vacuum that retains less than an hour would delete files that it is writing",
-            next_step="Retain at least 1 hour, or stop the daemon.",
-        )
-    return _run_each(components, names, "vacuum", retain, dry_run=dry_run)
+    """Vacuum the targets. Fenced if another process may be writing files that would be deleted."""
+    with ExitStack() as stack:
+        if retain is not None and retain < SHORTEST_RETENTION and not dry_run:
+            danger = "a vacuum that retains less than an hour would delete files that it is writing"
+            stack.enter_context(hold_instance(components, danger, "Retain at least 1 hour, or stop the daemon."))
+        yield from _run_each(components, names, "vacuum", retain, dry_run=dry_run)
 
 
 def _run_each(

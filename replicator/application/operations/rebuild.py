@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from replicator.application.lane_registry import is_target_taken, list_lanes
 from replicator.application.sink_features import get_reader
@@ -114,6 +114,19 @@ def hold_rebuild(components: Components, lane: str) -> Iterator[None]:
     finally:
         folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
         lock.release()
+
+
+@contextmanager
+def hold_instance(components: Components, danger: str, next_step: str) -> Iterator[None]:
+    """No daemon or `replay` of this pipeline and state folder runs or starts meanwhile. Fenced if one runs; `danger`: what a
+    daemon does. Other writers are fenced by the sinks."""
+    if components.ask_daemon() is not None:
+        raise Fenced(f"the daemon is running, and {danger}", next_step=next_step)
+    with ExitStack() as locks:
+        locks.enter_context(InstanceLock(components.folder, components.pipeline))
+        for folder in list_rebuild_folders(components):
+            locks.enter_context(hold_rebuild(components, unquote(folder.name)))
+        yield
 
 
 def list_rebuilds(components: Components, table: str, source: str) -> Iterator[Lane]:

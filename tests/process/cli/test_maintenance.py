@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from support.cli_program import run_program
 
 from adapters.sinks.postgres.lanes import PostgresLanes
+from replicator.local_files import FileLock
 from replicator.ports.sink import SinkFeatures
 from replicator.wiring.components import ConfiguredComponents
 
@@ -62,6 +63,21 @@ def test_short_retention_is_refused_while_the_daemon_runs(run_json, project, mon
     assert "the daemon is running" in said["error"]["sentence"] and "1 hour" in said["error"]["next_step"]
     run_json("vacuum", "--retain", "1 hour")
     run_json("vacuum", "--retain", "0 hours", "--dry-run")
+
+
+@pytest.mark.parametrize("lock", ["lock", "replays/lake.again.lock"])
+def test_short_retention_is_refused_while_another_command_writes(run_json, project, lock):
+    """A backfill without a daemon, or a replay. They have no address to ask."""
+    state = project / "state" / "shop"
+    (state / "replays" / "lake.again").mkdir(parents=True)
+    (state / "replays" / "lake.again" / "asked.json").touch()
+    spare = append_again(project / "lake" / "products")
+    with FileLock(state / lock):
+        said = run_json("vacuum", "products", "--retain", "30 minutes", code=5)
+        assert str(os.getpid()) in said["error"]["sentence"] and said["error"]["next_step"]
+        run_json("vacuum", "products", "--retain", "1 hour")
+        run_json("vacuum", "products", "--retain", "0 hours", "--dry-run")
+    assert run_json("vacuum", "products", "--retain", "0 hours")["result"][0]["done"] == {"files": spare}
 
 
 def test_unknown_name_is_refused_before_any_change(run_json, run_cli):

@@ -148,7 +148,7 @@ def test_file_that_is_being_copied_does_not_end_the_source(items, suffix):
     source.run(start, take, stop, once=False)
     assert len(found) == 2
     copy.write_bytes(whole.read_bytes())
-    assert source.end() == Position({one: found[-1] + (1 << 30) + 1 for one in start})
+    assert source.end() == Position(dict.fromkeys(start, found[-1] + (1 << 30) + 1))
 
 
 def test_file_that_is_copied_again_is_no_loss(items):
