@@ -87,9 +87,9 @@ def to_key_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if t.is_timestamp(kind):
         times = pc.cast(values, pa.timestamp("us", "UTC" if kind.tz else None), safe=False)
         return pc.utf8_rtrim(times.cast(pa.string()), "Z")
-    if kind == pa.time64("ns"):
-        # Without pandas, Arrow makes no Python object of a time of nanoseconds.
-        values = values.cast(pa.time64("us"), safe=False)
+    if t.is_time(kind):
+        # Python has no 24:00:00, and without pandas no nanoseconds.
+        return pc.replace_substring(values.cast(pa.time64("us"), safe=False).cast(pa.string()), ".000000", "")
     return pa.chunked_array([pa.array([to_key_text(value) for value in values.to_pylist()], pa.string())])
 
 

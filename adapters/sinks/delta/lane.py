@@ -13,14 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
+from replicator.domain.erasures import to_key_texts
 from replicator.domain.errors import DataLoss, Fatal, Retryable
 from replicator.domain.policy.late_changes import advance_purge
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, find_highest, merge_facts
 from replicator.domain.position import Span
+from replicator.domain.sequence import is_text
 from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import ErasureResult
 
+from ...apply.conform import cast_column
 from ...apply.lane_progress import advance_position, advance_state, is_applied, refuse_gap
+from ...arrow.key_change import rename_plainly
 from ...arrow.masks import make_text_mask
 from ...delta.commits import WRITER, Attempt, LaneLog, LostRace, Operation, PositionFiles, append_nothing
 from ...delta.errors import FileGone, translate_errors
@@ -30,6 +34,7 @@ from ...delta.merge import Merge, can_insert_as_is, is_empty, remove_key, stored
 from ...delta.table_reader import lookup_rows
 from ...delta.table_writer import TableMaintenance, describe_old_versions, end_versions
 from ...delta.tables import FILE_BYTES, has_table, open_table, read_schema, refuse_newer, stored_name
+from ...delta.types import restore_type
 
 ATTEMPTS = 8
 """How often a write is repeated after commits of others, before Retryable is raised."""
@@ -152,27 +157,25 @@ class DeltaLane:
         with translate_errors(self.lane.into):
             return self._log.state(self.newest())
 
-    def erase(self, key: Mapping[str, str], side_table: Folder) -> ErasureResult:
-        """Erases in the side table first: a repeated call then still finds the rows."""
+    def erase(self, key: Mapping[str, str], types: Mapping[str, pa.DataType], side_table: Folder) -> ErasureResult:
+        """Erases in the side table first: a repeated call then still finds the rows. See `find_key_rows`."""
         with translate_errors(self.lane.into):
             state, freed, versions = self.state(), 0, []
             if has_table(side_table):
                 other = open_table(side_table)
                 if state is not None and state.side_table_version not in (None, other.version()):
                     other.restore(state.side_table_version)  # Later versions are from a failed attempt.
-                row = to_key_row(self.lane, self.lane.into, read_schema(other), key)
-                freed = count_key_rows(other, row) if row is not None else 0
-                if row is not None and freed:
-                    remove_key(row)(other, None)
+                keys, freed = find_key_rows(self.lane, other, key, types)
+                if freed:
+                    remove_key(keys)(other, None)
                 if state is not None and state.side_table_version is not None:
                     state = replace(state, side_table_version=other.version())
                 versions.append(describe_old_versions(side_table, other))
             snapshot = self.newest()
-            row = to_key_row(self.lane, self.lane.into, read_schema(snapshot), key)
-            rows = count_key_rows(snapshot, row) if row is not None else 0
+            keys, rows = find_key_rows(self.lane, snapshot, key, types)
             versions.append(describe_old_versions(self._path, snapshot))
-        if row is not None and (rows or freed):
-            self.record_state(state, self._writer.remove_key(row))
+        if rows or freed:
+            self.record_state(state, self._writer.remove_key(keys) if rows else None)
         return ErasureResult(rows, freed, "; ".join(versions))
 
     def end_side_versions(self, side_table: Folder) -> str:
@@ -346,37 +349,47 @@ def stage_in_parallel(stage: Callable[[Part], Result], parts: Iterable[Part]) ->
 # The rows of one key. Conditions and commit texts stay in the table's log, so they must not contain a value.
 
 
-def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]) -> pa.Table | None:
-    """The key as one row with the types of `schema`, as the target of `lane` stores it.
+def find_key_rows(
+    lane: Lane, snapshot: DeltaTable, key: Mapping[str, str], types: Mapping[str, pa.DataType]
+) -> tuple[pa.Table, int]:
+    """The stored keys of the rows with that key, and the number of these rows.
 
-    `key`: the names and texts (`domain.erasures.to_key_texts`) of its columns at the source. None when no row
-    of the target can have that key.
+    `key`: the names and texts (`domain.erasures.to_key_texts`) of its columns at the source. `types`: the types of
+    columns at the source.
     """
-    columns = {}
+    schema, transforms = read_schema(snapshot), lane.row_transforms.column_transforms
+    wanted: dict[str, pa.Array] = {}
     for name, text in key.items():
-        rule = lane.row_transforms.column_transforms.get_rule(name)
-        target_name = lane.row_transforms.column_transforms.get_new_name(name)
+        rule, target_name = transforms.get_rule(name), transforms.get_new_name(name)
         column = target_name if target_name in schema.names else stored_name(target_name)
         if column not in schema.names:
             raise Fatal(
-                f"table {table} has no column {target_name!r}, which is needed to find the rows of a key",
+                f"table {lane.into} has no column {target_name!r}, which is needed to find the rows of a key",
                 next_step=f"Load it again with `replicator lanes resync {lane.id}`, or remove it with `replicator drop`.",
             )
-        kind = schema.field(column).type
-        stored_text = make_text_mask(rule.mask)(text) if rule.mask is not None else text
-        try:
-            value = pa.array([stored_text], pa.string())
-            if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-                value = pa.array([bytes.fromhex(stored_text)], kind)
-            elif pa.types.is_timestamp(kind):
-                value = value.cast(pa.timestamp("us"))
-            columns[column] = value.cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
-            return None
-    return pa.table(columns)
+        stored_text, sent_type = text, rule.cast or types.get(name, pa.string())
+        if rule.mask is not None:
+            stored_text, sent_type = make_text_mask(rule.mask)(text), pa.string()
+        wanted[column] = find_stored_values(snapshot, schema.field(column), stored_text, sent_type, wanted)
+    rows = lookup_rows(snapshot, [*wanted], wanted)
+    plain = rename_plainly(rows)
+    return plain.group_by(plain.column_names).aggregate([]).rename_columns(rows.column_names), rows.num_rows
 
 
-def count_key_rows(snapshot: DeltaTable, row: pa.Table) -> int:
-    """The number of rows with that key."""
-    names = row.column_names
-    return int(lookup_rows(snapshot, names, {name: pc.unique(row[name]) for name in names}).num_rows)
+def find_stored_values(
+    snapshot: DeltaTable, field: pa.Field, text: str, sent_type: pa.DataType, others: Mapping[str, pa.Array]
+) -> pa.Array:
+    """The forms in which a column stores the value of `sent_type` with this text, in rows with values of `others`."""
+    kind = field.type
+    if pa.types.is_string(kind) and not is_text(sent_type):
+        # Such a value may be stored with more digits than its text has.
+        values = pc.unique(lookup_rows(snapshot, [field.name, *others], others)[field.name])
+        sent, _ = cast_column(restore_type(pa.chunked_array([values]), sent_type), sent_type)
+        return values.filter(pc.equal(to_key_texts(sent), text).combine_chunks())
+    try:
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return pa.array([bytes.fromhex(text)], kind)
+        value = pa.array([text], pa.string())
+        return (value.cast(pa.timestamp("us")) if pa.types.is_timestamp(kind) else value).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        return pa.array([], kind)

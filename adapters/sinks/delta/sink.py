@@ -315,7 +315,9 @@ class MirrorSink(LaneSink[F]):
             refuse_half_dropped(self._lake, lane)
             if not has_table(self.find_table(lane)):
                 return ErasureResult()
-        return self.run_exclusive(lane, lambda delta_lane: delta_lane.erase(key, self._lake.tombstones(lane.into)))
+        applied = [version for version in self.schemas(lane) if version.state != "pending"]
+        types = {column.name: column.type for version in applied[-1:] for column in version.columns}
+        return self.run_exclusive(lane, lambda delta_lane: delta_lane.erase(key, types, self._lake.tombstones(lane.into)))
 
     def end_versions(self, lane: Lane) -> str:
         self._transactions.withdraw(lane)  # The row names versions.

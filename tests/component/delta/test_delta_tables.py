@@ -17,9 +17,14 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from support.delta_writes import ITEMS, make_item_changes, make_write
 
 from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.domain.erasures import to_key_texts
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
 from replicator.domain.policy.policies import plan_for
+from replicator.domain.position import Position
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import ColumnRule, ColumnTransforms
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects
@@ -276,3 +281,38 @@ def test_condition_cannot_read_beyond_its_table(sink: DeltaRsSink, where: str) -
     with pytest.raises(ConfigProblem, match="condition"):
         sink.read("items", where=where)
     assert not Path("/tmp/out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "other"),
+    [
+        (pa.time64("us"), 34_200_000_000, 34_200_000_001),
+        (pa.time64("us"), 86_400_000_000, 34_200_000_001),
+        (pa.time32("ms"), 34_200_000, 34_200_001),
+        (pa.time64("ns"), 34_200_000_000_000, 34_200_000_001_000),
+        (pa.timestamp("ns"), 1_704_101_400_123_456_700, 1_704_101_400_123_457_000),
+        (pa.timestamp("ns", "UTC"), 1_704_101_400_000_000_000, 1_704_101_400_000_001_000),
+        (pa.decimal256(40, 2), Decimal("1.50"), Decimal("1.51")),
+        (pa.string(), "1.50", "1.5"),
+    ],
+    ids=str,
+)
+def test_key_is_erased_although_its_values_are_stored_as_other_text(
+    sink: DeltaRsSink, kind: pa.DataType, value: Any, other: Any
+) -> None:
+    """Also from the tombstones, in a key of several columns, of which one is renamed."""
+    source, table = (
+        TableSpec("public.items", (Column("a", pa.int64()), Column(name, kind), Column("v", pa.string())), ("a", name), 1)
+        for name in ("at", "moment")
+    )
+    lane = replace(
+        LANE, row_transforms=RowTransforms(column_transforms=ColumnTransforms((("at", ColumnRule(rename="moment")),)))
+    )
+    version = SchemaVersion(1, source, source.columns, Position(), datetime.now(UTC))
+    sink.prepare(lane, replace(plan_for("scd1", table), versions=(version,)))
+    rows = [("c", {"a": 1, "moment": at, "v": "x"}) for at in (value, other)]
+    sink.apply([make_write([*rows, ("d", {"a": 2, "moment": value})], table=table, lane=lane)], refuse_rejects)
+    texts = to_key_texts(pa.chunked_array([pa.array([value, other], kind)])).to_pylist()
+    keys = [("1", texts[0]), ("2", texts[0]), ("1", texts[0]), ("3", texts[0]), ("1", texts[1])]
+    found = [sink.erase(lane, {"a": a, "at": text}) for a, text in keys]
+    assert [(one.rows, one.side_rows) for one in found] == [(1, 0), (0, 1), (0, 0), (0, 0), (1, 0)]
