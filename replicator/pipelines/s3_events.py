@@ -77,21 +77,19 @@ def list_created(event: Mapping[str, Any] | str) -> Iterator[CreatedObject]:
     event."""
     try:
         notification = json.loads(event) if isinstance(event, str) else event
-    except ValueError:
+        if "Records" in notification:
+            for record in notification["Records"]:
+                yield from _list_record_objects(record)
+        elif notification.get("source") == "aws.s3":
+            if notification.get("detail-type") == "Object Created":
+                # EventBridge does not escape keys.
+                yield CreatedObject(notification["detail"]["bucket"]["name"], notification["detail"]["object"]["key"])
+        elif notification.get("Type") == "Notification":
+            yield from list_created(notification["Message"])
+        elif notification.get("Event") != "s3:TestEvent":
+            raise _make_event_error()
+    except (ValueError, LookupError, TypeError, AttributeError):  # It has another form.
         raise _make_event_error() from None
-    if not isinstance(notification, Mapping):
-        raise _make_event_error()
-    if "Records" in notification:
-        for record in notification["Records"]:
-            yield from _list_record_objects(record)
-    elif notification.get("source") == "aws.s3":
-        if notification.get("detail-type") == "Object Created":
-            # EventBridge does not escape keys.
-            yield CreatedObject(notification["detail"]["bucket"]["name"], notification["detail"]["object"]["key"])
-    elif notification.get("Type") == "Notification":
-        yield from list_created(notification["Message"])
-    elif notification.get("Event") != "s3:TestEvent":
-        raise _make_event_error()
 
 
 def _list_record_objects(record: Mapping[str, Any]) -> Iterator[CreatedObject]:

@@ -74,7 +74,20 @@ def test_created_objects_of_events(event, urls):
 
 @pytest.mark.parametrize(
     "event",
-    ["no json", "[]", {}, {"Records": [{"eventSource": "aws:kinesis"}]}, to_queue_event({"hello": 1}), {"Records": [{}]}],
+    [
+        *(
+            "no json",
+            "[]",
+            "1",
+            '"Records"',
+            {},
+            {"Records": [{"eventSource": "aws:kinesis"}]},
+            to_queue_event({"hello": 1}),
+        ),
+        *({"Records": records} for records in (None, 1, [{}], [1], [{"eventSource": "aws:sqs"}])),
+        {"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": {"bucket": {}}}]},
+        *({"source": "aws.s3", "detail-type": "Object Created"}, {"Type": "Notification"}),
+    ],
 )
 def test_other_events_are_refused(event):
     with pytest.raises(ConfigProblem, match="not a notification of S3"):
