@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
+from math import nan
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from ...arrow.record_errors import (
     UNREADABLE,
     ValueMisfit,
     build_or_reject,
+    decode_or_reject,
     malformed_reject,
 )
 from ...arrow.temporal_values import make_lenient
@@ -315,9 +317,9 @@ class RowReader:
         return self._fields.values(rows, name)
 
     def read_metadata(self, rows: Sequence[Any], name: str) -> list[Any]:
-        """A metadata field of every row; None if it is missing."""
-        tokens = self._fields.values(rows, name)
-        return [None if v is UNSET else msgspec.json.decode(v) if isinstance(v, msgspec.Raw) else v for v in tokens]
+        """A metadata field of every row; None if it is missing, and NaN if it is unreadable."""
+        tokens = [None if v is UNSET else v for v in self._fields.values(rows, name)]
+        return decode_or_reject(lambda v: msgspec.json.decode(v) if isinstance(v, msgspec.Raw) else v, tokens, nan).values
 
     def read_olds(self, rows: Sequence[Any], name: str) -> list[Any]:
         """The old values of every row as an object, or None. Raises one of UNREADABLE."""

@@ -170,6 +170,17 @@ def test_text_values():
     assert code(bad) == "OUT_OF_RANGE" and "'price'" in bad["_error"] and "much" not in bad["_error"]
 
 
+@pytest.mark.parametrize("token", [b"1e999", b'"\xff"', b"1" * 5000])
+def test_unreadable_operations_and_sequences_are_rejected_alone(token):
+    """Tokens of objects are read late if the name of a column needs an escape."""
+    types = {"id": "int64", 'a"b': "string"}
+    row = b'{"op":"c","at":1,"id":1,"a\\"b":"x"}'
+    bad = [row.replace(b'"at":1', b'"at":' + token), row.replace(b'"op":"c"', b'"op":' + token)]
+    rows = decode(row, *bad, options={**DECLARED, "schema": {"items": types}})
+    assert [code(one) for one in rows] == ["", "NO_SEQUENCE", "UNKNOWN_OPERATION"]
+    assert rows[0]['a"b'] == "x"
+
+
 def test_offset_is_the_order_without_sequence_columns():
     options = {**DECLARED, "sequence_columns": [], "epoch": 3}
     decoder = RowsDecoder(options)
