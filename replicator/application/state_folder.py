@@ -94,5 +94,9 @@ class FileRegister:
                 next_step="Make the folder named by `state` writable.",
             ) from error
 
+    def get_crash_notes(self, source: str) -> Path:
+        """The file with notes about records that ended the process, next to that of the source."""
+        return self._source_file(source).with_suffix(".crashes")
+
     def _source_file(self, source: str) -> Path:
         return self.folder / f"{quote(source, safe='')}.json"

@@ -522,12 +522,14 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     notes = [f"Still there: {where}." for where in outcome.versions]
     notes += [f"Older versions: {repeat}."] if outcome.versions else []
     notes += [f"The row had another key too: {table} {' '.join(key)}. Erase it as well." for key in sorted(outcome.linked)]
-    notes += [f"Not changed: {one}." for one in scope.stays]
+    stays = [*scope.stays, *outcome.unclear]
+    notes += [f"Not changed: {one}." for one in stays]
     removed = ", ".join(f"{count:,} from {store}" for store, count in outcome.removed.items())
     notes += [f"Computed again: {describe_refresh(one)}." for one in outcome.refreshed]
     summary = f"{table}: one key erased; rows and records removed: {removed}"
     result = {
         **_erasure_to_json(scope),
+        "stays": stays,
         "removed": outcome.removed,
         "versions": outcome.versions,
         "linked": sorted(map(list, outcome.linked)),

@@ -6,12 +6,15 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from replicator.application.operations.backfill import BackfilledSource
 from replicator.application.options import Backoff
 from replicator.application.quarantine.erasure_filter import ErasureList, filter_erased
+from replicator.application.quarantine.poison_records import filter_poison_records, load_poison_records
+from replicator.application.state_folder import REGISTER_FOLDER, FileRegister
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import AppendedEvent, EventLimits, NewEvent, prepare_retry
 from replicator.domain.out_of_range import OutOfRange, RangeRules, find_reads
@@ -294,7 +297,20 @@ def build_decoder(loaded: Loaded, name: str) -> Decoder:
 
     ConfigProblem if rows of a source were erased that the config no longer names.
     """
-    decoder, erased = build_unfiltered_decoder(loaded, name), open_erasure_list(loaded).load()
+    return _drop_erased(loaded, name, build_unfiltered_decoder(loaded, name))
+
+
+def build_safe_decoder(loaded: Loaded, name: str, *, with_erased: bool = False) -> Decoder:
+    """Like `build_decoder`, for records that the stream of the pipeline has read before. It decodes no poison records of
+    that stream: they would end this process, too."""
+    notes = FileRegister(get_state_folder(loaded) / REGISTER_FOLDER).get_crash_notes(name)
+    poison = load_poison_records(notes, name, partial(build_dead_letters, loaded))
+    decoder = filter_poison_records(build_unfiltered_decoder(loaded, name), poison)
+    return decoder if with_erased else _drop_erased(loaded, name, decoder)
+
+
+def _drop_erased(loaded: Loaded, name: str, decoder: Decoder) -> Decoder:
+    erased = open_erasure_list(loaded).load()
     if erased is None:
         return decoder
     for one in erased.erasures:

@@ -69,7 +69,7 @@ def build_pipelines(
     """
     pipelines = {}
     for one in inputs:
-        notes = register.folder / f"{quote(one.name, safe='')}.crashes"
+        notes = register.get_crash_notes(one.name)
         context = SourceContext(
             name=one.name,
             source=one.open_records(),

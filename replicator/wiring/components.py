@@ -142,8 +142,7 @@ class ConfiguredComponents:
         return adapters.build_engine(self.loaded, self.engine)
 
     def build_decoder(self, source: str, *, with_erased: bool = False) -> Decoder:
-        make = adapters.build_unfiltered_decoder if with_erased else adapters.build_decoder
-        return make(self.loaded, source)
+        return adapters.build_safe_decoder(self.loaded, source, with_erased=with_erased)
 
     def open_source(self, name: str) -> Source[Any]:
         return adapters.build_source(self.loaded, name, self.engine)

@@ -34,7 +34,7 @@ def open_reader(loaded: Loaded, table: str, period: Mapping[str, str] = NO_PERIO
     name, sink = find_log(loaded, table)
     engine = adapters.build_engine(loaded, adapters.LOCAL)
     with closing(open_log(loaded, name, sink, **period)) as source:
-        yield ChangeLogReader(source, adapters.build_decoder(loaded, name), engine, build.build_rules_for(loaded, name))
+        yield ChangeLogReader(source, adapters.build_safe_decoder(loaded, name), engine, build.build_rules_for(loaded, name))
 
 
 def open_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (), **period: str) -> Any:
@@ -162,7 +162,7 @@ def make_input(
     return PipelineInput(
         source,
         open_records,
-        partial(adapters.build_decoder, loaded, source),
+        partial(adapters.build_safe_decoder, loaded, source),
         rules_for={table: rules}.get,
         sinks=(lane.sink,),
         is_private=adapters.is_private(loaded, source),

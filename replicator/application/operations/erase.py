@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.quarantine.erasure_filter import ErasureList, filter_erased
+from replicator.application.quarantine.poison_records import filter_poison_records
 from replicator.application.sink_features import read_schema_versions, require_feature
 from replicator.domain.change import RAW_RECORD_POSITION
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.errors import ConfigProblem, Fatal, RejectCode
 from replicator.domain.plain_values import format_count
 from replicator.domain.projection import Projection, list_dependents
 from replicator.domain.table import Column, TableSpec
@@ -33,10 +34,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine
 from replicator.ports.sink import KeyErasure, RecordErasure, Sink
 from replicator.ports.source import BACKFILL_TOPICS
-from replicator.ports.stores import (
-    DeadLetters,
-    OlderVersions,
-)
+from replicator.ports.stores import DeadLetter, DeadLetters, OlderVersions
 
 from .change_history import parse_key
 from .checkpoint import AS_OF_TARGET, CHECKPOINTS_FOLDER, STORES_NONE, CheckpointStore
@@ -76,12 +74,14 @@ class ErasureOutcome:
       still hold them.
     - `linked`: other keys that the row had before or later, as texts.
     - `refreshed`: tables that are computed from the targets.
+    - `unclear`: records that may belong to the key, with the reason and the next step.
     """
 
     removed: dict[str, int] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
     linked: set[tuple[str, ...]] = field(default_factory=set)
     refreshed: list[RefreshResult] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -209,16 +209,25 @@ class ErasureOperation:
         if before is not None:  # The key was erased before.
             stored = replace(before, topics=before.topics | erasure.topics)
         self.erasures.put_erasure(hashes, stored)
-        outcome, looking = ErasureOutcome(), _RecordSearch(self.decoder, hashes, stored)
+        every = [o for store in self.stores for o in store.read() if o.source in ("", erasure.source)]
+        crashed = {o.record_position: o for o in every if o.code == RejectCode.CRASHED and o.is_open}
+        outcome = ErasureOutcome()
+        looking = _RecordSearch(filter_poison_records(self.decoder, crashed), hashes, stored)
         records = self._find_records(looking)
         # The dead letters of the key. The decodable ones are first: their message keys identify the others.
-        every = [o for store in self.stores for o in store.read() if o.source in ("", looking.erasure.source)]
         pieces = [every[start : start + SLICE_ROWS] for start in range(0, len(every), SLICE_ROWS)]
         for piece in pieces:
             looking.find_matches(to_raw_frame(piece))
         looking.refresh_keys()
         hits = (hit for piece in pieces for hit in looking.find_matches(to_raw_frame(piece)))
         letters = [letter for letter, hit in zip(every, hits, strict=True) if hit]
+        erased_positions = {letter.record_position for letter in letters}
+        outcome.unclear = [
+            f"record {one.event_id} may be of the row, but it is not decoded, because it crashes the program. Retry it with "
+            f"a release that can decode it (`{one.retry}`), and repeat the command"
+            for at, one in crashed.items()
+            if at not in erased_positions and not looking.can_compare(one)
+        ]
         if looking.messages:  # These message keys identify records that cannot be decoded.
             records = self._find_records(looking)
         stored = replace(stored, messages=stored.messages | looking.messages)
@@ -300,6 +309,13 @@ class _RecordSearch:
             if key is not None and not self._is_plain(key):
                 self.messages.add(self._hashes.hash_message(topic, key))
         return [bool(hit) for hit in matches.to_pylist()]
+
+    def can_compare(self, letter: DeadLetter) -> bool:
+        """True if the record need not be decoded. It is of another table, or has a row key in its message key or value, as
+        JSON."""
+        if letter.table and letter.table.rpartition(".")[2] != self.erasure.table.rpartition(".")[2]:
+            return True
+        return letter.topic in self.erasure.topics and any(map(self._is_plain, filter(None, (letter.key, letter.record))))
 
     def _is_plain(self, key: bytes) -> bool:
         """True if the message key itself contains a row key. If that is another key, the record must not count."""

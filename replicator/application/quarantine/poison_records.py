@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -22,6 +22,7 @@ from replicator.local_files import make_folder
 from replicator.ports.decoder import Decoder, DecoderFeatures
 from replicator.ports.engine import Frames
 from replicator.ports.frames import Batch, F
+from replicator.ports.stores import DeadLetter, DeadLetterFilter, DeadLetters
 
 from .rejects import Rejects
 
@@ -251,10 +252,7 @@ class PoisonRecordFinder(Generic[F]):
         notes = self._notes
         if not notes.poison_records and not notes.rejected:
             return decoder
-        letters = self._rejects.list_crashed(self._source)
-        stored = {(letter.topic, letter.partition, letter.offset): letter.is_open for letter in letters}
-        condemned = tuple(position for position in notes.poison_records if position not in stored)
-        poison = {*condemned, *(position for position, is_open in stored.items() if is_open)}
+        condemned, poison = _find_poison_records(notes, self._rejects.list_crashed(self._source))
         self._notes = replace(notes, poison_records=condemned, rejected=bool(poison))
         return filter_poison_records(decoder, sorted(poison))
 
@@ -349,6 +347,19 @@ class PoisonRecordFinder(Generic[F]):
             ) from error
 
 
+def load_poison_records(path: Path, source: str, open_letters: Callable[[], DeadLetters]) -> set[RecordPosition]:
+    """The poison records of a source, from the notes of its stream at `path`, and from open dead letters.
+
+    For readers of past records. As the stream, it reads the dead letters only if the notes mention any.
+    """
+    notes = _load_notes(path)
+    if not notes.poison_records and not notes.rejected:
+        return set()
+    with closing(open_letters()) as store:
+        letters = store.read(DeadLetterFilter(lane="", code=RejectCode.CRASHED))
+    return _find_poison_records(notes, [letter for letter in letters if letter.source == source])[1]
+
+
 def split_span(span: Span, suspected: Span) -> Sequence[Span]:
     """Slices of `span` that touch, in the order in which to decode them.
 
@@ -367,6 +378,15 @@ def split_span(span: Span, suspected: Span) -> Sequence[Span]:
     nonempty = [piece for piece in pieces if piece]
     empty = span.only(p for p, e in span.end.items() if span.start[p] == e)
     return [empty.then(nonempty[0]), *nonempty[1:]] if nonempty else [span]
+
+
+def _find_poison_records(
+    notes: CrashNotes, letters: Iterable[DeadLetter]
+) -> tuple[tuple[RecordPosition, ...], set[RecordPosition]]:
+    """The records of the notes without a dead letter in `letters`, and all records that must not be decoded."""
+    stored = {letter.record_position: letter.is_open for letter in letters}
+    condemned = tuple(position for position in notes.poison_records if position not in stored)
+    return condemned, {*condemned, *(position for position, is_open in stored.items() if is_open)}
 
 
 def _load_notes(path: Path | None) -> CrashNotes:

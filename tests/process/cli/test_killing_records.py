@@ -85,6 +85,38 @@ def test_poison_record_is_found_and_all_others_are_applied(
     assert {letter["state"] for letter in list_dead_letters(project)} == {"replayed"}
 
 
+def test_commands_over_the_event_log_decode_no_poison_record(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`forget` finds the poison record of the key by its message key or its JSON, and names those without either."""
+    for name, value in make_environment(project, CRASHES_IN="route decode envelope mask_records").items():
+        monkeypatch.setenv(name, value)
+    config = project / "config" / "replicator.yaml"
+    text = config.read_text().replace("to: [", "to: [{sink: raw}, ").replace(
+        "sinks:", "sinks:\n  raw: {kind: event_log, path: ./lake/cdc_events}"
+    )  # fmt: skip
+    config.write_text(text)
+    records = [make_row_record(i, i % 10, "deadly" if i == 17 else str(i)) for i in range(20)]
+    append_records(project, *records, records[17] | {"offset": 20, "key": "\x00\x01", "value": "not deadly in JSON"})
+    run_with_restarts(project)
+    others = [(key, str(key if key == 7 else 10 + key), key if key == 7 else 10 + key) for key in range(10)]
+    assert query_rows(project) == others
+    lane = ("items", "--lane", "lake.items")
+    assert run_command(project, "snapshot", *lane)["result"]
+    then = run_command(project, "query", "items", "--as-of", "items:0:20", "--from-log")["result"]
+    assert sorted((row["id"], row["price"], row["_cdc_seq_1"]) for row in then) == others
+    assert run_command(project, "diff", "items", "--against", "log")["result"]
+    run_command(project, "replay", *lane, "--into", "again")
+    assert query_rows(project, "again") == others
+    assert len(run_command(project, "history", "items", "8")["result"]) == 2
+    for key, removed, left in (
+        ("3", {"raw": 2, "dead letters": 0}, {"items-0-17", "items-0-20"}),
+        ("7", {"raw": 2, "dead letters": 2}, {"items-0-20"}),
+    ):
+        said = run_command(project, "forget", "items", key, "--yes")["result"]
+        assert {name: said["removed"][name] for name in removed} == removed
+        assert [stays.split(" may ")[0] for stays in said["stays"][1:]] == ["record items-0-20"]
+        assert {letter["event_id"] for letter in list_dead_letters(project)} == left
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_poison_record_that_kills_spark_workers_is_found(project: Path) -> None:

@@ -16,12 +16,15 @@ from support.application_world import ReplicatedTuples
 from support.histories_of_items import make_change
 from support.tuple_engine import TupleEngine
 
-from replicator.application.quarantine.poison_records import POISON_REASON, filter_poison_records
+from replicator.application.quarantine.poison_records import POISON_REASON, filter_poison_records, load_poison_records
 from replicator.domain.change import RAW
+from replicator.domain.errors import RejectCode
 from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
 from replicator.ports.engine import EngineFeatures, TransactionTracking
-from replicator.testing.fakes import FakeDecoder
+from replicator.ports.stores import REPLAYED
+from replicator.testing.fakes import FakeDeadLetters, FakeDecoder
+from replicator.testing.stores_contract import make_dead_letter
 
 DEADLY = b"deadly"
 PLACES = pa.table({"topic": ["t", "t"], "partition": pa.array([0, 0], pa.int32()), "offset": [1, 2]})
@@ -149,3 +152,15 @@ def test_filtered_records_are_never_decoded(tmp_path: Path):
 
     ReplicatedTuples([make_change(i, "c", i) for i in range(4)], notes=notes, engine=Looking(look)).start().once()
     assert asked == [([False, True], True)], "spared; and noted, for another one that ends the program"
+
+
+def test_reader_of_past_records_skips_the_poison_records_of_the_stream(tmp_path: Path):
+    """Noted ones without a dead letter, and open dead letters, but none that was retried."""
+    store, notes = FakeDeadLetters(), tmp_path / "s.crashes"
+    crashed = {"lane": "", "code": RejectCode.CRASHED, "source": "s", "topic": "t", "partition": 0}
+    store.write([replace(make_dead_letter(i), **crashed, offset=i) for i in range(3)])
+    store.write([replace(make_dead_letter(5), **{**crashed, "source": "other"}, offset=5)])
+    store.mark([letter for letter in store.read() if letter.offset == 1], REPLAYED)
+    assert load_poison_records(notes, "s", lambda: store) == set()
+    notes.write_text(json.dumps({"condemned": [["t", 0, 1], ["t", 0, 9]], "rejected": True}))
+    assert load_poison_records(notes, "s", lambda: store) == {("t", 0, 0), ("t", 0, 2), ("t", 0, 9)}
