@@ -45,9 +45,15 @@ def parse_column_versions(text: str | None) -> ColumnVersions:
 
 
 def rename_columns(values: pa.Array, names: Mapping[str, str | None]) -> pa.Array:
-    """`_cdc_unsent` after columns were renamed or removed (None)."""
+    """`_cdc_unsent` or `_cdc_beside` after columns were renamed or removed (None)."""
 
     def new(listed: Sequence[str]) -> list[str]:
         return [name for name in (names.get(old, old) for old in listed) if name is not None]
 
-    return pa.array([new(listed or ()) or None for listed in values.to_pylist()], values.type)
+    if pa.types.is_list(values.type):
+        return pa.array([new(listed or ()) or None for listed in values.to_pylist()], values.type)
+    texts = []
+    for versions in map(parse_column_versions, values.to_pylist()):
+        older = {name: sequence for old, sequence in versions.older.items() for name in new([old])}
+        texts.append(ColumnVersions(versions.deleted, older, sorted(new(versions.unsent))).to_text())
+    return pa.array(texts, values.type)

@@ -118,6 +118,43 @@ def test_stored_rows_lack_values_of_renamed_and_removed_columns(tmp_path, postgr
             assert read_missing_names(project, sink, table) == expected, (sink, table)
 
 
+def make_late_parts(table: str) -> list[dict[str, object]]:
+    """Parts of rows in another order than their sequence, before and after a column is renamed and another removed."""
+
+    def change(offset: int, at: int, key: int, op: str = "u", **row: object) -> dict[str, object]:
+        columns, keys = (OLD, [SMALL]) if "gone" in row else (NEW, [ID])
+        return make_archive_record(table, offset, columns, keys, op=op, at=at, after={"id": key, **row})
+
+    first = [
+        change(0, 1200, 1, name="early", n=2, gone="g"),
+        change(1, 1400, 1, name=HIDDEN, n=4, gone=HIDDEN),
+        change(2, 1400, 2, name=HIDDEN, n=4, gone=HIDDEN),
+        make_archive_record(table, 3, OLD, [SMALL], op="d", at=1100, before={"id": 3, "name": "", "n": 0, "gone": ""}),
+        change(4, 1400, 3, name="now", n=4, gone=HIDDEN),
+        change(5, 1400, 4, name=HIDDEN, n=4, gone=HIDDEN),
+    ]
+    return [
+        *first,
+        change(6, 1300, 1, title="late", n=3),
+        change(7, 1100, 1, title="too late", n=1),
+        change(8, 1300, 2, title="late", n=3),
+        change(9, 1300, 3, title="too late", n=3),
+        change(10, 1050, 3, title="deleted", n=0),
+    ]
+
+
+@pytest.mark.parametrize("cuts", [(6,), pytest.param((6, 8), marks=pytest.mark.long)], ids=str)
+def test_late_parts_of_a_renamed_column_are_compared_with_its_last_change(tmp_path, postgres_dsn, cuts):
+    project = Project(tmp_path, {"columns": POLICIES["columns"] + RENAMES}, postgres_dsn)
+    for start, end in zip([0, *cuts], [*cuts, 11], strict=True):
+        project.feed(f"columns-{start}", make_late_parts("columns")[start:end])
+        for lane in project.run().values():
+            assert (lane["error"], lane["counts"]["rejected"]) == (None, 0), lane
+    for sink in SINKS:
+        titles = {row["id"]: row["title"] for row in project.rows(sink, "columns")}
+        assert titles == {1: "late", 2: "late", 3: "now", 4: None}, sink
+
+
 AGAIN, TEXT = [ID, NAME, N], make_column("n", "string")
 
 

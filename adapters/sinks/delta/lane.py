@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from replicator.domain.sequence import is_text
 from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import ErasureResult
 
+from ...apply.column_versions import BESIDE
 from ...apply.conform import cast_column
 from ...apply.lane_progress import advance_position, advance_state, is_applied, refuse_gap
 from ...arrow.key_change import rename_plainly
@@ -32,7 +33,7 @@ from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.merge import Merge, can_insert_as_is, is_empty, remove_key, stored_rows
 from ...delta.table_reader import lookup_rows
-from ...delta.table_writer import TableMaintenance, describe_old_versions, end_versions
+from ...delta.table_writer import TableMaintenance, TableWriter, TargetColumn, describe_old_versions, end_versions
 from ...delta.tables import FILE_BYTES, has_table, open_table, read_schema, refuse_newer, stored_name
 from ...delta.types import restore_type
 
@@ -177,6 +178,23 @@ class DeltaLane:
         if rows or freed:
             self.record_state(state, self._writer.remove_key(keys) if rows else None)
         return ErasureResult(rows, freed, "; ".join(versions))
+
+    def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn], side_table: Folder) -> None:
+        """`TableWriter.rewrite`, and in the same commit the version of the side table whose texts have the new names."""
+        state, renamed = self.state(), next((column.renamed for column in columns if column.renamed), None)
+        if state is None or state.side_table_version is None or renamed is None:
+            self._writer.rewrite(table, columns)
+            return
+        other = open_table(side_table)
+        if other.version() != state.side_table_version:
+            other.restore(state.side_table_version)  # Later versions are from a failed attempt.
+        side_columns = [TargetColumn(f.name, f, renamed=renamed if f.name == BESIDE else {}) for f in read_schema(other)]
+        TableWriter().rewrite(other, side_columns)
+        self.record_state(
+            replace(state, side_table_version=other.version()),
+            lambda snapshot, attempt: self._writer.replace_with(snapshot, columns)(snapshot, attempt),
+        )
+        table.update_incremental()
 
     def end_side_versions(self, side_table: Folder) -> str:
         """Ends the old versions of the side table, except the one of the lane's state; see

@@ -7,7 +7,7 @@ writes. So the table is rewritten in one commit.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -35,9 +35,15 @@ class TableLayout:
     end: str = ""
 
 
-def reshape(table: DeltaTable, reshaping: TargetReshape, writer: TableWriter, place: TableLayout) -> bool:
+def reshape(
+    table: DeltaTable,
+    reshaping: TargetReshape,
+    writer: TableWriter,
+    place: TableLayout,
+    rewrite: Callable[[DeltaTable, Sequence[TargetColumn]], None] | None = None,
+) -> bool:
     """Applies the rest of `reshaping` to the table; False when there is nothing to do. The snapshot is current
-    afterwards."""
+    afterwards. `rewrite`: by default the writer's."""
     schema = read_schema(table)
     columns = reshape_columns(schema, reshaping, place.end)
     before = [TargetColumn(f.name, f) for f in schema]
@@ -55,7 +61,7 @@ def reshape(table: DeltaTable, reshaping: TargetReshape, writer: TableWriter, pl
     exact = [k.field.name for k in columns if k.field.name in same and can_have_statistics(k.field)]
     if STATISTICS in table.metadata().configuration or exact != same:
         writer.set_properties(table, {STATISTICS: ",".join(exact)})
-    writer.rewrite(table, columns)
+    (rewrite or writer.rewrite)(table, columns)
     return True
 
 

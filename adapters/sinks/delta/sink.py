@@ -183,8 +183,9 @@ class MirrorSink(LaneSink[F]):
             *find_stored_names(TableOptions.from_lane(lane).cluster_by, read_schema(table).names),
         )
         end = end_sequence_columns(1)[0] if plan.history is not None else ""
-        reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
         side_table = self._lake.tombstones(lane.into)
+        rewrite = partial(self.hold(lane).rewrite, side_table=side_table) if plan.has_column_versions else None
+        reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end), rewrite)
         rest = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
         if has_table(side_table) and reshape(open_table(side_table), rest, TableWriter(), TableLayout(lane.into)):
             self._side_tables.reopen(lane)

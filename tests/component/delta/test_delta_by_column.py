@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from replicator.domain.change import changes_schema
 from replicator.domain.errors import Retryable
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.schema_evolution import SchemaVersion, TargetReshape
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Write
@@ -79,6 +82,37 @@ def test_failed_attempt_stores_no_column_sequences(sink, tmp_path, monkeypatch):
     assert rows(tmp_path) == [(1, 5, 1, 5, None)]
     apply_rows(sink, write(2, part(9, "a"), {"_seq_1": 7, "_op": "d", "id": 1}), write(4, part(8, "b"), part(6, "b")))
     assert rows(tmp_path) == [(1, 9, 8, 9, None)]
+
+
+def test_failed_rename_leaves_the_column_sequences(sink, tmp_path, monkeypatch):
+    """`b` takes the name of a column that was dropped before, also in the side table. The commit of the rows fails, and
+    the rename is repeated."""
+    apply_rows(sink, write(0, whole(1), part(5, "b"), part(6, "a"), part(9, "a")))
+    names = {"id": "id", "a": "_old_a", "b": "a"}
+    columns = tuple(replace(column, name=names[column.name]) for column in ITEMS.columns if column.name != "a")
+    reshaping = TargetReshape(replaced=("a",), renames=(("b", "a"),))
+    version = SchemaVersion(2, ITEMS, columns, Position(), datetime(2026, 3, 1, tzinfo=UTC), reshaping=reshaping)
+    table = replace(ITEMS, columns=columns)
+    plan = replace(plan_for("scd1", table, None, RowTransforms(has_column_versions=True)), versions=(version,))
+    commit = LaneLog.commit
+
+    def fail_commit(*_: object) -> int:
+        raise Retryable("the store is gone")
+
+    monkeypatch.setattr(LaneLog, "commit", fail_commit)
+    with pytest.raises(Retryable):
+        sink.prepare(LANE, plan)
+    monkeypatch.setattr(LaneLog, "commit", commit)
+    sink.prepare(LANE, plan)
+    for sequence, start in ((7, 4), (4, 5)):
+        late = {"_seq_1": sequence, "_op": "u", "id": 1, "a": sequence}
+        frame = pa.Table.from_pylist(
+            [{"_topic": PLACE.topic, "_partition": 0, "_offset": start, **late}], changes_schema(table)
+        )
+        span = Span(Position({PLACE: start}), Position({PLACE: start + 1}))
+        sink.apply([Write(LANE, plan, LocalEngine().fold(frame, plan), span)], lambda *rejected: pytest.fail(str(rejected)))
+    (row,) = DeltaRsSink({"path": str(tmp_path)}).read(LANE.into).to_pylist()
+    assert (row["a"], row["_cdc_seq_1"]) == (7, 9)
 
 
 def test_second_instance_resumes(sink, tmp_path):
