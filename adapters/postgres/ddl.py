@@ -43,10 +43,15 @@ DDL_LOCK = 7_310_579_104_522_119_013
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """A table in the catalogue. `unique`: the unique column sets, including the primary key."""
+    """A table in the catalogue.
+
+    - `unique`: the unique column sets, including the primary key.
+    - `is_table`: neither a view nor a foreign table, so that it can be locked alone.
+    """
 
     columns: dict[str, ReflectedColumn]
     unique: tuple[frozenset[str], ...]
+    is_table: bool = True
 
 
 class Catalogue:
@@ -97,7 +102,7 @@ class Catalogue:
         """
         with self._connect(f"preparing table {schema}.{table}") as connection:
             create_schema(connection, schema)
-            refuse_kind(connection, schema, table, plan)
+            is_table = refuse_kind(connection, schema, table, plan)
             existing_table = _reflect(connection, schema, table)
             if existing_table is None and missing_error is not None:
                 raise missing_error
@@ -117,7 +122,7 @@ class Catalogue:
         if reflected is None:
             raise Fatal(f"table {schema}.{table} is gone right after it was created", next_step="Start again.")
         _check_table(f"{schema}.{table}", reflected, plan, existed=existing_table is not None)
-        return reflected
+        return replace(reflected, is_table=is_table)
 
     def create_own_tables(self, doing: str, statements: Sequence[sa.schema.CreateTable], schema: str) -> None:
         """Creates this program's own tables in `schema` if they do not exist, in one transaction.
@@ -256,8 +261,9 @@ SELECT_TABLE = sa.text(
 )
 
 
-def refuse_kind(connection: sa.Connection, schema: str, table: str, plan: ApplyPlan) -> None:
-    """Raises ConfigProblem when the relation with that name cannot store the rows of `plan`."""
+def refuse_kind(connection: sa.Connection, schema: str, table: str, plan: ApplyPlan) -> bool:
+    """Raises ConfigProblem when the relation with that name cannot store the rows of `plan`. False for a view or a
+    foreign table."""
     row = connection.execute(SELECT_TABLE, {"schema": schema, "table": table}).first()
     fault = _describe_fault(*row, merges=bool(plan.merge_keys)) if row else ""
     if fault:
@@ -265,6 +271,7 @@ def refuse_kind(connection: sa.Connection, schema: str, table: str, plan: ApplyP
             f"{schema}.{table} {fault}",
             next_step="Write to an ordinary table: give the target another name with `into`, or remove what is in the way.",
         )
+    return row is None or row[0] in ("r", "p")
 
 
 def _describe_fault(kind: str, version: int, has_rules: bool, *, merges: bool) -> str:

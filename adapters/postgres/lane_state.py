@@ -101,13 +101,13 @@ A recreated table has another id. After TRUNCATE, VACUUM FULL or a change of a c
 another file.
 """
 MOVED = f"to_regclass(target) IS NOT NULL AND state->>'relation' <> {RELATION}"
-HAS_MOVED = sql.SQL(f"SELECT {MOVED} FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+FIND_MOVED = sql.SQL(f"SELECT lane FROM _replicator.positions WHERE pipeline = %s AND lane = ANY(%s) AND {MOVED}")
 NOTE_RELATION = sql.SQL(
     f"UPDATE _replicator.positions SET state = state || jsonb_build_object('relation', {RELATION}) "
     "WHERE pipeline = %s AND lane = %s"
 )
 LOCK_LANES = sql.SQL(
-    f"SELECT lane, epoch, writer, state::text, {MOVED} FROM _replicator.positions "
+    "SELECT lane, epoch, writer, state::text FROM _replicator.positions "
     "WHERE pipeline = %s AND lane = ANY(%s) ORDER BY lane FOR UPDATE"
 )
 WRITE_STATE = sql.SQL(

@@ -29,7 +29,7 @@ from ...postgres.errors import describe_refusal, is_row_refusal, is_waiting_for_
 from ...postgres.lane_state import (
     CREATE,
     CREATE_TRANSACTIONS,
-    HAS_MOVED,
+    FIND_MOVED,
     LOCK_LANES,
     NOTE_RELATION,
     OTHER_WRITER,
@@ -94,14 +94,15 @@ class PostgresLanes:
         owned = self._lanes.acquire(lane, quote_name(schema, table))
         error = missing_table_error(lane, f"{schema}.{table}") if self.state(lane) else None
         with self.session.cursor(f"looking at the table of lane {lane.id}") as cursor:
-            if (cursor.execute(HAS_MOVED, (lane.pipeline, lane.id)).fetchone() or (False,))[0]:
+            if cursor.execute(FIND_MOVED, (lane.pipeline, [lane.id])).fetchone():
                 self._refuse_emptied(cursor, lane)
         new = select_new(plan.versions, self.schemas(lane)) if plan.versions else ()
         layout = self.catalogue.prepare_table(schema, table, plan, error, remark=ownership_remark(lane), versions=new)
         conversions = find_conversions(f"{schema}.{table}", layout, plan)
         has_index = not plan.merge_keys or is_indexed(layout, plan)
         target = self._targets.get(lane.id)
-        if target is not None and (target.plan, target.fits, target.indexed) == (plan, conversions, has_index):
+        properties = (plan, conversions, has_index, layout.is_table)
+        if target is not None and (target.plan, target.fits, target.indexed, target.is_table) == properties:
             return
         with self.session.cursor(f"preparing lane {lane.id}") as cursor:
             relation = quote_name(schema, table)
@@ -123,7 +124,7 @@ class PostgresLanes:
             for version in new:
                 write_schema_version(cursor, lane, version)
         self._targets[lane.id] = PostgresTarget(
-            lane, plan, schema, table, conversions, owned.number, has_index, side_table, as_text, as_is
+            lane, plan, schema, table, conversions, owned.number, has_index, layout.is_table, side_table, as_text, as_is
         )
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
@@ -214,12 +215,13 @@ class PostgresLanes:
         doing = f"applying {_lane_names(writes)}"
         with self.session.transaction(doing) as cursor:
             self._lanes.reacquire(write.lane for write in writes)
-            texts, has_moved = self._lock_states(cursor, [w.lane for w in writes], careful)
+            targets = [self.get_target(write) for write in writes]
+            texts, moved_lanes = self._lock_states(cursor, [w.lane for w in writes], careful, targets)
             states = {w.lane.id: parse_state(texts[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
-            for write in writes:
-                self.get_target(write).filled = False
-                if has_moved[write.lane.id]:
-                    self._refuse_emptied(cursor, write.lane)
+            for target in targets:
+                target.filled = False
+                if target.lane.id in moved_lanes:
+                    self._refuse_emptied(cursor, target.lane)
             pending, applied_at = PendingStatements(cursor), datetime.now(UTC)
 
             def apply(write: Write[RowProvider], *, careful: bool = False, patient: bool = False) -> WriteOutcome:
@@ -299,26 +301,30 @@ class PostgresLanes:
             return create_shared_table(cursor, target)
 
     def _lock_states(
-        self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool
-    ) -> tuple[dict[str, str | None], dict[str, bool]]:
-        """Begins the transaction, locks the lanes' rows in a fixed order, and checks the epochs.
+        self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool, targets: Sequence[PostgresTarget] = ()
+    ) -> tuple[dict[str, str | None], set[str]]:
+        """Begins the transaction, locks the lanes' rows in a fixed order and then the tables of `targets`, and checks
+        the epochs.
 
-        Returns the stored states as text, and for each lane whether its table's files changed since its last
-        commit.
+        Returns the stored states as text, and the lanes whose table's files changed since their last commit. With
+        the lock on its table, no other program can empty it until the transaction ends.
         """
-        ids = sorted({lane.id for lane in lanes})
-        with cursor.connection.pipeline():
+        keys = (lanes[0].pipeline, sorted({lane.id for lane in lanes}))
+        tables = sorted({f"ONLY {target.relation}" for target in targets if target.is_table})
+        with cursor.connection.cursor() as moved, cursor.connection.pipeline():
             cursor.execute("BEGIN")
             cursor.execute(f"SET CONSTRAINTS ALL {'IMMEDIATE' if careful else 'DEFERRED'}".encode())
-            cursor.execute(LOCK_LANES, (lanes[0].pipeline, ids))
+            cursor.execute(LOCK_LANES, keys)
+            if tables:
+                moved.execute(f"LOCK TABLE {', '.join(tables)} IN ROW EXCLUSIVE MODE".encode(), prepare=False)
+            moved.execute(FIND_MOVED, keys)
             rows = {row[0]: row[1:] for row in cursor.fetchall()}
+            moved_lanes = {lane for (lane,) in moved.fetchall()}
         states: dict[str, str | None] = {}
-        has_moved: dict[str, bool] = {}
         for lane in lanes:
-            epoch, writer, state, other = rows.get(lane.id, (-1, "its row was removed", None, None))
+            epoch, writer, states[lane.id] = rows.get(lane.id, (-1, "its row was removed", None))
             self._lanes.check_epoch(lane, epoch, writer)
-            states[lane.id], has_moved[lane.id] = state, bool(other)
-        return states, has_moved
+        return states, moved_lanes
 
     def _refuse_emptied(self, cursor: psycopg.Cursor, lane: Lane) -> None:
         """Raises DataLoss for a table that another program truncated or recreated.

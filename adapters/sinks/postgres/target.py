@@ -52,6 +52,7 @@ class PostgresTarget:
 
     - `number`: part of the names of its temporary tables.
     - `indexed`: an index finds each row.
+    - `is_table`: it is neither a view nor a foreign table.
     - `side_table`: the table of tombstones, of absorbed changes (scd2) or of column versions, as SQL.
     - `filled`: the open transaction has written rows into the temporary tables.
     - `without_equality`: columns of an scd2 target that are compared as text.
@@ -66,6 +67,7 @@ class PostgresTarget:
     fits: dict[str, ColumnConversion]
     number: int
     indexed: bool
+    is_table: bool
     side_table: str | None
     without_equality: frozenset[str] = frozenset()
     is_lossless: bool = False

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
 import pyarrow as pa
 import pytest
-from support.pg_case import LaneWrites, apply_write, fetch_rows, make_table, open_sink
+from support.pg_case import (
+    LaneWrites,
+    apply_write,
+    fetch_rows,
+    make_pg_lane,
+    make_table,
+    open_sink,
+    refuse_any_reject,
+)
 
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, Fatal
 
 pytestmark = pytest.mark.postgres
 
@@ -37,7 +48,7 @@ def test_dropped_table_is_data_loss_until_the_lane_is_reset(postgres_dsn: str) -
     assert fetch_rows(postgres_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, 7), (2, 8)]
 
 
-BY_HAND = ("TRUNCATE mirror.items", "DROP TABLE mirror.items; ALTER TABLE kept.items SET SCHEMA mirror")
+BY_HAND = ("TRUNCATE mirror.items", "DROP TABLE mirror.items CASCADE; ALTER TABLE kept.items SET SCHEMA mirror")
 
 
 @pytest.mark.parametrize("by_hand", BY_HAND, ids=["truncated", "created again"])
@@ -68,3 +79,36 @@ def test_emptied_table_is_data_loss_until_the_lane_is_reset(postgres_dsn: str, b
         feed.offset = 0
         apply_write(sink, feed.write({"id": 1, "name": "a"}))
         assert fetch_rows(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]
+
+
+@pytest.mark.parametrize("by_hand", BY_HAND, ids=["truncated", "created again"])
+@pytest.mark.parametrize("policy", ["scd1", "scd2", "append"])
+def test_table_that_is_emptied_within_a_write_is_data_loss(postgres_dsn: str, policy: str, by_hand: str) -> None:
+    """The change is open when the write begins, and is committed when the write waits for it."""
+    feed = LaneWrites(make_table({"id": pa.int64(), "name": pa.string()}), make_pg_lane(policy=policy))
+    waiting = (
+        "SELECT pid FROM pg_locks JOIN pg_database d ON d.oid = database "
+        "WHERE datname = current_database() AND locktype = 'relation' AND NOT granted"
+    )
+    with open_sink(postgres_dsn) as sink, ThreadPoolExecutor() as pool:
+        apply_write(sink, feed.write({"id": 1, "name": "a"}))
+        fetch_rows(postgres_dsn, "CREATE SCHEMA kept; CREATE TABLE kept.items (LIKE mirror.items INCLUDING ALL)")
+        with psycopg.connect(postgres_dsn) as connection:
+            connection.execute(by_hand.encode())
+            writing = pool.submit(sink.apply, [feed.write({"id": 2, "name": "b"})], refuse_any_reject)
+            while not fetch_rows(postgres_dsn, waiting) and not writing.done():
+                pass
+            connection.commit()
+        with pytest.raises(DataLoss, match=r"mirror\.items was truncated, or dropped and created again"):
+            writing.result()
+    assert fetch_rows(postgres_dsn, "SELECT id FROM mirror.items") == []
+
+
+@pytest.mark.parametrize("policy", ["scd1", "append"])
+def test_table_that_is_dropped_between_two_writes_is_named_with_the_next_step(postgres_dsn: str, policy: str) -> None:
+    feed = LaneWrites(make_table({"id": pa.int64(), "name": pa.string()}), make_pg_lane(policy=policy))
+    with open_sink(postgres_dsn) as sink:
+        apply_write(sink, feed.write({"id": 1, "name": "a"}))
+        fetch_rows(postgres_dsn, "DROP TABLE mirror.items")
+        with pytest.raises(Fatal, match=r'relation "mirror\.items" does not exist \(SQLSTATE 42P01\).*lanes resync'):
+            sink.apply([feed.write({"id": 2, "name": "b"})], refuse_any_reject)

@@ -85,6 +85,14 @@ def test_documented_rights_are_enough_for_the_writer(roles: Roles, policy: str, 
         fetch_rows(writer, "CREATE TABLE _replicator.other ()")
 
 
+def test_rights_to_read_and_insert_are_enough_for_append(roles: Roles) -> None:
+    feed = LaneWrites(TABLE, make_pg_lane(policy="append"))
+    writer = make_target(roles, feed)
+    roles.run("REVOKE UPDATE, DELETE, TRUNCATE ON mirror.items FROM replicator_writer", "replicator_owner")
+    with open_sink(writer) as sink:
+        assert apply_write(sink, feed.write({"id": 2, "v": "b"})).counts.applied == 1
+
+
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 def test_new_column_is_refused_until_the_owner_adds_it(roles: Roles, policy: str) -> None:
     feed = LaneWrites(TABLE, make_pg_lane(policy=policy))
