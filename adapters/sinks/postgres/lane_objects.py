@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -25,6 +26,7 @@ from ...postgres.literals import copy_rows, copy_statement
 from ...postgres.names import has_relation, quote_name
 from ...postgres.types import ColumnConversion
 from ...sql.dialect import text_literal
+from ...sql.render import OURS
 from .row_provider import conform_to_columns
 from .shared_staging import drop_shared_tables, list_shared_tables
 from .target import PostgresTarget, drop_side_table, side_table_name
@@ -216,17 +218,25 @@ def swap_tables(cursor: psycopg.Cursor, lane: Lane, relation: tuple[str, str], r
     """
     schema, table = relation
     old, new, replaced_table = quote_name(schema, table), quote_name(schema, rebuilt_table), f"_replaced_{number}"
-    view = find_own_view(cursor, schema, rebuilt_table)
-    if view:
-        _run(cursor, f"DROP VIEW {quote_name(schema, view)}")
     _copy_settings(cursor, old, new)
     indexes = _create_missing_indexes(cursor, old, new, number)
+    old_view, new_view = (find_own_view(cursor, schema, name) for name in (table, rebuilt_table))
+    # A view with readers cannot be dropped, so it is updated as the views of others are.
+    is_read = old_view and cursor.execute(VIEWS, (quote_name(schema, old_view),)).fetchall()
+    if old_view and new_view and not is_read:
+        _copy_settings(cursor, quote_name(schema, old_view), quote_name(schema, new_view))
+        _run(cursor, f"DROP VIEW {quote_name(schema, old_view)}")
+    elif new_view:
+        _run(cursor, f"DROP VIEW {quote_name(schema, new_view)}")
+        new_view = None
     views = cursor.execute(VIEWS, (old,)).fetchall()
     _run(cursor, f"ALTER TABLE {old} RENAME TO {quote_name(replaced_table)}")
     _run(cursor, f"ALTER TABLE {new} RENAME TO {quote_name(table)}")
-    for view_schema, name, _, text, options in views:
-        with_clause = f" WITH ({', '.join(options)})" if options else ""
-        _run(cursor, f"CREATE OR REPLACE VIEW {quote_name(view_schema, name)}{with_clause} AS {text}")
+    if new_view:
+        view = new_view.replace(rebuilt_table, table, 1)
+        _run(cursor, f"ALTER VIEW {quote_name(schema, new_view)} RENAME TO {quote_name(view)}")
+        _run(cursor, f"COMMENT ON VIEW {quote_name(schema, view)} IS {text_literal(OURS.format(table=table))}")
+    _update_views(cursor, lane, views)
     _run(cursor, f"DROP TABLE {quote_name(schema, replaced_table)}")
     for temporary_name, name in indexes:
         _run(cursor, f"ALTER INDEX {quote_name(schema, temporary_name)} RENAME TO {quote_name(name)}")
@@ -234,14 +244,30 @@ def swap_tables(cursor: psycopg.Cursor, lane: Lane, relation: tuple[str, str], r
     _run(cursor, f"COMMENT ON TABLE {old} IS {text_literal(ownership_remark(lane))}")
 
 
+def _update_views(cursor: psycopg.Cursor, lane: Lane, views: Iterable[tuple[Any, ...]]) -> None:
+    """Lets the views read the table that now has the lane's name. Raises Fatal for a view that does not fit it."""
+    for schema, name, _, text, options in views:
+        with_clause = f" WITH ({', '.join(options)})" if options else ""
+        try:
+            _run(cursor, f"CREATE OR REPLACE VIEW {quote_name(schema, name)}{with_clause} AS {text}")
+        except psycopg.errors.InsufficientPrivilege:
+            raise
+        except psycopg.ProgrammingError as error:
+            raise Fatal(
+                f"view {schema}.{name} does not fit the rebuilt table of {lane.id}: {error.diag.message_primary}",
+                next_step="Drop it, repeat the command, and create it again. Or name another table with `--into`.",
+            ) from error
+
+
 def _copy_settings(cursor: psycopg.Cursor, old: str, new: str) -> None:
-    """Gives the new table the settings that others made on the old one."""
+    """Gives the new table or view the settings that others made on the old one."""
     owner, options, identity = cursor.execute(LOOKS, (old,)).fetchone() or ("", None, "")
-    if (owner,) != (cursor.execute(LOOKS, (new,)).fetchone() or ("",))[:1]:
+    new_owner, _, new_identity = cursor.execute(LOOKS, (new,)).fetchone() or ("", None, "")
+    if owner != new_owner:
         _run(cursor, f"ALTER TABLE {new} OWNER TO {quote_name(owner)}")
     if options:
         _run(cursor, f"ALTER TABLE {new} SET ({', '.join(options)})")
-    if identity in ("f", "n"):
+    if identity in ("f", "n") and identity != new_identity:
         _run(cursor, f"ALTER TABLE {new} REPLICA IDENTITY {'FULL' if identity == 'f' else 'NOTHING'}")
     for column, number, name, privilege, grantable in cursor.execute(GRANTS, {"t": old, "n": new}).fetchall():
         right = f"{privilege} ({quote_name(column)})" if column else privilege

@@ -16,6 +16,7 @@ from adapters.sinks.postgres import lane_objects
 from adapters.sinks.postgres.sink import PostgresSink
 from replicator.domain.errors import Fatal, Fenced
 from replicator.domain.policy.plan import LaneState
+from replicator.domain.transform.rows import RowTransforms
 
 pytestmark = pytest.mark.postgres
 ITEMS = make_table({"id": pa.int32(), "v": pa.int64()})
@@ -101,6 +102,51 @@ def test_swap_keeps_grants_indexes_comments_options_and_views(build_sinks: tuple
         assert fetch_rows(dsn, "SELECT id FROM mirror.bigger ORDER BY 1") == [(1,), (3,)]
     finally:
         fetch_rows(dsn, "DROP OWNED BY a_reader, another_reader; DROP ROLE a_reader, another_reader")
+
+
+NARROWER = make_table({"id": pa.int32(), "v": pa.string()})
+
+
+@pytest.mark.parametrize(
+    ("policy", "shape", "view"),
+    [("scd2", RowTransforms(), "items_current"), ("scd1", RowTransforms(soft_deletes=True), "items_living")],
+)
+def test_own_view_reads_a_rebuild_with_other_columns(
+    postgres_dsn: str, policy: str, shape: RowTransforms, view: str
+) -> None:
+    """The rebuild lacks one column, and another one has another type."""
+    lane, rebuilt = make_pg_lane("items", policy), make_pg_lane("items__replay", policy)
+    with open_sink(postgres_dsn) as sink:
+        apply_write(sink, LaneWrites(WIDER, lane, shape=shape).write({"id": 1, "v": 7, "w": "w"}, {"id": 2, "v": 8}))
+        feed = LaneWrites(NARROWER, rebuilt, shape=shape)
+        apply_write(sink, feed.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}))
+        apply_write(sink, feed.write({"id": 2}, op="d"))
+        fetch_rows(postgres_dsn, f"CREATE ROLE view_reader; GRANT SELECT ON mirror.{view} TO view_reader WITH GRANT OPTION")
+        try:
+            fetch_rows(postgres_dsn, f"CREATE VIEW mirror.mine AS SELECT v FROM mirror.{view}")
+            with pytest.raises(Fatal, match=rf"view mirror\.{view} does not fit the rebuilt table .* Drop it, repeat"):
+                sink.swap(lane, rebuilt, take_rebuilt_state)
+            fetch_rows(postgres_dsn, "DROP VIEW mirror.mine")
+            sink.swap(lane, rebuilt, take_rebuilt_state)
+            rows = f"SELECT id, v FROM mirror.{view}"
+            assert fetch_rows(postgres_dsn, rows) == [(1, "a")]
+            right = f"SELECT has_table_privilege('view_reader', 'mirror.{view}', 'SELECT WITH GRANT OPTION')"
+            assert fetch_rows(postgres_dsn, right) == [(True,)]
+            later = replace(feed, lane=lane)
+            apply_write(sink, later.write({"id": 3, "v": "c"}))
+            assert fetch_rows(postgres_dsn, f"{rows} ORDER BY 1") == [(1, "a"), (3, "c")]
+            assert [one.where for one in sink.list_artifacts(lane) if one.what == "view"] == [f"mirror.{view}"]
+        finally:
+            fetch_rows(postgres_dsn, "DROP OWNED BY view_reader; DROP ROLE view_reader")
+
+
+def test_view_of_others_that_does_not_fit_the_rebuild_is_named(build_sinks: tuple[str, PostgresSink, LaneWrites]) -> None:
+    dsn, sink, _ = build_sinks
+    fetch_rows(dsn, "ALTER TABLE mirror.items ADD COLUMN mine text")
+    fetch_rows(dsn, "CREATE VIEW mirror.seen AS SELECT mine FROM mirror.items")
+    with pytest.raises(Fatal, match=r"view mirror\.seen does not fit the rebuilt table .* Drop it, repeat"):
+        sink.swap(LANE, REBUILT, take_rebuilt_state)
+    assert fetch_rows(dsn, OLD_ROWS) == OLD
 
 
 NOT_KEPT = {
