@@ -131,7 +131,7 @@ class EventTable:
             "CREATE SCHEMA IF NOT EXISTS {schema}",
             "CREATE TABLE {table} ({columns}, UNIQUE (aggregate_type, aggregate_id, event_version))",
             "CREATE INDEX ON {table} (aggregate_type, created_at)",
-            "CREATE FUNCTION {guard}() RETURNS trigger LANGUAGE plpgsql AS "
+            "CREATE OR REPLACE FUNCTION {guard}() RETURNS trigger LANGUAGE plpgsql AS "
             f"$$ BEGIN RAISE EXCEPTION '{REFUSAL}' USING ERRCODE = '0A000'; END $$",
             "CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
             "FOR EACH STATEMENT EXECUTE FUNCTION {guard}()",

@@ -32,6 +32,20 @@ def test_table_accepts_only_inserts(store, postgres_dsn):
     assert len(store.read("Customer")) == 1
 
 
+@pytest.mark.parametrize("statement", [f"DROP TABLE {RELATION}", f"ALTER TABLE {RELATION} RENAME TO earlier"])
+def test_table_that_was_removed_is_created_again(postgres_dsn, statement):
+    """The function of its trigger stayed."""
+    for number in (1, 2):
+        store = PostgresEventStore({"dsn": postgres_dsn})
+        store.append([make_sample_event(number)])
+        store.close()
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            assert connection.execute(f"SELECT event_id FROM {RELATION}").fetchall() == [(f"event-{number}",)]
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="appended only"):
+                connection.execute(f"DELETE FROM {RELATION}")
+            connection.execute(statement if number == 1 else "SELECT 1")
+
+
 def test_table_of_another_program_is_refused(postgres_dsn):
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE public.taken (event_id text)")
