@@ -200,7 +200,9 @@ def _create_table(connection: sa.Connection, schema: str, name: str, plan: Apply
         connection.exec_driver_sql(escape(storage))
     sequence = [n for n in cdc_sequence_columns(plan.table.sequence) if n in table.c]
     if not plan.merge_keys and sequence:
-        connection.execute(sa.schema.CreateIndex(sa.Index(None, *(table.c[n] for n in sequence), _table=table)))
+        # The server chooses a free name. SQLAlchemy's has at most 63 characters, which may be more bytes.
+        index = f"CREATE INDEX ON {quote_name(schema, name)} ({', '.join(map(quote_name, sequence))})"
+        connection.exec_driver_sql(escape(index))
 
 
 def find_conversions(name: str, table: ExistingTable, plan: ApplyPlan) -> dict[str, ColumnConversion]:

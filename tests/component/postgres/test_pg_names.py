@@ -83,3 +83,13 @@ def test_invalid_target_name_is_refused(postgres_dsn: str, name: str) -> None:
 def test_invalid_column_name_is_refused(postgres_dsn: str, name: str) -> None:
     with open_sink(postgres_dsn) as sink, pytest.raises(Fatal, match="Give it another name in the target"):
         apply_write(sink, LaneWrites(make_table({"id": pa.int64(), name: pa.string()})).write({"id": 1}))
+
+
+def test_append_tables_with_long_names_of_one_beginning_are_both_created(postgres_dsn: str) -> None:
+    """The names of their indexes have more bytes than the server keeps."""
+    with open_sink(postgres_dsn) as sink:
+        for name in ("ü" * 30 + "a", "ü" * 30 + "b"):
+            feed = LaneWrites(make_table({"id": pa.int64()}), make_pg_lane(name, "append"))
+            apply_write(sink, feed.write({"id": 1}))
+    indexes = "SELECT tablename FROM pg_indexes WHERE schemaname = 'mirror' AND indexdef LIKE '%(_cdc_seq_1, _cdc_seq_2)'"
+    assert {name[-1] for (name,) in fetch_rows(postgres_dsn, indexes)} == {"a", "b"}
