@@ -62,9 +62,9 @@ STALE_PLAN = "RevalidateCachedQuery"
 """The server function that refuses a prepared statement after a change of columns. Its code (0A000) has other
 uses, too."""
 
-ROW = ("22", "23", "44", "54000", "P0001")
-"""Data exceptions, constraints, a view's condition, a too large index row, RAISE in a trigger. The cause is a
-row, not the server."""
+ROW = ("22", "23", "44", "54000", "54001", "P0001")
+"""Data exceptions, constraints, a view's condition, a too large index row, JSON with too many levels, RAISE in a
+trigger. The cause is a row, not the server."""
 
 BETWEEN_ROWS = frozenset({"23503", "23505", "23P01"})
 """Constraints between rows: foreign keys, unique and exclusion constraints. After changes of other rows the row

@@ -149,7 +149,7 @@ def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> str | 
     PostgreSQL's json_populate_record converts each value to the type of the target's column, with the same input
     functions as COPY.
 
-    None when there are too many rows, or when they hold invalid JSON or JSON's null.
+    None when there are too many rows, or when they hold JSON that is invalid, null, or nested too deeply for Python.
     """
     if rows.num_rows > INLINE_ROWS or rows.nbytes > INLINE_BYTES:
         return None
@@ -159,7 +159,7 @@ def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> str | 
         label = json.dumps(name)
         try:
             columns.append([f"{label}:{_to_json_value(text, fit)}" for text in texts])
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return "[" + ",".join("{" + ",".join(row) + "}" for row in zip(*columns, strict=True)) + "]"
 

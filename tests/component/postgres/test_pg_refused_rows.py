@@ -125,3 +125,20 @@ def test_refused_row_is_not_logged(emptied_dsn: str, caplog: pytest.LogCaptureFi
     with open_sink(emptied_dsn) as sink:
         apply_write(sink, feed.write({"id": 1, "name": "x", "n": 11}, {"id": 2, "name": "y", "n": 1}), rejects)
     assert len(rejects) == 1 and not [r for r in caplog.records if r.name == "psycopg"]
+
+
+def test_json_with_many_levels_is_written_or_rejected(postgres_dsn: str) -> None:
+    """The server reads some thousand levels: more than Python."""
+    feed = LaneWrites(make_table({"id": pa.int32(), "v": pa.string()}, v="io.debezium.data.Json"))
+    deep, too_deep = ("[" * levels + "]" * levels for levels in (2_000, 100_000))
+    rejects = CollectedRejects()
+    with open_sink(postgres_dsn) as sink:
+        assert apply_write(sink, feed.write({"id": 1, "v": deep}, {"id": 2, "v": "1"})).counts.applied == 2
+        counts = apply_write(sink, feed.write({"id": 3, "v": too_deep}, {"id": 4, "v": "1"}), rejects).counts
+    assert (counts.applied, counts.rejected) == (1, 1)
+    assert [key for _, key, _ in rejects] == [3]
+    assert fetch_rows(postgres_dsn, "SELECT id, length(v::text) FROM mirror.items ORDER BY 1") == [
+        (1, 4_000),
+        (2, 1),
+        (4, 1),
+    ]
