@@ -86,7 +86,7 @@ STRUCTURE = {
     "3F": "The schema was removed: start again to have it created, after `replicator lanes resync`.",
     "42P05": "Connect without the pooler, or set its pool_mode to session.",
     "0A": "The server cannot do this with the target as it is: write to an ordinary table, with another name in `into`.",
-    "42": "Another program changed the target: start again, so that it is read again.",
+    "42": "The target is not as expected: start again, so that it is read again. If the error returns, please report it.",
 }
 STARTING = re.compile(r"starting up|shutting down|recovery mode|connection slots|too many|not yet accepting", re.I)
 

@@ -95,4 +95,4 @@ def test_invalid_read_is_refused(sink_with_one_row: tuple[str, PostgresSink], ca
 def test_invalid_condition_is_a_config_problem(sink_with_one_row: tuple[str, PostgresSink], where: str) -> None:
     with pytest.raises(ConfigProblem, match="condition on table 'items' cannot be evaluated") as caught:
         sink_with_one_row[1].features.reader.read("items", where=where)
-    assert "Another program changed" not in str(caught.value)
+    assert "The target is not as expected" not in str(caught.value)

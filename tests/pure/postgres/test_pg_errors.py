@@ -39,6 +39,12 @@ def test_error_kind_by_sqlstate(state: str, kind: type[Exception]) -> None:
     assert not is_row_refusal(make_error(state))
 
 
+def test_statement_that_does_not_fit_the_target_names_no_culprit() -> None:
+    """The target was changed, or the statement itself is wrong."""
+    found = translate_error(make_error("42703"), "testing")
+    assert "Another program" not in str(found) and "If the error returns, please report it." in str(found)
+
+
 @pytest.mark.parametrize("state", ROW)
 def test_errors_that_refuse_a_row(state: str) -> None:
     assert is_row_refusal(make_error(state))
