@@ -296,7 +296,7 @@ class TableMaintenance:
         self._every = every
         self._vacuum = vacuum or VacuumSchedule()
         self._looked: dict[str, float] = {}
-        """When this process vacuumed tables: a vacuum that finds nothing makes no commit."""
+        """When tables were vacuumed: a vacuum that finds nothing makes no commit, and reading the log takes time."""
         self.writer = writer or TableWriter()
 
     def after_commit(self, table: DeltaTable, number: int) -> None:
@@ -309,10 +309,11 @@ class TableMaintenance:
 
     def is_due(self, table: DeltaTable) -> bool:
         """True when the last vacuum in the table's log, by any instance, is old enough."""
-        if not self._vacuum.every:
-            return False
-        last = max(self._looked.get(table.table_uri, 0), table.transaction_version(VACUUMED) or 0)
-        return time.time() - last >= self._vacuum.every
+        path, latest = table.table_uri, time.time() - self._vacuum.every
+        if self._vacuum.every and self._looked.get(path, 0) <= latest:
+            self._looked[path] = max(self._looked.get(path, 0), table.transaction_version(VACUUMED) or 0)
+            return self._looked[path] <= latest
+        return False
 
     def vacuum(self, table: DeltaTable) -> None:
         """Vacuums the table, due or not. `table` is current afterwards."""

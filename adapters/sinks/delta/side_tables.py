@@ -24,7 +24,14 @@ from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.table_reader import lookup_rows
-from ...delta.table_writer import EVERY_COMMITS, TableMaintenance, TableWriter, TargetColumn, vacuum_files
+from ...delta.table_writer import (
+    EVERY_COMMITS,
+    TableMaintenance,
+    TableWriter,
+    TargetColumn,
+    VacuumSchedule,
+    vacuum_files,
+)
 from ...delta.tables import create_table, find_missing_columns, has_table, open_table, read_schema
 from ...delta.types import conform_to_table
 from ...duckdb.session import open_session
@@ -194,6 +201,8 @@ def _read_event_ids(frame: pa.Table) -> pa.ChunkedArray:
 
 # The column versions of a lane with a sequence for each column, as a side table in Delta: one row per key.
 
+DAY = 86_400.0
+
 
 class DeltaColumnVersions:
     """The caller of each method holds the lane's lock.
@@ -205,7 +214,8 @@ class DeltaColumnVersions:
 
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._lake = lake
-        self._upkeep = TableMaintenance(compact_every)
+        # Each write replaces files, and nothing reads the replaced ones once the target's commit names the new version.
+        self._upkeep = TableMaintenance(compact_every, vacuum=VacuumSchedule(DAY))
 
     def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, target_schema: pa.Schema) -> DeltaTable:
         """The table at `version`, restored as its newest version; None: empty. `target_schema`: the target's columns."""

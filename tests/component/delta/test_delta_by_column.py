@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -135,6 +137,20 @@ def test_side_table_contains_only_keys_that_need_it(sink, tmp_path):
     side_table.update_incremental()
     assert side_table.to_pyarrow_table().num_rows == 0
     assert not [name for name in DeltaRsSink({"path": str(tmp_path)}).read("items").column_names if "beside" in name]
+
+
+def test_replaced_files_of_the_side_table_are_deleted(sink, tmp_path):
+    """Once a day, and at the first write of a program."""
+    apply_rows(sink, write(0, whole(1), part(2, "a")))
+    sink.close()
+    (folder,) = {log.parent for log in tmp_path.rglob("_delta_log") if "tombstones" in log.as_posix()}
+    old = folder / "part-old.parquet"
+    old.write_bytes(b"rows")
+    os.utime(old, (time.time() - 10 * 86_400,) * 2)
+    again = DeltaRsSink({"path": str(tmp_path)})
+    apply_rows(again, write(2, part(4, "b")), write(3, part(3, "b")))
+    again.close()
+    assert not old.exists() and rows(tmp_path) == [(1, 2, 4, 4, None)]
 
 
 def test_reset_clears_the_column_versions(sink, tmp_path):
