@@ -108,7 +108,7 @@ def _misfit_reason(error: Exception, subject: str) -> Reject:
     return Reject(RejectCode.OUT_OF_RANGE, f"{subject} holds a value that its type cannot hold")
 
 
-def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> DecodedValues:
+def decode_or_reject(decode: Callable[[Any], Any], texts: Sequence[Any], blank: Any) -> DecodedValues:
     """Every decoded text, or `blank` for an undecodable one, and the errors by index."""
     try:
         return DecodedValues([decode(text) for text in texts], {})

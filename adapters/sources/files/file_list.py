@@ -175,7 +175,7 @@ def _walk(root: Path, paths: Iterable[Path]) -> Iterator[Path]:
             continue
         for folder, inner, names in os.walk(path, onerror=refuse, followlinks=True):
             try:
-                stat = os.stat(folder)
+                stat = Path(folder).stat()
             except OSError as error:
                 refuse(error)
                 continue
