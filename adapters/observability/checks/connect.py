@@ -137,7 +137,7 @@ class ConnectCheck:
                 name = str(document.get("name", config.get("name", "")))
                 if self._is_mine(name, config):
                     yield from self._check_config(where, config)
-            except (OSError, ValueError, AttributeError) as error:
+            except FAILURES as error:
                 sentence = f"{where} cannot be read as a connector: {type(error).__name__}."
                 yield Diagnosis("warning", self._name, sentence, "Write it as JSON with `name` and `config`.")
 

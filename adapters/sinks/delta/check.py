@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -47,6 +48,10 @@ class DeltaCheck:
             return diagnoses
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+        except OSError as error:
+            sentence = f"{self._options['path']} cannot be read ({error.strerror or type(error).__name__})."
+            step = f"Let user {os.geteuid()} read there, or give another `path`."
+            return [Diagnosis("error", self._name, sentence, step)]
 
 
 # An object store: it answers, and accepts our credentials.

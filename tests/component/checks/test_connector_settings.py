@@ -136,6 +136,7 @@ def test_running_connector_and_its_file_are_both_checked(worker, tmp_path):
         config = {"connector.class": CLASSES["mysql"], **WELL, "topic.prefix": prefix, "decimal.handling.mode": "double"}
         (tmp_path / "connectors" / f"{name}.json").write_text(json.dumps({"name": name, "config": config}))
     (tmp_path / "connectors" / "broken.json").write_text("{")
+    (tmp_path / "connectors" / "number.json").write_text('{"name": "five", "config": {"topic.prefix": 5}}')
     running["mine"] = {"connector.class": CLASSES["mysql"], **WELL, "time.precision.mode": "connect"}
     running["another"] = {"connector.class": CLASSES["mysql"], **WELL, "topic.prefix": "elsewhere"}
     options = {"url": url, "topics": ["cdc.public.*"], "files": sorted(map(str, (tmp_path / "connectors").glob("*.json")))}
@@ -143,6 +144,7 @@ def test_running_connector_and_its_file_are_both_checked(worker, tmp_path):
     assert [d.sentence for d in found if d.severity == "warning"] == [
         "connectors/broken.json cannot be read as a connector: JSONDecodeError.",
         "decimal.handling.mode is double in connectors/mine.json: decimals become the nearest double.",
+        "connectors/number.json cannot be read as a connector: TypeError.",
         "time.precision.mode is connect in connector mine as it runs: times have milliseconds, and finer parts are cut off.",
     ]
     assert [d.sentence for d in found if d.severity == "ok"] == ["Connector mine runs.", "Task 0 of connector mine runs."]

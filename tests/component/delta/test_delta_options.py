@@ -18,6 +18,7 @@ from support.delta_writes import ITEMS, PARTITION_0, make_item_changes, make_wri
 from adapters.delta import table_writer
 from adapters.delta.partitions import NULL_FOLDER
 from adapters.delta.tables import RANDOM_FOLDERS, STATISTICS
+from adapters.sinks.delta.check import DeltaCheck
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.policy.policies import plan_for
@@ -341,3 +342,8 @@ def test_table_of_another_lane_is_refused(sink: DeltaRsSink, tmp_path: Path) -> 
         with pytest.raises(ConfigProblem, match="is written by lane"):
             sink.reset(other)
     assert values(sink) == [("NL", 1, "v1")]
+
+
+def test_path_that_cannot_be_looked_at_is_a_finding(tmp_path):
+    (found,) = DeltaCheck("sink lake", {"path": str(tmp_path / ("x" * 300))}).diagnose()
+    assert found.severity == "error" and "cannot be read (File name too long)" in found.sentence and found.next_step
