@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 from support.pg_case import CollectedRejects, LaneWrites, fetch_rows, make_pg_lane, make_table, open_sink, refuse_any_reject
 
-from replicator.domain.policy.plan import Counts
+from adapters.sinks.postgres.lanes import with_row_provider
+from adapters.sinks.postgres.shared_staging import SharedCopy, SharedStaging
+from adapters.sinks.postgres.writer import advance_lane
+from replicator.domain.policy.plan import Counts, LaneState
 
 pytestmark = pytest.mark.postgres
 
@@ -38,3 +43,20 @@ def test_refused_row_does_not_affect_other_writes(postgres_dsn: str) -> None:
         assert sink.apply(writes, rejects)[feed.lane.id].counts == Counts(applied=17, rejected=3)
     assert [key for _, key, _ in rejects] == [5, 6, 7]
     assert fetch_rows(postgres_dsn, "SELECT count(*), count(DISTINCT id) FROM mirror.items") == [(17, 17)]
+
+
+def test_copied_write_may_follow_one_that_absorbs_a_change(postgres_dsn: str) -> None:
+    """As on Spark, which copies the rows of both writes before the first one is applied."""
+    feed = LaneWrites(TABLE, make_pg_lane(policy="scd2"))
+    with open_sink(postgres_dsn) as sink:
+        target = sink.prepare_target(feed.lane, feed.plan)
+        state, writes = LaneState(), []
+        for write in (feed.write({"id": 9}, op="d"), feed.write({"id": 1, "n": 2})):
+            table = sink.create_shared_table(target)
+            copy = SharedCopy.for_table(table, target, postgres_dsn, datetime.now(UTC))
+            copied = copy.run([write.folded.frame], 0, 1)
+            writes.append(with_row_provider(write, SharedStaging(table, state, 0, [copied])))
+            state = advance_lane(write, state)
+        assert sink.apply_supplied(writes, refuse_any_reject)[feed.lane.id].counts == Counts(applied=2)
+        assert sink.state(feed.lane).max_side_table_sequence is not None
+    assert fetch_rows(postgres_dsn, "SELECT id, n FROM mirror.items_current") == [(1, 2)]
