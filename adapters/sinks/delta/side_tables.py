@@ -6,7 +6,7 @@ from threading import Lock
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from replicator.domain.change import OP, Op, sequence_columns
 from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, cdc_sequence_columns
@@ -79,6 +79,19 @@ class SideTables:
         """Deletes tombstones. Files without other tombstones are removed once they are a week old."""
         with translate_errors(f"{lane.into} (its side table)"):
             delete_entries(self.open_table(lane, plan), plan, high)
+
+    def keep_applied(self, lane: Lane, applied: Position) -> None:
+        """Lets the entries of records below `applied` count at any position. The caller is about to lower it because the
+        offsets belong to another log now."""
+        path = self._lake.tombstones(lane.into)
+        self.reopen(lane)
+        if not has_table(path) or EVENT_ID not in (schema := read_schema(table := open_table(path))).names:
+            return
+        entries = lookup_rows(table, schema.names, {})
+        ids, own = entries[EVENT_ID], pc.unique(select_applied(entries, applied)[EVENT_ID]).drop_null()
+        rest = pc.if_else(pc.is_in(ids, value_set=own), None, ids)
+        entries = entries.set_column(schema.get_field_index(EVENT_ID), schema.field(EVENT_ID), rest)
+        write_deltalake(table, entries, mode="overwrite", commit_properties=CommitProperties(max_commit_retries=0))
 
     def drop(self, lane: Lane) -> None:
         """Deletes the side table of this lane's target, of any kind."""

@@ -242,6 +242,10 @@ class MirrorSink(LaneSink[F]):
     def skip(self, lane: Lane, state: LaneState) -> None:
         """Raises Fatal when the lane has no table yet."""
         self._transactions.withdraw(lane)
+        before = self.state(lane)
+        if before is not None and any(state.position.get(p, 0) < end for p, end in before.position.items()):
+            with translate_errors(f"{lane.into} (its side table)"):
+                self.run_exclusive(lane, lambda _: self._side_tables.keep_applied(lane, before.position))
         super().skip(lane, state)
 
     def reset(self, lane: Lane) -> None:

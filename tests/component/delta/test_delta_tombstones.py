@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.delta_writes import make_item_changes, make_write
+from support.delta_writes import PARTITION_0, make_item_changes, make_write
 
 from adapters.delta.commits import PositionFiles
 from adapters.delta.lake import Lake
@@ -16,6 +17,7 @@ from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.side_tables import DeltaSideTables, exclude_rows
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.policy.plan import EVENT_ID, LaneState
+from replicator.domain.position import Position
 from replicator.ports.engine import Engine
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects
@@ -95,6 +97,19 @@ def test_tombstone_of_a_failed_commit_does_not_hide_an_update(tmp_path: Path, mo
     assert [row["v"] for row in sink.read("items").to_pylist()] == ["newer"]
     sink.apply([make_write([delete], 4)], refuse_rejects)
     assert list_ids(sink) == []
+    sink.close()
+
+
+def test_older_update_of_a_topic_that_was_made_again_does_not_restore_a_deleted_row(tmp_path: Path) -> None:
+    """A skip then lowers the position, and the offsets below are those of other records."""
+    sink = open_at(tmp_path)
+    sink.apply([make_write([*make_item_changes(1, 2), ("d", {"id": 1, "_seq_1": 20})])], refuse_rejects)
+    state = sink.state(LANE)
+    assert state is not None
+    sink.skip(LANE, replace(state, position=Position({PARTITION_0: 0}), identity=()))
+    late = make_write([("u", {"id": 1, "v": "late", "_seq_1": 15}), ("u", {"id": 2, "v": "new", "_seq_1": 16})])
+    assert sink.apply([late], refuse_rejects)[LANE.id].counts.applied == 1
+    assert list_ids(sink) == [2]
     sink.close()
 
 
