@@ -17,13 +17,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import DataLoss, Fatal
-from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, LaneState
+from replicator.domain.policy.plan import CDC_UNSENT, EVENT_ID, ApplyPlan, LaneState
 from replicator.domain.position import Position
 from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CheckpointUnsupported, CutoverDecision, StoredLane
 
+from ...apply.column_versions import BESIDE, rename_columns
 from ...apply.conform import cast_column
 from ...apply.projections import is_owned
 from ...apply.stages import side_columns
@@ -31,7 +32,7 @@ from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.partitions import partition_columns, refuse_unnameable
 from ...delta.table_writer import TableWriter, TargetColumn, overwrite_table
-from ...delta.tables import has_table, open_table, read_schema, stored_columns
+from ...delta.tables import has_table, open_table, read_schema, stored_columns, stored_names
 from ...delta.types import restore_type
 from .lane import DeltaLane, open_lane_log
 from .schema_evolution import read_versions
@@ -152,6 +153,8 @@ class DeltaStoredLane:
         self.lane, self.path = lane, lake.root.uri
         self._table, self.state = open_source_lane(lake, lane)
         self._plan, self._side_table = plan, lake.tombstones(lane.into)
+        names = stored_names(plan.table.column_names, read_schema(self._table).names)
+        self._names = {stored: name for name, stored in names.items()}
         self.versions: Sequence[SchemaVersion] = read_versions(lake.schemas(lane.into))
 
     def rows(self) -> Iterator[pa.Table]:
@@ -159,7 +162,8 @@ class DeltaStoredLane:
 
         Raises CheckpointUnsupported when the table has other columns.
         """
-        yield from _read_pieces(self._table, self._plan.target)
+        for rows in _read_pieces(self._table, self._plan.target):
+            yield self._restore_names(rows)
 
     def side_rows(self) -> Iterator[pa.Table]:
         """The rows of the side table, with the columns of `side_columns`, without rows of a failed attempt.
@@ -168,7 +172,15 @@ class DeltaStoredLane:
         """
         if has_table(self._side_table):
             table = open_table(self._side_table, self.state.side_table_version)
-            yield from _read_pieces(table, side_columns(self._plan), self.state.position)
+            for rows in _read_pieces(table, side_columns(self._plan), self.state.position):
+                yield self._restore_names(rows)
+
+    def _restore_names(self, rows: pa.Table) -> pa.Table:
+        """The rows, whose values name columns as their source does."""
+        for name in {CDC_UNSENT, BESIDE}.intersection(rows.column_names) if self._names else ():
+            values = rename_columns(rows[name].combine_chunks(), self._names)
+            rows = rows.set_column(rows.column_names.index(name), name, values)
+        return rows
 
 
 def _read_pieces(table: DeltaTable, columns: Sequence[Column], applied: Position | None = None) -> Iterator[pa.Table]:

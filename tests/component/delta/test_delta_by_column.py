@@ -160,6 +160,28 @@ def test_reset_clears_the_column_versions(sink, tmp_path):
     assert rows(tmp_path) == [(1, 2, None, 2, ["b"]), (2, None, 2, 2, ["a"])]
 
 
+def test_checkpoint_has_the_columns_under_their_own_names(sink):
+    """Another target stores them under these names, also in lists and texts."""
+    columns = tuple(replace(column, name={"b": "b c"}.get(column.name, column.name)) for column in ITEMS.columns)
+    table = replace(ITEMS, columns=columns)
+    plan = plan_for("scd1", table, None, RowTransforms(has_column_versions=True))
+    parts = [
+        {"_seq_1": 1, "id": 1, "b c": 1, "_unsent": ["a"]},
+        {"_seq_1": 2, "id": 1, "a": 2, "_unsent": ["b c"]},
+        {"_seq_1": 3, "id": 2, "a": 3, "_unsent": ["b c"]},
+    ]
+    places = [{"_op": "u", "_topic": PLACE.topic, "_partition": 0, "_offset": at} for at in range(3)]
+    frame = pa.Table.from_pylist([p | r for p, r in zip(places, parts, strict=True)], changes_schema(table))
+    span = Span(Position({PLACE: 0}), Position({PLACE: 3}))
+    sink.prepare(LANE, plan)
+    sink.apply([Write(LANE, plan, LocalEngine().fold(frame, plan), span)], lambda *rejected: pytest.fail(str(rejected)))
+    stored = sink.open_stored_lane(LANE, plan)
+    rows = pa.concat_tables(stored.rows()).to_pylist()
+    assert {row["id"]: (row["b c"], row["_cdc_unsent"]) for row in rows} == {1: (1, None), 2: (None, ["b c"])}
+    texts = {row["id"]: row["_cdc_beside"] for row in pa.concat_tables(stored.side_rows()).to_pylist()}
+    assert texts == {1: '{"older": {"b c": [1]}}', 2: '{"unsent": ["b c"]}'}
+
+
 def test_rule_with_column_sequences_differs_from_plain_scd1(sink):
     """A lane does not start to store sequences per column over rows without them."""
     apply_rows(sink, write(0, whole(1)))
