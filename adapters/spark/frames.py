@@ -126,15 +126,13 @@ def flat_map_frame(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.
     """`map_frame` for a function that returns the rows of an Arrow batch in several tables, none of which is
     kept."""
     columns = arrow_schema(frame.schema)
-    # Spark would interpret quotes and dots in column names.
-    numbered_frame = frame.toDF(*(f"_{number}" for number in range(len(columns))))
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            for table in function(from_spark(pa.Table.from_batches([batch]).rename_columns(columns.names), columns)):
+            for table in function(from_spark(pa.Table.from_batches([batch]), columns)):
                 yield from to_spark(table.cast(schema)).combine_chunks().to_batches()
 
-    return keep_parents(map_partitions(numbered_frame, pieces, spark_schema(schema)), frame)
+    return keep_parents(map_partitions(frame, pieces, spark_schema(schema)), frame)
 
 
 def map_partitions(
@@ -146,14 +144,17 @@ def map_partitions(
     again (python/cpython#103200). That takes longer than a small task, so no finder of an archive stays in the cache.
     A later import creates it again.
     """
+    names = frame.columns
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for path, finder in list(sys.path_importer_cache.items()):
             if isinstance(finder, zipimporter):
                 del sys.path_importer_cache[path]
-        return function(batches)
+        return function(batch.rename_columns(names) for batch in batches)
 
-    return frame.mapInArrow(run, schema)
+    # Spark would interpret quotes and dots in column names.
+    numbered_frame = frame.toDF(*(f"_{number}" for number in range(len(names))))
+    return numbered_frame.mapInArrow(run, schema)
 
 
 def run_select(

@@ -33,14 +33,13 @@ class ForeignDeleteTask:
     """The parameters of every task; can be pickled."""
 
     plan: ApplyPlan
-    names: tuple[str, ...]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The numbers of the deletes of other rows, and of the deletes to compare with the target.
 
         The input has all changes of some keys. No other task has changes of these keys.
         """
-        pieces = [batch.rename_columns(self.names) for batch in batches]
+        pieces = list(batches)
         if not pieces:
             return
         inputs = pa.Table.from_batches(pieces)
@@ -71,13 +70,11 @@ def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
     """
     if not can_have_foreign_deletes(plan):
         return marked
-    names = (ARRIVAL, *list_owner_columns(plan))
     changes = marked.filter((column(OUTCOME) == KEPT) & (column(OP) != Op.TRUNCATE.value))
-    # Spark would interpret quotes and dots in column names.
-    owner_rows = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
-    keys = [f"_{names.index(key)}" for key in plan.table.keys]
+    owner_rows = changes.select([column(n) for n in (ARRIVAL, *list_owner_columns(plan))])
+    keys = [column(key) for key in plan.table.keys]
     schema = StructType([StructField(ARRIVAL, LongType()), StructField(OTHERS, BooleanType())])
-    decisions = map_partitions(owner_rows.repartition(*keys), ForeignDeleteTask(plan, names).run, schema)
+    decisions = map_partitions(owner_rows.repartition(*keys), ForeignDeleteTask(plan).run, schema)
     joined_changes = marked.join(decisions, ARRIVAL, "left")
     replacements = {
         KEY_CHANGE_DELETE: sf.when(~column(OTHERS), sf.lit(True)),

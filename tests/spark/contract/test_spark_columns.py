@@ -181,6 +181,14 @@ def test_late_truncate_finds_keys_of_every_type(sink, tmp_path):
     assert [row[name] for name in ("a", "b", "_cdc_seq_1", "_cdc_unsent")] == [9, None, 9, ["b"]]
 
 
+def test_key_with_a_dot_in_its_name(sink, tmp_path):
+    """Rows pass through Python."""
+    feed, key = Feed({"the.`key`": pa.int64()}), {"the.`key`": 1}
+    put(sink, feed.on_spark(whole(1) | key, part(2, "a") | key))
+    (row,) = DeltaRsSink({"path": str(tmp_path)}).read(LANE.into).to_pylist()
+    assert [row[name] for name in ("the.`key`", "a", "b")] == [1, 2, 1]
+
+
 LAYOUTS = {
     "by-key": (choose_key_column, {}),
     "by-value": (choose_value_column, {"deletion_vectors": True, "compact_every": 2}),

@@ -165,6 +165,13 @@ def test_unconvertible_rows_are_rejected(postgres_dsn: str, column: str, bad: di
     assert [row[0] for row in left] == [i for i in range(40) if i not in (7, 21)]
 
 
+def test_column_with_a_dot_in_its_name_is_copied(postgres_dsn: str) -> None:
+    feed = LaneWrites(make_table({"id": pa.int64(), "a.`b`": pa.int64()}))
+    with open_sink(postgres_dsn) as sink:
+        assert put(sink, feed.write({"id": 1, "a.`b`": 7})).counts == Counts(applied=1)
+    assert fetch_rows(postgres_dsn, 'SELECT "a.`b`" FROM mirror.items') == [(7,)]
+
+
 def test_row_that_cannot_be_completed_is_rejected(postgres_dsn: str) -> None:
     feed, rejected = LaneWrites(TABLE), Rejected()
     with open_sink(postgres_dsn) as sink:
