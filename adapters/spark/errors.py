@@ -55,6 +55,8 @@ OWN_KINDS: dict[str, type[ReplicatorError]] = {
 GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\] .*?(\w+:/\S+)\. ")
 """A missing data file of a table version, by its location, with escaped characters."""
 DIED = "Python worker exited unexpectedly"
+NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)".*?: error=(?:2|13), ')
+"""A program that does not exist or may not be run. Other reasons, such as memory, may pass."""
 STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
 
 
@@ -72,6 +74,11 @@ def translate_error(error: Exception, doing: str) -> ReplicatorError:  # noqa: P
         return DecoderDied(
             f"a Python worker of Spark ended while {doing}",
             next_step="Start again. If it happens repeatedly, the record that causes it is rejected.",
+        )
+    if match := NO_PROGRAM.search(text):
+        return EnvironmentProblem(
+            f"a machine of Spark cannot run {match[1]} while {doing}",
+            next_step="Install it on every machine of the cluster. `spark.pyspark.python` names the Python to run.",
         )
     # The class of the last cause in a Java stack trace, or the first line. Messages may quote data, so they are left out.
     causes = CAUSE.findall(text)

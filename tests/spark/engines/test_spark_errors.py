@@ -43,6 +43,20 @@ def test_crashed_worker_is_not_retryable():
         raise PythonException(said)
 
 
+@pytest.mark.parametrize(
+    ("reason", "kind", "told"),
+    [
+        ("error=2, No such file or directory", EnvironmentProblem, "a machine of Spark cannot run /x/python3 while"),
+        ("error=12, Cannot allocate memory", Retryable, "could not continue while"),
+    ],
+)
+def test_missing_python_is_not_retryable(reason, kind, told):
+    """As Spark reports an executor without the configured Python."""
+    said = f'Lost task 0.1: java.io.IOException: Cannot run program "/x/python3": {reason}\nCaused by: java.io.IOException'
+    with pytest.raises(kind, match=told), translate_errors("decoding a batch"):
+        raise PythonException(said)
+
+
 def test_missing_file_is_reported():
     """As Spark tells it of a file whose folder has a blank in its name. A lane looks whether its table has moved on."""
     said = (
