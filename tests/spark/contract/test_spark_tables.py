@@ -280,6 +280,16 @@ def test_tombstones_of_both_engines_are_found(lake, through_driver, monkeypatch)
     assert lake.values() == [("NL", 0, "v0"), ("NL", 2, "new")]
 
 
+def test_value_that_was_not_sent_of_a_column_with_another_stored_name(lake):
+    """A version has the value of the version before it."""
+    kinds = {"id": pa.int64(), "v": pa.int64(), "long text": pa.string()}
+    table = TableSpec("public.items", tuple(Column(name, kind) for name, kind in kinds.items()), ("id",), 1)
+    lake.put(lane("scd2"), [{OP: "c", "id": 1, "v": 1, "long text": "kept"}], of_table=table)
+    lake.put(lane("scd2"), [{OP: "u", "id": 1, "v": 2, "_unsent": ["long text"]}], of_table=table)
+    rows = DeltaRsSink({"path": str(lake.folder)}).read("items").to_pylist()
+    assert sorted((row["v"], row["long text"]) for row in rows) == [(1, "kept"), (2, "kept")]
+
+
 @pytest.mark.parametrize("died", [True, pytest.param(False, marks=pytest.mark.long)], ids=["spark", "local"])
 def test_tombstones_of_a_failed_commit_hide_nothing(lake, died, monkeypatch):
     """Whichever engine failed and whichever resumes."""

@@ -26,6 +26,7 @@ from replicator.ports.frames import Write
 
 from ....apply.lane_progress import find_late_truncates
 from ....delta.partitions import Partitions
+from ....delta.tables import source_name
 from ....spark.frames import cache_frame, column, filter_rows, get_facts, keep_parents, read_version, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.rows import incomplete_reason, to_rejects
@@ -127,7 +128,8 @@ def _list_missing_columns(
     for frame in frames:
         names = frame.select(sf.explode(column(CDC_UNSENT)).alias("name")).distinct()
         missing |= {row["name"] for row in names.collect()}
-    return tuple(n for n in carried_columns(plan) if n in missing)
+    # The changes of the batch name columns as the source does.
+    return tuple(n for n in carried_columns(plan) if not missing.isdisjoint((n, source_name(n))))
 
 
 def _select_rejects(plan: ApplyPlan, rows: DataFrame, events: DataFrame) -> DataFrame:
