@@ -183,7 +183,7 @@ class TwoWriters:
     def __init__(self, folder):
         self.folder, self.table, self.rejected = folder, folder / "items", []
 
-    def put(self, of, rows, *, spark=True, of_table=SALES):
+    def put(self, of, rows, *, spark=True, of_table=SALES, out_of_band=False):
         """Applies the rows at the offsets where the lane stands."""
         maker, to_frame = (DeltaSparkSink, OnSpark().to_frame) if spark else (DeltaRsSink, lambda frame: frame)
         sink, made = maker({"path": str(self.folder)}), get_spark_engine() if spark else LocalEngine()
@@ -193,9 +193,10 @@ class TwoWriters:
             places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start + i, "_seq_1": start + i} for i in range(len(rows))]
             records = [place | row for place, row in zip(places, rows, strict=True)]
             folded = made.fold(to_frame(pa.Table.from_pylist(records, changes_schema(of_table))), plan)
-            span = Span(Position({PLACE: start}), Position({PLACE: start + len(rows)}))
+            starts, ends = ({}, {}) if out_of_band else ({PLACE: start}, {PLACE: start + len(rows)})
+            write = Write(of, plan, folded, Span(Position(starts), Position(ends)), out_of_band=out_of_band)
             sink.prepare(of, plan)
-            return sink.apply([Write(of, plan, folded, span)], lambda _, bad: self._reject(bad))[of.id].counts
+            return sink.apply([write], lambda _, bad: self._reject(bad))[of.id].counts
         finally:
             sink.close()
 
@@ -303,6 +304,18 @@ def test_tombstones_of_a_failed_commit_hide_nothing(lake, died, monkeypatch):
         lake.put(of, [update], spark=spark)
         assert DeltaTable(str(lake.folder / "_replicator" / "tombstones" / "items")).count() > 1
         assert ("NL", 1, f"newer {number}") in lake.values()
+
+
+def test_delete_without_a_record_ends_a_version_that_is_written_out_of_band(lake):
+    """The delete ended a version, until a late delete ended it earlier. Since then only the side table has it."""
+    for number, spark in enumerate((True, False)):
+        first, end, late_end = (sale("NL", number, op) | {"_seq_1": at} for op, at in (("c", 1), ("d", 10), ("d", 5)))
+        for rows in ([first, end], [late_end]):
+            lake.put(lane("scd2"), rows, spark=spark)
+        lake.put(lane("scd2"), [sale("NL", number, "u", "late") | {"_seq_1": 7}], spark=spark, out_of_band=True)
+    versions = DeltaRsSink({"path": str(lake.folder)}).read("items").to_pylist()
+    found = sorted((row["id"], row["_cdc_seq_1"], row["_cdc_end_seq_1"]) for row in versions)
+    assert found == [(0, 1, 5), (0, 7, 10), (1, 1, 5), (1, 7, 10)]
 
 
 def kill(*_):

@@ -45,7 +45,7 @@ def applied_condition(applied: Position) -> Column:
 def is_of_others(rows: DataFrame) -> Column:
     """See `sinks.delta.side_tables.exclude_rows`. An out-of-band write is small."""
     own = [row[0] for row in rows.select(column(EVENT_ID)).distinct().collect()]
-    return ~column(EVENT_ID).isin(own)
+    return ~sf.coalesce(column(EVENT_ID).isin(own), sf.lit(False))
 
 
 class SparkSideTables(SideTables):
