@@ -200,7 +200,9 @@ class LaneSchema:
     def select_columns_without(self, table: TableSpec, names: frozenset[str]) -> TargetColumns:
         """The columns of `table` that the lane applies, without `names`, whose values are of older columns."""
         columns = self.current.columns if self.current is not None else table.columns
-        return self._make_target_columns(table, tuple(c for c in columns if c.name not in names))
+        lost = names - {c.name for c in columns}
+        left_out = names | {new for old, new in self._lane.schema_rules.renames if old in lost}  # Renamed since then.
+        return self._make_target_columns(table, tuple(c for c in columns if c.name not in left_out))
 
     def _make_target_columns(self, table: TableSpec, columns: tuple[Column, ...]) -> TargetColumns:
         names = {c.name for c in columns}

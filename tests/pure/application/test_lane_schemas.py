@@ -183,6 +183,18 @@ def test_column_added_again_is_emptied_except_for_repeated_records(schemas, empt
     assert (turn.version.emptied, turn.decision.reshaping.emptied) == (emptied, emptied)
 
 
+def test_values_from_before_a_drop_do_not_get_a_later_name():
+    """The column is dropped, added again and then renamed. Records from before the drop are read again."""
+    text, other = replace(NOTE, name="text"), replace(NOTE, name="other")
+    schema = LaneSchema(lane(SchemaRules(renames=(("note", "text"), ("name", "other")))))
+    for offset, sent in enumerate((table(NAME, NOTE), table(NAME), table(NAME, NOTE), table(other, text))):
+        schema.apply_transition(schema.find_transition(sent, make_position(offset), NOW))
+    ((at, names),) = schema.find_emptied_columns(make_position(0))
+    assert at == make_position(2)
+    selected = schema.select_columns_without(table(NAME, NOTE), names)
+    assert (selected.columns, selected.renamed) == ((ID, other), (("name", "other"),))
+
+
 def test_known_schema_is_not_decided_again_after_a_restart():
     strict = lane(SchemaRules(others=SchemaChangeMode.QUARANTINE))
     schema = LaneSchema(strict)
