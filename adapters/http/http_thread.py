@@ -116,14 +116,17 @@ MOST = 100
 """Connections at a time. Each needs a file descriptor, and lanes need some too."""
 ARRIVES = 30.0
 """Seconds for a whole request to arrive."""
+STALLS = 60.0
+"""Seconds without progress after which a client that does not read its answer is cut off."""
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP protocol with two limits that uvicorn lacks: the number of connections, and the time for a request to arrive.
-    Without them, idle connections could use up the file descriptors of the program. The size of a request's head and the
-    time between requests are limited by uvicorn itself."""
+    """HTTP protocol with limits that uvicorn lacks: of connections, of the time for a request to arrive, and of the
+    time for a client to read. Without them, idle connections could use up the file descriptors of the program. The size
+    of a request's head and the time between requests are limited by uvicorn itself."""
 
     _arrival: asyncio.TimerHandle | None = None
+    _stall: asyncio.TimerHandle | None = None
     _was_full: ClassVar[bool] = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -149,9 +152,30 @@ class BoundedProtocol(H11Protocol):
         elif self._arrival is None:
             self._arrival = self.loop.call_later(ARRIVES, self.transport.abort)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def pause_writing(self) -> None:
+        """Start the timer for the client to read its answer."""
+        super().pause_writing()
+        self._watch_answer(None)
+
+    def resume_writing(self) -> None:
         """Stop the timer."""
+        super().resume_writing()
+        if self._stall is not None:
+            self._stall.cancel()
+
+    def _watch_answer(self, before: int | None) -> None:
+        """Close the connection if as much of the answer is unread as `before`; otherwise look again later."""
+        unread = self.transport.get_write_buffer_size()
+        if unread == before:
+            self.transport.abort()
+        else:
+            self._stall = self.loop.call_later(STALLS, self._watch_answer, unread)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timers."""
         self._arrived()
+        if self._stall is not None:
+            self._stall.cancel()
         super().connection_lost(exc)
 
     def _arrived(self) -> None:

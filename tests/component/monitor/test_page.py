@@ -11,6 +11,9 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from adapters.http import http_thread
@@ -309,6 +312,30 @@ def test_incomplete_request_is_closed_after_a_time(daemon, monkeypatch, sent, ca
     refused = [record.levelname for record in caplog.records if "a new connection was closed" in record.message]
     # One warning each time that the server is full; closed connections may make room in between.
     assert 1 <= refused.count("WARNING") <= 3
+
+
+def test_client_that_does_not_read_its_answer_is_cut_off(monkeypatch):
+    """It would count among the connections for ever. One that reads slowly gets the whole answer."""
+    monkeypatch.setattr(http_thread, "STALLS", 0.5)
+    body = b"x" * 50_000_000
+    server = http_thread.ApplicationServer("127.0.0.1:0", "http")
+    host, port = server.start(Starlette(routes=[Route("/", lambda _: Response(body))])).removeprefix("http://").split(":")
+    connections, until, size = server._server.server_state.connections, time.monotonic() + 20, 0
+    try:
+        with socket.create_connection((host, int(port))) as silent, socket.create_connection((host, int(port))) as slow:
+            silent.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            slow.sendall(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            size = len(silent.recv(1)) + len(slow.recv(1))
+            assert len(connections) == 2
+            while len(connections) == 2:
+                assert time.monotonic() < until
+                size += len(slow.recv(100_000)) if size < 40_000_000 else 0
+                time.sleep(0.01)
+            while part := slow.recv(1_000_000):
+                size += len(part)
+            assert size > len(body)
+    finally:
+        server.close()
 
 
 def test_header_above_16_kib_is_refused(daemon):
