@@ -121,9 +121,9 @@ STALLS = 60.0
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP protocol with limits that uvicorn lacks: of connections, of the time for a request to arrive, and of the
-    time for a client to read. Without them, idle connections could use up the file descriptors of the program. The size
-    of a request's head and the time between requests are limited by uvicorn itself."""
+    """HTTP protocol with limits that uvicorn lacks: of connections, and of the time to send a request and to read an
+    answer. Without them, idle connections could use up the file descriptors of the program. The size of a request's head
+    and the time between requests are limited by uvicorn itself."""
 
     _arrival: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
