@@ -22,7 +22,7 @@ from ..arrow.key_change import RowOwner, asks_target, can_have_foreign_deletes, 
 from ..sql.dialect import SPARK
 from ..sql.fold import ARRIVAL, BELOW, KEPT, OUTCOME
 from ..sql.reconcile import other_row_condition
-from .frames import cache_frame, column, filter_rows, keep_parents, map_partitions, quote_name
+from .frames import cache_frame, column, keep_parents, map_partitions, quote_name
 
 OTHERS = "_others"
 """True for a change of another row."""
@@ -95,7 +95,8 @@ def drop_foreign_deletes(
     if not facts.has_doubtful_deletes:
         return remaining_rows, others.count(), None
     certain_rows, ambiguous = _split_rows(plan, remaining_rows, related, doubtful=True)
-    return certain_rows, others.count(), ambiguous.withColumn(ERROR, sf.lit(str(AMBIGUOUS_DELETE)))
+    rejects = keep_parents(ambiguous.withColumn(ERROR, sf.lit(str(AMBIGUOUS_DELETE))), ambiguous)
+    return certain_rows, others.count(), rejects
 
 
 def _split_rows(plan: ApplyPlan, rows: DataFrame, related: DataFrame, *, doubtful: bool) -> tuple[DataFrame, DataFrame]:
@@ -104,5 +105,7 @@ def _split_rows(plan: ApplyPlan, rows: DataFrame, related: DataFrame, *, doubtfu
     marked = rows.alias("r").join(related.alias("t"), sf.expr(other_row_condition(plan, SPARK, doubtful=doubtful)), "left")
     marked = marked.select("r.*", sf.col(key).isNotNull().alias(OTHERS))
     marked = cache_frame(keep_parents(marked, rows, related))
-    others = keep_parents(marked.filter(column(OTHERS)).drop(OTHERS), marked)
-    return filter_rows(marked, ~column(OTHERS)).drop(OTHERS), others
+    rest, others = (
+        keep_parents(marked.filter(column(OTHERS) == is_others).drop(OTHERS), marked) for is_others in (False, True)
+    )
+    return rest, others

@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from threading import Event
@@ -40,8 +41,10 @@ from adapters.spark.frames import (
     run_select,
     to_arrow,
 )
+from adapters.spark.key_change_deletes import drop_foreign_deletes
+from adapters.spark.rows import to_rows
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
-from replicator.domain.policy.plan import Counts
+from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.domain.table import Column, TableSpec
@@ -386,6 +389,21 @@ def test_cached_frame_is_computed_once_and_dropped_after_its_last_use(tmp_path):
     gc.collect()
     drop_unused()
     assert not mine & list_cached()
+
+
+def test_rows_that_were_compared_with_the_target_stay_cached():
+    """Otherwise each use of them reads and compares the target again."""
+    columns, engine = (Column("id", pa.int64()), Column("v", pa.int64())), get_spark_engine()
+    plan = plan_for("scd1", TableSpec("public.t", columns, ("id",), 2, by_commit=True))
+    row = {TOPIC: "t", PARTITION: 0, OFFSET: 0, OP: "c", "_seq_1": 1, "_seq_2": 1, "id": 1, "v": 1}
+    changes = from_arrow(engine.spark, pa.Table.from_pylist([row], changes_schema(plan.table)))
+    rows = to_rows(engine.fold(changes, plan).frame, plan, datetime.now(UTC))
+    before = list_cached()
+    rest, others, _ = drop_foreign_deletes(plan, Facts(has_key_changes=True), rows, rows)
+    gc.collect()
+    drop_unused()
+    assert others == 0 and list_cached() - before
+    assert rest.count() == 1
 
 
 def test_frame_released_during_an_answer_of_the_jvm_breaks_no_connection(monkeypatch):
