@@ -67,7 +67,8 @@ def load_history(table: str, *key: object, config: str | Path | None = None, env
     result is as in `replicator history --json`, with Python values. Errors as in `load_audit`."""
     loaded = read_config(Path(config or find_config_file()), env, ())
     with open_reader(loaded, table) as log:
-        entries, _ = read_history(log, table, [str(value) for value in key], lambda _: None)
+        texts = [value.hex() if isinstance(value, bytes) else str(value) for value in key]
+        entries, _ = read_history(log, table, texts, lambda _: None)
     return [to_json(entry) for entry in entries]
 
 

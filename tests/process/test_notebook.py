@@ -15,7 +15,7 @@ from support.small_spark import SMALL
 
 from replicator.cli import main
 from replicator.domain.errors import Fatal
-from replicator.notebook import load_table
+from replicator.notebook import load_history, load_table
 
 NOTEBOOK = PROJECT / "notebooks" / "deltalake-query.ipynb"
 CUSTOMERS = (make_column("id", "int64", optional=False), make_column("email", "string"))
@@ -80,6 +80,15 @@ def shop(tmp_path: Path) -> Path:
     write_records(tmp_path, "customers", CUSTOMERS, 2, [("u", {"id": 1, "email": "ada@y.org"}, None)])
     run_pipeline(config)
     return tmp_path
+
+
+def test_history_of_a_row_with_a_key_of_bytes(shop: Path) -> None:
+    columns = (make_column("id", "bytes", optional=False), make_column("email", "string"))
+    write_records(shop, "devices", columns, 0, [("c", {"id": "AQ+f", "email": "a"}, None)])
+    config = shop / "config" / "replicator.yaml"
+    run_pipeline(config)
+    (entry,) = load_history("public.devices", b"\x01\x0f\x9f", config=config)
+    assert entry["after"] == {"id": b"\x01\x0f\x9f", "email": "a"}
 
 
 def format_output(cell: Any) -> str:
