@@ -49,6 +49,10 @@ class AsOf:
         return format_offsets(self.value)
 
 
+class PartitionMissing(InvalidReadQuery):
+    """A position lacks a partition of which the event log has records."""
+
+
 def resolve_as_of(components: Components, lane: Lane, value: AsOfValue) -> AsOf:
     """Resolve `value` for the records of the lane's table. A time without zone is in UTC.
 
@@ -123,7 +127,7 @@ def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
         step = f"There are records of: {', '.join(map(str, sorted(in_log))) or 'none'}."
         raise InvalidReadQuery(f"the event log has no records of {strange[0]}", next_step=step)
     if missing:
-        raise InvalidReadQuery(
+        raise PartitionMissing(
             f"the table's records are in {format_count(len(in_log), 'partition')}, but there is no offset for {missing[0]}",
             next_step=f"Name an offset of each partition, for example {format_offsets(Position({**cut.end, **value}))}.",
         )

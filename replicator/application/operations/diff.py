@@ -55,7 +55,7 @@ from replicator.ports.runtime import ShowLine
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetter, DeadLetterFilter
 
-from .as_of import AsOf, read_rows_as_of, resolve_as_of
+from .as_of import AsOf, PartitionMissing, read_rows_as_of, resolve_as_of
 from .checkpoint import list_topics
 from .diff_records import ChangeTail, DiffWait, TableRecords, build_rows, merge_keys
 from .diff_runs import DiffProgressFile, UnfinishedDiff, hash_compared, open_work_folder
@@ -589,7 +589,7 @@ def compare_with_log(components: Components, lane: Lane, report: ShowLine, *, pa
     """Compare a target with what the event log gives at the position of the target's newest commit.
 
     The policy and the config are those of the lane. ConfigProblem without an event log, and EnvironmentProblem if the log
-    does not reach the position within `patience` seconds. Errors of `read_rows_as_of`.
+    does not reach the position within `patience` seconds, or the position lacks a partition. Errors of `read_rows_as_of`.
     """
     begun, started = datetime.now(UTC), time.monotonic()
     components.find_log(lane.table)
@@ -630,6 +630,11 @@ def _await_log(components: Components, lane: Lane, target: TargetSnapshot, patie
     while True:
         try:
             return resolve_as_of(components, lane, position)
+        except PartitionMissing as error:  # No later record gives it to this position.
+            raise EnvironmentProblem(
+                f"Lane {lane.id} has applied no record of a partition of its table: {error.sentence}.",
+                next_step="Repeat the command when the lane has caught up: `replicator status`.",
+            ) from error
         except InvalidReadQuery as error:
             if time.monotonic() > deadline:
                 raise EnvironmentProblem(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
 from support.lane_diffs import make_diff
@@ -21,6 +23,7 @@ from replicator.application.operations.diff_runs import (
     remove_runs,
 )
 from replicator.application.operations.drop import drop_lane
+from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
 from replicator.settings import load_settings
 from replicator.wiring.components import ConfiguredComponents
@@ -47,13 +50,17 @@ class Parts(ConfiguredComponents):
         return None
 
 
+def make_parts(tmp_path: Path, config: str = CONFIG) -> Parts:
+    (tmp_path / "config" / "replicator.yaml").write_text(config)
+    return Parts(load_settings(tmp_path / "config" / "replicator.yaml"))
+
+
 def make_shop(tmp_path: Path) -> Parts:
     """A shop that has caught up."""
     for name in ("config", "archive"):
         (tmp_path / name).mkdir()
-    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
     shutil.copy(TOPIC, tmp_path / "archive")
-    parts = Parts(load_settings(tmp_path / "config" / "replicator.yaml"))
+    parts = make_parts(tmp_path)
     parts.catch_up()
     return parts
 
@@ -69,6 +76,17 @@ def test_marked_rows_are_not_compared(tmp_path: Path) -> None:
     assert diff.equal and diff.rows == living
     target.delete()
     assert compare_with_log(parts, lane, lambda _: None, patience=0, show=1).missing == living
+
+
+def test_partition_of_which_the_lane_has_applied_nothing_is_named(tmp_path: Path) -> None:
+    """The event log is ahead of the lane, not behind it."""
+    parts = make_shop(tmp_path)
+    record = json.loads(TOPIC.read_text().splitlines()[0])
+    (tmp_path / "archive" / "more.jsonl").write_text(json.dumps(record | {"partition": 1, "offset": 0}) + "\n")
+    make_parts(tmp_path, CONFIG.partition(", {sink: lake}")[0] + "]\n").catch_up()
+    lane = parts.resolve_lanes("public.order_items")[-1]
+    with pytest.raises(EnvironmentProblem, match=r"lake.marked has applied no record .* no offset for .*items\[1\]"):
+        compare_with_log(parts, lane, lambda _: None, patience=0, show=1)
 
 
 def test_drop_removes_the_comparisons_of_its_lane_only(tmp_path: Path) -> None:
