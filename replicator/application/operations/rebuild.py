@@ -172,7 +172,10 @@ def _write_request(components: Components, request: RebuildRequest, *, from_scra
         file.write_text(json.dumps(request_json), encoding="utf-8")
     elif not file.exists():
         raise ConfigProblem(
-            f"{request.id} already exists, and no replay on this machine created it", next_step="Choose another name."
+            f"{request.id} already exists, and no replay on this machine created it",
+            next_step=f"If no other replay builds it, remove it: `replicator drop {request.id}`."
+            if request.apart
+            else "Choose another name.",
         )
     elif json.loads(file.read_text(encoding="utf-8")) != request_json or _is_of_other_table(components, folder, rebuilt):
         raise ConfigProblem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -167,6 +168,26 @@ WITHOUT_ITS_BEGINNING = {
     "the difference": ("replay", "public.orders", "--dry-run"),
     "as it was": ("query", "lake.orders", "--as-of", "2026-11-21", "--from-log"),
 }
+
+
+def test_unknown_temporary_table_is_named_with_its_drop(
+    project: Path, run_json: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay on another machine was interrupted. The user did not choose the name of its table."""
+
+    def kill(*_: Any) -> None:
+        raise ProcessKilled
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_swap, "_swap_in_daemon_or_here", kill)
+        with pytest.raises(ProcessKilled):
+            run_json("replay", "public.orders")
+    shutil.rmtree(project / "state" / "shop" / "replays")
+    refused = run_json("replay", "public.orders", code=2)["error"]
+    assert "lake.orders__replay already exists" in refused["sentence"]
+    assert "`replicator drop lake.orders__replay`" in refused["next_step"]
+    run_json("drop", "lake.orders__replay", "--yes")
+    run_json("replay", "public.orders")
 
 
 def test_records_missing_from_the_log_are_reported(project: Path, run_json: Answer) -> None:
