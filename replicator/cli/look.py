@@ -94,6 +94,7 @@ def query(
         raise ConfigProblem("--from-log needs --as-of", next_step="Add a time with `--as-of`.")
     from replicator.application.operations.read_side import read_target
 
+    refuse_two_formats(session, as_csv=as_csv)
     for_people = not (as_csv or session.as_json)
     # One row more than is printed shows that there are more, without reading all of a large table.
     most = MAX_SHOWN + 1 if limit is None and for_people else limit or None
@@ -119,6 +120,12 @@ def query(
 def to_json_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows as `--json` has them."""
     return [{k: to_json_value(v) for k, v in row.items()} for row in plain_rows(rows)]
+
+
+def refuse_two_formats(session: CommandSession, *, as_csv: bool) -> None:
+    """ConfigProblem for --csv with --json."""
+    if as_csv and session.as_json:
+        raise ConfigProblem("--csv and --json exclude each other", next_step="Use either --csv or --json.")
 
 
 def write_csv(rows: pa.Table) -> None:
@@ -274,6 +281,7 @@ def audit(
     from replicator.application.operations.lanes import find_source_table
     from replicator.wiring.event_logs import open_reader
 
+    refuse_two_formats(session, as_csv=as_csv)
     table = find_source_table(session.components, table)
     period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
     with open_reader(session.loaded, table, period) as log:

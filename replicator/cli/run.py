@@ -360,7 +360,13 @@ def logs(session: CommandSession, service: str | None, follow: bool) -> None:
 
     SERVICE is the name of one server, as `stack status` prints it; by default all.
     """
-    for line in _load_stack(session).read_logs(service, follow=follow):
+    if follow and session.as_json:
+        raise ConfigProblem("--follow and --json exclude each other", next_step="Use either --follow or --json.")
+    lines = _load_stack(session).read_logs(service, follow=follow)
+    if session.as_json:
+        session.emit(list(lines), "logs of the stack")
+        return
+    for line in lines:
         echo(line)
     session.print_note("")
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from support.cli_program import PROGRAM, WITH_SIGNALS, parse_answer, run_program
@@ -189,6 +190,12 @@ def test_query(run_json, run_cli):
     assert "Available: sku" in run_json("query", "products", "--columns", "nothing", code=2)["error"]["next_step"]
 
 
+@pytest.mark.parametrize("words", [("query", "products", "--csv"), ("audit", "products", "--csv"), ("stack", "logs", "-f")])
+def test_output_that_is_not_one_object_is_refused_with_json(run_json, words):
+    error = run_json(*words, code=2)["error"]
+    assert "exclude each other" in error["sentence"] and error["next_step"]
+
+
 @pytest.mark.parametrize("name", ["public.products", "lake.public.products", "lake.products"])
 def test_target_is_found_by_its_source_name(run_json, name):
     assert run_json("query", name)["result"] == run_json("query", "products")["result"]
@@ -281,6 +288,8 @@ def test_stack_commands_use_the_folder_of_the_config(project, run_cli, run_json,
     assert nowhere.exit_code == 2 and "config/shop.yaml: the file does not exist" in nowhere.stderr
     here = {row["name"]: row["log"] for row in run_json("stack", "status")["result"]}
     assert here["kafka"].startswith(f"{tmp_path}/.embedded/")
+    Path(here["kafka"]).write_text("started\n")
+    assert run_json("stack", "logs")["result"] == ["kafka | started"]
 
 
 def test_doctor(run_json):
