@@ -16,6 +16,7 @@ from replicator.application.state_folder import REBUILDS_FOLDER, REGISTER_FOLDER
 from replicator.domain.errors import ConfigProblem, Fenced
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.table import describe_target_problem
+from replicator.local_files import replace_file
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
 
@@ -166,10 +167,9 @@ def _write_request(components: Components, request: RebuildRequest, *, from_scra
     rebuilt = replace(request.lane, id=request.id, into=request.into)
     if not is_there:
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        file.write_text(json.dumps(request_json), encoding="utf-8")
-    elif from_scratch:
-        file.write_text(json.dumps(request_json), encoding="utf-8")
+    if not is_there or from_scratch:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(file, json.dumps(request_json).encode())  # A kill must not leave a part: `forget` reads it.
     elif not file.exists():
         raise ConfigProblem(
             f"{request.id} already exists, and no replay on this machine created it",
