@@ -34,7 +34,7 @@ class Journal:
     def record(self, measured: Measurement) -> None:
         """See `ports.runtime.Telemetry`. The first records start the clock."""
         match measured:
-            case RecordsRead() if not self.began:
+            case RecordsRead(_, records) if records and not self.began:
                 self.began, self.cpu, self.threads = time.monotonic(), cpu_now(), threads.cpu()
             case LaneCommitted(lane, counts):
                 self.cpu_end = cpu_now()
