@@ -53,8 +53,9 @@ class Engine(Protocol[F]):
           change that sent them after the key's last delete or truncate. `_unsent` is empty, not null, if all values
           are known but no single change sent them all: the target must still have a row.
         - For `plan.fold == "none"`, keeps each change once: a later change with equal sequence, operation and key
-          (without a key: equal values, see `TableSpec.counted`) is a duplicate. With column versions the changes are in
-          arrival order over all partitions (test_fold_keeps_the_order_of_arrival).
+          (without a key: equal values, see `TableSpec.counted`) is a duplicate. With column versions, and in a
+          history with unchanged values, the changes are in arrival order over all partitions
+          (test_fold_keeps_the_order_of_arrival).
         - Under a watermark keeps every change, in order, and returns their event times in the facts
           (test_fold_under_a_watermark_keeps_every_change).
 

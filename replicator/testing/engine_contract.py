@@ -280,22 +280,24 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert not engine.fold(self.read_changes(history), plan_for("append", history.table())).facts.max_event_times
 
     def test_fold_keeps_the_order_of_arrival(self) -> None:
-        """With column versions the effect of a change depends on the changes before it, also for a second fold. The
-        first of several equal changes stays."""
+        """With column versions the effect of a change depends on the changes before it. So it does in a history with
+        unchanged values. A second fold keeps the order too. The first of several equal changes stays."""
         engine, shape = self.new_engine(), StreamShape(partitions=3, snapshot=3, shuffle=5)
-        history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1, 5, 6, 2), Statement("truncate"), *make_writes(3, 0, 7)))
-        plan, whole = (
-            plan_for("scd1", history.table(), None, RowTransforms(has_column_versions=True)),
-            self.to_arrow(self.read_changes(history)),
-        )
+        writes = (*make_writes(0, 1, 2, 3, 4, 0, 1, 5, 6, 2), Statement("write", 2, salt=9, mask=1))
+        history = History(shape, (*writes, Statement("truncate"), *make_writes(3, 0, 7)))
+        whole = self.to_arrow(self.read_changes(history))
         positions = list(zip(whole[PARTITION].to_pylist(), whole[OFFSET].to_pylist(), strict=True))
-        parts = [self.to_frame(part) for part in (whole, whole.slice(0, 4))]
-        folded = engine.fold(engine.frames.concat(parts), plan)
-        again = engine.fold(engine.frames.concat([folded.frame]), plan)
-        for one in (folded, again):
-            rows = self.to_arrow(one.frame)
-            assert list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)) == positions
-        assert (folded.counts.duplicate, again.counts.total, again.rows) == (4, 0, whole.num_rows)
+        for plan in (
+            plan_for("scd1", history.table(), None, RowTransforms(has_column_versions=True)),
+            plan_for("scd2", history.table()),
+        ):
+            parts = [self.to_frame(part) for part in (whole, whole.slice(0, 4))]
+            folded = engine.fold(engine.frames.concat(parts), plan)
+            again = engine.fold(engine.frames.concat([folded.frame]), plan)
+            for one in (folded, again):
+                rows = self.to_arrow(one.frame)
+                assert list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)) == positions
+            assert (folded.counts.duplicate, again.counts.total, again.rows) == (4, 0, whole.num_rows)
 
     def _group_in_order(self, frame: Any) -> dict[int, list[int]]:
         arrow = self.to_arrow(frame)

@@ -23,14 +23,14 @@ from replicator.ports.sink import Sink
 
 from .contract import FrameContract, require
 from .delivery import Plans, make_lane, to_canonical_rows
-from .histories import Fault, History, any_histories, scrambled_histories, statement_end_histories
+from .histories import Fault, History, any_histories, list_events, scrambled_histories, statement_end_histories
 from .model import Change
 from .model_transforms import ModelRowTransforms
 from .sink_base import LaneWriter, make_history, make_span, make_writes, refuse_rejects, to_stored_sequence
 from .sink_operations import SinkBulkLoad, SinkDrops, SinkErasure, SinkOutOfBand, SinkSwaps
 from .sink_retention import SinkRetention, SinkSoftDeletes, SinkWatermarks
 from .sink_row_transforms import SinkRowTransforms
-from .source import SourceEvent, Statement, StreamShape
+from .source import SourceEvent, SourceTable, Statement, StreamShape
 
 SOFT_DELETES = ModelRowTransforms(soft_deletes=True)
 ODD_NAMES = (
@@ -189,6 +189,23 @@ class SinkContract(
         for policy in ("scd1", "scd2"):
             if policy in self.features().policies:
                 self.check_model(scrambled_histories(KEYED_TYPES), policy, share=IN_ANY_ORDER)
+
+    def test_value_of_an_earlier_change_with_a_higher_offset(self) -> None:
+        """A missing value is that of a change that arrived before, in another partition, as rows of a backfill do.
+        Offsets of two partitions are not an order of arrival."""
+        require("scd2" in self.features().policies, "the sink does not know policy scd2")
+        rows = [Change("c", (1, key), {"k1": key, "v1": "a", "v2": f"of {key}"}, partition=1) for key in range(20)]
+        later = [Change("u", (2, key), {"k1": key, "v1": "b"}, frozenset({"v2"})) for key in range(20)]
+        events = [
+            *((SourceEvent(1, offset, 0, None, change), change) for offset, change in enumerate(rows, 1000)),
+            *list_events(later),
+        ]
+        stream, backfill = (TopicPartition(SourceTable.topic, number) for number in (0, 1))
+        span = Span(Position({stream: 0, backfill: 1000}), Position({stream: 20, backfill: 1020}))
+        with self.open_lane(plan_for("scd2", ITEMS)) as run:
+            run.send_events(events, span)
+            current = {row["k1"]: (row["v1"], row["v2"]) for row in run.rows() if row["_cdc_end_seq_1"] is None}
+        assert current == {key: ("b", f"of {key}") for key in range(20)}
 
     def test_late_truncate_splits_a_version(self) -> None:
         """The late truncate cuts a version of a key outside its batch. Upserts above the truncate start a new version.

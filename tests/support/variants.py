@@ -79,6 +79,7 @@ COPY_TESTS = frozenset(
         "test_redelivery_under_append",
         "test_rejects_are_stored_before_the_commit",
         "test_several_writes_of_a_lane_are_one_commit",
+        "test_value_of_an_earlier_change_with_a_higher_offset",
     }
 )
 """For a sink that loads its staging table in another way. For all else it uses the lanes of `PostgresSink`, which run the
@@ -97,6 +98,7 @@ SPARK_COMMIT_TESTS = frozenset(
         "test_second_instance_is_fenced",
         "test_several_writes_of_a_lane_are_one_commit",
         "test_state_is_committed_with_the_rows",
+        "test_value_of_an_earlier_change_with_a_higher_offset",
     }
 )
 """For the sink that commits rows by Spark jobs. It uses the code of `DeltaRsSink`, which runs the other tests, for commits

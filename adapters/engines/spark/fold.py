@@ -62,8 +62,8 @@ def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame
     marked = cache_frame(keep_parents(marked, changes))
     row = _collect_counts(marked, plan, halves=facts.halves > 0)
     rows = marked.filter(column(ROW))
-    if plan.has_column_versions:
-        rows = rows.sort(ARRIVAL)  # Column versions depend on the order of arrival, and the windows moved the rows.
+    if plan.has_column_versions or (plan.history and row["partial"]):
+        rows = rows.sort(ARRIVAL)  # A missing value is that of a change that arrived before, and the windows moved the rows.
     frame = keep_parents(rows.select([column(n) for n in names]), marked)
     # The folded rows lie within the same offsets as all changes.
     of_rows = {name: row[name] for name in ("rows", "partial", "moves", "truncates")}

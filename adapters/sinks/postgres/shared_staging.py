@@ -19,7 +19,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from replicator.domain.change import ERROR, OFFSET, RAW_RECORD_POSITION, RECORD_POSITION
+from replicator.domain.change import ERROR, RAW_RECORD_POSITION, RECORD_POSITION
 from replicator.domain.errors import Fatal, Retryable
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import ApplyPlan, LaneState
@@ -94,15 +94,6 @@ def _drop_table(cursor: psycopg.Cursor, name: str) -> None:
     # A copy that still runs locks the table: an abandoned task, or a task of an instance that has ended.
     cursor.execute(END_COPYING.format(sql.Literal(END_WITHIN_MS)), (f"replicator {copy_role(name)} ",))
     cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(SCHEMA, name)), prepare=False)
-
-
-COPIED = "a.first + s.{row}"
-ARRIVED = f'(row_number() OVER (ORDER BY s."{OFFSET}", {COPIED}) - 1)::int'
-"""The numbers of staged rows for scd2, in the order of arrival.
-
-A change with missing values needs a change that arrived before it, so the order in which tasks copied rows is
-not enough.
-"""
 
 
 def _prefix(number: int) -> str:
@@ -185,13 +176,12 @@ class SharedStaging:
         columns = [name for name in target.list_columns(whole=True) if name != ROW]
         into, select_list = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
         query = sql.SQL(
-            "INSERT INTO {stage} ({row}, {into}) SELECT {number}, {select_list} FROM {shared} AS s "
+            "INSERT INTO {stage} ({row}, {into}) SELECT a.first + s.{row}, {select_list} FROM {shared} AS s "
             "JOIN unnest(%s::bigint[], %s::int[]) AS a(attempt, first) ON s.{attempt} = a.attempt{order}"
         ).format(
             stage=sql.Identifier(target.stage),
             row=sql.Identifier(ROW),
             into=into,
-            number=sql.SQL(ARRIVED if target.plan.history else COPIED).format(row=sql.Identifier(ROW)),
             select_list=select_list,
             shared=sql.Identifier(SCHEMA, self.name),
             attempt=sql.Identifier(ATTEMPT),

@@ -188,11 +188,14 @@ def test_row_that_cannot_be_completed_is_rejected(postgres_dsn: str) -> None:
 
 @pytest.mark.parametrize("through_driver", [0, 1000])
 def test_missing_value_is_that_of_an_earlier_change_of_the_batch(postgres_dsn: str, through_driver: int) -> None:
-    """Whichever of them a task copies first."""
+    """Whichever of them a task copies first, and whatever their offsets."""
     feed = LaneWrites(TABLE, make_pg_lane(policy="scd2"))
     later = [{"id": i, "n": 2, "_unsent": ["name"]} for i in range(40)]
+    write = feed.write(*(row | {"_topic": "backfill", "_offset": 900} for row in items(0, 40)), *later)
+    folded = engine().fold(from_arrow(engine().spark, write.folded.frame), feed.plan)
     with open_sink(postgres_dsn, through_driver) as sink:
-        applied = put(sink, feed.write(*items(0, 40), *later), parts=5)
+        sink.prepare(feed.lane, feed.plan)
+        applied = sink.apply([replace(write, folded=folded)], refuse_any_reject)[feed.lane.id]
     assert applied.counts == Counts(applied=80)
     found = fetch_rows(postgres_dsn, 'SELECT id, name, n FROM mirror.items WHERE "__END_AT" IS NULL ORDER BY id')
     assert found == [(i, f"name {i}", 2) for i in range(40)]

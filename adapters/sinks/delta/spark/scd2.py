@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import ERROR, OFFSET, UNCHANGED
+from replicator.domain.change import ERROR, UNCHANGED
 from replicator.domain.policy.plan import (
     CDC_UNSENT,
     ApplyPlan,
@@ -71,7 +71,8 @@ class SparkScd2:
         """Stage 3 of a rows frame that fits the table. Absorbed changes are stored on return."""
         plan, facts = write.plan, write.folded.facts
         lowest = facts.lowest or ()
-        rows = keep_parents(rows.withColumn(ROW_NUMBER, column(OFFSET)), rows)
+        # The order of arrival is the physical order. Stored, since a sort that is repeated may divide its rows otherwise.
+        rows = cache_frame(keep_parents(rows.withColumn(ROW_NUMBER, sf.monotonically_increasing_id()), rows))
         late_truncates = find_late_truncates(plan, facts, state)
         moves, run = facts.has_key_changes, partial(run_select, self._session.spark)
         table = read_version(self._session.spark, snapshot.table_uri, snapshot.version())

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from replicator.domain.change import ERROR, OFFSET, RAW_RECORD_POSITION, RECORD_POSITION
+from replicator.domain.change import ERROR, RAW_RECORD_POSITION, RECORD_POSITION
 from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import ApplyOutcome, RejectRows, Write
@@ -105,9 +105,7 @@ class SparkPostgresLanes(SinkOverFrames):
 
 
 def _collect_rows(write: Write[DataFrame]) -> InMemoryRowProvider:
-    rows = collect_rows(write)
-    # The first of several changes of a key matters, but tasks end in any order.
-    return InMemoryRowProvider(rows.sort_by(OFFSET) if write.plan.history or write.plan.has_column_versions else rows)
+    return InMemoryRowProvider(collect_rows(write))
 
 
 class PostgresSparkSink(SparkPostgresLanes):
