@@ -48,22 +48,21 @@ def is_applied(write: Write[Any], state: LaneState) -> bool:
     return not write.out_of_band and not write.span.after(state.position).end
 
 
-def drop_applied(frame: pa.Table, position: Position, names: tuple[str, str, str] = RECORD_POSITION) -> tuple[pa.Table, int]:
-    """The rows of `frame` at or above `position`, and the number of rows below it.
+def drop_applied(
+    frame: pa.Table, write: Write[Any], position: Position, names: tuple[str, str, str] = RECORD_POSITION
+) -> tuple[pa.Table, int]:
+    """The rows of the write in `frame` at or above `position`, and the number of rows below it. No row of an out-of-band
+    write is below.
 
     `names`: the columns with topic, partition and offset.
     """
-    topic, number, offset = (frame[n] for n in names)
-    below = pa.repeat(pa.scalar(False), frame.num_rows)
-    present = set(pc.unique(topic).to_pylist())
-    for partition, end in position.items():
-        if partition.topic in present:
+    rows = frame
+    for partition, applied in position.items():
+        if write.span.start.get(partition, applied) < applied:
+            topic, number, offset = (rows[name] for name in names)
             mine = pc.and_(pc.equal(topic, partition.topic), pc.equal(number, partition.partition))
-            below = pc.or_(below, pc.and_(mine, pc.less(offset, end)))
-    if not pc.any(below).as_py():
-        return frame, 0
-    remaining_rows = frame.filter(pc.invert(below))
-    return remaining_rows, frame.num_rows - remaining_rows.num_rows
+            rows = rows.filter(pc.invert(pc.and_(mine, pc.less(offset, applied))))
+    return rows, frame.num_rows - rows.num_rows
 
 
 # The changes of a batch that are not too late for its watermark.

@@ -37,7 +37,6 @@ from replicator.domain.policy.plan import (
     needs_reconcile,
 )
 from replicator.domain.policy.policies import list_sequence_columns
-from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import Column
 from replicator.ports.frames import Write
@@ -218,7 +217,7 @@ class _Decided:
 
 def _read_batch(session: TargetSession, write: Write[pa.Table], state: LaneState) -> _Batch:
     plan = write.plan
-    frame, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else state.position)
+    frame, trimmed = drop_applied(write.folded.frame, write, state.position)
     result = filter_late(frame, write, state)
     frame = result.rows
     if plan.truncates and frame.num_rows and not plan.has_column_versions:

@@ -213,7 +213,7 @@ class _LogAppend(LogClearing):
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
         """Stages every row above the position, in order. Only the position identifies redelivered records."""
         refuse_stored_records(snapshot, write, state.position)
-        frame, trimmed = drop_applied(write.folded.frame, state.position, RAW_RECORD_POSITION)
+        frame, trimmed = drop_applied(write.folded.frame, write, state.position, RAW_RECORD_POSITION)
         moment = pc.coalesce(frame["timestamp"], frame["ingested_at"])
         dated = frame.append_column(DAY, pc.cast(pc.floor_temporal(moment, unit="day"), pa.date32()))
         rows, unfit = conform_to_table(number_rows(dated), read_schema(snapshot))

@@ -31,7 +31,6 @@ from replicator.domain.events import (
     sort_events,
 )
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
-from replicator.domain.position import Position
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane, Write
 
@@ -350,8 +349,7 @@ class EventNumbering:
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
         """Stages every event above the position whose id is not stored yet, as the next version of its aggregate."""
-        position = Position() if write.out_of_band else state.position
-        frame, trimmed = drop_applied(write.folded.frame, position)
+        frame, trimmed = drop_applied(write.folded.frame, write, state.position)
         events, rejects = read_new_events(frame, self._limits)
         stored_ids = find_stored_ids(snapshot, {one.event_id for one in events})
         missing = [one for one in events if one.event_id not in stored_ids]

@@ -25,7 +25,6 @@ from replicator.domain.events import (
     select_new,
 )
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
-from replicator.domain.position import Position
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
 from replicator.ports.sink import SinkFeatures
 
@@ -316,7 +315,7 @@ class PostgresEventLanes(PostgresLanes):
                 refuse_gap(write, before)
                 outcome, events = WriteOutcome(before, Counts(duplicate=write.folded.rows)), list[NewEvent]()
                 if not is_applied(write, before):
-                    rows, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else before.position)
+                    rows, trimmed = drop_applied(write.folded.frame, write, before.position)
                     events, bad = read_new_events(rows, self._limits)
                     counts = Counts(duplicate=trimmed, rejected=bad.num_rows)
                     outcome = WriteOutcome(advance_position(before, write), counts, [bad] if bad.num_rows else [])

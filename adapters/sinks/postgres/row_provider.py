@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from replicator.domain.change import ERROR, RAW_RECORD_POSITION, RECORD_POSITION
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.policy.plan import LaneState
-from replicator.domain.position import Position
 from replicator.ports.frames import Write
 
 from ...apply.conform import conform_rows
@@ -88,8 +87,8 @@ class InMemoryRowProvider:
     def provide_rows(
         self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
     ) -> ProvidedRows:
-        position = Position() if write.out_of_band else before.position
-        frame, trimmed = drop_applied(self.frame, position, RAW_RECORD_POSITION if target.event_log else RECORD_POSITION)
+        names = RAW_RECORD_POSITION if target.event_log else RECORD_POSITION
+        frame, trimmed = drop_applied(self.frame, write, before.position, names)
         let_in = filter_late(frame, write, before)
         frame = let_in.rows
         rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)
