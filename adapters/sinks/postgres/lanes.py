@@ -311,13 +311,15 @@ class PostgresLanes:
         """
         keys = (lanes[0].pipeline, sorted({lane.id for lane in lanes}))
         tables = sorted({f"ONLY {target.relation}" for target in targets if target.is_table})
-        with cursor.connection.cursor() as moved, cursor.connection.pipeline():
-            cursor.execute("BEGIN")
-            cursor.execute(f"SET CONSTRAINTS ALL {'IMMEDIATE' if careful else 'DEFERRED'}".encode())
-            cursor.execute(LOCK_LANES, keys)
-            if tables:
-                moved.execute(f"LOCK TABLE {', '.join(tables)} IN ROW EXCLUSIVE MODE".encode(), prepare=False)
-            moved.execute(FIND_MOVED, keys)
+        with cursor.connection.cursor() as moved:
+            with cursor.connection.pipeline():
+                cursor.execute("BEGIN")
+                cursor.execute(f"SET CONSTRAINTS ALL {'IMMEDIATE' if careful else 'DEFERRED'}".encode())
+                cursor.execute(LOCK_LANES, keys)
+                if tables:
+                    moved.execute(f"LOCK TABLE {', '.join(tables)} IN ROW EXCLUSIVE MODE".encode(), prepare=False)
+                moved.execute(FIND_MOVED, keys)
+            # Results are read after the end of the pipeline, which waits for all of them: one round trip.
             rows = {row[0]: row[1:] for row in cursor.fetchall()}
             moved_lanes = {lane for (lane,) in moved.fetchall()}
         states: dict[str, str | None] = {}
