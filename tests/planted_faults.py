@@ -47,6 +47,9 @@ def read_faults() -> list[Fault]:
 
 def main(names: Sequence[str]) -> int:
     faults = [fault for fault in read_faults() if not names or any(name in fault.name for name in names)]
+    if not faults:
+        print(__doc__, "No fault has such a name.", sep="\n", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory(prefix="planted-faults-") as folder:
         copy = copy_project(Path(folder).resolve())
         began = time.monotonic()

@@ -64,9 +64,10 @@ def test_demo_ends_with_equal_targets_and_removes_everything(start, tmp_path):
 
 def test_interrupted_demo_removes_everything(start, tmp_path):
     """With `--keep` too: only a complete demo is worth keeping."""
-    demo = start("--keep")
+    demo, printed = start("--keep"), ""
     while "healthy" not in (line := demo.stderr.readline()):
-        assert line, "it ended before a server was there"
+        assert line, f"it ended before a server was there: {printed}"
+        printed += line
     demo.terminate()
     time.sleep(0.5)
     demo.send_signal(signal.SIGINT)  # an impatient second one

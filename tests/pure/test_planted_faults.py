@@ -4,7 +4,7 @@ import re
 from functools import cache
 
 from paths import PROJECT
-from planted_faults import read_faults
+from planted_faults import main, read_faults
 
 FAULTS = read_faults()
 
@@ -42,6 +42,12 @@ def runs_by_default(test):
 
 def test_list_has_fifty_faults_with_unique_names():
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 50
+
+
+def test_unknown_name_is_refused(capsys):
+    """Without a test to run, pytest would run all of them."""
+    assert main(["--help"]) == 2
+    assert "No fault has such a name." in capsys.readouterr().err
 
 
 def test_every_fault_can_be_planted():
