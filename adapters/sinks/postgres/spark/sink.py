@@ -69,7 +69,7 @@ class SparkPostgresLanes(SinkOverFrames):
             self._lanes.begin_shared_copy([write.lane for write in writes])
             self._staging -= lanes
         if not large:
-            return [with_row_provider(write, _collect_rows(write)) for write in writes]
+            return [with_row_provider(write, InMemoryRowProvider(collect_rows(write))) for write in writes]
         self._staging |= lanes
         states = {write.lane.id: self._lanes.state(write.lane) or LaneState() for write in writes}
         out = []
@@ -79,11 +79,9 @@ class SparkPostgresLanes(SinkOverFrames):
             if is_applied(write, before):
                 out.append(with_row_provider(write, InMemoryRowProvider(make_no_rows(write))))
                 continue
-            out.append(
-                with_row_provider(
-                    write, self._copy_shared(write, before, target) if self._is_large(write) else _collect_rows(write)
-                )
-            )
+            large = self._is_large(write)
+            rows = self._copy_shared(write, before, target) if large else InMemoryRowProvider(collect_rows(write))
+            out.append(with_row_provider(write, rows))
             states[write.lane.id] = advance_lane(write, before)
         return out
 
@@ -102,10 +100,6 @@ class SparkPostgresLanes(SinkOverFrames):
             late = None if watermark_result.late is None else to_arrow(watermark_result.late.select(columns))
             attempts = copy_in_tasks(watermark_result.rows, copy)
             return SharedStaging(table, before, trimmed + watermark_result.duplicates, attempts, late)
-
-
-def _collect_rows(write: Write[DataFrame]) -> InMemoryRowProvider:
-    return InMemoryRowProvider(collect_rows(write))
 
 
 class PostgresSparkSink(SparkPostgresLanes):
