@@ -127,8 +127,10 @@ def _rename_names(names: Sequence[str] | None, now: Callable[[str], str]) -> lis
 
 # Computed columns.
 
-NO_TEXT = pa.scalar(None, pa.string())
-UPSERTS = pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value])
+
+def find_upserts(operations: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A mask of the changes that write a row. Conditions and expressions apply to these: a delete contains old values."""
+    return pc.is_in(operations, value_set=pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value]))
 
 
 @dataclass(frozen=True)
@@ -157,15 +159,15 @@ def compute_column(
         cast, lost = cast_values(pa.chunked_array([values]), kind)
         values = combine_arrays(cast, kind)
         failed = first_reasons(failed, lossy_cast_reasons(combine_arrays(lost, pa.bool_()), kind))
-    upsert = pc.is_in(columns[OP], value_set=UPSERTS).combine_chunks()
+    upsert = find_upserts(columns[OP]).combine_chunks()
     partly, wholly = _find_missing(columns, node.columns, keys, lacking)
-    errors = pc.if_else(pc.and_(upsert, pc.and_not(partly, wholly)), str(missing_input_reject(name)), NO_TEXT)
+    errors = pc.if_else(pc.and_(upsert, pc.and_not(partly, wholly)), str(missing_input_reject(name)), None)
     computed = pc.and_not(upsert, partly)
     if failed is not None:
         reasons = failed.dictionary_encode()
         texts = [why and str(expression_failure_reject(name, why)) for why in reasons.dictionary.to_pylist()]
         failures = pa.array(texts, pa.string()).take(reasons.indices)
-        errors = pc.coalesce(errors, pc.if_else(computed, failures, NO_TEXT))
+        errors = pc.coalesce(errors, pc.if_else(computed, failures, None))
     return ComputedColumn(pc.if_else(computed, values, pa.scalar(None, kind)), errors, pc.and_(upsert, wholly))
 
 

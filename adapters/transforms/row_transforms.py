@@ -27,13 +27,8 @@ from replicator.domain.transform.rows import RowTransforms
 
 from ..apply.conform import cast_column
 from ..arrow.sequence_elements import to_elements
-from .column_transforms import transform_columns
+from .column_transforms import find_upserts, transform_columns
 from .expressions import Texts, evaluate_condition, mask_missing, unknown_condition_reject
-
-WRITTEN = pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value])
-"""The operations to which conditions apply. A delete contains old values."""
-
-NO_ERROR = pa.scalar(None, pa.string())
 
 
 def transform_rows(changes: pa.Table, shape: RowTransforms, table: TableSpec) -> pa.Table:
@@ -98,7 +93,7 @@ def _conform_columns(
         columns[column.name], failing = cast_exactly(values, column.type)
         if failing is not None:
             bad = failing if column.name in keys else pc.and_(failing, pc.invert(is_delete))
-            errors = pc.coalesce(errors, pc.if_else(bad, str(misfit_reject(column)), NO_ERROR))
+            errors = pc.coalesce(errors, pc.if_else(bad, str(misfit_reject(column)), None))
     if OLD_KEY not in columns or not keys:
         return errors
     # The old keys have the types of the key columns.
@@ -111,7 +106,7 @@ def _conform_columns(
         part, failing = cast_exactly(pc.struct_field(old_keys, i), field.type)
         parts.append(part.combine_chunks())
         if failing is not None:
-            errors = pc.coalesce(errors, pc.if_else(failing, str(misfit_reject(by_name[field.name])), NO_ERROR))
+            errors = pc.coalesce(errors, pc.if_else(failing, str(misfit_reject(by_name[field.name])), None))
     none = pc.is_null(old_keys).combine_chunks()
     columns[OLD_KEY] = pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind), mask=none)])
     return errors
@@ -144,7 +139,7 @@ def _find_order_errors(changes: pa.Table, sequence: dict[str, pa.ChunkedArray]) 
             beyond = pc.and_(beyond, pc.invert(lacking))
         why = pc.if_else(is_truncate, str(missing_truncate_order_reject(name)), str(missing_order_reject(name)))
         why = pc.if_else(beyond, str(out_of_range_reject(name)), why)
-        errors = pc.coalesce(errors, pc.if_else(pc.is_valid(element), NO_ERROR, why))
+        errors = pc.coalesce(errors, pc.if_else(pc.is_valid(element), None, why))
     return errors
 
 
@@ -174,7 +169,7 @@ def out_of_range_reject(name: str) -> Reject:
 
 def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
     """The changes with operations replaced by the conditions. Both conditions apply to the original change."""
-    is_write, original_changes = pc.is_in(changes[OP], value_set=WRITTEN), changes
+    is_write, original_changes = find_upserts(changes[OP]), changes
     conditions = (("apply_as_deletes", shape.deletes, Op.DELETE), ("apply_as_truncates", shape.truncates, Op.TRUNCATE))
     for key, condition, op in conditions:
         if condition is None:
@@ -188,7 +183,7 @@ def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.Chunke
 
 def _mask_filtered(changes: pa.Table, where: Expr, errors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """The upserts for which the condition does not hold, and the errors with those that cannot be checked."""
-    is_write = pc.is_in(changes[OP], value_set=WRITTEN)
+    is_write = find_upserts(changes[OP])
     errors = pc.coalesce(errors, _missing_input_errors(changes, where))
     mask, failures = evaluate_condition(changes, where)
     return pc.and_(is_write, pc.invert(mask)), _add_condition_errors(errors, "where", failures, is_write)
@@ -201,18 +196,18 @@ def _add_condition_errors(errors: pa.ChunkedArray, key: str, failures: Texts, is
     reasons = failures.dictionary_encode()
     codes = reasons.dictionary.to_pylist()
     texts = pa.array([why and str(unknown_condition_reject(key, why)) for why in codes], pa.string())
-    return pc.coalesce(errors, pc.if_else(is_write, texts.take(reasons.indices), NO_ERROR))
+    return pc.coalesce(errors, pc.if_else(is_write, texts.take(reasons.indices), None))
 
 
 def _missing_input_errors(changes: pa.Table, where: Expr) -> pa.ChunkedArray:
     """Errors of upserts with missing inputs of the condition; otherwise null."""
     errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
-    is_write = pc.is_in(changes[OP], value_set=WRITTEN)
+    is_write = find_upserts(changes[OP])
     for name in sorted(list_columns(where)):
         lacking = mask_missing(changes, name)
         if lacking is not None:
             errors = pc.coalesce(
-                errors, pc.if_else(pc.and_(is_write, lacking), str(missing_where_column_reject(name)), NO_ERROR)
+                errors, pc.if_else(pc.and_(is_write, lacking), str(missing_where_column_reject(name)), None)
             )
     return errors
 
@@ -248,7 +243,7 @@ def _add_ignored_nulls(changes: pa.Table, lacking: pa.ChunkedArray, names: Seque
     """The names of NULL columns of upserts, added to the names of missing values."""
     patterns: list[tuple[str, ...]] = [()]
     codes = pa.repeat(pa.scalar(0, pa.int64()), changes.num_rows)
-    is_write = pc.is_in(changes[OP], value_set=WRITTEN)
+    is_write = find_upserts(changes[OP])
     for name in names:
         null = pc.and_(is_write, pc.is_null(changes[name])).combine_chunks().cast(pa.int64())
         both = pc.add(pc.multiply(codes, 2), null).dictionary_encode()

@@ -91,7 +91,9 @@ def test_missing_value_as_null_in_a_condition_is_noticed(monkeypatch):
 
 def test_condition_evaluated_for_deletes_is_noticed(monkeypatch):
     """A condition for truncates must not see the before image."""
-    monkeypatch.setattr(row_transforms, "WRITTEN", pa.array(["c", "u", "r", "d"]))
+    monkeypatch.setattr(
+        row_transforms, "find_upserts", lambda operations: pc.is_in(operations, pa.array(["c", "u", "r", "d"]))
+    )
     caught("with truncates and deletes")
 
 
