@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -35,6 +36,11 @@ REBUILD_ALLOCATORS = {
     "MIMALLOC_PURGE_DECOMMITS": "0",
 }
 """The settings for a command that reads a whole event log and then ends."""
+
+
+YOUNG_OBJECTS = 20_000
+"""New objects after which the garbage collector runs. With Python's 700 it takes a tenth of the time in which a command
+starts, and finds nothing (measured)."""
 
 
 def use_allocators(settings: Mapping[str, str] = ALLOCATORS) -> None:
@@ -153,6 +159,7 @@ def entry() -> None:
     """
     if os.getpid() == 1:  # In a container: the kernel drops signals to process 1 that have no handler.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+    gc.set_threshold(YOUNG_OBJECTS)
     code = 0
     try:
         main()
