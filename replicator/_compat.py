@@ -31,8 +31,8 @@ ports.discovery > ports.source:
 ports.engine: Prefetches=Prefetch SeesTransactions=TransactionTracking TracksTransactions=TransactionTracking
     WorksAhead=Prefetch
 ports.event_store > ports.stores:
-ports.frames: Applied=ApplyOutcome Folded=FoldedChanges LaneApplied=LaneOutcome Rejected=RejectedRecord
-    Routed=RoutedBatch Run=RecordSlice Shaped=TransformedChanges
+ports.frames: Applied=ApplyOutcome ApplyBatch=ConsumeBatch Folded=FoldedChanges LaneApplied=LaneOutcome
+    Rejected=RejectedRecord Routed=RoutedBatch Run=RecordSlice Shaped=TransformedChanges
 ports.laying > ports.sink: Loads=BulkLoads PartsByKey=ports.engine.KeyPartitions
     PartitionsByKey=ports.engine.KeyPartitions
 ports.lineage > ports.runtime:

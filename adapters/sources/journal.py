@@ -24,7 +24,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import ColumnRule, refuse_change, refuse_unknown_masks
 from replicator.local_files import FileLock, FileLocked
 from replicator.ports.adapter_options import ROWS
-from replicator.ports.frames import ApplyBatch, Stop
+from replicator.ports.frames import ConsumeBatch, Stop
 from replicator.ports.options import to_timedelta
 from replicator.ports.source import SourceFeatures
 
@@ -244,13 +244,13 @@ class JournalRows(TableRows):
         """Process the next snapshot, if there is one."""
         self._poller.poll()
 
-    def run(self, start: Position, apply_batch: ApplyBatch[Any], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: ConsumeBatch[Any], stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the newest snapshot at the start; for a database, up to one new snapshot."""
         self._poller.begin()
         if once:
             self._poller.catch_up(stop)
         try:
-            super().run(start, apply_batch, stop, once=once)
+            super().run(start, consume_batch, stop, once=once)
         finally:
             if stop.is_set():
                 self.close()

@@ -43,8 +43,8 @@ class Batch(Generic[F]):
     identity: Mapping[str, str] = field(default_factory=dict)
 
 
-ApplyBatch = Callable[[Batch[F]], None]
-"""Applies a batch that a source has read."""
+ConsumeBatch = Callable[[Batch[F]], None]
+"""Gets each batch that a source reads. Returns when the next one may be read."""
 
 
 @dataclass(frozen=True)

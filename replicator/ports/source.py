@@ -13,7 +13,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, Span, TopicPartition
 
-from .frames import ApplyBatch, F, Stop
+from .frames import ConsumeBatch, F, Stop
 
 
 class Source(Protocol[F]):
@@ -31,7 +31,7 @@ class Source(Protocol[F]):
     def features(self) -> SourceFeatures:
         """Everything that the source can do besides these methods. The same for all its life; needs no connection."""
 
-    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: ConsumeBatch[F], stop: Stop, *, once: bool) -> None:
         """Read from `start` until `stop`, or, with `once`, up to the end of the stream at the time of the call.
 
         Partitions and topics that appear while running are read from their beginning. The same holds for partitions
@@ -43,17 +43,17 @@ class Source(Protocol[F]):
         - A record MUST be delivered exactly once per call (test_exactly_once_per_run).
         - A record's time outside the years 1 to 9999 MUST become null (test_odd_times_are_null).
         - A batch is delivered as soon as there are records; it never waits to be full. While there are no records,
-          `apply_batch` MUST be called with an empty batch about every second, so that the caller can do its own work.
+          `consume_batch` MUST be called with an empty batch about every second, so that the caller can do its own work.
 
-        `apply_batch` returns when the next batch may be read. Its exception ends the call and is passed on
+        `consume_batch` returns when the next batch may be read. Its exception ends the call and is passed on
         (test_error_passes_through).
         """
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[F], stop: Stop) -> None:
         """Read exactly [start, until) of the partitions in `until`, in bounded batches, as `run` does
         (test_bounded_read).
 
-        Safe to call from within `apply_batch` of `run`.
+        Safe to call from within `consume_batch` of `run`.
         """
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
@@ -230,7 +230,7 @@ class BackfillJournal(Protocol[F]):
     def get_newest_time(self) -> datetime | None:
         """The source's clock when the newest stored record was read; None if there are no records."""
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[F], stop: Stop) -> None:
         """As `ports.source.Source.read`. Removed records are holes, not data loss: a snapshot is only removed as a
         whole, after a newer one exists."""
 

@@ -26,7 +26,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED, DecoderFeatures
-from replicator.ports.frames import ApplyBatch, ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
+from replicator.ports.frames import ApplyOutcome, Batch, ConsumeBatch, Lane, LaneOutcome, RejectRows, Stop, Write
 from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
 from replicator.ports.source import SourceFeatures
 from replicator.ports.stores import (
@@ -277,41 +277,41 @@ class FakeSource:
             self.pieces.append(piece)
             self.fed.notify_all()
 
-    def run(self, start: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: ConsumeBatch[pa.Table], stop: Stop, *, once: bool) -> None:
         until = len(self.pieces)
         number, position = 0, start
         while not stop.is_set() and not (once and number >= until):
             if number < len(self.pieces):
-                position = self._hand_over(self.pieces[number], position, apply_batch)
+                position = self._hand_over(self.pieces[number], position, consume_batch)
                 number += 1
                 continue
             if not self._wait_for_more(number, stop):
-                self._hand_over(RAW.empty_table(), position, apply_batch)
+                self._hand_over(RAW.empty_table(), position, consume_batch)
 
     def _wait_for_more(self, number: int, stop: Stop) -> bool:
         """Wait a short time for another slice."""
         with self.fed:
             return self.fed.wait_for(lambda: len(self.pieces) > number or stop.is_set(), 0.2)
 
-    def _hand_over(self, piece: pa.Table, position: Position, apply_batch: ApplyBatch[pa.Table]) -> Position:
+    def _hand_over(self, piece: pa.Table, position: Position, consume_batch: ConsumeBatch[pa.Table]) -> Position:
         start = Position({**find_bounds([piece], first=True), **position})
         keep = [offset >= start[partition] for partition, offset in list_positions(piece)]
         frame = piece.filter(pa.array(keep, pa.bool_()))
         end = start.advanced_to(find_bounds([frame]))
         touched = find_bounds([frame])
-        apply_batch(make_batch(frame, Span(start.only(touched), end.only(touched)), self.identity))
+        consume_batch(make_batch(frame, Span(start.only(touched), end.only(touched)), self.identity))
         return end
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[pa.Table], stop: Stop) -> None:
         position = start.only(until)
         for piece in list(self.pieces):
             if stop.is_set():
                 return
             keep = [partition in until and offset < until[partition] for partition, offset in list_positions(piece)]
-            position = self._hand_over(piece.filter(pa.array(keep, pa.bool_())), position, apply_batch)
+            position = self._hand_over(piece.filter(pa.array(keep, pa.bool_())), position, consume_batch)
         left = {p: offset for p, offset in until.items() if position.get(p, offset) < offset}
         if left:
-            apply_batch(make_batch(RAW.empty_table(), Span(position.only(left), Position(left)), self.identity))
+            consume_batch(make_batch(RAW.empty_table(), Span(position.only(left), Position(left)), self.identity))
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         first, end = self.start(), self.end()

@@ -179,13 +179,13 @@ class SourceContract(Contract):
             assert not self.read_once(source, Position(reader.position)).rows
 
     def test_error_passes_through(self) -> None:
-        """An exception of `apply_batch` ends the call, unchanged. The source can run again."""
+        """An exception of `consume_batch` ends the call, unchanged. The source can run again."""
         with self.open_stream() as (_, source):
 
             def failing(_: Batch[Any]) -> None:
-                raise LookupError("from apply_batch")
+                raise LookupError("from consume_batch")
 
-            with pytest.raises(LookupError, match="from apply_batch"):
+            with pytest.raises(LookupError, match="from consume_batch"):
                 source.run(Position(), failing, threading.Event(), once=True)
             assert len(self.read_once(source).rows) == 20
 
@@ -206,7 +206,7 @@ class SourceContract(Contract):
                 assert reader.position[partition] == bounds[until]
 
     def test_read_within_run(self) -> None:
-        """`read` may be called within `apply_batch` of `run`, and does not disturb it."""
+        """`read` may be called within `consume_batch` of `run`, and does not disturb it."""
         with self.open_stream() as (stream, source):
             span = self.make_whole_span(stream, 20)
             inner: list[int] = []

@@ -32,16 +32,16 @@ OPTIONS = {"spark": SMALL}
 class OnSpark(FakeSource):
     """The log in memory, as frames of Spark."""
 
-    def run(self, start: Position, apply_batch: Callable[[Batch[Any]], None], stop: Stop, *, once: bool) -> None:
-        super().run(start, _travelling(apply_batch), stop, once=once)
+    def run(self, start: Position, consume_batch: Callable[[Batch[Any]], None], stop: Stop, *, once: bool) -> None:
+        super().run(start, _travelling(consume_batch), stop, once=once)
 
-    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[Any]], None], stop: Stop) -> None:
-        super().read(start, until, _travelling(apply_batch), stop)
+    def read(self, start: Position, until: Position, consume_batch: Callable[[Batch[Any]], None], stop: Stop) -> None:
+        super().read(start, until, _travelling(consume_batch), stop)
 
 
-def _travelling(apply_batch: Callable[[Batch[DataFrame]], None]) -> Callable[[Batch[pa.Table]], None]:
+def _travelling(consume_batch: Callable[[Batch[DataFrame]], None]) -> Callable[[Batch[pa.Table]], None]:
     def travel(batch: Batch[pa.Table]) -> None:
-        apply_batch(replace(batch, frame=from_arrow(SparkEngine(OPTIONS).spark, batch.frame)))
+        consume_batch(replace(batch, frame=from_arrow(SparkEngine(OPTIONS).spark, batch.frame)))
 
     return travel
 

@@ -207,7 +207,7 @@ class TupleSource:
             self.log.extend(records)
             self.fed.notify_all()
 
-    def run(self, start: Position, apply_batch: Any, stop: Any, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: Any, stop: Any, *, once: bool) -> None:
         position, number, size = Position({**(self.first or {}), **start}), 0, len(self.log)
         index = 0
         while not stop.is_set():
@@ -220,30 +220,30 @@ class TupleSource:
             number += 1
             self.on_batch(number)
             if piece:
-                position = self._give(piece, position, apply_batch)
+                position = self._give(piece, position, consume_batch)
             elif index >= end:
                 if once:
                     return
-                apply_batch(Batch((), Span(Position(), Position()), 0, 0))
+                consume_batch(Batch((), Span(Position(), Position()), 0, 0))
                 with self.fed:
                     self.fed.wait_for(lambda seen=index: len(self.log) > seen or stop.is_set(), self.idle_wait)
 
-    def _give(self, piece: Rows, position: Position, apply_batch: Any) -> Position:
+    def _give(self, piece: Rows, position: Position, consume_batch: Any) -> Position:
         ends = TupleEngine().frames.ends(piece)
         first: dict[TopicPartition, int] = {}
         for rec in piece:
             first.setdefault(rec.at, rec.offset)
         start = Position({p: position.get(p, first[p]) for p in ends})
-        apply_batch(Batch(piece, Span(start, ends), len(piece), 100 * len(piece), dict(self.identity)))
+        consume_batch(Batch(piece, Span(start, ends), len(piece), 100 * len(piece), dict(self.identity)))
         return position.advanced_to(ends)
 
-    def read(self, start: Position, until: Position, apply_batch: Any, stop: Any) -> None:
+    def read(self, start: Position, until: Position, consume_batch: Any, stop: Any) -> None:
         self.machine.call("source.read", lambda: None)
         self.reads.append((start, until))
         position = start.only(until)
         wanted = [r for r in list(self.log) if r.at in until and start.get(r.at, 0) <= r.offset < until[r.at]]
         for i in range(0, len(wanted), self.piece):
-            position = self._give(tuple(wanted[i : i + self.piece]), position, apply_batch)
+            position = self._give(tuple(wanted[i : i + self.piece]), position, consume_batch)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         return self.machine.call("source.losses", lambda: self.lost(position))

@@ -26,7 +26,7 @@ from replicator.domain.plain_values import EPOCH
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.local_files import FileLock, FileLocked, make_folder, remove_drafts, replace_file, write_whole
 from replicator.ports.decoder import Decoder
-from replicator.ports.frames import ApplyBatch, Batch, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, Stop
 from replicator.ports.source import BACKFILL_TOPICS
 
 from ...arrow.record_positions import payload_bytes
@@ -240,12 +240,12 @@ class JournalSource:
     def _find_files(self, partition: TopicPartition) -> list[JournalFile]:
         return list(list_files(self._folder / quote(partition.topic.removeprefix(BACKFILL_TOPICS), safe="")))
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[Any], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[Any], stop: Stop) -> None:
         for partition, end in until.items():
             at = start.get(partition, 0)
             for piece in self._find_files(partition):
                 if piece.end > at and piece.first < end:
-                    at = self._deliver(piece, partition, (at, min(end, piece.end)), apply_batch, stop)
+                    at = self._deliver(piece, partition, (at, min(end, piece.end)), consume_batch, stop)
                 if stop.is_set():
                     return
 
@@ -254,7 +254,7 @@ class JournalSource:
         piece: JournalFile,
         partition: TopicPartition,
         within: tuple[int, int],
-        apply_batch: ApplyBatch[Any],
+        consume_batch: ConsumeBatch[Any],
         stop: Stop,
     ) -> int:
         """Deliver the records `within`; the first span begins there. Returns the offset up to which it did."""
@@ -267,7 +267,7 @@ class JournalSource:
         for records in split_batches([frame], frame.num_rows, self._batch_bytes):
             last = records["offset"][-1].as_py() + 1
             span = Span(Position({partition: at}), Position({partition: last}))
-            apply_batch(Batch(self._scan.to_frame(records), span, records.num_rows, payload_bytes(records)))
+            consume_batch(Batch(self._scan.to_frame(records), span, records.num_rows, payload_bytes(records)))
             at = last
             if stop.is_set():
                 break

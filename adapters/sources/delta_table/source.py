@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.domain.errors import DataLoss, EnvironmentProblem, ReplicatorError, refuse_losses
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import ApplyBatch, Batch, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, Stop
 from replicator.ports.source import SourceFeatures
 
 from ..delta_options import DeltaSourceSettings
@@ -38,18 +38,18 @@ class TableRows:
     def features(self) -> SourceFeatures:
         return SourceFeatures(sparse_offsets=True, after_snapshots=self.after_snapshots)
 
-    def run(self, start: Position, apply_batch: ApplyBatch[Any], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: ConsumeBatch[Any], stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the version that is newest at the start."""
         at = Position({**self.start(), **start})
         refuse_losses(self.losses(at, {}))
         self._main = RowVersionReader(self._table, self._load, self._window_size(), at[self._partition])
         self._main.before_refresh = self.before_refresh
-        follow_versions(self._main, start, self._empty_batch, apply_batch, stop, once=once)
+        follow_versions(self._main, start, self._empty_batch, consume_batch, stop, once=once)
 
     def before_refresh(self) -> None:
         """A hook before each search for the newest version: sources that write the table themselves do so here."""
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[Any], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[Any], stop: Stop) -> None:
         """See the port. Opens only files with rows in the requested range."""
         requested = start.only(until)
         refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
@@ -59,7 +59,7 @@ class TableRows:
             self._table, self._load, self._window_size(), requested[self._partition], until[self._partition]
         )
         following.refresh()
-        following.deliver(apply_batch, stop)
+        following.deliver(consume_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         losses = {}
@@ -192,7 +192,7 @@ class RowVersionReader:
         end = first_change_offset(self._table.find_newest() + 1)
         self._end = end if self._until is None else min(self._until, end)
 
-    def deliver(self, apply_batch: ApplyBatch[Any], stop: Stop) -> bool:
+    def deliver(self, consume_batch: ConsumeBatch[Any], stop: Stop) -> bool:
         """Deliver everything new. Returns True if there was anything."""
         has_new = False
         while not stop.is_set() and self._next < self._end:
@@ -206,7 +206,7 @@ class RowVersionReader:
                 raise EnvironmentProblem(f"The file {error.path} was gone, and is there again.") from error
             self._pace.grow(batch.records, batch.size)
             self._next, has_new = window.end, True
-            apply_batch(batch)
+            consume_batch(batch)
         return has_new
 
     def _next_window(self, reach: int) -> RowWindow:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, refuse_losses
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import ApplyBatch, Batch, F, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, F, Stop
 from replicator.ports.options import StorageSettings
 
 from ...delta.commits import LaneLog, PositionFiles, removal_app_id
@@ -422,7 +422,7 @@ class DeltaLogReader(Generic[F]):
                         "`replicator lanes resync LANE`.",
                     )
 
-    def deliver(self, apply_batch: ApplyBatch[F], stop: Stop) -> bool:
+    def deliver(self, consume_batch: ConsumeBatch[F], stop: Stop) -> bool:
         """Deliver everything new. Returns True if there was anything."""
         has_new, batches = False, self._read_batches()
         try:
@@ -440,7 +440,7 @@ class DeltaLogReader(Generic[F]):
                 if batch is None:
                     break
                 has_new = True
-                apply_batch(batch)
+                consume_batch(batch)
         finally:
             batches.close()
         return has_new

@@ -15,7 +15,7 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import refuse_losses
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.adapter_options import AdapterOptions
-from replicator.ports.frames import ApplyBatch, Batch, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, Stop
 from replicator.ports.options import Dsn
 
 from ...arrow.record_positions import payload_bytes
@@ -140,7 +140,7 @@ class PostgresLogReader:
         self._next.update(at)
         self._ends = bounds.ends
 
-    def deliver(self, apply_batch: ApplyBatch[pa.Table], stop: Stop) -> bool:
+    def deliver(self, consume_batch: ConsumeBatch[pa.Table], stop: Stop) -> bool:
         """Deliver everything new. Returns True if there was anything."""
         if not self._find_left():
             return False
@@ -151,7 +151,7 @@ class PostgresLogReader:
                 if stop.is_set():
                     break
                 has_new = True
-                apply_batch(batch)
+                consume_batch(batch)
         return has_new
 
     def _find_left(self) -> dict[TopicPartition, int]:

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from replicator.domain.errors import refuse_losses
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import ApplyBatch, Batch, F, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, F, Stop
 from replicator.ports.source import SourceFeatures
 
 from ...event_log import ACCEPT, LogBounds, describe_loss
@@ -49,18 +49,18 @@ class LogSource(ABC, Generic[F]):
     def empty_batch(self, span: Span) -> Batch[F]:
         """A batch without records."""
 
-    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: ConsumeBatch[F], stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the log at the start."""
         refuse_losses(self.losses(start, {}), ACCEPT)
-        follow_versions(self.follow_from(start), start, self.empty_batch, apply_batch, stop, once=once)
+        follow_versions(self.follow_from(start), start, self.empty_batch, consume_batch, stop, once=once)
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[F], stop: Stop) -> None:
         requested = start.only(until)
         refuse_losses({**self.losses(until, {}), **self.losses(requested, {})}, ACCEPT)
         unread = until.only(p for p in until if requested.get(p, -1) < until[p])
         between = self.read_between(requested.only(unread), unread)
         between.refresh()
-        between.deliver(apply_batch, stop)
+        between.deliver(consume_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:  # noqa: ARG002
         """See the port. Topic ids of the broker are not in the log. Unwanted topics are ignored."""
@@ -103,7 +103,7 @@ class VersionReader(Protocol[F]):
     def refresh(self) -> None:
         """Look for new versions."""
 
-    def deliver(self, apply_batch: ApplyBatch[F], stop: Stop, /) -> bool:
+    def deliver(self, consume_batch: ConsumeBatch[F], stop: Stop, /) -> bool:
         """Deliver everything new. Returns True if there was anything."""
 
 
@@ -111,20 +111,20 @@ def follow_versions(
     versions: VersionReader[F],
     start: Position,
     nothing: Callable[[Span], Batch[F]],
-    apply_batch: ApplyBatch[F],
+    consume_batch: ConsumeBatch[F],
     stop: Stop,
     *,
     once: bool,
 ) -> None:
     """Read until `stop`, or with `once` up to the newest version. `nothing` builds an empty batch for a span."""
     versions.refresh()
-    apply_batch(nothing(Span(start, start)))
+    consume_batch(nothing(Span(start, start)))
     while not stop.is_set():
-        has_new = versions.deliver(apply_batch, stop)
+        has_new = versions.deliver(consume_batch, stop)
         if once or stop.wait(TICK):
             return
         if not has_new:
-            apply_batch(nothing(Span(Position(), Position())))
+            consume_batch(nothing(Span(Position(), Position())))
         versions.refresh()
 
 

@@ -429,12 +429,12 @@ class LineFileSource(ArchiveSource):
             raise ConfigProblem(f"The options of a source of files are not valid: {TOPIC}: must be a name.")
         return LineFileFormat(topic)
 
-    def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: Any, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the file at the start."""
-        super().run(start, partial(self._apply_batch, apply_batch), stop, once=once)
+        super().run(start, partial(self._consume_batch, consume_batch), stop, once=once)
 
-    def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
-        super().read(start, until, partial(self._apply_batch, apply_batch), stop)
+    def read(self, start: Position, until: Position, consume_batch: Any, stop: Stop) -> None:
+        super().read(start, until, partial(self._consume_batch, consume_batch), stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """See the port. The identity of the topic is the first line of the file."""
@@ -461,9 +461,9 @@ class LineFileSource(ArchiveSource):
             self._read = file, now
         return files
 
-    def _apply_batch(self, apply_batch: Any, batch: Batch[Any]) -> None:
+    def _consume_batch(self, consume_batch: Any, batch: Batch[Any]) -> None:
         digest = self._read[1] if self._read else ""
-        apply_batch(replace(batch, identity={self._topic: digest}) if digest else batch)
+        consume_batch(replace(batch, identity={self._topic: digest}) if digest else batch)
 
 
 def digest_first_line(file: ArchiveFile) -> str:

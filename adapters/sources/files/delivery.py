@@ -12,7 +12,7 @@ import pyarrow as pa
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import ApplyBatch, Batch, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, Stop
 
 from ...arrow.record_positions import payload_bytes
 from ..file_options import FileSourceOptions
@@ -116,10 +116,10 @@ class LocalDelivery:
         form: FileFormat,
         options: FileSourceOptions,
         delivered: DeliveryProgress,
-        apply_batch: ApplyBatch[pa.Table],
+        consume_batch: ConsumeBatch[pa.Table],
         stop: Stop,
     ) -> None:
-        self._options, self._delivered, self._apply = options, delivered, apply_batch
+        self._options, self._delivered, self._consume = options, delivered, consume_batch
         self._reading = ArchiveReader(form, self._add_record, self._add_frame, stop)
         self._chunks: list[pa.RecordBatch] = []
         self._rows = RecordColumns()
@@ -175,7 +175,7 @@ class LocalDelivery:
             return False
         batch = Batch(pa.Table.from_batches(self._chunks, schema=RAW), span, self._records, self._size)
         self._chunks, self._records, self._size = [], 0, 0
-        self._apply(batch)
+        self._consume(batch)
         return True
 
 

@@ -52,11 +52,11 @@ class ImmutableFilesSource(ArchiveSource):
     def features(self) -> SourceFeatures:
         return replace(super().features, sparse_offsets=self.sparse_offsets)
 
-    def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: Any, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the files at the start, when they are complete."""
         if once:
             labels = {file.label for file in self._list_requested()}
-            waiting = self.begin_delivery(DeliveryProgress(start), apply_batch, stop)
+            waiting = self.begin_delivery(DeliveryProgress(start), consume_batch, stop)
             while True:
                 seconds = [self._seconds_until_stable(f) for f in self._list_files() if f.label in labels]
                 wait = max(seconds, default=0.0)
@@ -65,9 +65,9 @@ class ImmutableFilesSource(ArchiveSource):
                 if stop.wait(min(wait, 1.0)):
                     return
                 waiting.flush(even_empty=True)  # An empty batch shows the caller that the source is alive.
-        super().run(start, apply_batch, stop, once=once)
+        super().run(start, consume_batch, stop, once=once)
 
-    def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: Any, stop: Stop) -> None:
         """See the port. Waits until the files are complete: a missing file would count as a hole."""
         while True:
             seconds = [self._seconds_until_stable(f) for f in self._list_requested() if self._is_below(f, until)]
@@ -76,7 +76,7 @@ class ImmutableFilesSource(ArchiveSource):
                 break
             if stop.wait(min(wait, 1.0)):
                 return
-        super().read(start, until, apply_batch, stop)
+        super().read(start, until, consume_batch, stop)
 
     def _is_below(self, file: ArchiveFile, until: Position) -> bool:
         end = max(until.values(), default=0) if file.partition == ANY else until.get(file.partition, 0)

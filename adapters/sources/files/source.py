@@ -69,13 +69,13 @@ class ArchiveSource:
         """The format of the files. ConfigProblem if the options do not name one."""
         return ArchiveFormat()
 
-    def begin_delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
+    def begin_delivery(self, delivered: DeliveryProgress, consume_batch: Any, stop: Stop) -> FileDelivery:
         """The delivery of one run, in frames of the engine."""
         if self._spark is None:
-            return LocalDelivery(self._form, self._options, delivered, apply_batch, stop)
+            return LocalDelivery(self._form, self._options, delivered, consume_batch, stop)
         from .spark import SparkDelivery  # noqa: PLC0415 - an optional package
 
-        return SparkDelivery(self._spark, self._form, self._options, delivered, apply_batch, stop=stop)
+        return SparkDelivery(self._spark, self._form, self._options, delivered, consume_batch, stop=stop)
 
     def _list_files(self) -> list[ArchiveFile]:
         return self._form.files(locate_files(self._options))
@@ -91,7 +91,7 @@ class ArchiveSource:
     def _update_index(self) -> OffsetIndex:
         return self._known.update(self._list_files())
 
-    def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: Any, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the files at the start."""
         with closing(
             FilePoller(locate_files(self._options), deep=self._form.deep, every=self._options.look_seconds)
@@ -100,7 +100,7 @@ class ArchiveSource:
             refuse_losses(self.losses(start, {}) if start else {}, RELOAD)
             delivered = DeliveryProgress(start)
             delivered.announce(start)
-            delivery = self.begin_delivery(delivered, apply_batch, stop)
+            delivery = self.begin_delivery(delivered, consume_batch, stop)
             while not stop.is_set():
                 delivery.read(files)
                 if stop.is_set() and self._options.is_whole:
@@ -110,13 +110,13 @@ class ArchiveSource:
                     return
                 files = self._files(start) if watch.wait(stop, TICK, due_in=self._seconds_until_due()) else []
 
-    def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: Any, stop: Stop) -> None:
         """See the port. Files are read from the beginning: an archive has no index."""
         requested = start.only(until)
         refuse_losses({**self.losses(until, {}), **self.losses(requested, {})}, RELOAD)
         unread = until.only(p for p in until if requested.get(p, -1) < until[p])
         delivered = DeliveryProgress(requested.only(unread), unread)
-        delivery = self.begin_delivery(delivered, apply_batch, stop)
+        delivery = self.begin_delivery(delivered, consume_batch, stop)
         delivery.read(self._files(requested))
         if not stop.is_set():
             delivered.close_until(unread)

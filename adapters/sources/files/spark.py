@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from replicator.domain.change import RAW
 from replicator.domain.position import TopicPartition
-from replicator.ports.frames import ApplyBatch, Batch, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, Stop
 
 from ...spark.errors import translate_error, translate_errors
 from ...spark.frames import cache_frame, cache_with_size, column, filter_rows, from_arrow, keep_parents
@@ -152,13 +152,14 @@ class SparkDelivery:
         form: FileFormat,
         options: FileSourceOptions,
         delivered: DeliveryProgress,
-        apply_batch: ApplyBatch[DataFrame],
+        consume_batch: ConsumeBatch[DataFrame],
         *,
         stop: Stop,
     ) -> None:
         options = lift_batch_limits(options)
         self._read_rows = partial(scan_rows, form, get_slice_limits(options))
-        self._spark, self._options, self._delivered, self._apply, self._stop = spark, options, delivered, apply_batch, stop
+        self._spark, self._options, self._stop = spark, options, stop
+        self._delivered, self._consume = delivered, consume_batch
         self._plan = SplitPlan(form, split_size(spark, options))
         self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
@@ -208,18 +209,18 @@ class SparkDelivery:
             rows = rows.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))
         part = keep_parents(rows.select([column(name) for name in RAW.names]), frame)
         if not batch.is_cut:
-            self._apply(Batch(part, span, batch.records, batch.size))
+            self._consume(Batch(part, span, batch.records, batch.size))
             return
         with translate_errors("reading files"):
             part, records, size = cache_with_size(part)
-        self._apply(Batch(part, span, records, size))
+        self._consume(Batch(part, span, records, size))
 
     def flush(self, *, even_empty: bool = False) -> bool:
         """Delivers positions only: no records are left."""
         span = self._delivered.next_span()
         if not (span.end or even_empty):
             return False
-        self._apply(Batch(self._nothing, span, 0, 0))
+        self._consume(Batch(self._nothing, span, 0, 0))
         return True
 
 

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from replicator.domain.errors import refuse_losses
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.frames import ApplyBatch, Stop
+from replicator.ports.frames import ConsumeBatch, Stop
 from replicator.ports.source import SourceFeatures
 
 from ...kafka.clients import REOPEN, client_log, close_consumer
@@ -44,7 +44,7 @@ class KafkaSource:
     def features(self) -> SourceFeatures:
         return SourceFeatures(unmatched=self.unmatched)
 
-    def run(self, start: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: ConsumeBatch[pa.Table], stop: Stop, *, once: bool) -> None:
         """See the port. A topic that is created again while it is read is a DataLoss within about a second."""
         topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
@@ -52,14 +52,14 @@ class KafkaSource:
         self._warn_unmatched(topics)
         starts = self._find_starts(start, topics)
         ends = self._cluster.ends(starts) if once else None
-        self._follow(starts, ends, topics, apply_batch, stop, failures=self._failures)
+        self._follow(starts, ends, topics, consume_batch, stop, failures=self._failures)
 
     def _follow(
         self,
         starts: Mapping[TopicPartition, int],
         until: Mapping[TopicPartition, int] | None,
         topics: Mapping[str, Topic],
-        apply_batch: ApplyBatch[pa.Table],
+        consume_batch: ConsumeBatch[pa.Table],
         stop: Stop,
         *,
         failures: FetchFailures,
@@ -68,7 +68,7 @@ class KafkaSource:
         with closing(PartitionReader(self._options, self._cluster.note_error, wait_ms)) as reader:
             reader.assign(starts, until)
             with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=until is None)) as watch:
-                StreamLoop(reader, watch, failures).run(apply_batch, stop)
+                StreamLoop(reader, watch, failures).run(consume_batch, stop)
 
     def _find_starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
         refuse_losses(find_losses(self._cluster, topics, start, {}))
@@ -80,13 +80,13 @@ class KafkaSource:
         for pattern in self._cluster.wanted.find_unmatched(topics):
             log.warning("No topic matches %r yet. The first matching topic is read as soon as it exists.", pattern)
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[pa.Table], stop: Stop) -> None:
         """See the port. Uses a consumer of its own; an `until` above the stream's end is a DataLoss."""
         topics, starts = self._prepare_read(start, until)
         unread = {p: at for p, at in starts.items() if at < until[p]}
         if unread:
             failures = FetchFailures(self._options.patience_seconds)
-            self._follow(unread, until.only(unread), topics, apply_batch, stop, failures=failures)
+            self._follow(unread, until.only(unread), topics, consume_batch, stop, failures=failures)
 
     def _prepare_read(self, start: Position, until: Position) -> tuple[Mapping[str, Topic], dict[TopicPartition, int]]:
         """The topics, and the start of each wanted partition in `until`. Raises DataLoss for missing records."""
@@ -142,10 +142,10 @@ class StreamLoop:
         self._handed = self._begun = time.monotonic()
         self._fresh: dict[TopicPartition, int] = {}
 
-    def run(self, apply_batch: ApplyBatch[pa.Table], stop: Stop) -> None:
+    def run(self, consume_batch: ConsumeBatch[pa.Table], stop: Stop) -> None:
         """Deliver batches until `stop`, or until all partitions with an end were read."""
         self._failures.begin_run()
-        self._deliver(RecordBuffer(), apply_batch)
+        self._deliver(RecordBuffer(), consume_batch)
         while not stop.is_set() and not self._reader.is_finished():
             buffer = self._reader.gather(STOP_CHECK_SECONDS)
             for partition, message in self._reader.take_refused().items():
@@ -168,14 +168,14 @@ class StreamLoop:
                 self._reader.refresh(topic)
                 self._begun = time.monotonic()
             if begins_topic or buffer.records or time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
-                self._deliver(buffer, apply_batch)
+                self._deliver(buffer, consume_batch)
         if self._reader.is_finished() and self._reader.list_advanced():
-            self._deliver(RecordBuffer(), apply_batch)
+            self._deliver(RecordBuffer(), consume_batch)
 
-    def _deliver(self, buffer: RecordBuffer, apply_batch: ApplyBatch[pa.Table]) -> None:
+    def _deliver(self, buffer: RecordBuffer, consume_batch: ConsumeBatch[pa.Table]) -> None:
         if buffer.records:
             self._watch.note_answer()
-        apply_batch(self._reader.to_batch(buffer, self._watch.identity))
+        consume_batch(self._reader.to_batch(buffer, self._watch.identity))
         self._handed = time.monotonic()
 
 

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, ReplicatorError, Retryable, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import ApplyBatch, Batch, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, Stop
 from replicator.ports.source import Pace, SourceFeatures
 
 from ...kafka.clients import SKIP
@@ -77,14 +77,14 @@ class KafkaSparkSource(KafkaSource):
     def features(self) -> SourceFeatures:
         return replace(super().features, engine="spark", pace=self.pace)
 
-    def run(self, start: Position, apply_batch: ApplyBatch[DataFrame], stop: Stop, *, once: bool) -> None:
-        """See the port. Calls `apply_batch` in the caller's thread."""
+    def run(self, start: Position, consume_batch: ConsumeBatch[DataFrame], stop: Stop, *, once: bool) -> None:
+        """See the port. Calls `consume_batch` in the caller's thread."""
         topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
             return
         self._warn_unmatched(topics)
         with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=not once)) as watch:
-            run = _SparkRun(self._open_stream, watch, apply_batch, self._nothing, self._spark)
+            run = _SparkRun(self._open_stream, watch, consume_batch, self._nothing, self._spark)
             run.announce(Position(self._find_starts(start, topics)))
             self._spark.streams.addListener(self._pace)
             try:
@@ -121,7 +121,7 @@ class KafkaSparkSource(KafkaSource):
             "assign": json.dumps(numbers),
         }
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[DataFrame], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[DataFrame], stop: Stop) -> None:
         """See the port. An `until` above the stream's end is a DataLoss."""
         topics, starts = self._prepare_read(start, until)
         identity = {name: topic.id for name, topic in topics.items()}
@@ -131,7 +131,7 @@ class KafkaSparkSource(KafkaSource):
             ranges = {"startingOffsets": offsets_to_json(span.start), "endingOffsets": offsets_to_json(span.end)}
             loaded = self._spark.read.format("kafka").options(**self._read_options(span.end), **ranges).load()
             frame, records, size = cache_with_size(to_raw(loaded))
-            apply_batch(Batch(frame, span, records, size, identity))
+            consume_batch(Batch(frame, span, records, size, identity))
 
 
 class _SparkRun:
@@ -141,18 +141,18 @@ class _SparkRun:
         self,
         streaming: Callable[..., StreamingRecords],
         watch: TopicPoller,
-        apply_batch: ApplyBatch[DataFrame],
+        consume_batch: ConsumeBatch[DataFrame],
         nothing: DataFrame,
         spark: SparkSession,
     ) -> None:
-        self._streaming, self._watch, self._apply_batch = streaming, watch, apply_batch
+        self._streaming, self._watch, self._consume_batch = streaming, watch, consume_batch
         self._nothing, self._spark = nothing, spark
         self._handed = time.monotonic()
         self.position = Position()
 
     def announce(self, position: Position) -> None:
         """Deliver an empty batch for partitions that start here."""
-        self._apply_batch(Batch(self._nothing, Span(position, position), 0, 0, self._watch.identity))
+        self._consume_batch(Batch(self._nothing, Span(position, position), 0, 0, self._watch.identity))
         self.position = self.position.advanced_to(position)
         self._handed = time.monotonic()
 
@@ -184,7 +184,7 @@ class _SparkRun:
                 moved = [p for p, end in batch.end.items() if end > self.position[p]]
                 span = Span(self.position.only(moved), batch.end.only(moved))
                 frame, records, size = cache_with_size(to_session(batch.frame, self._spark))
-                self._apply_batch(Batch(frame, span, records, size, self._watch.identity))
+                self._consume_batch(Batch(frame, span, records, size, self._watch.identity))
                 self.position = self.position.advanced_to(batch.end)
                 self._handed = time.monotonic()
                 batch.applied.set()

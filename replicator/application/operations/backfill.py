@@ -16,7 +16,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.frames import ApplyBatch, Batch, F, Lane, Stop
+from replicator.ports.frames import Batch, ConsumeBatch, F, Lane, Stop
 from replicator.ports.runtime import ShowLine
 from replicator.ports.source import BACKFILL_TOPICS, Backfill, BackfillJournal, BackfillSnapshot, Source, SourceFeatures
 
@@ -275,26 +275,26 @@ class BackfilledSource(Generic[F]):
         """The features of the stream; only the journal has rows that were read outside its transactions."""
         return replace(self._main.features, get_concurrent_time=self._journal.get_newest_time)
 
-    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, consume_batch: ConsumeBatch[F], stop: Stop, *, once: bool) -> None:
         """See `Source`. The journal is read after batches of the stream, which arrive at least every second."""
         journal_position, others = self._split_position(start)
-        journal_reader = _JournalReader(self._journal, journal_position, apply_batch, stop, self._clock)
+        journal_reader = _JournalReader(self._journal, journal_position, consume_batch, stop, self._clock)
         until = self._journal.span().end if once else None
         journal_reader.read()
 
         def both(batch: Batch[F]) -> None:
-            apply_batch(batch)
+            consume_batch(batch)
             journal_reader.read_when_due(until)
 
         self._main.run(others, both, stop, once=once)
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, consume_batch: ConsumeBatch[F], stop: Stop) -> None:
         from_mine, from_others = self._split_position(start)
         to_mine, to_others = self._split_position(until)
         if to_others:
-            self._main.read(from_others, to_others, apply_batch, stop)
+            self._main.read(from_others, to_others, consume_batch, stop)
         if to_mine and not stop.is_set():
-            self._journal.read(from_mine, to_mine, apply_batch, stop)
+            self._journal.read(from_mine, to_mine, consume_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """Losses of the stream. The journal loses nothing: a newer backfill replaces its records."""
@@ -331,11 +331,11 @@ class _JournalReader(Generic[F]):
     """Reads the journal between batches of the stream."""
 
     def __init__(
-        self, journal: BackfillJournal[F], at: Position, apply_batch: ApplyBatch[F], stop: Stop, clock: Clock
+        self, journal: BackfillJournal[F], at: Position, consume_batch: ConsumeBatch[F], stop: Stop, clock: Clock
     ) -> None:
         self._journal = journal
         self._at = at
-        self._apply = apply_batch
+        self._apply = consume_batch
         self._stop = stop
         self._clock = clock
         self._looked = clock()
@@ -349,7 +349,7 @@ class _JournalReader(Generic[F]):
     def read(self, until: Position | None = None) -> None:
         """Read all new records, up to `until` at most."""
 
-        def apply_batch(batch: Batch[F]) -> None:
+        def consume_batch(batch: Batch[F]) -> None:
             self._apply(batch)
             self._at = self._at.advanced_to(batch.span.end)
 
@@ -358,4 +358,4 @@ class _JournalReader(Generic[F]):
         unread = Position({p: o for p, o in end.items() if self._at.get(p, -1) < o})
         if unread and not self._stop.is_set():
             start = Position({p: self._at.get(p, stored.start[p]) for p in unread})
-            self._journal.read(start, unread, apply_batch, self._stop)
+            self._journal.read(start, unread, consume_batch, self._stop)

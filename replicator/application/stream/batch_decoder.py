@@ -22,7 +22,7 @@ from replicator.domain.table import TableSpec
 from replicator.ports.components import CONTINUE, HOLD_KEY, STOP_LANE
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Prefetch
-from replicator.ports.frames import ApplyBatch, Batch, F, RecordSlice, RoutedBatch
+from replicator.ports.frames import Batch, ConsumeBatch, F, RecordSlice, RoutedBatch
 from replicator.ports.runtime import RecordsRead
 
 from .source_progress import SourceProgress
@@ -268,20 +268,20 @@ class CountedSpans:
 
 @contextmanager
 def prefetch_batches(
-    runtime: RuntimeContext[F], decoder: Decoder, batch_records: BatchRecords[F], apply: ApplyBatch[F], *, once: bool
-) -> Iterator[ApplyBatch[F]]:
-    """The consumer of a source's batches, which passes them to `apply`.
+    runtime: RuntimeContext[F], decoder: Decoder, batch_records: BatchRecords[F], process: ConsumeBatch[F], *, once: bool
+) -> Iterator[ConsumeBatch[F]]:
+    """The consumer of a source's batches, which passes them to `process`.
 
     If the stream is read to its end (`once`) and the engine prefetches, the last `depth` batches are held. Each is packed
     and decoded at once; it is applied when newer ones arrive. The rest is applied at the end of the block, and before an
-    error of the source is raised. It is not applied after an error of `apply`, or a stop.
+    error of the source is raised. It is not applied after an error of `process`, or a stop.
     """
     prefetch = runtime.engine.features.prefetch
     # A daemon does not prefetch: it must answer soon, its batches are small, and its memory is limited.
     if not once or prefetch is None:
-        yield apply
+        yield process
         return
-    ahead = _PrefetchQueue(prefetch, decoder, batch_records, apply)
+    ahead = _PrefetchQueue(prefetch, decoder, batch_records, process)
     try:
         try:
             yield ahead.add_batch
@@ -301,9 +301,9 @@ def _release_all(ahead: _PrefetchQueue[F], runtime: RuntimeContext[F]) -> None:
 
 class _PrefetchQueue(Generic[F]):
     def __init__(
-        self, prefetch: Prefetch[F], decoder: Decoder, batch_records: BatchRecords[F], apply: ApplyBatch[F]
+        self, prefetch: Prefetch[F], decoder: Decoder, batch_records: BatchRecords[F], process: ConsumeBatch[F]
     ) -> None:
-        self._prefetch, self._decoder, self._batch_records, self._apply = prefetch, decoder, batch_records, apply
+        self._prefetch, self._decoder, self._batch_records, self._process = prefetch, decoder, batch_records, process
         self._held: deque[Batch[F]] = deque()
         self.at_work = False
 
@@ -320,4 +320,4 @@ class _PrefetchQueue(Generic[F]):
     def release_until(self, max_batches: int) -> None:
         """Apply held batches until `max_batches` are left."""
         while len(self._held) > max_batches:
-            self._apply(self._held.popleft())
+            self._process(self._held.popleft())

@@ -168,7 +168,7 @@ class CatchUp(Generic[F]):
             # A slice does not end within a snapshot: only lanes that start with the snapshot read it.
             until = Position({p: min(o, missing.end[p]) for p, o in after_snapshots(until).items()})
         try:
-            self._context.source.read(missing.start, until, lambda b: self._take_batch(behind, b), self._runtime.stop)
+            self._context.source.read(missing.start, until, lambda b: self._process_batch(behind, b), self._runtime.stop)
             behind.adapt_reach(Span(missing.start, until), self._runtime.options.catch_up_offsets)
             return self._runtime.stop.is_set() or self._skip_holes(behind, until)
         except Retryable as error:
@@ -213,7 +213,7 @@ class CatchUp(Generic[F]):
 
         return queue.wait_for_room(is_given_up, self._runtime.stop) and not behind.run.is_full
 
-    def _take_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
+    def _process_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
         if not batch.span or not self._runtime.lanes.is_live(behind.run, behind.generation):
             return
         if not self._has_room(behind):

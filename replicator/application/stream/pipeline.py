@@ -189,22 +189,22 @@ class SourcePipeline(Generic[F]):
         self._reported_at = self._runtime.clock()
         with (
             prefetch_batches(
-                self._runtime, self._safe_decoder, self._write_builder.batch_records, self.take_batch, once=once
-            ) as take,
+                self._runtime, self._safe_decoder, self._write_builder.batch_records, self.process_batch, once=once
+            ) as consume,
             self._note_source_call(READING_STREAM),
         ):
 
-            def take_outside_call(batch: Batch[F]) -> None:
-                # While a batch is taken, the pipeline does not wait for the source.
+            def consume_batch(batch: Batch[F]) -> None:
+                # While a batch is processed, the pipeline does not wait for the source.
                 if self.progress.call is not None and self.progress.outage is None:
                     self._waited += self._runtime.clock() - self.progress.call.since
                 self.progress.call = None
-                take(batch)
+                consume(batch)
                 self.progress.call = SourceCall(READING_STREAM, self._runtime.clock())
 
             # The loop over the batches is in the source (for Kafka `adapters/sources/kafka/source.py`). It calls
-            # `take_batch` for each batch, and for an empty one while no records arrive.
-            self.context.source.run(start, take_outside_call, self._runtime.stop, once=once)
+            # `process_batch` for each batch, and for an empty one while no records arrive.
+            self.context.source.run(start, consume_batch, self._runtime.stop, once=once)
         if once and not self._runtime.stop.is_set():
             self._catch_up_all()
             self._hand_over_released(lambda _, buffer: buffer.release_all())
@@ -249,8 +249,8 @@ class SourcePipeline(Generic[F]):
         self._transactions.find_start(start, start, self.context.source.end)
         return Position({**start, **Position.lowest([*positions, start]).only(start)})
 
-    def take_batch(self, batch: Batch[F]) -> None:
-        """Take a batch of the main stream, or an empty one: decode it and queue its writes. Returns when the next one
+    def process_batch(self, batch: Batch[F]) -> None:
+        """Decode a batch of the main stream and queue its writes. Also for an empty batch. Returns when the next one
         may be read."""
         self._record_beat()
         if not batch.span:

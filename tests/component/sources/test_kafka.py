@@ -104,7 +104,7 @@ def test_batches_are_bounded_and_ordered_over_topics(broker: Broker, source_of: 
     assert len([b for b in seen.batches if b.records]) > 5
 
 
-def test_error_of_apply_batch_ends_the_run(broker: Broker, source_of: Make, topic: str) -> None:
+def test_error_of_consume_batch_ends_the_run(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(1))
 
@@ -253,7 +253,7 @@ def test_topic_created_during_an_outage_is_read_from_its_start(
     assert (seen.offsets(topic), seen.offsets(f"{topic}2")) == ([2], [0, 1, 2])
 
 
-def test_read_is_exact_and_safe_within_apply_batch(broker: Broker, source_of: Make, topic: str) -> None:
+def test_read_is_exact_and_safe_within_consume_batch(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic, partitions=2)
     broker.produce(topic, numbers(10))
     broker.transact(topic, numbers(3), commit=False)

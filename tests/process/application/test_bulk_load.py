@@ -96,9 +96,9 @@ class Source(FakeSource):
 
     starts: list[int]
 
-    def run(self, start, apply_batch, stop, *, once):
+    def run(self, start, consume_batch, stop, *, once):
         self.starts = [*start.values()]
-        super().run(start, apply_batch, stop, once=once)
+        super().run(start, consume_batch, stop, once=once)
 
 
 class Program:

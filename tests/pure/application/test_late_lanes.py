@@ -41,19 +41,19 @@ class Scripted(FakeSource):
 
     steps: Sequence[Any] = ()
 
-    def run(self, start, apply_batch, stop, *, once):
+    def run(self, start, consume_batch, stop, *, once):
         position = start
         for step in self.steps:
             if isinstance(step, pa.Table):
-                position = self._hand_over(step, position, apply_batch)
+                position = self._hand_over(step, position, consume_batch)
             elif step is None:
-                self._hand_over(RAW.empty_table(), position, apply_batch)
+                self._hand_over(RAW.empty_table(), position, consume_batch)
             else:
                 step()
 
-    def read(self, start, until, apply_batch, stop):
+    def read(self, start, until, consume_batch, stop):
         """All at once, as a broker may."""
-        FakeSource([pa.concat_tables(self.pieces)]).read(start, until, apply_batch, stop)
+        FakeSource([pa.concat_tables(self.pieces)]).read(start, until, consume_batch, stop)
 
 
 @dataclass

@@ -309,9 +309,9 @@ def test_source_that_fails_at_the_same_records_has_one_outage():
     failures, now = [Retryable("registry away")] * 3, [running.shared.clock()]
     object.__setattr__(running.shared, "clock", lambda: now[0])
 
-    def run(start, apply_batch, stop, *, once):
-        apply_batch(Batch((), Span(Position(), Position()), 0, 0))
-        read(start, apply_batch, stop, once=once)
+    def run(start, consume_batch, stop, *, once):
+        consume_batch(Batch((), Span(Position(), Position()), 0, 0))
+        read(start, consume_batch, stop, once=once)
 
     def fail_routing(*args):
         now[0] += 60
@@ -341,7 +341,7 @@ def test_wait_for_a_source_is_reported_with_reason_and_start():
 
     source = running.source
     source.on_batch, source.start = looking(seen, source.on_batch), looking(seen, source.start)
-    source.end, pipeline.take_batch = looking(seen, source.end), looking(taken, pipeline.take_batch)
+    source.end, pipeline.process_batch = looking(seen, source.end), looking(taken, pipeline.process_batch)
     assert running.once() is ExitCode.OK
     assert world.targets["a.items"].rows == compute_rows(HISTORY) and set(taken) == {None}
     assert {call["doing"] for call in seen} == {"reading", "looking for its start", "looking for its end"}
@@ -411,9 +411,9 @@ def test_silent_source_ends_a_run_until_caught_up():
     def refuse(*_: object, **__: object) -> None:
         raise Retryable("the broker does not answer")
 
-    def say_nothing(start, apply_batch, stop, *, once):
+    def say_nothing(start, consume_batch, stop, *, once):
         while not stop.wait(0.005):
-            apply_batch(Batch((), Span(Position(), Position()), 0, 0))
+            consume_batch(Batch((), Span(Position(), Position()), 0, 0))
 
     for run in (refuse, say_nothing):
         running = ReplicatedTuples(HISTORY).start()
@@ -499,11 +499,11 @@ def test_slow_source_is_not_silent():
     running = ReplicatedTuples(HISTORY, cuts=(1,)).start()
     read, tries = running.source.run, iter(range(1000))
 
-    def stutter(start, apply_batch, stop, *, once):
+    def stutter(start, consume_batch, stop, *, once):
         def slowly(batch):
             time.sleep(0.05)
-            apply_batch(Batch((), Span(Position(), Position()), 0, 0))
-            apply_batch(batch)
+            consume_batch(Batch((), Span(Position(), Position()), 0, 0))
+            consume_batch(batch)
             if next(tries) % 2:
                 raise Retryable("the broker does not answer")
 

@@ -234,7 +234,7 @@ def test_losses_start_and_end(tmp_path: Path) -> None:
         once(tmp_path, Position({T: 1}))
 
 
-def test_error_of_apply_batch_is_raised(tmp_path: Path) -> None:
+def test_error_of_consume_batch_is_raised(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(line(0))
 
     def fail(_batch: object) -> None:
