@@ -39,7 +39,7 @@ from .sink_features import read_schema_versions
 
 log = structlog.get_logger(__name__)
 
-StateQuestion = Callable[[Sink[F]], LaneState | None]
+ReadState = Callable[[Sink[F]], LaneState | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class LaneRegistry(Generic[F]):
     def __init__(self, context: SourceContext[F], runtime: RuntimeContext[F]) -> None:
         self._context = context
         self._runtime = runtime
-        self._asked: dict[str, PendingLane] = {}
+        self._pending: dict[str, PendingLane] = {}
         self.tables: dict[str, list[LaneRun]] = {}
         self.event_logs: list[LaneRun] = []
         self.topics: dict[str, frozenset[str]] = {}
@@ -294,38 +294,38 @@ class LaneRegistry(Generic[F]):
 
     def place_answered(self, patience: float) -> None:
         """Set the positions of lanes whose sinks have answered; wait up to `patience` seconds for the others."""
-        futures = [pending.answer for pending in self._asked.values()]
+        futures = [pending.answer for pending in self._pending.values()]
         deadline = (now := self._runtime.clock()) + patience
         while wait(futures, timeout=min(WAKE_SECONDS, deadline - now)).not_done:
             now = self._runtime.clock()
             if now >= deadline or self._runtime.stop.is_set():
                 break
-        answered = [(lane_id, pending) for lane_id, pending in self._asked.items() if pending.answer.done()]
+        answered = [(lane_id, pending) for lane_id, pending in self._pending.items() if pending.answer.done()]
         oldest = self._get_oldest() if answered else Position()
         for lane_id, pending in answered:
             if self._runtime.lanes.is_live(pending.run, pending.generation):
                 self._place_run(pending.run, pending.answer, oldest)
-            del self._asked[lane_id]
+            del self._pending[lane_id]
             pending.resolve()
 
     @property
     def has_pending(self) -> bool:
         """True while a sink has not yet returned the state of one of its lanes."""
-        return bool(self._asked)
+        return bool(self._pending)
 
     def restart_lane(
-        self, run: LaneRun, question: StateQuestion[F] | None = None, begin: Position | None = None
+        self, run: LaneRun, read_state: ReadState[F] | None = None, begin: Position | None = None
     ) -> Future[None]:
         """Void the lane's writes in flight and request its state from its sink. Returns `PendingLane.placed`.
 
-        `question` may change the state in the sink first. `begin`: where a lane without a position begins from
+        `read_state` may change the state in the sink first. `begin`: where a lane without a position begins from
         now on.
         """
         self._runtime.lanes.restart(run)
         if begin is not None:
             run.begin = begin
             self._save_entry()
-        return self._ask_sink(run, question)
+        return self._request_state(run, read_state)
 
     def _add_topics(self, table: str, names: frozenset[str]) -> None:
         self.topics[table] = self.topics.get(table, frozenset()) | names
@@ -349,7 +349,7 @@ class LaneRegistry(Generic[F]):
             return run
         run = self._runtime.lanes.add(lane)
         run.begin = begin
-        self._ask_sink(run)
+        self._request_state(run)
         return run
 
     def _save_entry(self) -> None:
@@ -360,18 +360,18 @@ class LaneRegistry(Generic[F]):
             RegisterEntry(self.topics, beginnings, dict(self.keys), self.began, tuple(self.connectors.values())),
         )
 
-    def _ask_sink(self, run: LaneRun, question: StateQuestion[F] | None = None) -> Future[None]:
+    def _request_state(self, run: LaneRun, read_state: ReadState[F] | None = None) -> Future[None]:
         lane = run.lane
         worker = self._context.workers[lane.sink]
-        read_start = question or (lambda _: worker.get_state(lane))
-        future = worker.ask(lambda sink: LaneStart(read_start(sink), read_schema_versions(sink, lane) if lane.table else ()))
-        before = self._asked.get(lane.id)
+        read = read_state or (lambda _: worker.get_state(lane))
+        future = worker.submit(lambda sink: LaneStart(read(sink), read_schema_versions(sink, lane) if lane.table else ()))
+        before = self._pending.get(lane.id)
         if before is not None:
             sentence = f"Another command for lane {lane.id} replaced this one."
             step = "See `replicator status`, then repeat the command."
             before.placed.set_exception(EnvironmentProblem(sentence, next_step=step))
-        self._asked[lane.id] = PendingLane(run, run.generation, future, Future())
-        return self._asked[lane.id].placed
+        self._pending[lane.id] = PendingLane(run, run.generation, future, Future())
+        return self._pending[lane.id].placed
 
     def _place_run(self, run: LaneRun, future: Future[LaneStart], oldest: Position) -> None:
         try:

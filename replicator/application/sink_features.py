@@ -64,7 +64,7 @@ def store_schema_version(workers: Mapping[str, Any], run: LaneRun, version: Sche
             log.warning("schema not remembered", lane=run.lane.id, sentence=to_problem(error).sentence)
 
     try:
-        done: Future[None] = workers[run.lane.sink].ask(partial(write_schema_version, lane=run.lane, version=version))
+        done: Future[None] = workers[run.lane.sink].submit(partial(write_schema_version, lane=run.lane, version=version))
     except Stopped:
         return
     done.add_done_callback(log_outcome)

@@ -41,7 +41,7 @@ MAX_OFFSETS = 2**62
 GATHER_SECONDS = 60.0
 """Maximum seconds that a batch run gathers changes before it commits, so that a kill loses little work."""
 PATIENCE_SECONDS = 75.0
-"""Longer than `GATHER_SECONDS`, so that a question to a sink is answered in time."""
+"""Longer than `GATHER_SECONDS`, so that other calls of a sink end in time."""
 
 
 @dataclass(frozen=True)

@@ -181,9 +181,9 @@ class PublishRequest:
 
 @dataclass(frozen=True)
 class Dequeued(Generic[F]):
-    """The content of a queue: questions to answer first, writes, and by source the watermark after the last write."""
+    """The content of a queue: calls to run first, writes, and by source the watermark after the last write."""
 
-    questions: Sequence[Callable[[], None]] = ()
+    calls: Sequence[Callable[[], None]] = ()
     items: Sequence[WriteRequest[F]] = ()
     publish_requests: Mapping[str, PublishRequest] = field(default_factory=dict)
 
@@ -203,7 +203,7 @@ class BoundedQueue(Generic[F]):
         self._changed = threading.Condition()
         self._items: list[WriteRequest[F]] = []
         self._records: set[RecordFrame[F]] = set()
-        self._questions: deque[Callable[[], None]] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
         self._publish_requests: dict[str, PublishRequest] = {}
         self._size = 0
         self._closed = False
@@ -240,18 +240,18 @@ class BoundedQueue(Generic[F]):
             self._size += sum(item.write.folded.size for item in items) + count_bytes(new)
             self._changed.notify_all()
 
-    def ask(self, question: Callable[[], None]) -> None:
-        """Add a question for the worker, to be run before the queued writes. Raises Stopped if the queue is closed."""
+    def submit(self, call: Callable[[], None]) -> None:
+        """Add a call for the worker, to be run before the queued writes. Raises Stopped if the queue is closed."""
         with self._changed:
             if self._closed:
                 raise Stopped
-            self._questions.append(question)
+            self._calls.append(call)
             self._changed.notify_all()
 
-    def put_back(self, questions: Sequence[Callable[[], None]]) -> None:
-        """Return questions to the front of the queue."""
+    def put_back(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Return calls to the front of the queue."""
         with self._changed:
-            self._questions.extendleft(reversed(questions))
+            self._calls.extendleft(reversed(calls))
 
     def put_publish_request(self, source: str, request: PublishRequest) -> None:
         """Set the watermark to publish after the queued writes; it needs no room.
@@ -270,8 +270,8 @@ class BoundedQueue(Generic[F]):
                 self._changed.wait(max(0.0, self._ripe - time.monotonic()))
             if self._closed and not self._has_content():
                 return None
-            dequeued = Dequeued(tuple(self._questions), tuple(self._items), dict(self._publish_requests))
-            self._questions.clear()
+            dequeued = Dequeued(tuple(self._calls), tuple(self._items), dict(self._publish_requests))
+            self._calls.clear()
             self._publish_requests.clear()
             self._items, self._records, self._size = [], set(), 0
             self._changed.notify_all()
@@ -279,12 +279,12 @@ class BoundedQueue(Generic[F]):
 
     def _is_unripe(self) -> bool:
         """True while the queue holds nothing but writes, and waits for more of them."""
-        if not self._items or self._is_full() or self._closed or self._questions or self._publish_requests:
+        if not self._items or self._is_full() or self._closed or self._calls or self._publish_requests:
             return False
         return time.monotonic() < self._ripe
 
     def _has_content(self) -> bool:
-        return bool(self._items or self._questions or self._publish_requests)
+        return bool(self._items or self._calls or self._publish_requests)
 
     def close(self) -> None:
         """Accept no more items. Queued items can still be removed."""

@@ -1,4 +1,4 @@
-"""The worker of a sink: one thread that applies queued writes and answers questions about the sink."""
+"""The worker of a sink: one thread that applies queued writes and runs other calls of the sink."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .delivery import Delivery
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-ANSWER_SECONDS = 0.2
-"""The longest time that writes wait for questions."""
+CALL_SECONDS = 0.2
+"""The longest time that writes wait for other calls."""
 
 
 class Worker(Generic[F]):
@@ -68,30 +68,30 @@ class Worker(Generic[F]):
         """Start the thread."""
         self._thread.start()
 
-    def ask(self, question: Callable[[Sink[F]], T]) -> Future[T]:
-        """Run `question` with the sink on the worker's thread, before the queued writes unless there are many questions.
+    def submit(self, call: Callable[[Sink[F]], T]) -> Future[T]:
+        """Run `call` with the sink on the worker's thread, before the queued writes unless there are many calls.
 
         It is repeated while the sink raises Retryable and `RuntimeContext.idle_timeout` allows it; its lanes
         show the outage meanwhile. Any other error ends the future.
         """
         answer: Future[T] = Future()
 
-        def answer_question() -> None:
+        def run_call() -> None:
             if not answer.set_running_or_notify_cancel():
                 return
             try:
-                answer.set_result(self._ask_with_retry(question))
+                answer.set_result(self._run_call(call))
             except Exception as error:
                 answer.set_exception(error)
             except BaseException as error:
                 answer.set_exception(error)
                 raise
 
-        self.queue.ask(answer_question)
+        self.queue.submit(run_call)
         return answer
 
     def get_state(self, lane: Lane) -> LaneState | None:
-        """The state of a lane, rows in spill files included. For use in questions."""
+        """The state of a lane, rows in spill files included. For use in calls."""
         return self._sink.state(lane) if self._bulk_loader is None else self._bulk_loader.get_state(lane)
 
     def finish(self) -> None:
@@ -118,7 +118,7 @@ class Worker(Generic[F]):
         try:
             while (dequeued := self.queue.take(self._delivery.due_in)) is not None:
                 self._ended = self._abandon.is_set()
-                self._answer_questions(dequeued.questions)
+                self._run_calls(dequeued.calls)
                 if not self._ended:
                     self._delivery.deliver(dequeued.items, dequeued.publish_requests)
             self._delivery.finish()
@@ -128,29 +128,29 @@ class Worker(Generic[F]):
             self._failed(error)
         finally:
             self.queue.close()
-            self._ended = True  # Ends the open questions with Stopped, so that their callers do not wait for ever.
+            self._ended = True  # Ends the open calls with Stopped, so that their callers do not wait for ever.
             while (dequeued := self.queue.take()) is not None:
-                for question in dequeued.questions:
-                    question()
+                for call in dequeued.calls:
+                    call()
 
-    def _answer_questions(self, questions: Sequence[Callable[[], None]]) -> None:
-        """Answer questions for a while, and the rest after the queued writes.
+    def _run_calls(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Run calls for a while, and the rest after the queued writes.
 
-        A thousand new lanes ask as many questions; the other lanes must not stand still meanwhile.
+        A thousand new lanes make as many calls; the other lanes must not stand still meanwhile.
         """
-        deadline = time.monotonic() + ANSWER_SECONDS
-        for at, question in enumerate(questions):
+        deadline = time.monotonic() + CALL_SECONDS
+        for at, call in enumerate(calls):
             if at and time.monotonic() > deadline and not self._ended:
-                self.queue.put_back(questions[at:])
+                self.queue.put_back(calls[at:])
                 return
-            question()
+            call()
 
-    def _ask_with_retry(self, question: Callable[[Sink[F]], T]) -> T:
+    def _run_call(self, call: Callable[[Sink[F]], T]) -> T:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         while not self._ended:
             try:
-                with self._lanes.note_sink_call(self.name, "answering a question"):
-                    result = question(self._sink)
+                with self._lanes.note_sink_call(self.name, "running a call"):
+                    result = call(self._sink)
                 if backoff.attempts:
                     self._lanes.set_sink_outage(self.name, None)
                 return result

@@ -21,7 +21,7 @@ from replicator.domain.position import Position
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane, Stop
 
-from .maintenance import list_logs_with_retention, make_asker, truncate_logs
+from .maintenance import list_logs_with_retention, make_sink_caller, truncate_logs
 from .rebuild import can_rebuild
 
 # Takes checkpoints of lanes while the pipeline runs, on a separate thread, so that no lane waits.
@@ -168,10 +168,10 @@ def build_checkpoint_scheduler(
 ) -> CheckpointScheduler:
     """The scheduler of the configured checkpoints."""
 
-    def ask(log: str, question: Callable[[Any], Any]) -> Any:
+    def call_sink(log: str, call: Callable[[Any], Any]) -> Any:
         if workers[log].join(0):  # The pipeline has ended, so the sink is free.
-            return make_asker(components)(log, question)
-        return workers[log].ask(question).result(ANSWER_SECONDS)
+            return make_sink_caller(components)(log, call)
+        return workers[log].submit(call).result(ANSWER_SECONDS)
 
     def describe_checkpoints(problems: Mapping[str, Problem]) -> list[dict[str, Any]]:
         return report_checkpoints(components, {run.lane.id: run.lane.table for run in lanes.list_runs()}, problems)
@@ -182,7 +182,7 @@ def build_checkpoint_scheduler(
 
     def truncate() -> None:
         if list_logs_with_retention(components):
-            truncate_logs(components, ask)
+            truncate_logs(components, call_sink)
 
     wanted = any(rules.checkpoints is not None for rules in components.sinks.values())
     find = partial(_list_scheduled, components, lanes)

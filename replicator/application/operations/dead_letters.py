@@ -491,8 +491,10 @@ class DeadLetterRetry(Generic[F]):
         Columns that are new or wider since then are accepted. The config may declare them now, and the lane will
         have them from its position on.
         """
-        ask = self._context.workers[lane.sink].ask
-        versions, state = self._wait_for_answer(lane, ask(lambda sink: (read_schema_versions(sink, lane), sink.state(lane))))
+        submit = self._context.workers[lane.sink].submit
+        versions, state = self._wait_for_answer(
+            lane, submit(lambda sink: (read_schema_versions(sink, lane), sink.state(lane)))
+        )
         schema = LaneSchema(lane, versions)
         transition = None if state is None else schema.find_transition(table, state.position, self._runtime.now())
         changes = transition.decision.changes if transition is not None and not transition.decision.stops else ()
@@ -517,7 +519,7 @@ class DeadLetterRetry(Generic[F]):
                 sink.apply([Write(lane, plan, part, EMPTY_SPAN, out_of_band=True, may_wait=attempt.is_patient)], reject)
 
         try:
-            self._wait_for_answer(lane, self._context.workers[lane.sink].ask(apply))
+            self._wait_for_answer(lane, self._context.workers[lane.sink].submit(apply))
         except Exception:
             if refused:
                 return False

@@ -69,8 +69,8 @@ class Control(Generic[F]):
                 find_pending_schema(run.lane, accept, run.schema.versions)
             if run.status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED):
                 return None
-            question = None if accept is None else partial(accept_pending_schema, run.lane, accept)
-            return pipeline.registry.restart_lane(run, question)
+            read_state = None if accept is None else partial(accept_pending_schema, run.lane, accept)
+            return pipeline.registry.restart_lane(run, read_state)
 
         return self._post_command(run, resume, Future())
 
@@ -100,7 +100,7 @@ class Control(Generic[F]):
         future is a ConfigProblem, and the lane stays as it was.
         """
         run = self._find_lane(lane_id)
-        answer = self._pipelines[run.lane.source].context.workers[run.lane.sink].ask(lambda sink: sink.state(run.lane))
+        answer = self._pipelines[run.lane.source].context.workers[run.lane.sink].submit(lambda sink: sink.state(run.lane))
         done: Future[None] = Future()
 
         def skip(pipeline: SourcePipeline[F]) -> Future[None]:
@@ -120,7 +120,7 @@ class Control(Generic[F]):
         run = self._find_lane(lane_id)
         rebuilt = make_rebuild_lane(run.lane, into)
         worker = self._pipelines[run.lane.source].context.workers[run.lane.sink]
-        answer = worker.ask(lambda sink: (sink.state(run.lane), sink.state(rebuilt)))
+        answer = worker.submit(lambda sink: (sink.state(run.lane), sink.state(rebuilt)))
         done: Future[None] = Future()
 
         def swap(pipeline: SourcePipeline[F]) -> Future[None]:

@@ -111,7 +111,7 @@ def _is_named(label: str, lane: Lane | None, names: Sequence[str]) -> bool:
 
 # Truncates event logs by their retention, behind all readers and the checkpoints of all lanes.
 
-AskSink = Callable[[str, Callable[[Any], Any]], Any]
+CallSink = Callable[[str, Callable[[Any], Any]], Any]
 """Runs a function with a sink, by its name, and returns the result."""
 
 
@@ -120,7 +120,7 @@ def list_logs_with_retention(components: Components) -> list[str]:
     return [name for name, rules in components.sinks.items() if rules.retention is not None]
 
 
-def truncate_logs(components: Components, ask_sink: AskSink) -> dict[str, dict[TopicPartition, int]]:
+def truncate_logs(components: Components, call_sink: CallSink) -> dict[str, dict[TopicPartition, int]]:
     """Truncate every event log with a retention; returns the new start of its partitions, by log.
 
     Records older than the retention are removed, if nothing needs them:
@@ -128,7 +128,7 @@ def truncate_logs(components: Components, ask_sink: AskSink) -> dict[str, dict[T
     - They are below the position of every lane and rebuild that reads them.
     - They are below the oldest checkpoint of every lane of their table.
 
-    `ask_sink`: runs a function in the sinks of a running pipeline.
+    `call_sink`: runs a function in the sinks of a running pipeline.
     """
     done: dict[str, dict[TopicPartition, int]] = {}
     for log in list_logs_with_retention(components):
@@ -136,7 +136,7 @@ def truncate_logs(components: Components, ask_sink: AskSink) -> dict[str, dict[T
         for source, rules in components.sources.items():
             for lane in rules.event_logs:
                 if lane.sink == log and (below := find_unneeded(components, source, log)):
-                    removed = ask_sink(log, partial(_truncate_log, lane, below, before))
+                    removed = call_sink(log, partial(_truncate_log, lane, below, before))
                     done.setdefault(log, {}).update(removed)
     return done
 
@@ -209,11 +209,11 @@ class _LanePositions:
         return self._known[lane.id]
 
 
-def make_asker(components: Components) -> AskSink:
+def make_sink_caller(components: Components) -> CallSink:
     """For sinks that no process has open."""
 
-    def ask(log: str, question: Callable[[Any], Any]) -> Mapping[TopicPartition, int]:
+    def call_sink(log: str, call: Callable[[Any], Any]) -> Mapping[TopicPartition, int]:
         with closing(components.open_sink(log)) as sink:
-            return cast(Mapping[TopicPartition, int], question(sink))
+            return cast(Mapping[TopicPartition, int], call(sink))
 
-    return ask
+    return call_sink

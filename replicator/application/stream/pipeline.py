@@ -563,7 +563,7 @@ class SourcePipeline(Generic[F]):
         span = self._runtime.lanes.find_unapplied(run)
         before = self._advancing.get(run.lane.id)
         if span and run.applied and (before is None or before.done()):
-            answer = self.context.workers[run.lane.sink].ask(lambda sink: _advance_position(sink, run.lane, span))
+            answer = self.context.workers[run.lane.sink].submit(lambda sink: _advance_position(sink, run.lane, span))
             self._advancing[run.lane.id] = answer
             answer.add_done_callback(finish)
 

@@ -66,7 +66,7 @@ def test_rebuild_starts_from_a_checkpoint(postgres_dsn: str, tmp_path: Path, nam
         shop.parts,
         make_rebuild_lane(shop.lane, "again"),
     )
-    done = checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
+    done = checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_sink_caller(shop.parts))
     assert done["raw"], "records before the checkpoint are not needed"
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, messages.append)
     assert len(messages) == 2 and "starting from snapshot 1" in messages[1] and have_same_rows(read_rows(shop, table), live)
@@ -85,7 +85,7 @@ def test_as_of_query_starts_from_a_checkpoint_of_a_truncated_log(postgres_dsn: s
     """The log keeps all records that the oldest checkpoint needs."""
     shop = shop_into(postgres_dsn, tmp_path, 6)
     shop.config("{sink: target, into: items_6}", f", retention: 1 milliseconds{read_target_options(shop)}")
-    shorten = partial(checkpoint_schedule.truncate_logs, ask_sink=checkpoint_schedule.make_asker(shop.parts))
+    shorten = partial(checkpoint_schedule.truncate_logs, call_sink=checkpoint_schedule.make_sink_caller(shop.parts))
     count, held = len(shop.history.events), {}
     for end in (count // 3, count // 2, count):
         shop.reach(end)

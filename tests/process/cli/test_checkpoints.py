@@ -181,7 +181,7 @@ def test_log_is_truncated_up_to_its_checkpoints(tmp_path: Path) -> None:
     place = TopicPartition("cdc.public.items", 0)
     said: list[str] = []
     shop.reach(20)
-    shorten = partial(checkpoint_schedule.truncate_logs, ask_sink=checkpoint_schedule.make_asker(shop.parts))
+    shorten = partial(checkpoint_schedule.truncate_logs, call_sink=checkpoint_schedule.make_sink_caller(shop.parts))
     assert shorten(shop.parts) == {}, "there is no snapshot"
     first = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(30)
@@ -378,7 +378,7 @@ def test_target_that_cannot_restore_a_checkpoint_reads_the_log(tmp_path: Path, m
     assert read_canonical_rows(lake / "again") == whole
     why = "none can be used, because number 1 has what nobody keeps"
     assert said[1:] == [f"lake.again: reading the whole event log instead of a snapshot: {why}"]
-    checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
+    checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_sink_caller(shop.parts))
     with pytest.raises(DataLoss, match="because number 1 has what nobody keeps"):
         checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "once_more"))
     assert not (lake / "once_more").exists()

@@ -187,7 +187,7 @@ def test_gathered_writes_are_released_at_the_size_limit(ripens):
     elif ripens == "closed":
         slot.close()
     else:
-        slot.ask(lambda: None)
+        slot.submit(lambda: None)
     thread.join(30)
     assert [len(one.items) for one in taken] == [2 if ripens == "full" else 1]
 

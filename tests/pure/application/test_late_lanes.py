@@ -90,9 +90,9 @@ class World:
         settle = roster.place_answered
 
         def settling(_: float) -> None:
-            apart = {lane: roster._asked.pop(lane) for lane in self.withheld & set(roster._asked)}
+            apart = {lane: roster._pending.pop(lane) for lane in self.withheld & set(roster._pending)}
             settle(5.0)
-            roster._asked.update(apart)
+            roster._pending.update(apart)
 
         return settling
 

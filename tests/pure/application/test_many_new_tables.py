@@ -69,12 +69,12 @@ def test_new_targets_are_created_one_at_a_time(monkeypatch):
 
 def test_writes_run_between_state_reads_of_new_lanes(monkeypatch):
     """On a busy machine all states may be read before the first write: then it is tried again."""
-    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.02)
-    assert any(len(find_writes_between_questions(monkeypatch)) > 1 for _ in range(10))
+    monkeypatch.setattr(worker, "CALL_SECONDS", 0.02)
+    assert any(len(find_writes_between_calls(monkeypatch)) > 1 for _ in range(10))
 
 
-def find_writes_between_questions(monkeypatch):
-    """How many writes there had been at each question."""
+def find_writes_between_calls(monkeypatch):
+    """How many writes there had been at each call."""
     shop = world(new_patience=0.0)
     running = shop.start()
     asked = []
