@@ -451,7 +451,7 @@ def drop(session: CommandSession, table: str, yes: bool) -> None:
     Stop the daemon first. It may run if neither it nor the config has the table.
     """
     from replicator.application.operations import drop
-    from replicator.application.operations.rebuild import hold_rebuild
+    from replicator.application.operations.rebuild import lock_rebuild
 
     scope = drop.find_lane_to_drop(session.components, table)
     lane, width = scope.lane.id, max(len(one.what) for one in scope.artifacts)
@@ -462,7 +462,7 @@ def drop(session: CommandSession, table: str, yes: bool) -> None:
         lines.append(f"The config contains the lane ({scope.config_line}): {again}")
     if not yes:
         session.confirm(f"Delete all of this of {lane}?", f"{lane} was not dropped", lines, _drop_to_json(scope))
-    with hold_rebuild(session.components, lane):
+    with lock_rebuild(session.components, lane):
         drop.drop_lane(session.components, scope.lane)
     stays = next((one for one in scope.artifacts if one.what == "table" and one.stays), None)
     summary = f"{lane}: dropped" + (f", but table {stays.where} stays: {stays.stays}" if stays else "")

@@ -354,7 +354,7 @@ def replay(
         session.emit(result, _summarize(result) + "; the target is replaced")
         return
     request = RebuildRequest(target_lane, into, policy, **times)
-    with rebuild.hold_rebuild(session.components, request.id):
+    with rebuild.lock_rebuild(session.components, request.id):
         prepared = prepare_restored_rebuild(session.components, request, session.print_note)
         result = {"lane": request.id, **_run_rebuild(session, request.into, prepared)}
     session.emit(result, _summarize(result))

@@ -45,9 +45,9 @@ from .rebuild import (
     REJECTED_FOLDER,
     SPILL_FOLDER,
     can_rebuild,
-    hold_instance,
     list_rebuild_folders,
     list_rebuilds,
+    lock_instance,
     make_rebuild_lane,
 )
 from .refresh import ProjectionRefresher, RefreshResult
@@ -114,7 +114,7 @@ def find_row(
     """
     name = _find_source(components, table, source)
     rules = cast(TableRules, components.sources[name].rules_for(table))
-    with hold_instance(components, *DAEMON_RUNS), ExitStack() as stack:
+    with lock_instance(components, *DAEMON_RUNS), ExitStack() as stack:
         for lane in rules.lanes:
             if not can_rebuild(components, lane):
                 raise ConfigProblem(
@@ -142,7 +142,7 @@ def erase_row(
 ) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`. Fatal, without any removal, if there are
     targets that are not in `scope`."""
-    with hold_instance(components, *DAEMON_RUNS), ExitStack() as stack:
+    with lock_instance(components, *DAEMON_RUNS), ExitStack() as stack:
         new = [lane.id for lane in _list_targets(components, scope.table, scope.source) if lane not in scope.targets]
         if new:
             raise Fatal(

@@ -21,7 +21,7 @@ from replicator.ports.sink import CompactionResult, Sink, VacuumResult
 from replicator.ports.stores import RegisterEntry
 
 from .checkpoint import list_checkpoints
-from .rebuild import can_rebuild, hold_instance, list_rebuilds
+from .rebuild import can_rebuild, list_rebuilds, lock_instance
 
 # Compacts and vacuums targets by name, in their sinks.
 
@@ -55,7 +55,7 @@ def vacuum_targets(
     with ExitStack() as stack:
         if retain is not None and retain < SHORTEST_RETENTION and not dry_run:
             danger = "a vacuum that retains less than an hour would delete files that it is writing"
-            stack.enter_context(hold_instance(components, danger, "Retain at least 1 hour, or stop the daemon."))
+            stack.enter_context(lock_instance(components, danger, "Retain at least 1 hour, or stop the daemon."))
         yield from _run_each(components, names, "vacuum", retain, dry_run=dry_run)
 
 

@@ -101,7 +101,7 @@ def get_rebuild_folder(components: Components, lane: str) -> Path:
 
 
 @contextmanager
-def hold_rebuild(components: Components, lane: str) -> Iterator[None]:
+def lock_rebuild(components: Components, lane: str) -> Iterator[None]:
     """No other command builds or removes the target of the rebuild meanwhile. Fenced if one does."""
     folder = get_rebuild_folder(components, lane)
     lock = InstanceLock(folder.parent, components.pipeline, f"{folder.name}.lock")  # Its holder may remove the folder.
@@ -118,7 +118,7 @@ def hold_rebuild(components: Components, lane: str) -> Iterator[None]:
 
 
 @contextmanager
-def hold_instance(components: Components, danger: str, next_step: str) -> Iterator[None]:
+def lock_instance(components: Components, danger: str, next_step: str) -> Iterator[None]:
     """No daemon or `replay` of this pipeline and state folder runs or starts meanwhile. Fenced if one runs; `danger`: what a
     daemon does. Other writers are fenced by the sinks."""
     if components.ask_daemon() is not None:
@@ -126,7 +126,7 @@ def hold_instance(components: Components, danger: str, next_step: str) -> Iterat
     with ExitStack() as locks:
         locks.enter_context(InstanceLock(components.folder, components.pipeline))
         for folder in list_rebuild_folders(components):
-            locks.enter_context(hold_rebuild(components, unquote(folder.name)))
+            locks.enter_context(lock_rebuild(components, unquote(folder.name)))
         yield
 
 

@@ -29,7 +29,7 @@ from replicator.ports.source import Source
 
 from .checkpoint import find_checkpoint, prepare_restored_rebuild, show_nothing
 from .drop import drop_lane
-from .rebuild import REQUEST_FILE, get_rebuild_folder, hold_rebuild, make_rebuild_lane
+from .rebuild import REQUEST_FILE, get_rebuild_folder, lock_rebuild, make_rebuild_lane
 
 REBUILD_SUFFIX, DRY_RUN_SUFFIX = "__replay", "__dry_run"
 """Suffixes of the names of temporary targets."""
@@ -66,7 +66,7 @@ def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: Sho
                 f"lane {lane.id} has applied nothing yet, so there is nothing to rebuild",
                 next_step="Start the daemon, or name another table with `--into`.",
             )
-    with hold_rebuild(components, request.id):
+    with lock_rebuild(components, request.id):
         find_checkpoint(components, request)  # DataLoss before anything is removed.
         _remove_leftovers(components, request)
         rebuild = prepare_restored_rebuild(components, request, tell)
@@ -253,7 +253,7 @@ def compare_target(
     positions of the log and the lane differ.
     """
     request = make_request(components, lane, DRY_RUN_SUFFIX, **options)
-    with hold_rebuild(components, request.id):
+    with lock_rebuild(components, request.id):
         if get_rebuild_folder(components, request.id).exists():
             remove_rebuild(components, request)  # Of a comparison that was killed.
         rebuild = prepare_restored_rebuild(components, request, tell)
