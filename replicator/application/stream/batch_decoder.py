@@ -286,17 +286,13 @@ def prefetch_batches(
         try:
             yield ahead.add_batch
         except Exception:
-            if not ahead.at_work:
-                _release_all(ahead, runtime)
+            if not ahead.failed and not runtime.stop.is_set():
+                ahead.release_until(0)
             raise
-        _release_all(ahead, runtime)
+        if not runtime.stop.is_set():
+            ahead.release_until(0)
     finally:
         prefetch.rest()
-
-
-def _release_all(ahead: _PrefetchQueue[F], runtime: RuntimeContext[F]) -> None:
-    if not runtime.stop.is_set():
-        ahead.release_until(0)
 
 
 class _PrefetchQueue(Generic[F]):
@@ -305,17 +301,19 @@ class _PrefetchQueue(Generic[F]):
     ) -> None:
         self._prefetch, self._decoder, self._batch_records, self._process = prefetch, decoder, batch_records, process
         self._held: deque[Batch[F]] = deque()
-        self.at_work = False
+        self.failed = False
 
     def add_batch(self, batch: Batch[F]) -> None:
         """Start and hold a batch. A batch without records is not held: sources send it to give others a turn."""
-        self.at_work = True  # Stays True after an error.
-        if batch.records:
-            self._batch_records.begin(batch)
-            self._prefetch.begin(batch.frame, self._decoder)
-        self._held.append(batch)
-        self.release_until(self._prefetch.depth if batch.records else 0)
-        self.at_work = False
+        try:
+            if batch.records:
+                self._batch_records.begin(batch)
+                self._prefetch.begin(batch.frame, self._decoder)
+            self._held.append(batch)
+            self.release_until(self._prefetch.depth if batch.records else 0)
+        except BaseException:
+            self.failed = True
+            raise
 
     def release_until(self, max_batches: int) -> None:
         """Apply held batches until `max_batches` are left."""
