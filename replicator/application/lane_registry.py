@@ -292,8 +292,9 @@ class LaneRegistry(Generic[F]):
         )
         return to_problem(error)
 
-    def place_answered(self, patience: float) -> None:
-        """Set the positions of lanes whose sinks have answered; wait up to `patience` seconds for the others."""
+    def receive_states(self, patience: float) -> None:
+        """Let lanes whose sinks have returned their states catch up from there. Waits up to `patience` seconds for the
+        other states."""
         futures = [pending.answer for pending in self._pending.values()]
         deadline = (now := self._runtime.clock()) + patience
         while wait(futures, timeout=min(WAKE_SECONDS, deadline - now)).not_done:
@@ -304,7 +305,7 @@ class LaneRegistry(Generic[F]):
         oldest = self._get_oldest() if answered else Position()
         for lane_id, pending in answered:
             if self._runtime.lanes.is_live(pending.run, pending.generation):
-                self._place_run(pending.run, pending.answer, oldest)
+                self._begin_catch_up(pending.run, pending.answer, oldest)
             del self._pending[lane_id]
             pending.resolve()
 
@@ -373,7 +374,7 @@ class LaneRegistry(Generic[F]):
         self._pending[lane.id] = PendingLane(run, run.generation, future, Future())
         return self._pending[lane.id].placed
 
-    def _place_run(self, run: LaneRun, future: Future[LaneStart], oldest: Position) -> None:
+    def _begin_catch_up(self, run: LaneRun, future: Future[LaneStart], oldest: Position) -> None:
         try:
             lane_start = future.result()
             state = lane_start.state or LaneState()

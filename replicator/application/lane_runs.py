@@ -46,7 +46,7 @@ class LaneRun:
     `LaneRuns` guards all fields but those of the second list. Some of them:
 
     - `generation`: grows whenever the lane's writes in flight become void.
-    - `placed_generation`: the generation in which the lane got its position. Writes carry it.
+    - `position_generation`: the generation in which the lane got its position. Writes carry it.
     - `purged_up_to`: as in `LaneState`.
     - `stop`: the reason why it is stopping.
     - `waiting`: the rows of other lanes that its writes wait for.
@@ -65,7 +65,7 @@ class LaneRun:
     lane: Lane
     status: LaneStatus = LaneStatus.STARTING
     generation: int = 0
-    placed_generation: int = -1
+    position_generation: int = -1
     begin: Position = field(default_factory=Position)
     queued_to: Position = field(default_factory=Position)
     handed_over: Position = field(default_factory=Position)
@@ -161,7 +161,7 @@ class LaneRuns:
                 return
             run.queued_to = run.handed_over = position
             run.applied, run.purged_up_to = applied, purged
-            run.placed_generation = run.generation
+            run.position_generation = run.generation
             run.schema = schema or LaneSchema(run.lane)
             self._set_status(run, LaneStatus.CATCHING_UP)
 

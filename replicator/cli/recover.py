@@ -169,7 +169,7 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
     path = None if path == Path("-") else path
     with _open_store(session) as store:
         letters = dead_letters.read_selected(store, build_filter(**chosen))
-    lacking = len([each for each in letters if not each.is_placed])
+    lacking = len([each for each in letters if not each.has_position])
     if lacking:
         session.print_note(
             f"warning: left out: {format_count(lacking, 'dead letter')} of an older version, without the whole record"

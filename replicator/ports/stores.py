@@ -66,7 +66,7 @@ class DeadLetter:
         return self.topic, self.partition, self.offset
 
     @property
-    def is_placed(self) -> bool:
+    def has_position(self) -> bool:
         """True if it has the position of its record, so that the record can be built again."""
         return bool(self.topic) and self.offset >= 0
 

@@ -90,9 +90,9 @@ def to_json(letter: DeadLetter) -> dict[str, Any]:
     record, key = letter.record, letter.key
     plain = None if record is None else record.decode("utf-8", "replace")
     headers = None if letter.headers is None else json.loads(letter.headers)
-    placed = {"partition": letter.partition, "offset": letter.offset} if letter.is_placed else {}
+    position = {"partition": letter.partition, "offset": letter.offset} if letter.has_position else {}
     unknown = {"partition": None, "offset": None}
-    more = {"record": plain, "key": encode_bytes(key), "headers": headers, **unknown, **placed}
+    more = {"record": plain, "key": encode_bytes(key), "headers": headers, **unknown, **position}
     return {**fields, **more, "retry": letter.retry}
 
 
@@ -104,7 +104,7 @@ def describe_remedy(letter: DeadLetter, on_reject: str) -> str:
     behind = f"{letter.topic}:{letter.partition}:{letter.offset + 1}"
     skip = (
         f", or skip it: `replicator lanes skip LANE --until {behind}`"
-        if letter.stage != "route" and letter.is_placed
+        if letter.stage != "route" and letter.has_position
         else ""
     )
     return f"{step} {GO_ON}{skip}.".lstrip()
@@ -115,7 +115,7 @@ def describe_position(letter: DeadLetter) -> str:
     scheme, separator, path = letter.topic.partition("archive:")
     if separator and not scheme:
         return f"{path} line {letter.offset}"
-    return f"{letter.topic} partition {letter.partition} offset {letter.offset}" if letter.is_placed else letter.event_id
+    return f"{letter.topic} partition {letter.partition} offset {letter.offset}" if letter.has_position else letter.event_id
 
 
 def export_records(letters: Iterable[DeadLetter], to: Path | BinaryIO) -> int:
@@ -124,8 +124,8 @@ def export_records(letters: Iterable[DeadLetter], to: Path | BinaryIO) -> int:
 
     A path selects the format by its suffix; a stream gets JSON Lines. Dead letters without a position are left out.
     """
-    placed = {(each.topic, each.partition, each.offset): each for each in letters if each.is_placed}
-    records = to_raw_frame(placed[at] for at in sorted(placed))
+    by_position = {(each.topic, each.partition, each.offset): each for each in letters if each.has_position}
+    records = to_raw_frame(by_position[at] for at in sorted(by_position))
     if isinstance(to, Path):
         with open_archive(to) as write:
             write(records)
@@ -269,7 +269,7 @@ class DeadLetterRetry(Generic[F]):
         self._waiting = self._store.read(DeadLetterFilter(lane="", state=OPEN))
         event_logs = {lane.id for lane in self._context.event_logs}
         for letter in letters:
-            if not letter.is_placed:
+            if not letter.has_position:
                 why = "an older version stored its dead letter without the whole record; load the table again, or purge it"
             elif letter.lane in event_logs:
                 why = "it was rejected by an event log, which has no changes to apply"

@@ -509,7 +509,7 @@ class BlockedKeys(Generic[F]):
         if self._since is None:
             self._since, self._hashes = {}, self._rejects.get_hashes(self._source)
             for dead_letter in self._rejects.list_open(self._source):
-                _add_key(self._since, dead_letter, dead_letter.key_hash if dead_letter.is_placed else "")
+                _add_key(self._since, dead_letter, dead_letter.key_hash if dead_letter.has_position else "")
         return self._since
 
 
@@ -530,7 +530,7 @@ def find_blocked(dead_letters: Iterable[DeadLetter], tried_ids: set[str]) -> dic
     waiting: set[BlockedKey] = set()
     blocked: dict[str, bool] = {}
     for dead_letter in dead_letters:
-        has_key = dead_letter.key_hash and dead_letter.is_placed
+        has_key = dead_letter.key_hash and dead_letter.has_position
         at = (dead_letter.topic, dead_letter.partition, dead_letter.key_hash) if has_key else None
         if dead_letter.code == RejectCode.HELD and at is not None:
             blocked[dead_letter.event_id] = at in waiting

@@ -140,7 +140,7 @@ class CatchUp(Generic[F]):
                 reach = self._runtime.options.catch_up_offsets
                 counted = {p: o for p, o in run.handed_over.items() if p in run.begin}
                 self._decoding.add_counted(run.lane.table, Span(run.begin.only(counted), Position(counted)))
-                self._behind[run.lane.id] = CatchUpLane(run, run.placed_generation, run.handed_over, buffer, reach)
+                self._behind[run.lane.id] = CatchUpLane(run, run.position_generation, run.handed_over, buffer, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
                 del self._behind[lane_id]
@@ -151,7 +151,7 @@ class CatchUp(Generic[F]):
 
     def _is_current(self, run: LaneRun) -> bool:
         behind = self._behind.get(run.lane.id)
-        return behind is not None and behind.generation == run.placed_generation
+        return behind is not None and behind.generation == run.position_generation
 
     def _find_distance(self, behind: CatchUpLane[F]) -> Span:
         """The span between the lane and the main stream."""

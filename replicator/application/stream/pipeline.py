@@ -96,7 +96,7 @@ class SourcePipeline(Generic[F]):
         )
         runtime.rejects.mask_source(context.name, safe_decoder, private=context.private)
         self._buffers: dict[str, TableBuffer[F]] = {}
-        self._unplaced: dict[str, float] = {}
+        self._tables_without_position: dict[str, float] = {}
         """Per new table whose changes are buffered until its lanes have a position: the deadline, on the clock."""
         self._identity: dict[str, str] = {}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -172,7 +172,7 @@ class SourcePipeline(Generic[F]):
                     self.registry.restart_lane(run)
         self.registry.knows_tables = bool(self.registry.topics)
         self._buffers.clear()
-        self._unplaced.clear()
+        self._tables_without_position.clear()
         self._position, self._has_partial_batch = None, False
 
     def _read_stream(self, *, once: bool) -> None:
@@ -238,7 +238,7 @@ class SourcePipeline(Generic[F]):
             self._has_opened_lanes = True
             self.progress.row_loss = self.registry.row_loss
         start = Position({p: max(o, beginning.get(p, o)) for p, o in self.registry.began.only(start).items()})
-        self.registry.place_answered(self._runtime.options.state_patience)
+        self.registry.receive_states(self._runtime.options.state_patience)
         positions = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
             begin = Position({**start, **Position.highest(positions)})
@@ -258,7 +258,7 @@ class SourcePipeline(Generic[F]):
                 "Source", self.context.name, "It delivers no records, although it is not at its end."
             )
         self._run_commands()
-        self.registry.place_answered(0)
+        self.registry.receive_states(0)
         self._catch_up.join_caught_up()
         self._make_room()
         self._release_placed()
@@ -343,7 +343,7 @@ class SourcePipeline(Generic[F]):
             topics, on_decoded = self.registry.topics[table], self._transactions.count_changes(table)
             start = Position({**cover_topics(batch.span, topics).start, **self._ensure_buffer(table).released})
             followers = self._let_lanes_fall_back(self.registry.tables[table], start)
-            if not followers and table not in self._unplaced:
+            if not followers and table not in self._tables_without_position:
                 self._buffers.pop(table, None)
                 continue
             try:
@@ -373,7 +373,7 @@ class SourcePipeline(Generic[F]):
     def _find_hold_start(self, table: str, released: Position) -> Position:
         """Per partition the offset from which on the table's buffer releases nothing: transactions are incomplete
         there, or the table waits for its lanes."""
-        return released if table in self._unplaced else self._transactions.hold_from
+        return released if table in self._tables_without_position else self._transactions.hold_from
 
     def _make_slice_writes(self, table: str, slices: Sequence[TableSlice[F]]) -> list[WriteRequest[F]]:
         followers = [run for run in self.registry.tables[table] if run.status is LaneStatus.RUNNING]
@@ -418,11 +418,11 @@ class SourcePipeline(Generic[F]):
         """
         options = self._runtime.options
         if self._transactions.is_active:  # A barrier counts no changes that are read before a lane has its position.
-            self.registry.place_answered(options.state_patience)
+            self.registry.receive_states(options.state_patience)
         else:
-            self.registry.place_answered(0 if self._unplaced else options.new_patience)
+            self.registry.receive_states(0 if self._tables_without_position else options.new_patience)
             until = self._runtime.clock() + options.state_patience
-            self._unplaced.update((table, until) for table in new if self.registry.is_new(table))
+            self._tables_without_position.update((table, until) for table in new if self.registry.is_new(table))
         self._catch_up.join_caught_up()
 
     def _release_placed(self) -> None:
@@ -430,11 +430,12 @@ class SourcePipeline(Generic[F]):
 
         Lanes that need too much time or memory read the changes again.
         """
-        size = count_bytes(one for table in self._unplaced if table in self._buffers for one in self._buffers[table].raw)
+        deadlines, buffers = self._tables_without_position, self._buffers
+        size = count_bytes(one for table in deadlines if table in buffers for one in buffers[table].raw)
         now = self._runtime.clock() if size <= self._runtime.options.hold_bytes else float("inf")
-        placed = {t for t, until in self._unplaced.items() if now >= until or not self.registry.is_new(t)}
+        placed = {t for t, until in deadlines.items() if now >= until or not self.registry.is_new(t)}
         for table in placed:
-            del self._unplaced[table]
+            del deadlines[table]
         if placed:
             self._hand_over_released(lambda table, buffer: self._release_held(table, buffer) if table in placed else ())
 
@@ -573,7 +574,7 @@ class SourcePipeline(Generic[F]):
         while not stop.is_set():
             self._record_beat()
             self._run_commands()
-            self.registry.place_answered(0)
+            self.registry.receive_states(0)
             if not self._catch_up.run_turn(self._runtime.options.catch_up_turn) and not self.registry.has_pending:
                 self._release_placed()
                 self._release_complete_transactions()

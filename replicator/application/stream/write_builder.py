@@ -340,7 +340,7 @@ class WriteBuilder(Generic[F]):
         run.handed_over = run.handed_over.advanced_to(end)
         run.queued_to = run.queued_to.advanced_to(write.span.end)
         write = replace(write, at=self._runtime.now())
-        return WriteRequest(run, write, run.placed_generation, raw)
+        return WriteRequest(run, write, run.position_generation, raw)
 
 
 def cover_topics(span: Span, topics: Iterable[str]) -> Span:

@@ -113,7 +113,7 @@ def test_table_of_an_older_version_gets_the_new_columns(path: Path) -> None:
     store = DeltaDeadLetters({"path": str(path)})
     (known,) = store.read()
     assert (known.event_id, known.attempts, known.source, known.offset, known.key) == ("event_id 1", 3, "", -1, None)
-    assert not known.is_placed
+    assert not known.has_position
     store.mark([known], "replayed")
     store.write([make_dead_letter(1)])
     assert [(each.event_id, each.state) for each in store.read()] == [("cdc.items-0-1", "open"), ("event_id 1", "replayed")]

@@ -82,12 +82,12 @@ class World:
         place = SourceContext("s", source, self.lanes_of, (), {"a": worker}, FileRegister(self.folder), rules)
         self.pipeline = SourcePipeline(place, DebeziumJsonDecoder({}), shared)
         self.control = Control(self.lanes, {"s": self.pipeline})
-        self.pipeline.registry.place_answered = self.settling(self.pipeline.registry)  # type: ignore[method-assign]
+        self.pipeline.registry.receive_states = self.settling(self.pipeline.registry)  # type: ignore[method-assign]
         self.supervisor = Supervisor([self.pipeline], (worker,), letters, shared)
         return self.supervisor.run(once=True)
 
     def settling(self, roster: Any) -> Callable[[float], None]:
-        settle = roster.place_answered
+        settle = roster.receive_states
 
         def settling(_: float) -> None:
             apart = {lane: roster._pending.pop(lane) for lane in self.withheld & set(roster._pending)}

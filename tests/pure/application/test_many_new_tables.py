@@ -128,13 +128,13 @@ def test_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
     )
     running = shop.start()
     slowly(monkeypatch, running.sinks["a"], "state")
-    settle, waits, roster = running.pipeline.registry.place_answered, [], running.pipeline.registry
+    settle, waits, roster = running.pipeline.registry.receive_states, [], running.pipeline.registry
 
     def count_patience(patience):
         waits.append((patience > 0, roster.has_pending))
         settle(patience)
 
-    monkeypatch.setattr(roster, "place_answered", count_patience)
+    monkeypatch.setattr(roster, "receive_states", count_patience)
     assert running.once() == 0
     check(shop)
     assert sum(patient for patient, _ in waits) < len(NEW)
