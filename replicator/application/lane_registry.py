@@ -176,7 +176,7 @@ class LaneRegistry(Generic[F]):
                 run.begin = Position({**begin, **run.begin})
                 if run.status is not LaneStatus.STARTING:
                     run.queued_to = Position({**begin, **run.queued_to})
-                    run.handed_over = Position({**begin, **run.handed_over})
+                    run.processed_to = Position({**begin, **run.processed_to})
         if new_partitions := [p for p in span.start if p not in self.began]:
             first = self._get_oldest().only(new_partitions)
             self.began = Position({**first, **self.began})

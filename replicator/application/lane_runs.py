@@ -55,8 +55,8 @@ class LaneRun:
     Owned by the thread of its source:
 
     - `begin`: where each of its partitions began, as in the register.
-    - `handed_over`: everything below is queued, or holds nothing for the lane.
-    - `queued_to`: the end of its last queued write, where the next one starts; behind `handed_over` while there was
+    - `processed_to`: everything below is queued, or has no change for the lane.
+    - `queued_to`: the end of its last queued write, where the next one starts; behind `processed_to` while there was
       nothing to write.
     - `rule`: the rule under which its target was written; empty if unknown.
     - `schema`: the current schema of its table.
@@ -68,7 +68,7 @@ class LaneRun:
     position_generation: int = -1
     begin: Position = field(default_factory=Position)
     queued_to: Position = field(default_factory=Position)
-    handed_over: Position = field(default_factory=Position)
+    processed_to: Position = field(default_factory=Position)
     rule: str = ""
     applied: Position = field(default_factory=Position)
     problem: Problem | None = None
@@ -159,7 +159,7 @@ class LaneRuns:
         with self._lock:
             if run.status is not LaneStatus.STARTING:
                 return
-            run.queued_to = run.handed_over = position
+            run.queued_to = run.processed_to = position
             run.applied, run.purged_up_to = applied, purged
             run.position_generation = run.generation
             run.schema = schema or LaneSchema(run.lane)
@@ -276,13 +276,13 @@ class LaneRuns:
             log.info("deletes forgotten", lane=run.lane.id, **to_purge_summary(purged))
 
     def find_unapplied(self, run: LaneRun) -> Span | None:
-        """The span between the target's position and `handed_over`; None while writes are in flight."""
+        """The span between the target's position and `processed_to`; None while writes are in flight."""
         with self._lock:
             if run.has_writes_in_flight:
                 return None
-            at = Position({**run.handed_over, **run.begin, **run.applied})
-            partitions = [p for p, o in run.handed_over.items() if at[p] < o]
-            return Span(at.only(partitions), run.handed_over.only(partitions))
+            at = Position({**run.processed_to, **run.begin, **run.applied})
+            partitions = [p for p, o in run.processed_to.items() if at[p] < o]
+            return Span(at.only(partitions), run.processed_to.only(partitions))
 
     def is_busy(self, *, without: str) -> bool:
         """True while lanes of other sinks than `without` have writes in flight."""

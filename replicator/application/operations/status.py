@@ -226,7 +226,7 @@ def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters
         exit_code=int(problem.code) if run.status is LaneStatus.SUSPENDED and problem else None,
         applied_at=run.applied_at.isoformat() if run.applied_at else None,
         tombstones=describe_tombstones(run.lane, run.purged_up_to),
-        handed=run.handed_over.to_json(),
+        handed=run.processed_to.to_json(),
         schemas=[to_summary(version) for _, version in sorted(run.schema.versions.items())],
         dead_letters=None if letters is None else count_for_lane(letters, lane.source, lane.table, lane.id),
     )

@@ -66,7 +66,7 @@ class CatchUpLane(Generic[F]):
 
     def find_unread(self, end: Position) -> Span:
         """The span that is left to read up to `end`."""
-        read = Position({**self.run.handed_over, **self.read})  # Partitions may have begun since the lane fell behind.
+        read = Position({**self.run.processed_to, **self.read})  # Partitions may have begun since the lane fell behind.
         return Span.between(read, end)
 
 
@@ -136,11 +136,11 @@ class CatchUp(Generic[F]):
         """Begin with lanes that are behind now, and let lanes that have caught up join. Returns the others."""
         for run in self._registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
-                buffer = TableBuffer(self._runtime.engine.frames, self._runtime.options, run.handed_over)
+                buffer = TableBuffer(self._runtime.engine.frames, self._runtime.options, run.processed_to)
                 reach = self._runtime.options.catch_up_offsets
-                counted = {p: o for p, o in run.handed_over.items() if p in run.begin}
+                counted = {p: o for p, o in run.processed_to.items() if p in run.begin}
                 self._decoding.add_counted(run.lane.table, Span(run.begin.only(counted), Position(counted)))
-                self._behind[run.lane.id] = CatchUpLane(run, run.position_generation, run.handed_over, buffer, reach)
+                self._behind[run.lane.id] = CatchUpLane(run, run.position_generation, run.processed_to, buffer, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
                 del self._behind[lane_id]

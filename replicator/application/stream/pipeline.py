@@ -239,7 +239,7 @@ class SourcePipeline(Generic[F]):
             self.progress.row_loss = self.registry.row_loss
         start = Position({p: max(o, beginning.get(p, o)) for p, o in self.registry.began.only(start).items()})
         self.registry.receive_states(self._runtime.options.state_patience)
-        positions = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
+        positions = [run.processed_to for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
             begin = Position({**start, **Position.highest(positions)})
             # Lanes that start with a snapshot read it by themselves: other lanes must not get it.
@@ -260,12 +260,12 @@ class SourcePipeline(Generic[F]):
         self._run_commands()
         self.registry.receive_states(0)
         self._catch_up.join_caught_up()
-        self._make_room()
+        self._wait_for_room()
         self._release_placed()
         if batch.span:
             batch = self._drop_redelivered(batch)
             for piece in self._poison_records.split_batch(batch, MAIN_READER, self._runtime.wait_for_sinks):
-                self._make_room()
+                self._wait_for_room()
                 self._process_records(piece)
         else:
             self._release_complete_transactions()
@@ -395,7 +395,7 @@ class SourcePipeline(Generic[F]):
         """
         for run in runs:
             if run.is_full or any(
-                run.handed_over.get(p, o) < o and self.registry.is_covered(run, p) for p, o in start.items()
+                run.processed_to.get(p, o) < o and self.registry.is_covered(run, p) for p, o in start.items()
             ):
                 self._runtime.lanes.fall_back(run)
         return [run for run in runs if run.status is LaneStatus.RUNNING]
@@ -460,7 +460,7 @@ class SourcePipeline(Generic[F]):
             self._catalog.discard_schemas(table)
             self._buffers.pop(table, None)
 
-    def _make_room(self) -> None:
+    def _wait_for_room(self) -> None:
         """Wait for sinks whose queue is full.
 
         If one sink does not answer and another does, the stream goes on without the first. Its lanes resume
@@ -539,7 +539,7 @@ class SourcePipeline(Generic[F]):
                 empty = buffer.make_empty(self._catalog.get_union(run.lane.table))
                 if empty is None and not self._transactions.is_active:
                     self._advance_unplanned_lane(run)
-                identity = select_identities(self._identity, run.handed_over)
+                identity = select_identities(self._identity, run.processed_to)
                 with self._mark_partial_batch():
                     self._hand_over(self._write_builder.build_position_write(run, empty, identity))
         self._transactions.publish_complete()

@@ -73,7 +73,7 @@ class SourceProgress:
         """
         position = Position({**run.begin, **run.applied})
         if not run.is_event_log:
-            return position.advanced_to({p: o for p, o in run.handed_over.items() if p.topic == self.transactions})
+            return position.advanced_to({p: o for p, o in run.processed_to.items() if p.topic == self.transactions})
         excluded = self.excluded.get(run.lane.sink, frozenset())
         return position.only(p for p in position if p.topic not in excluded)
 

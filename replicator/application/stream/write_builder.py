@@ -110,7 +110,7 @@ class SchemaGate(Generic[F]):
 
 def _is_ahead(run: LaneRun, slice_: TableSlice[F], at: Position) -> bool:
     """True if the record at `at` lies in the slice, and the lane has not read it yet."""
-    return all(max(slice_.start[p], run.handed_over.get(p, o)) <= o < slice_.end[p] for p, o in at.items())
+    return all(max(slice_.start[p], run.processed_to.get(p, o)) <= o < slice_.end[p] for p, o in at.items())
 
 
 # Row transforms of a table slice for its lanes. Lanes with the same transforms and position share the result.
@@ -144,7 +144,7 @@ class SharedSlice(Generic[F]):
         self.folded: dict[object, Sequence[FoldedChanges[F]]] = {}
 
     def transform_for_lane(self, plan: ApplyPlan, trim: Position) -> TransformedSlice[F]:
-        """The slice for a lane with this plan, without the changes below `trim`, which were handed over."""
+        """The slice for a lane with this plan, without the changes below `trim`, which are processed."""
         key = (plan.row_transforms, tuple(sorted(trim.items())))
         if key not in self._transformed:
             frame, counts = self.frame, Counts()
@@ -170,7 +170,7 @@ StoreSchemaVersion = Callable[[LaneRun, SchemaVersion], None]
 class WriteBuilder(Generic[F]):
     """Makes the writes of one source's lanes. Only the thread of the source uses it.
 
-    It moves a lane's `handed_over` and `queued_to`. Without anything to write only `handed_over` moves;
+    It moves a lane's `processed_to` and `queued_to`. Without anything to write only `processed_to` moves;
     `build_position_write` writes the rest.
     """
 
@@ -202,14 +202,14 @@ class WriteBuilder(Generic[F]):
             shared: dict[int, SharedSlice[F]] = {}
             identities = select_identities(identity, slice_.end)
             for run in [run for run in runs if run.is_active]:
-                gap = any(run.handed_over.get(p, start) < start for p, start in slice_.start.items())
+                gap = any(run.processed_to.get(p, start) < start for p, start in slice_.start.items())
                 ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before its next slice.")
                 gated = self._gate.pass_slice(run, slice_)
                 for version in gated.drop_versions:
                     self._store_schema_version(run, version)
                 for piece, columns in gated.slices:
                     if piece.frame is None:
-                        run.handed_over = run.handed_over.advanced_to(piece.end)
+                        run.processed_to = run.processed_to.advanced_to(piece.end)
                         continue
                     shared_slice = shared.setdefault(id(piece.frame), SharedSlice(self._engine, piece, piece.frame))
                     out += self._build_lane_writes(run, piece, columns, shared_slice, identities)
@@ -228,7 +228,7 @@ class WriteBuilder(Generic[F]):
         plan = self._plan_lane(run, slice_.table, columns)
         if plan is None:
             return out
-        trim = run.handed_over.only(p for p, start in slice_.start.items() if run.handed_over.get(p, start) > start)
+        trim = run.processed_to.only(p for p, start in slice_.start.items() if run.processed_to.get(p, start) > start)
         transformed = shared.transform_for_lane(plan, trim)
         if not self._store_rejects_or_stop(run, transformed, slice_):
             return out
@@ -241,7 +241,7 @@ class WriteBuilder(Generic[F]):
                 write = Write(run.lane, plan, part, span, identity)
                 out.append(self._advance_with_request(run, write, piece.end, piece.raw))
             else:
-                run.handed_over = run.handed_over.advanced_to(piece.end)
+                run.processed_to = run.processed_to.advanced_to(piece.end)
         return out
 
     def _fold_slices(self, transformed: TransformedSlice[F], plan: ApplyPlan, frame: F) -> list[FoldedChanges[F]]:
@@ -267,7 +267,7 @@ class WriteBuilder(Generic[F]):
         out = []
         for run in runs:
             topics = exclude.get(run.lane.sink, set())
-            span = batch.span.only(p for p in batch.span.end if p.topic not in topics).after(run.handed_over)
+            span = batch.span.only(p for p in batch.span.end if p.topic not in topics).after(run.processed_to)
             if not span:
                 continue
             if routed:
@@ -292,8 +292,8 @@ class WriteBuilder(Generic[F]):
         return out
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
-        """A write without rows that moves the lane's committed position up to `handed_over`; none if it is there."""
-        span = Span.between(run.queued_to, run.handed_over)
+        """A write without rows that moves the lane's committed position up to `processed_to`; none if it is there."""
+        span = Span.between(run.queued_to, run.processed_to)
         if empty is None or run.is_event_log or not span:
             return []
         table = self._catalog.get_union(run.lane.table)
@@ -337,7 +337,7 @@ class WriteBuilder(Generic[F]):
     def _advance_with_request(
         self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[RecordFrame[F], ...]
     ) -> WriteRequest[F]:
-        run.handed_over = run.handed_over.advanced_to(end)
+        run.processed_to = run.processed_to.advanced_to(end)
         run.queued_to = run.queued_to.advanced_to(write.span.end)
         write = replace(write, at=self._runtime.now())
         return WriteRequest(run, write, run.position_generation, raw)

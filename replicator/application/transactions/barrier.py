@@ -198,7 +198,7 @@ class TransactionBarrier(TransactionStage[F]):
             passed_in_sink[run.lane.sink] = before.advanced_to(self._select_transaction_topic(run.applied))
         # A lane without rows since `transactions` was configured has passed the marks of the other lanes of its sink.
         passed_marks = {
-            run.lane.id: self._select_transaction_topic(run.applied or run.handed_over) or passed_in_sink[run.lane.sink]
+            run.lane.id: self._select_transaction_topic(run.applied or run.processed_to) or passed_in_sink[run.lane.sink]
             for run in runs
         }
         self._start_tracking(runs, passed_marks)
@@ -206,7 +206,7 @@ class TransactionBarrier(TransactionStage[F]):
         # Some marks are read again: the last transaction may not be published yet.
         marks = Position({p: max(o - REREAD_RECORDS, min(o, usual.get(p, o))) for p, o in marks.items()})
         return Position(
-            {**start, **Position.lowest(run.handed_over for run in runs), **self._select_transaction_topic(usual), **marks}
+            {**start, **Position.lowest(run.processed_to for run in runs), **self._select_transaction_topic(usual), **marks}
         )
 
     def _start_tracking(self, runs: Sequence[LaneRun], passed_marks: Mapping[str, Position]) -> None:
@@ -395,6 +395,6 @@ class TransactionBarrier(TransactionStage[F]):
         for run in runs:
             topics = self._registry.topics.get(run.lane.table, frozenset())
             let_go = {p: o for topic in topics for p, o in of_topics.get(topic, {}).items()}
-            lacks |= {run.lane.id for p, o in let_go.items() if run.handed_over.get(p, o) < o}
-            ahead |= any(run.handed_over.get(p, o) > o for p, o in let_go.items())
+            lacks |= {run.lane.id for p, o in let_go.items() if run.processed_to.get(p, o) < o}
+            ahead |= any(run.processed_to.get(p, o) > o for p, o in let_go.items())
         return tuple(sorted(lacks)), ahead

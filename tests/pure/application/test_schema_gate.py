@@ -33,7 +33,7 @@ def lane_at(offset, **modes):
     )
     run = LaneRun(Lane("a.items", "p", "s", "public.items", "a", "items", "scd1", schema_rules=rules))
     run.schema.apply_transition(run.schema.find_transition(TABLE, make_position(0), NOW))
-    run.handed_over = make_position(offset)
+    run.processed_to = make_position(offset)
     return run
 
 
