@@ -163,9 +163,9 @@ class WriteRequest(Generic[F]):
         return replace(self, write=replace(self.write, complete=CompletenessWatermark(complete.source)))
 
 
-def measure_writes(items: Sequence[WriteRequest[F]]) -> int:
+def measure_writes(requests: Sequence[WriteRequest[F]]) -> int:
     """The bytes that these writes keep in memory: their rows, and the records behind them."""
-    return sum(item.write.folded.size for item in items) + count_bytes(one for item in items for one in item.raw)
+    return sum(one.write.folded.size for one in requests) + count_bytes(raw for one in requests for raw in one.raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Dequeued(Generic[F]):
     """The content of a queue: calls to run first, writes, and by source the watermark after the last write."""
 
     calls: Sequence[Callable[[], None]] = ()
-    items: Sequence[WriteRequest[F]] = ()
+    requests: Sequence[WriteRequest[F]] = ()
     publish_requests: Mapping[str, PublishRequest] = field(default_factory=dict)
 
 
@@ -201,7 +201,7 @@ class BoundedQueue(Generic[F]):
         self._gather = gather
         self._ripe = 0.0
         self._changed = threading.Condition()
-        self._items: list[WriteRequest[F]] = []
+        self._requests: list[WriteRequest[F]] = []
         self._records: set[RecordFrame[F]] = set()
         self._calls: deque[Callable[[], None]] = deque()
         self._publish_requests: dict[str, PublishRequest] = {}
@@ -223,21 +223,21 @@ class BoundedQueue(Generic[F]):
         return True
 
     def _is_full(self) -> bool:
-        return bool(self._items) and self._size >= self._limit()
+        return bool(self._requests) and self._size >= self._limit()
 
-    def put(self, items: Sequence[WriteRequest[F]]) -> None:
-        """Add all items, even if the queue is full: see `wait_for_room`. Raises Stopped if it is closed."""
+    def put(self, requests: Sequence[WriteRequest[F]]) -> None:
+        """Add all requests, even if the queue is full: see `wait_for_room`. Raises Stopped if it is closed."""
         with self._changed:
             if self._closed:
                 raise Stopped
-            for source in {item.run.lane.source for item in items}:
+            for source in {request.run.lane.source for request in requests}:
                 self._publish_requests.pop(source, None)
-            if not self._items:
+            if not self._requests:
                 self._ripe = time.monotonic() + self._gather
-            self._items.extend(items)
-            new = {one for item in items for one in item.raw} - self._records
+            self._requests.extend(requests)
+            new = {one for request in requests for one in request.raw} - self._records
             self._records |= new
-            self._size += sum(item.write.folded.size for item in items) + count_bytes(new)
+            self._size += sum(request.write.folded.size for request in requests) + count_bytes(new)
             self._changed.notify_all()
 
     def submit(self, call: Callable[[], None]) -> None:
@@ -270,24 +270,24 @@ class BoundedQueue(Generic[F]):
                 self._changed.wait(max(0.0, self._ripe - time.monotonic()))
             if self._closed and not self._has_content():
                 return None
-            dequeued = Dequeued(tuple(self._calls), tuple(self._items), dict(self._publish_requests))
+            dequeued = Dequeued(tuple(self._calls), tuple(self._requests), dict(self._publish_requests))
             self._calls.clear()
             self._publish_requests.clear()
-            self._items, self._records, self._size = [], set(), 0
+            self._requests, self._records, self._size = [], set(), 0
             self._changed.notify_all()
             return dequeued
 
     def _is_unripe(self) -> bool:
         """True while the queue holds nothing but writes, and waits for more of them."""
-        if not self._items or self._is_full() or self._closed or self._calls or self._publish_requests:
+        if not self._requests or self._is_full() or self._closed or self._calls or self._publish_requests:
             return False
         return time.monotonic() < self._ripe
 
     def _has_content(self) -> bool:
-        return bool(self._items or self._calls or self._publish_requests)
+        return bool(self._requests or self._calls or self._publish_requests)
 
     def close(self) -> None:
-        """Accept no more items. Queued items can still be removed."""
+        """Accept no more requests. Queued requests can still be removed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -296,32 +296,32 @@ class BoundedQueue(Generic[F]):
 # Grouping and joining of queued writes.
 
 
-def group_into_rounds(items: Iterable[WriteRequest[F]]) -> Iterable[list[list[WriteRequest[F]]]]:
+def group_into_rounds(requests: Iterable[WriteRequest[F]]) -> Iterable[list[list[WriteRequest[F]]]]:
     """Writes in rounds, one call of the sink each: per lane and round, consecutive writes that may be joined."""
     groups: dict[str, list[list[WriteRequest[F]]]] = {}
-    for item in items:
-        of_lane = groups.setdefault(item.run.lane.id, [])
-        if of_lane and is_joinable(of_lane[-1], item):
-            of_lane[-1].append(item)
+    for request in requests:
+        of_lane = groups.setdefault(request.run.lane.id, [])
+        if of_lane and is_joinable(of_lane[-1], request):
+            of_lane[-1].append(request)
         else:
-            of_lane.append([item])
+            of_lane.append([request])
     for round_ in zip_longest(*groups.values()):
         yield [group for group in round_ if group]
 
 
-def group_into_packs(items: Iterable[WriteRequest[F]]) -> Iterable[list[WriteRequest[F]]]:
+def group_into_packs(requests: Iterable[WriteRequest[F]]) -> Iterable[list[WriteRequest[F]]]:
     """Bundles in order, in packs with one plan per lane: a sink is prepared for one plan at a time.
 
     A bundle stays whole unless a lane changes its plan within it. Then only its last part publishes its watermark.
     """
     bundles: dict[tuple[str, int], list[WriteRequest[F]]] = {}
-    for item in items:
-        bundles.setdefault((item.run.lane.source, item.bundle), []).append(item)
+    for request in requests:
+        bundles.setdefault((request.run.lane.source, request.bundle), []).append(request)
     pack: list[WriteRequest[F]] = []
     for bundle in bundles.values():
         *firsts, last = _split_at_plans(bundle)
-        for part in [*([item.withdraw_watermark() for item in first] for first in firsts), last]:
-            plans = {item.run.lane.id: (item.generation, item.write.plan) for item in pack}
+        for part in [*([request.withdraw_watermark() for request in first] for first in firsts), last]:
+            plans = {request.run.lane.id: (request.generation, request.write.plan) for request in pack}
             if any(plans.get(i.run.lane.id, (i.generation, i.write.plan)) != (i.generation, i.write.plan) for i in part):
                 yield pack
                 pack = []
@@ -334,20 +334,20 @@ def _split_at_plans(bundle: Sequence[WriteRequest[F]]) -> list[list[WriteRequest
     """The first part has the first plan of each lane, the next part the second plan of lanes that have one, and so on."""
     parts: list[list[WriteRequest[F]]] = [[]]
     latest: dict[str, tuple[int, WriteRequest[F]]] = {}
-    for item in bundle:
-        number, before = latest.get(item.run.lane.id, (0, item))
-        if (before.generation, before.write.plan) != (item.generation, item.write.plan):
+    for request in bundle:
+        number, before = latest.get(request.run.lane.id, (0, request))
+        if (before.generation, before.write.plan) != (request.generation, request.write.plan):
             number += 1
-        latest[item.run.lane.id] = number, item
+        latest[request.run.lane.id] = number, request
         if number == len(parts):
             parts.append([])
-        parts[number].append(item)
+        parts[number].append(request)
     return parts
 
 
-def is_joinable(group: Sequence[WriteRequest[F]], item: WriteRequest[F]) -> bool:
-    """True if `item` may be joined with all writes of a group: any of them may hide a row that it needs."""
-    return can_join_pair(group[-1], item) and not any(_is_hiding(other.write, item.write) for other in group[:-1])
+def is_joinable(group: Sequence[WriteRequest[F]], request: WriteRequest[F]) -> bool:
+    """True if `request` may be joined with all writes of a group: any of them may hide a row that it needs."""
+    return can_join_pair(group[-1], request) and not any(_is_hiding(other.write, request.write) for other in group[:-1])
 
 
 def can_join_pair(earlier: WriteRequest[F], later: WriteRequest[F]) -> bool:
@@ -390,11 +390,11 @@ def join_writes(engine: Engine[F], group: Sequence[WriteRequest[F]]) -> WriteReq
         return group[0]
     first, last = group[0], group[-1]
     span = first.write.span
-    for item in group[1:]:
-        span = span.then(item.write.span)
-    folded = _fold_writes(engine, [item.write for item in group])
-    identity = {k: v for item in group for k, v in item.write.identity.items()}
-    raw = tuple(dict.fromkeys(one for item in group for one in item.raw))
+    for request in group[1:]:
+        span = span.then(request.write.span)
+    folded = _fold_writes(engine, [request.write for request in group])
+    identity = {k: v for request in group for k, v in request.write.identity.items()}
+    raw = tuple(dict.fromkeys(one for request in group for one in request.raw))
     write = replace(last.write, folded=folded, span=span, identity=identity)
     return replace(first, write=write, raw=raw, bundle=last.bundle, voided=last.voided)
 

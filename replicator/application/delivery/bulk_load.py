@@ -231,34 +231,34 @@ class BulkLoader(Generic[F]):
         """For each lane with spilled rows, a write without rows that represents all of them."""
         return tuple(self._last.values())
 
-    def is_placeholder(self, item: WriteRequest[F]) -> bool:
+    def is_placeholder(self, request: WriteRequest[F]) -> bool:
         """True if the write is one of `list_placeholder_writes`."""
-        return self._last.get(item.run.lane.id) is item
+        return self._last.get(request.run.lane.id) is request
 
-    def is_other_plan(self, item: WriteRequest[F]) -> bool:
+    def is_other_plan(self, request: WriteRequest[F]) -> bool:
         """True if the lane has spilled rows of a plan other than the write's.
 
         The target is not prepared for the latter yet.
         """
-        last = self._last.get(item.run.lane.id)
-        return last is not None and last.write.plan != item.write.plan
+        last = self._last.get(request.run.lane.id)
+        return last is not None and last.write.plan != request.write.plan
 
-    def spill_write(self, item: WriteRequest[F]) -> Position | None:
+    def spill_write(self, request: WriteRequest[F]) -> Position | None:
         """Spill a write of a prepared lane. Returns the position of the lane after it.
 
         None if the write cannot be spilled: it affects others, or the target has rows already. Fatal if the
         files of an earlier run were written under another plan.
         """
-        write, spill_files = item.write, self._open_spill(item.run.lane)
+        write, spill_files = request.write, self._open_spill(request.run.lane)
         at = spill_files.span.end
         if spill_files.slices and not write.out_of_band and not write.span.after(at):
             return at
-        if spill_files.slices and not self.has_spilled(item.run.lane):
+        if spill_files.slices and not self.has_spilled(request.run.lane):
             # Continue the files of an earlier run, no matter if the first write after them can be spilled.
-            if (spill_files.rule, spill_files.read_schema()) != (write.plan.rule, _get_frame(item).schema):
-                raise _make_orphan_error(item.run.lane.id, "were written under another configuration")
-            self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
-        if not self._can_spill(item, spill_files):
+            if (spill_files.rule, spill_files.read_schema()) != (write.plan.rule, _get_frame(request).schema):
+                raise _make_orphan_error(request.run.lane.id, "were written under another configuration")
+            self._last[request.run.lane.id] = self._make_placeholder_write(request, spill_files)
+        if not self._can_spill(request, spill_files):
             self.ended = True
             return None
         facts = write.folded.facts
@@ -268,8 +268,8 @@ class BulkLoader(Generic[F]):
         spill_files.rule = write.plan.rule
         spill_files.identity.update(write.identity)
         parts = self._partitions.split(write.folded.frame, write.plan.table.keys, SPILL_PARTITIONS)
-        _wrap_os_errors(lambda: spill_files.add_slice(slice_, parts, item.raw))
-        self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
+        _wrap_os_errors(lambda: spill_files.add_slice(slice_, parts, request.raw))
+        self._last[request.run.lane.id] = self._make_placeholder_write(request, spill_files)
         return spill_files.span.end
 
     def load_target(self, lane: Lane, reject: RejectRows[F]) -> LaneOutcome:
@@ -277,15 +277,15 @@ class BulkLoader(Generic[F]):
 
         Errors as of `Sink.apply`. The spill files are kept then.
         """
-        item, spill_files = self._last[lane.id], self._open_spill(lane)
+        request, spill_files = self._last[lane.id], self._open_spill(lane)
         state = self._sink.state(lane)
         if state is not None:  # A failed attempt had committed.
             applied = LaneOutcome(state.position, spill_files.counts + Counts(applied=spill_files.rows), state.purged_up_to)
             return self._finish_load(lane, applied)
-        parts, folder = _FoldedPartitions(spill_files, item, self._engine), spill_files.folder / "load"
+        parts, folder = _FoldedPartitions(spill_files, request, self._engine), spill_files.folder / "load"
         shutil.rmtree(folder, ignore_errors=True)
         _wrap_os_errors(lambda: folder.mkdir(parents=True))
-        applied = self._bulk_load.load(item.write, parts, reject, folder)
+        applied = self._bulk_load.load(request.write, parts, reject, folder)
         total = parts.counts.total + applied.counts.total
         ensure_accounting(
             total == spill_files.rows,
@@ -308,14 +308,14 @@ class BulkLoader(Generic[F]):
             self._spill_files[lane.id] = _wrap_os_errors(lambda: SpillFiles.open_folder(folder, self._partitions.name))
         return self._spill_files[lane.id]
 
-    def _can_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> bool:
-        write, facts = item.write, item.write.folded.facts
-        affects_others = write.out_of_band or write.complete is not None or item.bundle
+    def _can_spill(self, request: WriteRequest[F], spill_files: SpillFiles) -> bool:
+        write, facts = request.write, request.write.folded.facts
+        affects_others = write.out_of_band or write.complete is not None or request.bundle
         if affects_others or facts.has_key_changes or facts.truncated_at is not None or facts.truncates:
             return False
         if spill_files.slices:
-            return can_join_pair(self._last[item.run.lane.id], item)
-        return self._bulk_load.loads(item.run.lane, write.plan)
+            return can_join_pair(self._last[request.run.lane.id], request)
+        return self._bulk_load.loads(request.run.lane, write.plan)
 
     def find_orphans(self) -> Mapping[str, Fatal]:
         """By lane, the error for spill files of an earlier run that no write continued, so that their plan is
@@ -323,26 +323,24 @@ class BulkLoader(Generic[F]):
         orphans = [lane for lane, spill_files in self._spill_files.items() if spill_files.slices and lane not in self._last]
         return {lane: _make_orphan_error(lane, "are followed by no record that can be applied") for lane in orphans}
 
-    def _make_placeholder_write(self, item: WriteRequest[F], spill_files: SpillFiles) -> WriteRequest[F]:
+    def _make_placeholder_write(self, request: WriteRequest[F], spill_files: SpillFiles) -> WriteRequest[F]:
         """One write without rows that represents all spilled rows."""
         facts = Facts(
             has_unchanged=any(one.unsent for one in spill_files.slices),
             has_deletes=any(one.deletes for one in spill_files.slices),
         )
-        nothing = FoldedChanges(_get_frame(item).slice(0, 0), facts, Counts(), 0, 0)
-        write = replace(
-            item.write, folded=cast("FoldedChanges[F]", nothing), span=spill_files.span, identity=dict(spill_files.identity)
-        )
-        return replace(item, write=write, raw=())
+        nothing = cast("FoldedChanges[F]", FoldedChanges(_get_frame(request).slice(0, 0), facts, Counts(), 0, 0))
+        write = replace(request.write, folded=nothing, span=spill_files.span, identity=dict(spill_files.identity))
+        return replace(request, write=write, raw=())
 
 
 class _FoldedPartitions(Generic[F]):
     """The folded partitions of spilled rows. `counts`: the counts of the folds, complete after each iteration."""
 
-    def __init__(self, spill_files: SpillFiles, item: WriteRequest[F], engine: Any) -> None:
+    def __init__(self, spill_files: SpillFiles, request: WriteRequest[F], engine: Any) -> None:
         self._spill_files = spill_files
         self._engine = engine
-        self._plan = item.write.plan
+        self._plan = request.write.plan
         self.counts = Counts()
 
     def __iter__(self) -> Iterator[FoldedChanges[F]]:
@@ -377,8 +375,8 @@ def _make_orphan_error(lane: str, why: str) -> Fatal:
     return Fatal(f"the spill files of lane {lane} {why}", next_step=step)
 
 
-def _get_frame(item: WriteRequest[Any]) -> pa.Table:
-    return item.write.folded.frame
+def _get_frame(request: WriteRequest[Any]) -> pa.Table:
+    return request.write.folded.frame
 
 
 def _wrap_os_errors(act: Any) -> Any:

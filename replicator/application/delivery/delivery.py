@@ -106,42 +106,42 @@ class Delivery(Generic[F]):
         self._publisher = WatermarkPublisher(name, sink, runtime)
 
     def deliver(
-        self, items: Iterable[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest] = MappingProxyType({})
+        self, requests: Iterable[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest] = MappingProxyType({})
     ) -> None:
-        """Apply all items. On return each is committed, void, or of a suspended lane, unless `abandon` is set.
+        """Apply all requests. On return each is committed, void, or of a suspended lane, unless `abandon` is set.
 
-        `publish_requests`: by source, the watermark that is true then, if it is newer than the items' own.
+        `publish_requests`: by source, the watermark that is true then, if it is newer than the requests' own.
         """
-        items = tuple(items)
-        self._publisher.begin_commit(items)
-        if any(item.bundle and item.run.lane.id in self._waiting for item in items):
+        requests = tuple(requests)
+        self._publisher.begin_commit(requests)
+        if any(request.bundle and request.run.lane.id in self._waiting for request in requests):
             self._write_new_lanes(None)
             self._retry_waiting(last=True)  # Bundles never wait, and must not overtake writes that do.
-        for pack in group_into_packs(item for item in items if item.bundle):
-            live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
+        for pack in group_into_packs(request for request in requests if request.bundle):
+            live = [request for request in pack if self._lanes.is_live(request.run, request.generation)]
             complete = self._publisher.list_valid(collect_publish_requests(live))  # All publish the same watermark.
             groups = [self._join_writes(group) for round_ in group_into_rounds(live) for group in round_]
             writes = [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
             self._apply_with_retry(writes, recheck=False)
-        self._deliver_rounds(self._defer_new_lanes([item for item in items if not item.bundle]))
+        self._deliver_rounds(self._defer_new_lanes([request for request in requests if not request.bundle]))
         self._write_new_lanes(
-            NEW_LANE_SECONDS if not publish_requests and not any(item.write.complete for item in items) else None
+            NEW_LANE_SECONDS if not publish_requests and not any(request.write.complete for request in requests) else None
         )
         while self._waiting and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
             self._retry_waiting()
-        self._publisher.end_commit(items, publish_requests)
+        self._publisher.end_commit(requests, publish_requests)
 
-    def _defer_new_lanes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
+    def _defer_new_lanes(self, requests: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
         """The writes of lanes that the sink has prepared. If there are few other lanes, all writes.
 
         Otherwise the writes of new lanes wait in `_new_lane_writes`, and later writes of such a lane wait behind them.
         """
-        deferred = {item.run.lane.id for item in self._new_lane_writes}
-        new = deferred | {item.run.lane.id for item in items if item.run.lane.id not in self._prepared}
+        deferred = {request.run.lane.id for request in self._new_lane_writes}
+        new = deferred | {request.run.lane.id for request in requests if request.run.lane.id not in self._prepared}
         if self._bulk_loader is not None or (not deferred and len(new) <= FEW_LANES):
-            return items
-        self._new_lane_writes += [item for item in items if item.run.lane.id in new]
-        return [item for item in items if item.run.lane.id not in new]
+            return requests
+        self._new_lane_writes += [request for request in requests if request.run.lane.id in new]
+        return [request for request in requests if request.run.lane.id not in new]
 
     def _write_new_lanes(self, seconds: float | None) -> None:
         """Write new lanes one at a time, for `seconds`. None, or too much memory in use: write all of them.
@@ -151,15 +151,15 @@ class Delivery(Generic[F]):
         until = None if seconds is None else self._clock() + seconds
         while self._new_lane_writes and not self._abandon.is_set():
             lane = self._new_lane_writes[0].run.lane.id
-            lane_items = [item for item in self._new_lane_writes if item.run.lane.id == lane]
-            self._new_lane_writes = [item for item in self._new_lane_writes if item.run.lane.id != lane]
+            lane_items = [request for request in self._new_lane_writes if request.run.lane.id == lane]
+            self._new_lane_writes = [request for request in self._new_lane_writes if request.run.lane.id != lane]
             self._deliver_rounds(lane_items)
             is_small = measure_writes(self._new_lane_writes) < self._options.handover_bytes
             if until is not None and is_small and self._clock() >= until:
                 return
 
-    def _deliver_rounds(self, items: Iterable[WriteRequest[F]]) -> None:
-        for round_ in group_into_rounds(items):
+    def _deliver_rounds(self, requests: Iterable[WriteRequest[F]]) -> None:
+        for round_ in group_into_rounds(requests):
             live = [group for group in round_ if self._lanes.is_live(group[0].run, group[0].generation)]
             self._apply_with_retry([self._join_writes(group) for group in live], recheck=False)
 
@@ -172,9 +172,9 @@ class Delivery(Generic[F]):
         waiting, self._waiting, self._committed = self._waiting, {}, False
         self._waiting_since = {lane: since for lane, since in self._waiting_since.items() if lane in waiting}
         self._retry_at = self._clock() + self._options.row_retry
-        for items in waiting.values():
-            self._lanes.wait_for_rows(items[0].run, None)
-        self._deliver_rounds(item for items in waiting.values() for item in items)
+        for requests in waiting.values():
+            self._lanes.wait_for_rows(requests[0].run, None)
+        self._deliver_rounds(request for requests in waiting.values() for request in requests)
         self._is_last_try = False
 
     def _defer_waiting(self, pending: Sequence[WriteRequest[F]], error: RowsWait) -> list[WriteRequest[F]]:
@@ -182,41 +182,41 @@ class Delivery(Generic[F]):
         now = self._clock()
         if not self._waiting:
             self._retry_at = now + self._options.row_retry
-        for item in (item for item in pending if item.run.lane.id in error.lanes):
-            lane = item.run.lane.id
+        for request in (request for request in pending if request.run.lane.id in error.lanes):
+            lane = request.run.lane.id
             if lane not in self._waiting_since:
                 log.warning("rows wait for rows of other lanes", lane=lane, sentence=error.sentence)
                 self._waiting_since[lane] = now
-            self._append_waiting(item, to_problem(error))
-        return [item for item in pending if item.run.lane.id not in error.lanes]
+            self._append_waiting(request, to_problem(error))
+        return [request for request in pending if request.run.lane.id not in error.lanes]
 
-    def _append_waiting(self, item: WriteRequest[F], problem: Problem) -> None:
-        items = self._waiting.setdefault(item.run.lane.id, [])
-        items.append(item.withdraw_watermark())
-        is_full = measure_writes(items) >= self._options.handover_bytes
-        self._lanes.wait_for_rows(item.run, problem, is_full=is_full)
+    def _append_waiting(self, request: WriteRequest[F], problem: Problem) -> None:
+        requests = self._waiting.setdefault(request.run.lane.id, [])
+        requests.append(request.withdraw_watermark())
+        is_full = measure_writes(requests) >= self._options.handover_bytes
+        self._lanes.wait_for_rows(request.run, problem, is_full=is_full)
 
-    def _select_unblocked(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """The writes that have no waiting write of their lane before them. The others wait too."""
+    def _defer_blocked(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
+        """Let writes wait that are behind a waiting write of their lane. Returns the others."""
         free = []
-        for item in pending:
-            if item.run.lane.id not in self._waiting or item.bundle:
-                free.append(item)
+        for request in pending:
+            if request.run.lane.id not in self._waiting or request.bundle:
+                free.append(request)
             else:
-                self._append_waiting(item, item.run.waiting or WAITS_FOR_ROWS)
+                self._append_waiting(request, request.run.waiting or WAITS_FOR_ROWS)
         return free
 
-    def _can_wait(self, item: WriteRequest[F]) -> bool:
-        if item.bundle or self._is_last_try:
+    def _can_wait(self, request: WriteRequest[F]) -> bool:
+        if request.bundle or self._is_last_try:
             return False
-        since = self._waiting_since.get(item.run.lane.id)
+        since = self._waiting_since.get(request.run.lane.id)
         if self._new_lane_writes:  # The missing row may be in one of these.
             return True
         return since is None or self._clock() - since < self._options.row_patience
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until `deliver` has work even without new items; None if there is none."""
+        """Seconds until `deliver` has work even without new requests; None if there is none."""
         due = [0.0] if self._new_lane_writes else []
         publish_in = self._publisher.due_in
         if publish_in is not None:
@@ -226,7 +226,7 @@ class Delivery(Generic[F]):
         return min(due, default=None)
 
     def finish(self) -> None:
-        """Finish the work; no more items follow.
+        """Finish the work; no more requests follow.
 
         Spilled rows are loaded into their targets, unless `stop` is set: then a later run continues. Writes that
         wait for rows of other lanes are retried until no other sink has writes in flight, and then for the last
@@ -238,8 +238,8 @@ class Delivery(Generic[F]):
             if self._waiting and not self._committed:
                 self._abandon.wait(min(self._options.row_retry, WAKE_SECONDS))
         if self._bulk_loader is not None and not self._stop.is_set():
-            for item in self._bulk_loader.list_placeholder_writes():
-                self._apply_with_retry([item], recheck=False)
+            for request in self._bulk_loader.list_placeholder_writes():
+                self._apply_with_retry([request], recheck=False)
             for lane, error in self._bulk_loader.find_orphans().items():
                 run = self._lanes.find(lane)
                 if run is not None and run.status is not LaneStatus.SUSPENDED:  # A suspended lane has its reason already.
@@ -260,9 +260,9 @@ class Delivery(Generic[F]):
 
     def _apply_with_retry(self, pending: Sequence[WriteRequest[F]], *, recheck: bool) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
-        while pending := self._select_unblocked([p for p in pending if self._lanes.is_live(p.run, p.generation)]):
+        while pending := self._defer_blocked([p for p in pending if self._lanes.is_live(p.run, p.generation)]):
             try:
-                self._commit(self._select_uncommitted(pending) if recheck else pending)
+                self._apply_once(self._record_committed(pending) if recheck else pending)
                 if recheck:
                     self._lanes.set_sink_outage(pending[0].run.lane.sink, None)
                 return
@@ -279,7 +279,7 @@ class Delivery(Generic[F]):
                 recheck = True
             except Exception as error:
                 self._raise_unless_lane_error(error)
-                self._find_culprit(pending, error)
+                self._apply_one_by_one(pending, error)
                 return
 
     def _raise_unless_lane_error(self, error: Exception) -> None:
@@ -289,16 +289,16 @@ class Delivery(Generic[F]):
         if isinstance(error, Fenced | TooManyRejects):
             raise error
 
-    def _find_culprit(self, pending: Sequence[WriteRequest[F]], error: Exception) -> None:
+    def _apply_one_by_one(self, pending: Sequence[WriteRequest[F]], error: Exception) -> None:
         if len(pending) == 1:
             self._lanes.suspend(pending[0].run, to_problem(error), error)
             return
         if pending[0].bundle:
             # Commit the bundle without the one lane that fails. If more than one fails, all writes are tried one by one.
-            pending = [item.withdraw_watermark() for item in pending]
-            for lane in dict.fromkeys(item.run.lane.id for item in pending):
+            pending = [request.withdraw_watermark() for request in pending]
+            for lane in dict.fromkeys(request.run.lane.id for request in pending):
                 try:
-                    self._commit(self._select_uncommitted([item for item in pending if item.run.lane.id != lane]))
+                    self._apply_once(self._record_committed([request for request in pending if request.run.lane.id != lane]))
                 except Retryable:
                     # It says nothing about the other lanes. Begin again once the sink answers.
                     self._apply_with_retry(pending, recheck=True)
@@ -306,65 +306,65 @@ class Delivery(Generic[F]):
                 except Exception as other_error:
                     self._raise_unless_lane_error(other_error)
                 else:
-                    pending = [item for item in pending if item.run.lane.id == lane]
+                    pending = [request for request in pending if request.run.lane.id == lane]
                     break
         for one in pending:
             self._apply_with_retry([one], recheck=True)
 
-    def _select_uncommitted(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """The writes that the sink has not committed yet: a failed apply may have committed."""
+    def _record_committed(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
+        """Record the writes that the sink has committed: a failed apply may have committed. Returns the others."""
         uncommitted = []
-        for item in pending:
+        for request in pending:
             # The loader tracks the rows behind a placeholder.
-            is_placeholder = self._bulk_loader is not None and self._bulk_loader.is_placeholder(item)
-            state = None if is_placeholder else self._sink.state(item.run.lane)
-            if state is not None and not item.write.span.after(state.position):
-                outcome = LaneOutcome(state.position, Counts(applied=item.write.folded.rows), state.purged_up_to)
-                self._record_writes([item], outcome, 0.0)
+            is_placeholder = self._bulk_loader is not None and self._bulk_loader.is_placeholder(request)
+            state = None if is_placeholder else self._sink.state(request.run.lane)
+            if state is not None and not request.write.span.after(state.position):
+                outcome = LaneOutcome(state.position, Counts(applied=request.write.folded.rows), state.purged_up_to)
+                self._record_writes([request], outcome, 0.0)
             else:
-                uncommitted.append(item)
+                uncommitted.append(request)
         return uncommitted
 
-    def _commit(self, pending: Sequence[WriteRequest[F]]) -> None:
+    def _apply_once(self, pending: Sequence[WriteRequest[F]]) -> None:
         self._reject_kinds.clear()  # A failed attempt has rejected nothing.
         if self._bulk_loader is not None:
-            for item in pending:
+            for request in pending:
                 # Load spilled rows before the target is prepared for another plan.
-                if self._bulk_loader.is_other_plan(item):
-                    self._load_target(self._bulk_loader, item.run)
-        ready = [item for item in pending if self._prepare_lane(item)]
+                if self._bulk_loader.is_other_plan(request):
+                    self._load_target(self._bulk_loader, request.run)
+        ready = [request for request in pending if self._prepare_lane(request)]
         if self._bulk_loader is not None:
-            ready = [item for item in ready if not self._spill_write(self._bulk_loader, item)]
+            ready = [request for request in ready if not self._spill_write(self._bulk_loader, request)]
         if not ready:
             return
         began = self._clock()
-        writes = [replace(item.write, may_wait=self._can_wait(item)) for item in ready]
-        names = ", ".join(dict.fromkeys(item.run.lane.id for item in ready))
+        writes = [replace(request.write, may_wait=self._can_wait(request)) for request in ready]
+        names = ", ".join(dict.fromkeys(request.run.lane.id for request in ready))
         with self._lanes.note_sink_call(self._name, f"applying {names}"):
             applied = self._sink.apply(writes, lambda lane, rows: self._reject_rows(ready, lane, rows))
         seconds = self._clock() - began
-        for lane in dict.fromkeys(item.run.lane.id for item in ready):
-            items = [item for item in ready if item.run.lane.id == lane]
+        for lane in dict.fromkeys(request.run.lane.id for request in ready):
+            requests = [request for request in ready if request.run.lane.id == lane]
             outcome = applied.get(lane)
             if outcome is not None:
-                self._record_writes(items, outcome, seconds)
+                self._record_writes(requests, outcome, seconds)
             try:
-                _check_outcome(lane, items, outcome)
+                _check_outcome(lane, requests, outcome)
             except AccountingError as error:
-                self._lanes.suspend(items[0].run, to_problem(error), error)
+                self._lanes.suspend(requests[0].run, to_problem(error), error)
 
-    def _spill_write(self, bulk_loader: BulkLoader[F], item: WriteRequest[F]) -> bool:
+    def _spill_write(self, bulk_loader: BulkLoader[F], request: WriteRequest[F]) -> bool:
         """True if no other write is needed: the write was spilled, or it is the placeholder of spilled rows and
         loads them.
 
         Before any other write of the lane its spilled rows are loaded too.
         """
-        is_placeholder = bulk_loader.is_placeholder(item)
-        at = None if is_placeholder else bulk_loader.spill_write(item)
+        is_placeholder = bulk_loader.is_placeholder(request)
+        at = None if is_placeholder else bulk_loader.spill_write(request)
         if at is not None:
-            self._lanes.record_commit(item.run, at, Counts(), None)
-        elif bulk_loader.has_spilled(item.run.lane):
-            self._load_target(bulk_loader, item.run)
+            self._lanes.record_commit(request.run, at, Counts(), None)
+        elif bulk_loader.has_spilled(request.run.lane):
+            self._load_target(bulk_loader, request.run)
         return is_placeholder or at is not None
 
     def _load_target(self, bulk_loader: BulkLoader[F], run: LaneRun) -> None:
@@ -374,11 +374,11 @@ class Delivery(Generic[F]):
             outcome = bulk_loader.load_target(run.lane, lambda lane, rows: self._store_rejects(lane, rows, raw))
         self._record_commit(run, outcome, outcome.counts, None, self._clock() - began)
 
-    def _prepare_lane(self, item: WriteRequest[F]) -> bool:
+    def _prepare_lane(self, request: WriteRequest[F]) -> bool:
         """Prepare the sink for a new plan. False if that suspended the lane."""
-        lane, plan = item.run.lane, item.write.plan
+        lane, plan = request.run.lane, request.write.plan
         prepared = self._prepared.get(lane.id)
-        if prepared and prepared[0] == item.generation and (prepared[1] is plan or prepared[1] == plan):
+        if prepared and prepared[0] == request.generation and (prepared[1] is plan or prepared[1] == plan):
             return True
         try:
             if plan.watermark is not None and not self._sink.features.watermarks:
@@ -391,13 +391,13 @@ class Delivery(Generic[F]):
         except (Retryable, Fenced):
             raise
         except Exception as error:
-            self._lanes.suspend(item.run, to_problem(error), error)
+            self._lanes.suspend(request.run, to_problem(error), error)
             return False
-        self._prepared[lane.id] = (item.generation, plan)
+        self._prepared[lane.id] = (request.generation, plan)
         return True
 
-    def _record_writes(self, items: Sequence[WriteRequest[F]], outcome: LaneOutcome, seconds: float) -> None:
-        run, folded = items[0].run, [item.write.folded for item in items]
+    def _record_writes(self, requests: Sequence[WriteRequest[F]], outcome: LaneOutcome, seconds: float) -> None:
+        run, folded = requests[0].run, [request.write.folded for request in requests]
         counts = sum((part.counts for part in folded), outcome.counts)
         newest = max((part.facts.newest for part in folded if part.facts.newest is not None), default=None)
         self._record_commit(run, outcome, counts, newest, seconds)
@@ -412,10 +412,10 @@ class Delivery(Generic[F]):
         self._rejects.count_records(counts.rejected)
 
     def _reject_rows(self, pending: Sequence[WriteRequest[F]], lane: Lane, rows: F) -> None:
-        items = [p for p in pending if p.run.lane.id == lane.id]
-        if not items:
+        requests = [p for p in pending if p.run.lane.id == lane.id]
+        if not requests:
             raise Fatal(f"The sink rejected rows of lane {lane.id}, but no write of this lane was in progress.")
-        self._store_rejects(lane, rows, RecordFrames(tuple(dict.fromkeys(one for item in items for one in item.raw))))
+        self._store_rejects(lane, rows, RecordFrames(tuple(dict.fromkeys(raw for one in requests for raw in one.raw))))
 
     def _store_rejects(self, lane: Lane, rows: F, raw: RecordFrames[F]) -> None:
         stored = self._rejects.keep_rejects(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
@@ -427,13 +427,13 @@ class Delivery(Generic[F]):
             raise make_stop_error(self._engine.frames.rejected(rows, raw)[0])
 
 
-def _check_outcome(lane: str, items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None) -> None:
+def _check_outcome(lane: str, requests: Sequence[WriteRequest[F]], outcome: LaneOutcome | None) -> None:
     """AccountingError unless the outcome accounts for all rows of the lane's writes, and reaches their end."""
     if outcome is None:
         raise make_accounting_error(f"The sink returned no outcome for lane {lane} after a write.")
-    rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
+    rows, total = sum(request.write.folded.rows for request in requests), outcome.counts.total
     ensure_accounting(rows == total, f"Lane {lane} got {format_count(rows, 'row')}, but accounts for {total}.")
-    is_whole = not items[-1].write.span.after(outcome.position)
+    is_whole = not requests[-1].write.span.after(outcome.position)
     ensure_accounting(is_whole, f"Lane {lane} applied a span, but its position is before the end.")
 
 
@@ -467,19 +467,19 @@ class WatermarkPublisher(Generic[F]):
         """Seconds until `end_commit` has a watermark to publish; None if there is none."""
         return max(0.0, self._next - self._clock()) if self._due else None
 
-    def begin_commit(self, items: Iterable[WriteRequest[F]]) -> None:
-        """Call before items are committed: they make older watermarks of their sources obsolete."""
-        for source in {item.run.lane.source for item in items}:
+    def begin_commit(self, requests: Iterable[WriteRequest[F]]) -> None:
+        """Call before requests are committed: they make older watermarks of their sources obsolete."""
+        for source in {request.run.lane.source for request in requests}:
             self._due.pop(source, None)
 
-    def end_commit(self, items: Sequence[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest]) -> None:
-        """Call after all items are committed. From then on their watermarks and the `publish_requests` are true.
+    def end_commit(self, requests: Sequence[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest]) -> None:
+        """Call after all requests are committed. From then on their watermarks and the `publish_requests` are true.
 
         Exceptions are writes that became void (see `list_valid`); nothing is published once `abandon` is set.
         """
         if self._publish is None or self._abandon.is_set():
             return
-        self._due.update({**collect_publish_requests(items), **publish_requests})
+        self._due.update({**collect_publish_requests(requests), **publish_requests})
         if self._due and self._clock() >= self._next:
             self._publish_due(self._publish)
 
@@ -520,6 +520,6 @@ class WatermarkPublisher(Generic[F]):
         return [run for run in runs if (run.lane.sink, run.lane.source, run.is_event_log) == (self._name, source, False)]
 
 
-def collect_publish_requests(items: Iterable[WriteRequest[F]]) -> dict[str, PublishRequest]:
-    """By source, the watermark of its last item."""
-    return {i.run.lane.source: PublishRequest(i.write.complete, i.voided) for i in items if i.write.complete}
+def collect_publish_requests(requests: Iterable[WriteRequest[F]]) -> dict[str, PublishRequest]:
+    """By source, the watermark of its last request."""
+    return {i.run.lane.source: PublishRequest(i.write.complete, i.voided) for i in requests if i.write.complete}

@@ -120,7 +120,7 @@ class Worker(Generic[F]):
                 self._ended = self._abandon.is_set()
                 self._run_calls(dequeued.calls)
                 if not self._ended:
-                    self._delivery.deliver(dequeued.items, dequeued.publish_requests)
+                    self._delivery.deliver(dequeued.requests, dequeued.publish_requests)
             self._delivery.finish()
         except Stopped:
             log.info("worker stopped", sink=self.name)

@@ -99,8 +99,8 @@ class TransactionStage(Generic[F]):
 
     def set_end(self, end: Position) -> None: ...
 
-    def bundle_writes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
-        return items
+    def bundle_writes(self, requests: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
+        return requests
 
     def publish_complete(self) -> None: ...
 
@@ -355,21 +355,22 @@ class TransactionBarrier(TransactionStage[F]):
             if not worker.is_atomic and (complete := self._find_complete(sink)) is not None:
                 worker.queue.put_publish_request(self._context.name, PublishRequest(complete, voided))
 
-    def bundle_writes(self, items: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
+    def bundle_writes(self, requests: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
         """Number the writes as one bundle, which a sink commits together if it can, and add the watermark to
         publish."""
         self._bundles += 1
         voided = self._lanes.voided  # Read first: writes that get void while watermarks are computed must count.
-        watermarks = {sink: self._find_complete(sink) for sink in {i.run.lane.sink for i in items if not i.run.is_event_log}}
+        sinks = {one.run.lane.sink for one in requests if not one.run.is_event_log}
+        watermarks = {sink: self._find_complete(sink) for sink in sinks}
         out = []
-        for item in items:
-            if item.run.is_event_log:
-                out.append(item)
+        for request in requests:
+            if request.run.is_event_log:
+                out.append(request)
                 continue
-            sink = item.run.lane.sink
+            sink = request.run.lane.sink
             bundle = self._bundles if self._context.workers[sink].is_atomic else 0
-            write = replace(item.write, complete=watermarks[sink])
-            out.append(replace(item, write=write, bundle=bundle, voided=voided))
+            write = replace(request.write, complete=watermarks[sink])
+            out.append(replace(request, write=write, bundle=bundle, voided=voided))
         return out
 
     def _find_complete(self, sink: str) -> CompletenessWatermark | None:

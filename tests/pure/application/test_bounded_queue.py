@@ -141,7 +141,7 @@ def test_full_queue_is_waited_for_until_a_stop():
     assert not slot.has_room()
     stop.set()
     assert not slot.wait_for_room(lambda: False, stop)
-    items = slot.take().items
+    items = slot.take().requests
     assert len(items) == 1 and slot.has_room() and slot.wait_for_room(lambda: False, stop)
 
 
@@ -153,7 +153,7 @@ def test_full_queue_accepts_the_write_of_a_source_that_saw_room():
     slot.close()
     with pytest.raises(Stopped):
         slot.put([make_request(run, [], 2, 3)])
-    assert len(slot.take().items) == 2 and slot.take() is None
+    assert len(slot.take().requests) == 2 and slot.take() is None
 
 
 def test_tables_of_a_batch_share_its_records():
@@ -189,7 +189,7 @@ def test_gathered_writes_are_released_at_the_size_limit(ripens):
     else:
         slot.submit(lambda: None)
     thread.join(30)
-    assert [len(one.items) for one in taken] == [2 if ripens == "full" else 1]
+    assert [len(one.requests) for one in taken] == [2 if ripens == "full" else 1]
 
 
 def test_gathered_writes_are_released_in_time():
@@ -197,7 +197,7 @@ def test_gathered_writes_are_released_in_time():
     slot.put([make_request(run_of(), [make_change(0, "c", 0)], 0, 1)])
     thread, taken = dequeue_in_thread(slot)
     thread.join(30)
-    assert len(taken[0].items) == 1
+    assert len(taken[0].requests) == 1
 
 
 def test_delays_grow_up_to_a_limit():
