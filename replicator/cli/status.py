@@ -110,8 +110,8 @@ def _list_details(report: dict[str, Any]) -> list[str]:
     for lane in report["lanes"]:
         if tombstones := lane.get("tombstones"):
             purge = tombstones["forgotten"]
-            floor = ", ".join(map(str, purge["up_to"])) if purge else ""
-            since = f"; removed up to ({floor}), before {purge['before']}" if purge else ""
+            purged_up_to = ", ".join(map(str, purge["up_to"])) if purge else ""
+            since = f"; removed up to ({purged_up_to}), before {purge['before']}" if purge else ""
             retention.append(f"{lane['id']}  {tombstones['retention'] or 'for ever'}{since}")
     if retention:
         lines += ["", "tombstones: how long deletes are kept", *retention]

@@ -211,11 +211,11 @@ class TransactionBarrier(TransactionStage[F]):
 
     def _start_tracking(self, runs: Sequence[LaneRun], passed_marks: Mapping[str, Position]) -> None:
         """Track the transactions of these lanes from here on. `passed_marks`: by lane, the marks that it has passed."""
-        floor = {run.lane.table: passed_marks[run.lane.id] for run in runs}
+        first_offsets = {run.lane.table: passed_marks[run.lane.id] for run in runs}
         for run in runs:
-            floor[run.lane.table] = Position.lowest([floor[run.lane.table], passed_marks[run.lane.id]])
+            first_offsets[run.lane.table] = Position.lowest([first_offsets[run.lane.table], passed_marks[run.lane.id]])
         last, lost = self._transactions.last, self._transactions.lost or not self._has_transaction_topic
-        self._transactions = PendingTransactions(self._rules, self, floor)
+        self._transactions = PendingTransactions(self._rules, self, first_offsets)
         self._transactions.last, self._transactions.lost = last, lost
         self._counted.clear()
         self._looked_back.clear()

@@ -150,14 +150,16 @@ class PendingTransactions:
     Nothing is held back in two cases:
     - Before `until` is reached: lanes begin to be held together, and their older transactions are unknown.
     - While end marks are missing (`lost`).
+
+    `first_offsets`: by table, the end marks from which on it is followed.
     """
 
     def __init__(
-        self, rules: TransactionRules, tables: FollowedTables, passed_marks: Mapping[str, Position] | None = None
+        self, rules: TransactionRules, tables: FollowedTables, first_offsets: Mapping[str, Position] | None = None
     ) -> None:
         self._rules = rules
         self._tables = tables
-        self._floor = dict(passed_marks or {})
+        self._first_offsets = dict(first_offsets or {})
         self.until: Position | None = None
         self.sure_at: Position | None = None
         self.lost = False
@@ -476,8 +478,8 @@ class PendingTransactions:
         out = set()
         for table, changes in mark.events.items():
             if (one.is_repeated or one.counts.get(table, 0) < changes) and self._tables.is_followed(table):
-                floor = self._floor.get(table, Position()).get(mark.partition, 0)
-                if mark.offset >= floor and not self._has_passed(table, mark.tx):
+                first = self._first_offsets.get(table, Position()).get(mark.partition, 0)
+                if mark.offset >= first and not self._has_passed(table, mark.tx):
                     out.add(table)
         return out
 

@@ -16,14 +16,14 @@ from .plan import ApplyPlan, DeleteHorizon, Facts, LaneState, find_highest
 
 # Retention of tombstones, and the changes that are late because tombstones are gone.
 #
-# Tombstones are deleted up to a sequence, the floor: the highest sequence of the deletes that were older than the
-# retention. A change at or below the floor is late if its key is neither in the target nor in a tombstone. Its row may
-# have been deleted since. The floor depends only on the sequences of deletes and their times, in sixteenths of the
+# Tombstones are deleted up to a sequence, `purged_up_to`: the highest sequence of the deletes that were older than the
+# retention. A change at or below it is late if its key is neither in the target nor in a tombstone. Its row may have
+# been deleted since. `purged_up_to` depends only on the sequences of deletes and their times, in sixteenths of the
 # retention. It never decreases.
 #
-# With soft deletes, the rows go with their tombstones. When the floor rises, rows are removed that were marked by a
-# delete at or below it, or by a truncate of the same age. There a truncate raises the floor as a delete does. That makes
-# no more changes late, since changes at or below a truncate are superseded.
+# With soft deletes, the rows go with their tombstones. When `purged_up_to` rises, rows are removed that were marked by a
+# delete at or below it, or by a truncate of the same age. There a truncate raises `purged_up_to` as a delete does. That
+# makes no more changes late, since changes at or below a truncate are superseded.
 
 HORIZON_COUNT = 16
 """The number of parts of a retention. A tombstone is deleted at most one part after the end of its retention."""
@@ -126,12 +126,12 @@ def make_late_reject(lane: str) -> Reject:
 
 
 def to_purge_summary(horizon: DeleteHorizon | None) -> dict[str, Any]:
-    """A summary for people and for JSON, empty for None. `up_to` is the floor (bytes in hexadecimal digits), `before`
+    """A summary for people and for JSON, empty for None. `up_to` is `purged_up_to` (bytes in hexadecimal digits), `before`
     the end of the time of all purged deletes."""
     if horizon is None:
         return {}
-    floor = [element.hex() if isinstance(element, bytes) else element for element in horizon.max_sequence]
-    return {"up_to": floor, "before": from_micros(horizon.until).isoformat()}
+    up_to = [element.hex() if isinstance(element, bytes) else element for element in horizon.max_sequence]
+    return {"up_to": up_to, "before": from_micros(horizon.until).isoformat()}
 
 
 def to_micros(at: datetime) -> int:

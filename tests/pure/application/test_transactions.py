@@ -114,7 +114,7 @@ def test_tables_without_lanes_are_not_waited_for():
 
 
 def test_transactions_complete_at_the_start_are_not_waited_for():
-    stream = Stream(passed_marks={"items": Position({MARKS: 1})})
+    stream = Stream(first_offsets={"items": Position({MARKS: 1})})
     stream.changes("1", "orders")
     stream.end("1", orders=1, items=1)
     assert stream.last == "1"
