@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TextIO
 
 from replicator.domain.errors import ExitCode, ReplicatorError
-from replicator.ports.runtime import Service, ServiceState
+from replicator.ports.runtime import ServiceState
 
 from .connect import ConnectRest, read_connector
 from .embedded import CONNECTOR_FILE, EmbeddedStack, register, require_running, with_spark
 from .kafka import TOOLS, KafkaService
 from .layout import StackHome, StackPorts
+from .processes import ProcessService
 
 CONNECTOR = "postgres-source-connector"
 
@@ -135,7 +136,9 @@ def _ports(options: argparse.Namespace) -> StackPorts:
     return StackPorts.from_environment() if options.ports is None else StackPorts.parse(options.ports)
 
 
-def _stack(options: argparse.Namespace, services: Callable[[StackHome], Sequence[Service]] | None = None) -> EmbeddedStack:
+def _stack(
+    options: argparse.Namespace, services: Callable[[StackHome], Sequence[ProcessService]] | None = None
+) -> EmbeddedStack:
     return EmbeddedStack(
         options.project, options.folder, _ports(options), services=services, tell=lambda line: _write(sys.stderr, line)
     )

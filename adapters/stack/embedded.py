@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.local_files import FileLock, FileLocked
-from replicator.ports.runtime import Service, ServiceState, ServiceStatus
+from replicator.ports.runtime import ServiceState, ServiceStatus
 from replicator.shipped import find_shipped
 
 from ..jvm.jars import fetch_jars
@@ -26,7 +26,7 @@ from .connect import ConnectorState, ConnectRest, ConnectService, NoAnswer, not_
 from .kafka import KafkaService
 from .layout import DATABASES, StackHome, StackPorts
 from .postgres import PostgresService, create_database, create_publication, postgres_services
-from .processes import listened_ports, read_logs, require_free
+from .processes import ProcessService, listened_ports, read_logs, require_free
 from .spark import spark_services
 
 S = TypeVar("S")
@@ -49,12 +49,12 @@ class EmbeddedStack:
         folder: Path | str = ".embedded",
         ports: StackPorts | None = None,
         *,
-        services: Callable[[StackHome], Sequence[Service]] | None = None,
+        services: Callable[[StackHome], Sequence[ProcessService]] | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._tell = tell
         self.home = StackHome.in_project(project, folder, ports)
-        self.services: tuple[Service, ...] = tuple((services or default_services)(self.home))
+        self.services: tuple[ProcessService, ...] = tuple((services or default_services)(self.home))
         # Ctrl-C ends the wait of `up` for its threads: they may still start a server when `down` is called.
         self._is_stopping = False
         self._changing = {service.name: Lock() for service in self.services}
@@ -106,7 +106,7 @@ class EmbeddedStack:
         services = self.services if service is None else (self.service(service),)
         return read_logs({s.name: s.log for s in services}, last=last, follow=follow)
 
-    def service(self, name: str) -> Service:
+    def service(self, name: str) -> ProcessService:
         """The service with this name, to control it alone. `EnvironmentProblem` for an unknown name."""
         for service in self.services:
             if service.name == name:
@@ -185,7 +185,7 @@ class EmbeddedStack:
         finally:
             lock.release()
 
-    def _bring_up(self, service: Service) -> None:
+    def _bring_up(self, service: ProcessService) -> None:
         began = time.monotonic()
         with self._changing[service.name]:
             if self._is_stopping:
@@ -194,7 +194,7 @@ class EmbeddedStack:
         service.wait(WAIT_SECONDS)
         self._tell(f"{service.name} is healthy ({time.monotonic() - began:.1f} s)")
 
-    def _stop(self, service: Service) -> None:
+    def _stop(self, service: ProcessService) -> None:
         with self._changing[service.name]:
             service.stop()
 
@@ -209,13 +209,13 @@ def _describe_ports(state: ServiceStatus) -> ServiceStatus:
     return replace(state, detail=f"{state.name} runs on port {actual}, not on {expected}. {step}")
 
 
-def default_services(home: StackHome) -> list[Service]:
+def default_services(home: StackHome) -> list[ProcessService]:
     """The databases, the broker and the worker, in start order, and the Spark cluster if it runs."""
     spark = [service for service in spark_services(home) if service.status().pid is not None]
     return [*postgres_services(home), KafkaService(home), ConnectService(home), *spark]
 
 
-def with_spark(home: StackHome) -> list[Service]:
+def with_spark(home: StackHome) -> list[ProcessService]:
     """All services, and a Spark cluster."""
     return [*postgres_services(home), KafkaService(home), ConnectService(home), *spark_services(home)]
 

@@ -153,9 +153,12 @@ def read_tail(log: Path) -> str:
 
 
 class ProcessService(ABC):
-    """Base of services, see `ports.runtime.Service`. It is `healthy` if it answers. `ports`: by purpose.
+    """One server as a local process that outlives the caller. `name` is unique in a stack; `ports`: by purpose.
 
-    Its processes are those with its mark in their command line.
+    Every method may be called at any time, also by another process than the one that started the service. An earlier
+    call may have been killed half-way. Only running processes and files on disk count, never the state of this object: its
+    processes are those with its mark in their command line. A service changes nothing outside its own folder and its own
+    ports.
     """
 
     log_file = "server.log"
@@ -166,22 +169,31 @@ class ProcessService(ABC):
 
     @property
     def log(self) -> Path:
-        """The console output of the server."""
+        """The console output of the server. The file exists once `start` has returned, and may be empty."""
         return self._home.make_subfolder(self.name) / self.log_file
 
     @abstractmethod
     def start(self) -> None:
-        """Start the server, if it does not run."""
+        """Start the server; returns before it is healthy. A no-op if it runs.
+
+        Raises `EnvironmentProblem` with one sentence and the next step if a dependency is missing, or if another
+        program uses a port.
+        """
 
     @abstractmethod
     def _answers(self) -> bool:
         """True if the server answers."""
 
     def wait(self, seconds: float = START_SECONDS) -> None:
+        """Return once the server answers and its data is initialised. Data is initialised exactly once.
+
+        Raises `EnvironmentProblem` with the end of the log if the server died or did not answer in time.
+        """
         if not await_condition(self._answers, seconds, alive=lambda: bool(self._find_processes())):
             raise not_ready_error(self.name, self.log, seconds)
 
     def status(self) -> ServiceStatus:
+        """The current state, read from the server itself: `healthy` if it answers. Returns within about two seconds."""
         running = self._find_processes()
         state = ServiceState.STARTING if running else ServiceState.STOPPED
         if running and self._answers():
@@ -189,9 +201,14 @@ class ProcessService(ABC):
         return ServiceStatus(self.name, state, running[0].pid if running else None, self.ports, self.log)
 
     def stop(self) -> None:
+        """Stop the server cleanly, or by force after a grace period; returns when no process of it is left. Data stays.
+
+        A no-op when stopped.
+        """
         end_processes(self._find_processes(), STOP_SECONDS)
 
     def kill(self) -> None:
+        """Send SIGKILL to all its processes; returns when none is left. For fault tests: `start` recovers from it."""
         kill_processes(self._find_processes())
 
     def _find_processes(self) -> list[psutil.Process]:

@@ -203,7 +203,7 @@ class Lineage(Protocol):
         """Send an event. `Retryable` or `EnvironmentProblem` if that fails."""
 
 
-# A server that the pipeline needs (a database, a broker), run as a local process.
+# Servers that the pipeline needs (databases, a broker), run as local processes.
 
 
 class ServiceState(StrEnum):
@@ -225,50 +225,6 @@ class ServiceStatus:
     ports: Mapping[str, int]
     log: Path
     detail: str = ""
-
-
-class Service(Protocol):
-    """One server as a local process that outlives the caller. An entry point of group `replicator.services` is a callable
-    from the stack's home (its folders and ports) to a list of services of one kind.
-
-    Every method may be called at any time, also by another process than the one that started the service. An earlier
-    call may have been killed half-way. Only running processes and files on disk count, never the state of this object. A
-    service MUST NOT change anything outside its own folder and its own ports (`tests/integration`, two stacks side by
-    side).
-    """
-
-    @property
-    def name(self) -> str:
-        """A unique name among the services of one stack; the argument of `logs SERVICE`."""
-
-    @property
-    def log(self) -> Path:
-        """The log file of the server. It MUST exist once `start` has returned, and may be empty."""
-
-    def start(self) -> None:
-        """Start the server; returns before it is healthy. A no-op if it runs.
-
-        Raises `EnvironmentProblem` with one sentence and the next step if a dependency is missing, or if another
-        program uses a port.
-        """
-
-    def wait(self, seconds: float) -> None:
-        """Return once the server answers and its data is initialised. Data is initialised exactly once.
-
-        Raises `EnvironmentProblem` with the end of the log if the server died or did not answer in time.
-        """
-
-    def status(self) -> ServiceStatus:
-        """The current state, read from the server itself. Never raises, returns within about two seconds."""
-
-    def stop(self) -> None:
-        """Stop the server cleanly, or by force after a grace period; returns when no process of it is left. Data stays.
-
-        A no-op when stopped.
-        """
-
-    def kill(self) -> None:
-        """Send SIGKILL to all its processes; returns when none is left. For fault tests; `start` MUST recover from it."""
 
 
 class Stack(Protocol):

@@ -12,7 +12,7 @@ from adapters.stack import EmbeddedStack
 from adapters.stack.connect import ConnectService
 from adapters.stack.layout import StackHome, find_free_port
 from adapters.stack.postgres import Installation, PostgresService
-from replicator.ports.runtime import Service
+from adapters.stack.processes import ProcessService
 
 from .newer_postgres import SOURCE
 from .stack import PROJECT
@@ -29,7 +29,7 @@ def start_old_connector(stack: EmbeddedStack, folder: Path, source: Installation
         **{f"{kind}.storage.topic": f"_connect_{folder.name}_{kind}" for kind in ("offset", "config", "status")},
     }
 
-    def services(home: StackHome) -> Sequence[Service]:
+    def services(home: StackHome) -> Sequence[ProcessService]:
         worker = ConnectService(home, connectors=(LOSES_ROWS,), settings=own)
         return [worker] if source is None else [PostgresService(home, SOURCE, installation=source), worker]
 

@@ -28,8 +28,9 @@ from adapters.stack.embedded import default_services
 from adapters.stack.kafka import KafkaService
 from adapters.stack.layout import StackHome
 from adapters.stack.postgres import PostgresService, postgres_services
+from adapters.stack.processes import ProcessService
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.runtime import Service, ServiceState
+from replicator.ports.runtime import ServiceState
 
 CONNECTOR = "postgres-source-connector"
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -291,7 +292,7 @@ def data_folders(stack: EmbeddedStack) -> list[Path]:
     return [s.data for s in stack.services if isinstance(s, PostgresService)]
 
 
-def broker(home: StackHome) -> list[Service]:
+def broker(home: StackHome) -> list[ProcessService]:
     return [KafkaService(home)]
 
 
@@ -301,7 +302,7 @@ SELDOM = [pytest.param(moment, default_services, marks=pytest.mark.long) for mom
 
 @pytest.mark.parametrize(("moment", "services"), [*OFTEN, *SELDOM])
 def test_start_after_a_kill_during_start(
-    moment: str, services: Callable[[StackHome], Sequence[Service]], tmp_path: Path
+    moment: str, services: Callable[[StackHome], Sequence[ProcessService]], tmp_path: Path
 ) -> None:
     second = EmbeddedStack(PROJECT, tmp_path / "killed", StackPorts.find_free(), services=services)
     try:
@@ -351,7 +352,7 @@ def test_services_are_entry_points(tmp_path: Path) -> None:
     from importlib.metadata import entry_points
 
     home = StackHome.in_project(PROJECT, tmp_path / "home", StackPorts.find_free())
-    found: list[Service] = []
+    found: list[ProcessService] = []
     for point in entry_points(group="replicator.services"):
         found += point.load()(home)
     databases = {"postgres-source", "postgres-datalake", "postgres-target"}
