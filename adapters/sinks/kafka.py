@@ -56,8 +56,8 @@ class KafkaDeadLetters:
         with closing(DeadLetterTopic(self._options)) as topic:
             if not topic.exists():
                 return []
-            journal, _ = self._read_log(topic)
-        return list(islice(filter(which.is_match, journal.list_dead_letters()), limit))
+            letter_log, _ = self._read_log(topic)
+        return list(islice(filter(which.is_match, letter_log.list_dead_letters()), limit))
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
         """Reads the topic from its beginning, as `read` does."""
@@ -76,8 +76,8 @@ class KafkaDeadLetters:
         with self._turn:
             self._write_messages([change_to_message(letter, REMOVED, self._options.pipeline) for letter in letters])
             if letters:
-                journal, (begin, end) = self._read_log(self._topic)
-                needed = journal.find_oldest_needed(end)
+                letter_log, (begin, end) = self._read_log(self._topic)
+                needed = letter_log.find_oldest_needed(end)
                 if needed > begin:
                     self._topic.truncate_before(needed)
 
@@ -104,8 +104,8 @@ class KafkaDeadLetters:
         return self._read_log_once(topic)
 
     def _read_log_once(self, topic: DeadLetterTopic) -> tuple[DeadLetterLog, tuple[int, int]]:
-        journal = DeadLetterLog(self._options.pipeline)
-        return journal, topic.read_messages(journal.apply_message)
+        letter_log = DeadLetterLog(self._options.pipeline)
+        return letter_log, topic.read_messages(letter_log.apply_message)
 
 
 # The dead letters in the messages of a topic, in their order.
