@@ -119,10 +119,11 @@ class Delivery(Generic[F]):
             self._retry_waiting(last=True)  # Bundles never wait, and must not overtake writes that do.
         for pack in group_into_packs(request for request in requests if request.bundle):
             live = [request for request in pack if self._lanes.is_live(request.run, request.generation)]
-            complete = self._publisher.list_valid(collect_publish_requests(live))  # All publish the same watermark.
+            last = collect_publish_requests(live)
             groups = [self._join_writes(group) for round_ in group_into_rounds(live) for group in round_]
-            writes = [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
-            self._apply_with_retry(writes, recheck=False)
+            self._apply_with_retry(
+                [_set_watermark(group, last.get(group.run.lane.source)) for group in groups], recheck=False
+            )
         self._deliver_rounds(self._defer_new_lanes([request for request in requests if not request.bundle]))
         self._write_new_lanes(
             NEW_LANE_SECONDS if not publish_requests and not any(request.write.complete for request in requests) else None
@@ -262,18 +263,19 @@ class Delivery(Generic[F]):
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         while pending := self._defer_blocked([p for p in pending if self._lanes.is_live(p.run, p.generation)]):
             try:
-                self._apply_once(self._record_committed(pending) if recheck else pending)
                 if recheck:
-                    self._lanes.set_sink_outage(pending[0].run.lane.sink, None)
+                    pending = self._record_committed(pending)
+                self._apply_once(pending)
+                if recheck:
+                    self._lanes.set_sink_outage(self._name, None)
                 return
             except RowsWait as error:
                 pending = self._defer_waiting(pending, error)
             except Retryable as error:
                 self._raise_unless_lane_error(error)
-                sink = pending[0].run.lane.sink
-                self._lanes.set_sink_outage(sink, to_problem(error))
-                log.warning("sink away", sink=sink, sentence=error.sentence, attempt=backoff.attempts)
-                self._idle_timeout.record_failure("Sink", sink, error.sentence)
+                self._lanes.set_sink_outage(self._name, to_problem(error))
+                log.warning("sink away", sink=self._name, sentence=error.sentence, attempt=backoff.attempts)
+                self._idle_timeout.record_failure("Sink", self._name, error.sentence)
                 if backoff.wait(self._abandon):
                     return
                 recheck = True
@@ -298,7 +300,8 @@ class Delivery(Generic[F]):
             pending = [request.withdraw_watermark() for request in pending]
             for lane in dict.fromkeys(request.run.lane.id for request in pending):
                 try:
-                    self._apply_once(self._record_committed([request for request in pending if request.run.lane.id != lane]))
+                    pending = self._record_committed(pending)
+                    self._apply_once([request for request in pending if request.run.lane.id != lane])
                 except Retryable:
                     # It says nothing about the other lanes. Begin again once the sink answers.
                     self._apply_with_retry(pending, recheck=True)
@@ -312,17 +315,20 @@ class Delivery(Generic[F]):
             self._apply_with_retry([one], recheck=True)
 
     def _record_committed(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """Record the writes that the sink has committed: a failed apply may have committed. Returns the others."""
-        uncommitted = []
+        """Record the writes that the sink has committed: a failed apply may have committed. Returns the others, which are
+        all that is still to do: a write is recorded once. If the sink does not answer, none is."""
+        committed, uncommitted = [], []
         for request in pending:
             # The loader tracks the rows behind a placeholder.
             is_placeholder = self._bulk_loader is not None and self._bulk_loader.is_placeholder(request)
             state = None if is_placeholder else self._sink.state(request.run.lane)
             if state is not None and not request.write.span.after(state.position):
                 outcome = LaneOutcome(state.position, Counts(applied=request.write.folded.rows), state.purged_up_to)
-                self._record_writes([request], outcome, 0.0)
+                committed.append((request, outcome))
             else:
                 uncommitted.append(request)
+        for request, outcome in committed:
+            self._record_writes([request], outcome, 0.0)
         return uncommitted
 
     def _apply_once(self, pending: Sequence[WriteRequest[F]]) -> None:
@@ -338,7 +344,16 @@ class Delivery(Generic[F]):
         if not ready:
             return
         began = self._clock()
-        writes = [replace(request.write, may_wait=self._can_wait(request)) for request in ready]
+        # A lane may have halted since the watermark was computed, then its rows are not in this commit.
+        valid = self._publisher.list_valid(collect_publish_requests(request for request in ready if request.bundle))
+        writes = [
+            replace(
+                request.write,
+                may_wait=self._can_wait(request),
+                complete=valid.get(request.run.lane.source, request.write.complete),
+            )
+            for request in ready
+        ]
         names = ", ".join(dict.fromkeys(request.run.lane.id for request in ready))
         with self._lanes.note_sink_call(self._name, f"applying {names}"):
             applied = self._sink.apply(writes, lambda lane, rows: self._reject_rows(ready, lane, rows))
@@ -518,6 +533,13 @@ class WatermarkPublisher(Generic[F]):
         """The table lanes of the source in this sink."""
         runs = self._lanes.list_runs()
         return [run for run in runs if (run.lane.sink, run.lane.source, run.is_event_log) == (self._name, source, False)]
+
+
+def _set_watermark(request: WriteRequest[F], last: PublishRequest | None) -> WriteRequest[F]:
+    """The write with the last watermark of its source: all writes of one commit publish the same."""
+    if last is None:
+        return request
+    return replace(request, write=replace(request.write, complete=last.complete), voided=last.voided)
 
 
 def collect_publish_requests(requests: Iterable[WriteRequest[F]]) -> dict[str, PublishRequest]:

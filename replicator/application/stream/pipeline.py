@@ -467,19 +467,21 @@ class SourcePipeline(Generic[F]):
         from their own positions once it answers.
         """
 
-        def is_only_sink_away(sink_runs: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
+        def is_only_sink_away(sink: str) -> bool:
             self._record_beat()
-            return any(run.retrying for run in sink_runs) and any(run.retrying is None for run in others)
+            # Lanes that catch up count too: this thread also reads for them.
+            active = [run for run in self.registry.list_runs() if run.is_active]
+            return any(run.retrying for run in active if run.lane.sink == sink) and any(
+                run.retrying is None for run in active if run.lane.sink != sink
+            )
 
         running = [run for run in self.registry.list_runs() if run.status is LaneStatus.RUNNING]
         for sink in sorted({run.lane.sink for run in running}):
-            sink_runs = [run for run in running if run.lane.sink == sink]
-            others = [run for run in running if run.lane.sink != sink]
-            queue = self.context.workers[sink].queue
-            has_room = queue.wait_for_room(partial(is_only_sink_away, sink_runs, others), self._runtime.stop)
+            has_room = self.context.workers[sink].queue.wait_for_room(partial(is_only_sink_away, sink), self._runtime.stop)
             if not has_room and not self._runtime.stop.is_set():
-                for run in sink_runs:
-                    self._runtime.lanes.fall_back(run)
+                for run in running:
+                    if run.lane.sink == sink:
+                        self._runtime.lanes.fall_back(run)
 
     def _run_commands(self) -> None:
         while True:

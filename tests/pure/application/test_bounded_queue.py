@@ -135,6 +135,36 @@ def test_bundle_stays_whole_if_its_sink_is_away_while_the_failing_lane_is_found(
     assert applied == [lanes, lanes[1:], lanes, lanes[1:], lanes[:1]]
 
 
+@pytest.mark.parametrize("halt", ["pause", "prepare"])
+def test_watermark_of_a_commit_without_a_lane_names_no_transaction(halt):
+    """The lane is paused while the sink is away, or suspended as its target is prepared. Its rows are not committed."""
+    running = ReplicatedTuples([]).start()
+    lanes, one, calls = running.lanes, run_of("a.one"), []
+    runs = [lanes.add(run.lane) for run in (one, run_of("a.two"))]
+    for run in runs:
+        lanes.place_lane(run, Position({T0: 0}), Position({T0: 0}))
+        lanes.join_lane(run)
+    sink = running.sinks["a"]
+    prepare = sink.prepare
+
+    def fail_prepare(lane, plan):
+        if halt == "prepare" and lane.id == "a.two":
+            raise Fatal("a view uses the column")
+        return prepare(lane, plan)
+
+    def fail_apply(writes):
+        calls.append([(write.lane.id, write.complete) for write in writes])
+        if halt == "pause" and len(calls) == 1:
+            lanes.pause(runs[1])
+            raise Retryable("the server restarts")
+
+    sink.prepare, sink.before_apply = fail_prepare, fail_apply
+    requests = [make_request(run, [make_change(0, "c", 1)], 0, 1) for run in runs]
+    requests = [replace(r, generation=r.run.position_generation, voided=lanes.voided) for r in make_bundled(1, *requests)]
+    Delivery("a", sink, running.shared).deliver(requests)
+    assert calls[-1] == [("a.one", CompletenessWatermark("s", behind=("a.two",)))]
+
+
 def test_full_queue_is_waited_for_until_a_stop():
     slot, stop, run = BoundedQueue(lambda: 100), threading.Event(), run_of()
     slot.put([make_request(run, [], 0, 1, size=500)])

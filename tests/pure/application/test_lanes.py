@@ -158,6 +158,52 @@ def test_catch_up_into_an_unreachable_sink_does_not_block_others():
     assert world.targets["a.items"].rows == compute_rows(world.log)
 
 
+def test_outage_of_a_sink_does_not_stop_lanes_of_another_that_catch_up():
+    """The only running lanes are those of the sink that is away."""
+    world = ReplicatedTuples(MANY[:5], cuts=(1,), lanes={"public.items": [("a", "scd1"), ("b", "scd1")]})
+    world.options = replace(world.options, handover_bytes=100)
+    running, away = world.start(), {"a"}
+    for name in "ab":
+
+        def refuse(writes, name=name):
+            if name in away:
+                raise Retryable(f"{name} is away")
+
+        running.sinks[name].before_apply = refuse
+    running.in_background()
+    await_condition(lambda: has_applied(world, "b.items", 5), 5)
+    assert running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
+    away.add("b")
+    running.source.feed(*MANY[5:10])
+    await_condition(lambda: not running.workers["b"].queue.has_room(), 5)
+    away.remove("a")
+    await_condition(lambda: has_applied(world, "a.items", 10), 5)
+    assert not has_applied(world, "b.items", 10)
+    away.clear()
+    await_condition(lambda: has_applied(world, "b.items", 10), 5)
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == world.targets["b.items"].rows == compute_rows(MANY[:10])
+
+
+def test_write_is_counted_once_while_another_lane_of_its_sink_is_retried():
+    """The sink commits lane by lane, and its disk is full for one of them."""
+    log = [make_change(i, "c", i) for i in range(5)]
+    log += [make_change(5 + i, "c", i, table="public.other") for i in range(5)]
+    world = ReplicatedTuples(log, lanes={"public.items": [("a", "scd1")], "public.other": [("a", "scd1")]}, logs=())
+    running, left = world.start(), [6]
+    commit_one = running.sinks["a"]._one
+
+    def fail(write, reject):
+        if write.lane.id == "a.other" and left[0]:
+            left[0] -= 1
+            raise Retryable("the disk is full")
+        return commit_one(write, reject)
+
+    running.sinks["a"]._one = fail
+    assert running.once() is ExitCode.OK and not left[0]
+    assert {run.lane.id: run.counts.applied for run in running.lanes.list_runs()} == {"a.items": 5, "a.other": 5}
+
+
 def test_full_queue_stops_the_source():
     world = ReplicatedTuples(list(MANY), cuts=(1,))
     world.options = replace(world.options, handover_bytes=500)
