@@ -135,13 +135,18 @@ class RebuildRequest:
     since: str | None = None
     until: str | None = None
     below: dict[str, dict[str, int]] | None = None
-    apart: str = ""
-    """A digest of the config, for a target that no lane writes. If set, rejected records are stored separately."""
+    target_digest: str = ""
+    """A digest of the config, for a temporary target, which no lane writes."""
 
     @property
     def id(self) -> str:
         """The id of the lane that builds it."""
         return f"{self.lane.sink}.{self.into}"
+
+    @property
+    def has_own_dead_letters(self) -> bool:
+        """True if its rejected records are stored separately."""
+        return bool(self.target_digest)
 
 
 SinkUse = Literal["read", "write", "rewrite", "drop"]

@@ -8,13 +8,11 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
-from urllib.parse import quote
 
 from dependency_injector import providers
 
 from replicator.application.operations.read_side import ConfiguredTargets
-from replicator.application.operations.rebuild import REJECTED_FOLDER
-from replicator.application.state_folder import REBUILDS_FOLDER
+from replicator.application.operations.rebuild import REJECTED_FOLDER, get_rebuild_folder
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import CheckpointSchedule
 from replicator.domain.expr import Expr
@@ -97,12 +95,12 @@ class ConfiguredComponents:
     def use_log(
         self, request: RebuildRequest, topics: Collection[str] = (), *, is_plain: bool = False
     ) -> ConfiguredComponents:
-        folder = self.folder / REBUILDS_FOLDER / quote(request.id, safe="")
-        apart = folder / REJECTED_FOLDER if request.apart else self.setup.dead_letters
+        folder = get_rebuild_folder(self, request.id)
+        dead_letters_folder = folder / REJECTED_FOLDER if request.has_own_dead_letters else self.setup.dead_letters
         records = event_logs.open_log_records(self.loaded, request, topics, self.engine)
         keys = event_logs.PLAIN_LAKE_OPTIONS if is_plain else {}
         inputs = [event_logs.make_input(self.loaded, request, records, keys)]
-        return self._change(folder=folder / self.pipeline, dead_letters=apart, inputs=inputs, is_whole=False)
+        return self._change(folder=folder / self.pipeline, dead_letters=dead_letters_folder, inputs=inputs, is_whole=False)
 
     def use_lake(self, sink: str, folder: Path) -> ConfiguredComponents:
         state, lakes = folder / "state" / self.pipeline, {sink: folder / "lake"}

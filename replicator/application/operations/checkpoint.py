@@ -17,7 +17,7 @@ from urllib.parse import quote
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.lane_schema import find_plan
 from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
-from replicator.application.state_folder import REBUILDS_FOLDER, REGISTER_FOLDER, FileRegister, InstanceLock
+from replicator.application.state_folder import REGISTER_FOLDER, FileRegister, InstanceLock
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced, RejectCode
 from replicator.domain.event_log import Checkpoint, LogCut, find_newest_usable
 from replicator.domain.policy.plan import LaneState
@@ -334,7 +334,7 @@ def prepare_lake(
     time = until.isoformat() if isinstance(until, datetime) else None
     request = RebuildRequest(lane, AS_OF_TARGET, until=time, below=below)
     topics, lake = list_topics(components, lane, base), components.use_lake(lane.sink, folder)
-    return prepare_rebuild(lake, request, topics, from_scratch=base is not None, is_plain=True)
+    return prepare_rebuild(lake, request, topics, for_checkpoint=True)
 
 
 def copy_newest(components: Components, lane: Lane, folder: Path, until: datetime | LogCut | None) -> Checkpoint | None:
@@ -546,17 +546,18 @@ def _restore_state(components: Components, rebuild: Components, request: Rebuild
     the checkpoint lacks something that the target may have."""
     rebuilt = make_rebuild_lane(request.lane, request.into)
     origin = make_rebuild_lane(rebuilt, AS_OF_TARGET)
-    with closing(components.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as checkpoint_sink:
+    lake = components.use_lake(rebuilt.sink, folder)
+    with closing(lake.open_sink(rebuilt.sink)) as checkpoint_sink:
         plan = find_plan(rebuilt, read_schema_versions(checkpoint_sink, origin))
         if plan is None:
             raise CheckpointUnsupported("has no stored schema")
         stored = require_feature(checkpoint_sink.features.open_stored_lane, STORES_NONE)(origin, plan)
     # The register entry of the run that made the checkpoint.
-    made_in = folder / "state" / components.pipeline / REBUILDS_FOLDER / quote(origin.id, safe="") / components.pipeline
+    made_in = get_rebuild_folder(lake, origin.id) / components.pipeline
     entry = FileRegister(made_in / REGISTER_FOLDER).load(rebuilt.source)
     beginnings = {rebuilt.id: entry.beginnings.get(origin.id, Position())}
     rebuild.register.save(rebuilt.source, replace(entry, beginnings=beginnings))
-    with closing(components.use_lake(rebuilt.sink, folder).open_dead_letters()) as rejected:
+    with closing(lake.open_dead_letters()) as rejected:
         letters = rejected.read()
     unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
     if unkept and not rebuild.sinks[rebuilt.sink].is_lake:

@@ -62,12 +62,11 @@ def prepare_rebuild(
     request: RebuildRequest,
     topics: Collection[str] = (),
     *,
-    from_scratch: bool = False,
-    is_plain: bool = False,
+    for_checkpoint: bool = False,
 ) -> Components:
     """The pipeline that builds the target. It has its own state folder, so another call resumes.
 
-    `topics`, `is_plain`: see `Components.use_log`. `from_scratch`: ignore an earlier request.
+    `topics`: see `Components.use_log`. `for_checkpoint`: plain, as described there, and an earlier request does not count.
 
     ConfigProblem if the event log cannot be read, or the name belongs to another lane or owner. Also if the target
     was started with other options.
@@ -91,8 +90,8 @@ def prepare_rebuild(
             f"{request.id} is a target of the config ({targets[request.id]})",
             next_step="Replay into another name, compare, and then choose.",
         )
-    _write_request(components, request, from_scratch=from_scratch)
-    return components.use_log(request, topics, is_plain=is_plain)
+    _claim_target(components, request, is_new=for_checkpoint)
+    return components.use_log(request, topics, is_plain=for_checkpoint)
 
 
 def get_rebuild_folder(components: Components, lane: str) -> Path:
@@ -138,9 +137,7 @@ def list_rebuilds(components: Components, table: str, source: str) -> Iterator[L
         request = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
         if request["lane"] in lanes:
             lane = lanes[request["lane"]]
-            rebuilt = replace(
-                lane, id=f"{lane.sink}.{request['into']}", into=request["into"], policy=request["policy"] or lane.policy
-            )
+            rebuilt = replace(make_rebuild_lane(lane, request["into"]), policy=request["policy"] or lane.policy)
             if not _is_of_other_table(components, folder, rebuilt):
                 yield rebuilt
 
@@ -156,25 +153,27 @@ def list_rebuild_folders(components: Components) -> list[Path]:
     return sorted(file.parent for file in (components.folder / REBUILDS_FOLDER).glob(f"*/{REQUEST_FILE}"))
 
 
-def _write_request(components: Components, request: RebuildRequest, *, from_scratch: bool) -> None:
-    """Store the request next to the state. Files of a target that no longer exists are removed."""
+def _claim_target(components: Components, request: RebuildRequest, *, is_new: bool) -> None:
+    """Claim the new target for this request. Deletes the files of a target that is gone. ConfigProblem if another request
+    built it."""
     folder = get_rebuild_folder(components, request.id)
     request_json = {**{one.name: getattr(request, one.name) for one in fields(request)}, "lane": request.lane.id}
+    request_json["apart"] = request_json.pop("target_digest")
     request_json = {name: value for name, value in request_json.items() if value or name not in {"apart", "below"}}
     with closing(components.open_sink(request.lane.sink)) as sink:
         is_there = request.into in get_reader(sink).tables()
     file = folder / REQUEST_FILE
-    rebuilt = replace(request.lane, id=request.id, into=request.into)
+    rebuilt = make_rebuild_lane(request.lane, request.into)
     if not is_there:
         shutil.rmtree(folder, ignore_errors=True)
-    if not is_there or from_scratch:
+    if not is_there or is_new:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(file, json.dumps(request_json).encode())  # A kill must not leave a part: `forget` reads it.
     elif not file.exists():
         raise ConfigProblem(
             f"{request.id} already exists, and no replay on this machine created it",
             next_step=f"If no other replay builds it, remove it: `replicator drop {request.id}`."
-            if request.apart
+            if request.target_digest
             else "Choose another name.",
         )
     elif json.loads(file.read_text(encoding="utf-8")) != request_json or _is_of_other_table(components, folder, rebuilt):

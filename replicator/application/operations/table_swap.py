@@ -47,7 +47,7 @@ def make_request(components: Components, lane: Lane, ending: str, **options: Any
     into = f"{lane.into}{ending}"
     if len(into.encode()) > LONGEST_NAME:
         into = f"{hashlib.sha256(lane.into.encode()).hexdigest()[:16]}{ending}"
-    return RebuildRequest(lane, into, apart=components.digest(lane, with_target=True), **options)
+    return RebuildRequest(lane, into, target_digest=components.digest(lane, with_target=True), **options)
 
 
 def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def remove_rebuild(components: Components, request: RebuildRequest) -> None:
 def _remove_leftovers(components: Components, request: RebuildRequest) -> None:
     """Remove an earlier rebuild under other rules, or a half-removed one."""
     file = get_rebuild_folder(components, request.id) / REQUEST_FILE
-    same = file.exists() and json.loads(file.read_text(encoding="utf-8")).get("apart") == request.apart
+    same = file.exists() and json.loads(file.read_text(encoding="utf-8")).get("apart") == request.target_digest
     rebuilt = make_rebuild_lane(request.lane, request.into)
     with closing(components.open_sink(rebuilt.sink)) as sink:
         try:
@@ -117,8 +117,8 @@ def _remove_leftovers(components: Components, request: RebuildRequest) -> None:
 
 def _copy_dead_letters(components: Components, rebuild: Components, request: RebuildRequest) -> None:
     """Store the rebuild's rejects as those of the lane, before its position covers them."""
-    with closing(rebuild.open_dead_letters()) as apart:
-        letters = apart.read()
+    with closing(rebuild.open_dead_letters()) as rejected_store:
+        letters = rejected_store.read()
     if not letters:
         return
     lane = request.lane.id
