@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from replicator.application.operations.status import StatusReporter
-    from replicator.wiring.container import Container
+    from replicator.ports.runtime import ShowProgress
 
     from .session import CommandSession
 
@@ -67,10 +67,9 @@ def log_progress(status: StatusReporter[Any], every: float = EVERY_SECONDS) -> I
 # Progress of a command that reads a stream from its first record to its end: a bar on a terminal.
 
 BAR_SECONDS = 0.5
-ShowProgress = Callable[[Any], AbstractContextManager[Any]]
 
 
-def make_bar(session: CommandSession, container: Container, title: str) -> ShowProgress:
+def make_bar(session: CommandSession, title: str) -> ShowProgress:
     """A bar for a pipeline with one source on a terminal. With `--json`, with `-q`, and without a terminal: log lines.
 
     The block begins before the pipeline runs, because it reads the bounds of the source.
@@ -81,7 +80,7 @@ def make_bar(session: CommandSession, container: Container, title: str) -> ShowP
     from rich.console import Console
 
     def of_pipeline(status: StatusReporter[Any]) -> AbstractContextManager[None]:
-        (pipeline,) = container.pipelines().values()
+        (pipeline,) = status.pipelines
         source = pipeline.context.source
         return show_bar(status, title, source.beginning(), source.end(), Console(stderr=True))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,7 +33,6 @@ from .session import CommandSession, command, echo, format_examples
 if TYPE_CHECKING:
     from replicator.ports.components import Components
     from replicator.ports.stores import DeadLetterFilter, DeadLetters
-    from replicator.wiring.components import ConfiguredComponents
 
 # `replicator dlq`: rejected records.
 
@@ -361,24 +360,19 @@ def replay(
 
 
 def _run_rebuild(session: CommandSession, title: str, rebuild: Components) -> dict[str, Any]:
-    """Run a replay to its end. The numbers of its records."""
-    from replicator.wiring.container import build_container, run_until_caught_up
+    """Run the rebuild until it has caught up. Returns the counts of its records."""
     from replicator.wiring.process_setup import tune_collector
 
     from .progress import make_bar
     from .run import handle_signals
 
-    container = build_container(replace(cast("ConfiguredComponents", rebuild).setup, in_batches=True))
     tune_collector()
-    stop = container.stop()
+    stop = Event()
     handle_signals(stop)
-    supervisor = run_until_caught_up(container, make_bar(session, container, title))
+    counts = rebuild.catch_up(stop, in_batches=True, show_progress=make_bar(session, title))
     if stop.is_set():
         raise Fatal("the replay was interrupted", next_step="Repeat the command: it resumes.")
-    report = container.status().report().to_dict()
-    applied = sum(one["counts"]["applied"] for one in report["lanes"])
-    records = sum(source["records"] for source in report["sources"])
-    return {"records": records, "applied": applied, "rejected": supervisor.rejected_count}
+    return counts
 
 
 def _summarize(result: dict[str, Any]) -> str:

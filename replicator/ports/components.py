@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from replicator.domain.transform.columns import Mask
 from .decoder import Decoder
 from .engine import Engine
 from .frames import Lane
+from .runtime import ShowProgress
 from .sink import Sink
 from .source import Source
 from .stores import DeadLetters, Register
@@ -202,9 +204,12 @@ class Components(Protocol):
         """The pipeline that makes the current rows of the lane's table from the records in `folder`/records, an archive.
         The target `into`, its lake, the state and the dead letters are in `folder`."""
 
-    def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
+    def catch_up(
+        self, stop: Event | None = None, *, in_batches: bool = False, show_progress: ShowProgress = nullcontext
+    ) -> dict[str, int]:
         """Run the pipeline until it has caught up, or until `stop` is set. `in_batches`: with as few commits as memory
-        allows. Fenced while another instance runs; the error of a lane or source that stopped."""
+        allows. Returns the counts of its records: `records` (read), `applied` and `rejected`. Fenced while another
+        instance runs; the error of a lane or source that stopped."""
 
     def use_local(self) -> Components:
         """The same with sources and engine in this process, for commands that only read. Unchanged if that cannot be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -141,6 +142,9 @@ class Views:
 
 ShowLine = Callable[[str], None]
 """Shows the user of a command one line about its progress."""
+
+ShowProgress = Callable[[Any], AbstractContextManager[Any]]
+"""Shows the progress of a pipeline while the block runs, from its status reporter."""
 
 Emit = Callable[[Sequence[NewEvent]], Sequence[AppendedEvent]]
 """Stores events, from any thread; raises as `ports.stores.EventStore.append` and `InvalidEvent`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
 from replicator.ports.options import NO_RETENTION, to_timedelta
-from replicator.ports.runtime import Endpoints, Server
+from replicator.ports.runtime import Endpoints, Server, ShowProgress
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters, Register
@@ -127,11 +128,16 @@ class ConfiguredComponents:
         rows = event_logs.make_input(self.loaded, request, open_records, keys, on_reject=CONTINUE)
         return self.use_lake(lane.sink, folder)._change(inputs=[rows], is_whole=False)
 
-    def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
+    def catch_up(
+        self, stop: Event | None = None, *, in_batches: bool = False, show_progress: ShowProgress = nullcontext
+    ) -> dict[str, int]:
         container = build_container(replace(self.setup, in_batches=in_batches))
         if stop is not None:
             container.stop.override(providers.Object(stop))
-        run_until_caught_up(container)
+        supervisor = run_until_caught_up(container, show_progress)
+        records = sum(pipeline.progress.records for pipeline in container.pipelines().values())
+        applied = sum(run.counts.applied for run in container.lanes().list_runs())
+        return {"records": records, "applied": applied, "rejected": supervisor.rejected_count}
 
     def use_local(self) -> ConfiguredComponents:
         return self._change(engine=adapters.find_reading_engine(self.loaded))

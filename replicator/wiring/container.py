@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from replicator.application.supervisor import Supervisor
 from replicator.domain.errors import ExitCode, Fatal, Fenced
 from replicator.ports.engine import Engine
 from replicator.ports.options import to_timedelta
+from replicator.ports.runtime import ShowProgress
 from replicator.ports.sink import Sink
 from replicator.ports.stores import DeadLetterFilter, DeadLetters
 from replicator.settings import Loaded
@@ -195,9 +196,6 @@ class Container(containers.DeclarativeContainer):
 
 
 # Runs a pipeline as part of another command: until it has caught up, or to retry dead letters.
-
-ShowProgress = Callable[[Any], AbstractContextManager[Any]]
-"""Shows a status to people while a block runs."""
 
 
 def build_container(setup: PipelineSetup) -> Container:

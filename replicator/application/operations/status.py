@@ -137,7 +137,7 @@ class StatusReporter(Generic[F]):
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Clock = monotonic,
     ) -> None:
-        self._pipelines = pipelines
+        self.pipelines = pipelines
         self._lanes = runtime.lanes
         self._rejects = runtime.rejects
         self._engine = runtime.engine
@@ -147,7 +147,7 @@ class StatusReporter(Generic[F]):
     def report(self) -> Report:
         """The state now."""
         now = self._now()
-        flows = {pipeline.context.name: pipeline.progress for pipeline in self._pipelines}
+        flows = {pipeline.context.name: pipeline.progress for pipeline in self.pipelines}
         letters = self._rejects.open.counts
         with self._lanes.get_lock():
             runs = self._lanes.list_runs()
@@ -160,7 +160,7 @@ class StatusReporter(Generic[F]):
             lags = {name: flow.find_lowest_lag(r for r in runs if r.lane.source == name) for name, flow in flows.items()}
         sources = [
             self._make_source_report(pipeline, flow, lags[name], now)
-            for pipeline, (name, flow) in zip(self._pipelines, flows.items(), strict=True)
+            for pipeline, (name, flow) in zip(self.pipelines, flows.items(), strict=True)
         ]
         kinds = sorted(self._rejects.kinds.items())
         rejects = tuple(RejectCount(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)

@@ -19,7 +19,7 @@ from support.cli_program import run_program, start_program
 from adapters.stack.layout import find_free_port
 from replicator.application.operations import table_swap
 from replicator.ports.components import Components
-from replicator.wiring import container
+from replicator.wiring import components
 
 Answer = Callable[..., dict[str, Any]]
 BIG = "  - {match: public.orders, source: recorded, where: id > 1, to: [{sink: raw}, {sink: lake}]}\n"
@@ -238,17 +238,17 @@ def test_rebuild_that_runs_is_not_disturbed(
     project: Path, run_json: Answer, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """A second replay, a drop and an erasure are refused before they change anything, also before the first batch."""
-    real, words, refused = container.run_until_caught_up, ("replay", "public.orders", *RUNNING[case][0]), []
+    real, words, refused = components.run_until_caught_up, ("replay", "public.orders", *RUNNING[case][0]), []
 
     def run(*arguments: Any) -> Any:
-        monkeypatch.setattr(container, "run_until_caught_up", real)
+        monkeypatch.setattr(components, "run_until_caught_up", real)
         refused.append(run_json(*words, code=5)["error"])
         done = real(*arguments)
         for others in (("drop", RUNNING[case][1]), ("forget", "public.orders", "1")):
             refused.append(run_json(*others, "--yes", code=5)["error"])
         return done
 
-    monkeypatch.setattr(container, "run_until_caught_up", run)
+    monkeypatch.setattr(components, "run_until_caught_up", run)
     run_json(*words)
     assert [one["sentence"].partition(":")[0] for one in refused] == [
         f"another command builds or removes {RUNNING[case][1]}"
