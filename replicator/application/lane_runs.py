@@ -311,8 +311,8 @@ class LaneRuns:
     def _set_status(self, run: LaneRun, status: LaneStatus) -> None:
         if run.status is not status:
             halted = LaneStatus.PAUSED in (run.status, status) or run.status is LaneStatus.SUSPENDED
-            tell = log.info if halted else log.debug
-            tell("lane status", lane=run.lane.id, was=run.status.value, now=status.value)
+            write_log = log.info if halted else log.debug
+            write_log("lane status", lane=run.lane.id, was=run.status.value, now=status.value)
         run.status = status
         self._telemetry.record(LaneUp(run.lane.id, status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED)))
 

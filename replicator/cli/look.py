@@ -99,7 +99,7 @@ def query(
     # One row more than is printed shows that there are more, without reading all of a large table.
     most = MAX_SHOWN + 1 if limit is None and for_people else limit or None
     then: dict[str, Any] = {"version": version, "as_of": as_of, "from_log": from_log}
-    rows = read_target(session.components, table, **then, where=where, limit=most, tell=session.print_note)
+    rows = read_target(session.components, table, **then, where=where, limit=most, show_line=session.print_note)
     if columns is not None:
         names = [name.strip() for name in columns.split(",")]
         missing = [name for name in names if name not in rows.column_names]

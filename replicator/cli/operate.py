@@ -517,7 +517,7 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     if not yes:
         session.confirm("Erase this row, for good?", f"no row of {scope.table} was erased", lines, _erasure_to_json(scope))
     refresher = partial(open_refresher, session.loaded)
-    outcome = erase.erase_row(session.components, refresher, scope, end_versions=vacuum, report=session.print_note)
+    outcome = erase.erase_row(session.components, refresher, scope, end_versions=vacuum, show_line=session.print_note)
     repeat = "run `replicator forget` again with the same key and `--vacuum` to delete them, which ends time travel to them"
     notes = [f"Still there: {where}." for where in outcome.versions]
     notes += [f"Older versions: {repeat}."] if outcome.versions else []

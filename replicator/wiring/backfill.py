@@ -39,7 +39,7 @@ ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of 
 
 
 def backfill_table(
-    loaded: Loaded, table: str, report: ShowLine, *, source: str | None = None, from_scratch: bool = False
+    loaded: Loaded, table: str, show_line: ShowLine, *, source: str | None = None, from_scratch: bool = False
 ) -> BackfillOutcome:
     """Read `table` whole and have the lanes apply it: in the daemon if one runs, otherwise in this process.
 
@@ -55,13 +55,13 @@ def backfill_table(
         opened.callback(reading.close)
         stream = adapters.build_source(loaded, name, adapters.find_reading_engine(loaded))
         opened.callback(stream.close)
-        waiter = build_waiter(loaded, table, name, report)
+        waiter = build_waiter(loaded, table, name, show_line)
         find_rows = partial(_find_older_rows, components)
-        use_case = BackfillOperation(reading, waiter.wait, stream.end, find_rows, report, waiter.refuse_halted)
+        use_case = BackfillOperation(reading, waiter.wait, stream.end, find_rows, show_line, waiter.refuse_halted)
         return use_case.run(table, lanes, from_scratch=from_scratch)
 
 
-def build_waiter(loaded: Loaded, table: str, source: str, report: ShowLine) -> BackfillWaiter:
+def build_waiter(loaded: Loaded, table: str, source: str, show_line: ShowLine) -> BackfillWaiter:
     """Waits for the lanes of a table."""
     rules = loaded.settings.sources[source].transactions
     return BackfillWaiter(
@@ -70,7 +70,7 @@ def build_waiter(loaded: Loaded, table: str, source: str, report: ShowLine) -> B
         rules.topic if rules else None,
         partial(ask_status, loaded),
         partial(_run_here, loaded),
-        report,
+        show_line,
     )
 
 
@@ -190,7 +190,7 @@ PATIENCE = 120.0
 def diff_tables(
     loaded: Loaded,
     tables: Sequence[str],
-    report: Callable[[str], None],
+    show_line: Callable[[str], None],
     *,
     sink: str | None = None,
     lane: str | None = None,
@@ -215,7 +215,7 @@ def diff_tables(
         comparison = build_comparison(loaded, lanes[0].table, lanes[0].source, patience=timeout)
         with closing(components.open_source(lanes[0].source)) as source:
             operation = DiffOperation(
-                components, lanes, comparison, source, report, timeout, show, rows_per_second, from_scratch, where
+                components, lanes, comparison, source, show_line, timeout, show, rows_per_second, from_scratch, where
             )
             yield from operation.run()
 
@@ -231,9 +231,9 @@ def diff_tables(
                 except ConfigProblem as problem:
                     if against is not None or not with_source:
                         raise
-                    report(f"{one.id} is not compared: it appends every change, and {problem.sentence}")
+                    show_line(f"{one.id} is not compared: it appends every change, and {problem.sentence}")
                     continue
-                yield compare_with_log(components, one, report, patience=timeout, show=show)
+                yield compare_with_log(components, one, show_line, patience=timeout, show=show)
 
 
 def has_source_rows(loaded: Loaded, lane: Lane) -> bool:
@@ -256,7 +256,7 @@ def refuse_repair(loaded: Loaded, diff: LaneDiff) -> None:
         )
 
 
-def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) -> Repair:
+def repair_table(loaded: Loaded, diff: LaneDiff, show_line: Callable[[str], None]) -> Repair:
     """Write the rows that differ again, as the source has them now. Return when the lanes of the table have applied them.
 
     The changes are stored with those of backfills, so all lanes of the table get them. Errors as of `refuse_repair`, of
@@ -265,10 +265,10 @@ def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) 
     refuse_repair(loaded, diff)
     components = ConfiguredComponents(loaded)
     lane = next(lane for lane in components.resolve_lanes(diff.table) if lane.id == diff.lane)
-    repair = build_comparison(loaded, lane.table, lane.source).repair(diff.keys, report)
-    build_waiter(loaded, lane.table, lane.source, report).wait(repair.end)
+    repair = build_comparison(loaded, lane.table, lane.source).repair(diff.keys, show_line)
+    build_waiter(loaded, lane.table, lane.source, show_line).wait(repair.end)
     if lane.policy in VERSION_POLICIES:
-        report(f"{lane.id}: closed versions are unchanged. Changes of the repaired rows before now stay unknown.")
+        show_line(f"{lane.id}: closed versions are unchanged. Changes of the repaired rows before now stay unknown.")
     return repair
 
 
@@ -307,8 +307,8 @@ def build_scheduler(loaded: Loaded, lanes: LaneRuns, telemetry: Telemetry) -> Di
 
 
 def _schedule_lane(loaded: Loaded, lane: Lane, verify: VerifySettings) -> ScheduledDiff:
-    def compare(report: Callable[[str], None]) -> LaneDiff:
-        [diff] = diff_tables(loaded, [lane.table], report, lane=lane.id, show=0, rows_per_second=verify.rows_per_second)
+    def compare(show_line: Callable[[str], None]) -> LaneDiff:
+        [diff] = diff_tables(loaded, [lane.table], show_line, lane=lane.id, show=0, rows_per_second=verify.rows_per_second)
         return diff
 
     return ScheduledDiff(lane.id, lane.table, to_timedelta(verify.every), compare)

@@ -148,12 +148,12 @@ def read_rows_as_of(
     read: ReadTable,
     seconds: float | None = None,
     *,
-    tell: Callable[[str], None] = lambda _: None,
+    show_line: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
     """The result of `read` on the target of `lane` as it was at `at`.
 
     Applies all records up to then in this process, to a temporary lake, under the lane's policy and the current
-    config. It starts from the newest checkpoint that ends by then, if there is one; `tell` gets a sentence about
+    config. It starts from the newest checkpoint that ends by then, if there is one; `show_line` gets a sentence about
     it.
 
     Fatal if the log has nothing that old. DataLoss if it lacks some of these records. ReadTimeout after `seconds`.
@@ -161,7 +161,7 @@ def read_rows_as_of(
     with open_work_folder(components.folder) as folder:
         base = copy_newest(components, lane, folder, at.until)
         if base is not None:
-            tell(f"starting from snapshot {base.number}, which ends at {base.newest}")
+            show_line(f"starting from snapshot {base.number}, which ends at {base.newest}")
         refuse_partial_log(components, lane, base, HISTORY_STEP)
         lake, stop = prepare_lake(components, lane, folder, base, at.until), threading.Event()
         with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):

@@ -60,13 +60,13 @@ class BackfillWaiter:
     transactions: str | None
     ask_daemon: Callable[[], Status | None]
     run_here: Callable[[], Sequence[Status]]
-    report: ShowLine
+    show_line: ShowLine
 
     def wait(self, position: Position) -> None:
         """Return when every lane has applied everything below `position`, of the stream and of the backfill's journal."""
         for _ in range(int(STARTS_WITHIN / ASK_EVERY)):
             if self.ask_daemon() is not None:
-                self.report("waiting for the daemon to apply them")
+                self.show_line("waiting for the daemon to apply them")
                 self._await_daemon(position)
                 return
             with suppress(Fenced):  # The daemon is starting or ending.
@@ -156,7 +156,7 @@ class BackfillOperation:
     wait_until_applied: Callable[[Position], None]
     end: Callable[[], Position]
     find_older_rows: FindOlderRows
-    report: ShowLine
+    show_line: ShowLine
     check: Callable[[], None]
     """Raises if a lane of the table has stopped, because then the backfill would have no effect."""
 
@@ -168,7 +168,7 @@ class BackfillOperation:
         """
 
         def report_progress(sentence: str) -> None:
-            self.report(sentence)
+            self.show_line(sentence)
             self.check()
 
         self.check()
@@ -195,7 +195,7 @@ class BackfillOperation:
         )
 
     def _wait_until_applied(self, position: Position, sentence: str) -> None:
-        self.report(sentence)
+        self.show_line(sentence)
         self.wait_until_applied(position)
 
     def _delete_missing(self, lanes: Sequence[Lane], snapshot: BackfillSnapshot) -> tuple[int, Position]:
@@ -209,7 +209,7 @@ class BackfillOperation:
         if not parts:
             return 0, snapshot.end
         keys = pa.concat_tables([part.cast(parts[0].schema) for part in parts]).group_by(names).aggregate([])
-        self.report(f"checking {format_count(keys.num_rows, 'target row')} from before the snapshot")
+        self.show_line(f"checking {format_count(keys.num_rows, 'target row')} from before the snapshot")
         return self.backfill.deletes(keys)
 
 

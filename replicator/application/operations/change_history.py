@@ -64,7 +64,9 @@ class ChangeLogReader:
         self._source, self._engine = source, engine
         self._catalog = Catalog(engine.frames, decoder, rules_for)
 
-    def read_changes(self, table: str, handle: HandleChanges, report: ShowLine, stop: Stop | None = None) -> ChangeLogResult:
+    def read_changes(
+        self, table: str, handle: HandleChanges, show_line: ShowLine, stop: Stop | None = None
+    ) -> ChangeLogResult:
         """Call `handle` with all changes of `table` that are in the log now, one changes frame at a time.
 
         The order is that of offsets per partition. Each frame has its own columns. Reading ends when `stop` is set.
@@ -84,7 +86,9 @@ class ChangeLogReader:
                 changes, rejected = changes + good.num_rows, rejected + bad.num_rows
                 handle(good, schema, slice_.frame)
             if (records + one.records) // REPORT_EVERY > records // REPORT_EVERY:
-                report(f"{format_count(records + one.records, 'record')} read, {format_count(changes, 'change')} of {table}")
+                show_line(
+                    f"{format_count(records + one.records, 'record')} read, {format_count(changes, 'change')} of {table}"
+                )
             records += one.records
 
         self._source.read(self._source.beginning(), self._source.end(), batch, stop or threading.Event())
@@ -103,7 +107,7 @@ def learn_schema(catalog: Catalog[pa.Table], slice_: RecordSlice[pa.Table]) -> T
 
 
 def read_history(
-    log: ChangeLogReader, table: str, key: Sequence[str], report: ShowLine, stop: Stop | None = None
+    log: ChangeLogReader, table: str, key: Sequence[str], show_line: ShowLine, stop: Stop | None = None
 ) -> tuple[list[HistoryEntry], ChangeLogResult]:
     """The changes of one row of `table` (its source name), and the counts of the read. `key`: one text per key
     column.
@@ -122,7 +126,7 @@ def read_history(
         if matching.num_rows:
             frames.append((matching, schema))
 
-    read = log.read_changes(table, take, report, stop)
+    read = log.read_changes(table, take, show_line, stop)
     if not all_keys:
         raise Fatal(
             f"the event log has no changes of table {table}" + (", only rejected ones" if read.rejected else ""),
@@ -131,13 +135,13 @@ def read_history(
     first_keys = frozenset(all_keys)  # Several if the type of the key has changed.
     while fresh := find_old_keys(frames) - all_keys:
         wanted[:] = fresh
-        log.read_changes(table, take, report, stop)
+        log.read_changes(table, take, show_line, stop)
     entries = [entry for one in first_keys for entry in build_timeline(frames, one)]
     return sorted(entries, key=lambda entry: (entry.sequence, entry.topic, entry.partition, entry.offset)), read
 
 
 def read_audit(
-    log: ChangeLogReader, table: str, report: ShowLine, by: str | None = None
+    log: ChangeLogReader, table: str, show_line: ShowLine, by: str | None = None
 ) -> tuple[pa.Table, ChangeLogResult]:
     """The changes of `table` (its source name) as `domain.timeline.AUDIT`, ordered by time, topic, partition and
     offset.
@@ -149,7 +153,7 @@ def read_audit(
     def take(changes: pa.Table, schema: TableSpec, raw: pa.Table) -> None:
         frames.append(build_audit(changes, schema, log.decoder.envelope(raw), raw, by))
 
-    read = log.read_changes(table, take, report)
+    read = log.read_changes(table, take, show_line)
     if by is not None and read.table is not None and by not in read.table.column_names:
         raise ConfigProblem(
             f"table {table} has no column {by!r}", next_step=f"Its columns are: {', '.join(read.table.column_names)}."

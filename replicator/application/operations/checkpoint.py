@@ -67,12 +67,12 @@ class CheckpointStore:
         """For each damaged checkpoint: what is missing, and how to fix it."""
         return [damage for one in self.list_all() if (damage := self.describe_damage(one))]
 
-    def describe_damage(self, snapshot: Checkpoint) -> str:
+    def describe_damage(self, checkpoint: Checkpoint) -> str:
         """Why a checkpoint cannot be used; empty if it can."""
-        path = self.get_folder(snapshot)
+        path = self.get_folder(checkpoint)
         if (path / CHANGING_MARK).exists():
             return (
-                f"snapshot {snapshot.number} in {path} is not used, because an erasure in it is unfinished. Repeat the "
+                f"snapshot {checkpoint.number} in {path} is not used, because an erasure in it is unfinished. Repeat the "
                 "`replicator forget` command"
             )
         try:
@@ -83,7 +83,7 @@ class CheckpointStore:
             wrong = [FILE_LIST]
         if not wrong:
             return ""
-        return f"snapshot {snapshot.number} in {path} is damaged ({wrong[0]}), and not used. Remove the folder"
+        return f"snapshot {checkpoint.number} in {path} is damaged ({wrong[0]}), and not used. Remove the folder"
 
     def list_all(self) -> list[Checkpoint]:
         """Every checkpoint, damaged ones too, the oldest first. A checkpoint without a readable manifest is left out."""
@@ -131,14 +131,14 @@ class CheckpointStore:
         """The number of the next checkpoint."""
         return max((int(p.name) for p in self.folder.glob("*") if p.name.isdecimal()), default=0) + 1
 
-    def publish_draft(self, draft: Path, snapshot: Checkpoint) -> None:
+    def publish_draft(self, draft: Path, checkpoint: Checkpoint) -> None:
         """Make `draft` this checkpoint; durable on return. Needs `lock`."""
         with self._wrap_write_errors():
-            (draft / MANIFEST).write_text(json.dumps(snapshot.to_json()), encoding="utf-8")
+            (draft / MANIFEST).write_text(json.dumps(checkpoint.to_json()), encoding="utf-8")
             _list_files(draft)
             for path in (*draft.rglob("*"), draft):
                 sync_path(path)
-            draft.rename(self.folder / str(snapshot.number))
+            draft.rename(self.folder / str(checkpoint.number))
             sync_path(self.folder)
 
     @contextmanager
@@ -154,11 +154,11 @@ class CheckpointStore:
             ) from error
 
     @contextmanager
-    def mark_changing(self, snapshot: Checkpoint) -> Iterator[None]:
+    def mark_changing(self, checkpoint: Checkpoint) -> Iterator[None]:
         """The files of the checkpoint may be changed inside the block. After an error or a kill the checkpoint is
         unusable until the change is repeated. A damaged one stays damaged. Needs `lock`."""
-        path = self.get_folder(snapshot)
-        is_mine = (path / CHANGING_MARK).exists() or not self.describe_damage(snapshot)
+        path = self.get_folder(checkpoint)
+        is_mine = (path / CHANGING_MARK).exists() or not self.describe_damage(checkpoint)
         if is_mine:
             (path / CHANGING_MARK).touch()
             sync_path(path)
@@ -169,23 +169,23 @@ class CheckpointStore:
             (path / CHANGING_MARK).unlink()
             sync_path(path)
 
-    def remove_checkpoint(self, snapshot: Checkpoint) -> None:
+    def remove_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Remove a checkpoint. Needs `lock`."""
-        draft = self.folder / f"{DRAFT_FOLDER}-{snapshot.number}"
-        self.get_folder(snapshot).rename(draft)
+        draft = self.folder / f"{DRAFT_FOLDER}-{checkpoint.number}"
+        self.get_folder(checkpoint).rename(draft)
         shutil.rmtree(draft)
 
-    def get_folder(self, snapshot: Checkpoint) -> Path:
+    def get_folder(self, checkpoint: Checkpoint) -> Path:
         """The folder of a checkpoint."""
-        return self.folder / str(snapshot.number)
+        return self.folder / str(checkpoint.number)
 
-    def copy_checkpoint(self, snapshot: Checkpoint, to: Path) -> None:
+    def copy_checkpoint(self, checkpoint: Checkpoint, to: Path) -> None:
         """Copy a checkpoint into the folder `to`, replacing its content. The copy may be changed.
 
         CheckpointRemoved if the checkpoint was removed meanwhile; `to` is empty then. Lock files are copied too,
         but a copied lock file locks nothing.
         """
-        path = self.get_folder(snapshot)
+        path = self.get_folder(checkpoint)
         top = str(path)
         _empty_folder(to)
         try:
@@ -200,7 +200,7 @@ class CheckpointStore:
             if path.is_dir():
                 raise
             _empty_folder(to)
-            raise CheckpointRemoved(f"snapshot {snapshot.number} was removed") from error
+            raise CheckpointRemoved(f"snapshot {checkpoint.number} was removed") from error
 
 
 def _list_files(folder: Path) -> None:
@@ -277,7 +277,7 @@ def get_topic_identity(components: Components, lane: Lane) -> tuple[tuple[str, s
     return state.identity if state is not None else ()
 
 
-def take_checkpoint(components: Components, lane: Lane, tell: ShowLine = lambda _: None) -> Checkpoint:
+def take_checkpoint(components: Components, lane: Lane, show_line: ShowLine = lambda _: None) -> Checkpoint:
     """Make a checkpoint of all records now in the event log, under the lane's rules.
 
     Continues from the last checkpoint with the same rules, and returns that one if nothing is new. Reads the log
@@ -303,8 +303,8 @@ def take_checkpoint(components: Components, lane: Lane, tell: ShowLine = lambda 
         if last is None:
             refuse_truncated(components, lane)
         for why in store.describe_damaged():
-            tell(f"{lane.id}: {why}")
-        tell(_describe_start(lane, last, store.list_usable()))
+            show_line(f"{lane.id}: {why}")
+        show_line(_describe_start(lane, last, store.list_usable()))
         draft = store.make_draft(last)
         lake = prepare_lake(components, lane, draft, last)
         lake.catch_up()
@@ -341,9 +341,9 @@ def copy_newest(components: Components, lane: Lane, folder: Path, until: datetim
     """Copy the newest checkpoint that the lane can use up to `until` into `folder`, replacing its content. None if
     there is none."""
 
-    def copy_checkpoint(snapshot: Checkpoint) -> Checkpoint:
-        cast(CheckpointStore, find_store(components, lane)).copy_checkpoint(snapshot, folder)
-        return snapshot
+    def copy_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
+        cast(CheckpointStore, find_store(components, lane)).copy_checkpoint(checkpoint, folder)
+        return checkpoint
 
     return use_checkpoint(lambda: find_newest(components, lane, until), copy_checkpoint)
 
@@ -365,11 +365,11 @@ def use_checkpoint(find: Callable[[], Checkpoint | None], use: Callable[[Checkpo
     After CheckpointRemoved both are called again, and EnvironmentProblem if that repeats.
     """
     for _ in range(MAX_TRIES):
-        snapshot = find()
-        if snapshot is None:
+        checkpoint = find()
+        if checkpoint is None:
             return None
         try:
-            return use(snapshot)
+            return use(checkpoint)
         except CheckpointRemoved:
             continue
     raise EnvironmentProblem(
@@ -393,12 +393,12 @@ def refuse_truncated(components: Components, lane: Lane, why: str = NO_CHECKPOIN
         )
 
 
-def report_truncated(components: Components, lane: Lane, tell: ShowLine) -> None:
+def report_truncated(components: Components, lane: Lane, show_line: ShowLine) -> None:
     """Report which first records of the lane's table the event log lacks, if any, to a caller that wants only some
     records."""
     missing = get_removed(components, lane)
     if missing:
-        tell(f"{_describe_truncated(components, lane, missing)}. The result lacks the requested records among them")
+        show_line(f"{_describe_truncated(components, lane, missing)}. The result lacks the requested records among them")
 
 
 def _describe_truncated(components: Components, lane: Lane, missing: Position) -> str:
@@ -467,46 +467,50 @@ PARTIAL_STEP = "Rebuild from a part of the records with `--since TIME --into NAM
 
 
 def show_nothing(_: str) -> None:
-    """The default report: does nothing."""
+    """The default `show_line`: does nothing."""
 
 
-def prepare_restored_rebuild(components: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Components:
+def prepare_restored_rebuild(
+    components: Components, request: RebuildRequest, show_line: ShowLine = show_nothing
+) -> Components:
     """Like `rebuild.prepare_rebuild`, but a new target starts from the newest usable checkpoint.
 
-    `report` gets which one, or why none is used. DataLoss as of `find_checkpoint`.
+    `show_line` gets which one, or why none is used. DataLoss as of `find_checkpoint`.
     """
-    find = partial(find_checkpoint, components, request, report)
-    rebuild = use_checkpoint(find, partial(_restore, components, request, report)) or prepare_rebuild(components, request)
+    find = partial(find_checkpoint, components, request, show_line)
+    rebuild = use_checkpoint(find, partial(_restore, components, request, show_line)) or prepare_rebuild(components, request)
     copy = get_rebuild_folder(components, request.id) / CHECKPOINT_COPY_FOLDER
     shutil.rmtree(copy, ignore_errors=True)  # A killed rebuild may have left one, too.
     return rebuild
 
 
-def _restore(components: Components, request: RebuildRequest, report: ShowLine, snapshot: Checkpoint) -> Components:
+def _restore(components: Components, request: RebuildRequest, show_line: ShowLine, checkpoint: Checkpoint) -> Components:
     """Like `rebuild.prepare_rebuild`, with the content of the checkpoint in the target.
 
-    If the target cannot store it, the target starts empty, and `report` gets the reason. DataLoss if the log lacks
+    If the target cannot store it, the target starts empty, and `show_line` gets the reason. DataLoss if the log lacks
     records then. CheckpointRemoved, without a target, if the checkpoint was removed meanwhile.
     """
-    rebuild = prepare_rebuild(components, request, list_topics(components, request.lane, snapshot))
+    rebuild = prepare_rebuild(components, request, list_topics(components, request.lane, checkpoint))
     folder = get_rebuild_folder(components, request.id) / CHECKPOINT_COPY_FOLDER
-    cast(CheckpointStore, find_store(components, request.lane)).copy_checkpoint(snapshot, folder)
+    cast(CheckpointStore, find_store(components, request.lane)).copy_checkpoint(checkpoint, folder)
     try:
         _restore_state(components, rebuild, request, folder)
     except CheckpointUnsupported as unfit:
-        why = f"none can be used, because number {snapshot.number} {unfit}"
+        why = f"none can be used, because number {checkpoint.number} {unfit}"
         drop_lane(components, make_rebuild_lane(request.lane, request.into))
         refuse_partial_log(components, request.lane, None, PARTIAL_STEP, why)
-        report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
+        show_line(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
         return prepare_rebuild(components, request)
     return rebuild
 
 
-def find_checkpoint(components: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Checkpoint | None:
+def find_checkpoint(
+    components: Components, request: RebuildRequest, show_line: ShowLine = show_nothing
+) -> Checkpoint | None:
     """The checkpoint to start from. None if the rebuild reads the whole log, or has already started.
 
     DataLoss, with the missing offsets, if the log lacks records that the lane has applied, and no checkpoint covers
-    them. With a `since`, `report` gets this instead.
+    them. With a `since`, `show_line` gets this instead.
     """
     checkpoints = list_checkpoints(components, request.lane)
     rebuilt = make_rebuild_lane(request.lane, request.into)
@@ -527,18 +531,18 @@ def find_checkpoint(components: Components, request: RebuildRequest, report: Sho
     elif not is_supported:
         why = f"none can be used, because sink {rebuilt.sink} does not support it yet"
     for damage in describe_damaged(components, request.lane):
-        report(f"{request.id}: {damage}")
+        show_line(f"{request.id}: {damage}")
     until = None if request.until is None else datetime.fromisoformat(request.until)
-    snapshot = find_newest(components, request.lane, until) if why == NO_CHECKPOINT_REASON else None
+    checkpoint = find_newest(components, request.lane, until) if why == NO_CHECKPOINT_REASON else None
     if request.since is None:
-        refuse_partial_log(components, request.lane, snapshot, PARTIAL_STEP, why)
+        refuse_partial_log(components, request.lane, checkpoint, PARTIAL_STEP, why)
     else:
-        report_truncated(components, request.lane, report)
-    if snapshot is not None:
-        report(f"{request.id}: starting from snapshot {snapshot.number} of {snapshot.taken_at.isoformat()}")
+        report_truncated(components, request.lane, show_line)
+    if checkpoint is not None:
+        show_line(f"{request.id}: starting from snapshot {checkpoint.number} of {checkpoint.taken_at.isoformat()}")
     elif checkpoints:
-        report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
-    return snapshot
+        show_line(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
+    return checkpoint
 
 
 def _restore_state(components: Components, rebuild: Components, request: RebuildRequest, folder: Path) -> None:

@@ -121,7 +121,7 @@ class DiffOperation:
     lanes: Sequence[Lane]
     comparison: ComparableTable
     source: Source[pa.Table]
-    report: ShowLine
+    show_line: ShowLine
     patience: float = 120.0
     show: int = 10
     rows_per_second: int | None = None
@@ -137,7 +137,7 @@ class DiffOperation:
         pending = list(self.lanes)
         for _ in range(TRIES):
             before = self.source.end()
-            with self.comparison.open_snapshot(self.report) as snapshot:
+            with self.comparison.open_snapshot(self.show_line) as snapshot:
                 refuse_unknown_columns(snapshot, self.condition)
                 again = []
                 for lane in pending:
@@ -163,8 +163,8 @@ class DiffOperation:
         """The comparison; None if the table was truncated meanwhile."""
         begun, started = datetime.now(UTC), time.monotonic()
         records = TableRecords(self.components, lane)
-        self.report(f"{lane.id}: waiting until it has passed {snapshot.point}")
-        wait = DiffWait(self.components, self.source, self.patience, self.report)
+        self.show_line(f"{lane.id}: waiting until it has passed {snapshot.point}")
+        wait = DiffWait(self.components, self.source, self.patience, self.show_line)
         delivered = wait.await_delivery(snapshot)
         end = self.source.end()
         halt = wait.await_lane(lane, end, snapshot, records)
@@ -178,13 +178,13 @@ class DiffOperation:
                 return describe_empty(lane, snapshot, begun)
             rules = self.components.sources[lane.source].rules_for(lane.table)
             columns = DiffColumns(lane, snapshot, target, frozenset(rules.masks if rules is not None else ()))
-            self.report(f"{lane.id}: comparing {target.commit}")
+            self.show_line(f"{lane.id}: comparing {target.commit}")
             compared = hash_compared(lane, target)
             earlier = None if self.from_scratch or self.where else progress.read()
             if earlier is None or earlier.compared != compared:
                 earlier = UnfinishedDiff(before, None, 0, NO_KEYS, snapshot.point, begun, compared)
             if earlier.upto is not None:
-                self.report(f"{lane.id}: resuming after {snapshot.keys[0]} {earlier.upto:,}")
+                self.show_line(f"{lane.id}: resuming after {snapshot.keys[0]} {earlier.upto:,}")
             tail = records.read_tail(self.source, earlier.before, target.position.advanced_to(end), folder / "tail.parquet")
             # A lane that has not stopped has applied all changes up to `end`.
             unapplied = records.read_tail(self.source, target.position, end, folder / "unapplied.parquet")
@@ -407,7 +407,7 @@ class LaneComparison:
         self._reported = time.monotonic()
         rate = rows / max(seconds, 1e-3)
         estimate = f" of about {total:,}, {max(0, total - rows) / max(rate, 1):.0f} s left" if total else ""
-        self.operation.report(f"{self.lane.id}: {format_count(rows, 'row')} compared{estimate}, {rate:,.0f} rows/s")
+        self.operation.show_line(f"{self.lane.id}: {format_count(rows, 'row')} compared{estimate}, {rate:,.0f} rows/s")
 
 
 def build_unproven_error(lane: Lane, snapshot: SourceSnapshot, totals: DiffTotals) -> EnvironmentProblem:
@@ -585,7 +585,7 @@ def list_volatile_columns(transforms: RowTransforms) -> list[str]:
 ASK_EVERY = 0.5
 
 
-def compare_with_log(components: Components, lane: Lane, report: ShowLine, *, patience: float, show: int) -> LaneDiff:
+def compare_with_log(components: Components, lane: Lane, show_line: ShowLine, *, patience: float, show: int) -> LaneDiff:
     """Compare a target with what the event log gives at the position of the target's newest commit.
 
     The policy and the config are those of the lane. ConfigProblem without an event log, and EnvironmentProblem if the log
@@ -597,8 +597,8 @@ def compare_with_log(components: Components, lane: Lane, report: ShowLine, *, pa
         if target is None:
             raise Fatal(f"Lane {lane.id} has no target yet.", next_step="Start the daemon, and repeat the command.")
         at = _await_log(components, lane, target, patience)
-        report(f"{lane.id}: applying the event log up to {at}")
-        expected = read_rows_as_of(components, lane, at, lambda sink, name: get_reader(sink).read(name), tell=report)
+        show_line(f"{lane.id}: applying the event log up to {at}")
+        expected = read_rows_as_of(components, lane, at, lambda sink, name: get_reader(sink).read(name), show_line=show_line)
         actual = target.read_all()
         names = [name for name in expected.column_names if name != CDC_APPLIED_AT and name in actual.column_names]
         if CDC_DELETED in names:  # A purge removes marked rows from the target, but not their records from the log.

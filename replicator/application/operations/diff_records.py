@@ -225,7 +225,7 @@ class DiffWait:
     components: Components
     source: Source[pa.Table]
     patience: float
-    report: Callable[[str], None]
+    show_line: Callable[[str], None]
 
     def await_delivery(self, snapshot: SourceSnapshot) -> bool:
         """Return when the log contains every change that the snapshot contains. False if nothing shows it."""
@@ -247,12 +247,12 @@ class DiffWait:
         while behind := self._count_behind(lane, end, records):
             if time.monotonic() > reported + REPORT_EVERY:
                 reported = time.monotonic()
-                self.report(f"{lane.id}: {format_count(sum(behind.values()), 'record')} behind")
+                self.show_line(f"{lane.id}: {format_count(sum(behind.values()), 'record')} behind")
             status = self.components.ask_daemon()
             if status is not None and (halt := find_halt(one for one in status["lanes"] if one["id"] == lane.id)):
                 return halt
             if not has_daemon:
-                self.report(f"{lane.id}: it is behind, and no daemon runs: start it meanwhile")
+                self.show_line(f"{lane.id}: it is behind, and no daemon runs: start it meanwhile")
                 has_daemon = True
             if time.monotonic() > started + self.patience:
                 raise EnvironmentProblem(

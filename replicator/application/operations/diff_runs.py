@@ -368,7 +368,7 @@ class DiffScheduler(BackgroundThread):
                 self._ended.wait(RETRY_AFTER.total_seconds())
 
     def _compare(self, one: ScheduledDiff) -> None:
-        def report(sentence: str) -> None:
+        def show_line(sentence: str) -> None:
             if self._ended.is_set():
                 raise Stopped  # Ends the running comparison at shutdown.
             log.debug("comparison", sentence=sentence)
@@ -377,7 +377,7 @@ class DiffScheduler(BackgroundThread):
         # Also kept in memory: without it, a full disk would repeat the comparison at once.
         self._attempts[one.lane] = begun
         try:
-            run = to_run(one.compare(report))
+            run = to_run(one.compare(show_line))
         except Stopped:
             return
         except Exception as error:

@@ -138,7 +138,7 @@ def find_row(
 
 
 def erase_row(
-    components: Components, open_refresher: OpenRefresher, scope: ErasureScope, *, end_versions: bool, report: ShowLine
+    components: Components, open_refresher: OpenRefresher, scope: ErasureScope, *, end_versions: bool, show_line: ShowLine
 ) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`. Fatal, without any removal, if there are
     targets that are not in `scope`."""
@@ -174,7 +174,7 @@ def erase_row(
         }
         erasure = Erasure(scope.source, scope.table, scope.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
         decoder = components.build_decoder(scope.source, with_erased=True)
-        erasing = ErasureOperation(ErasureList(components.erasures), decoder, targets, logs, stores, report)
+        erasing = ErasureOperation(ErasureList(components.erasures), decoder, targets, logs, stores, show_line)
         outcome = erasing.run(erasure, scope.texts, end_versions=end_versions)
         if scope.projections:
             with open_refresher() as refreshing:
@@ -197,7 +197,7 @@ class ErasureOperation:
     targets: Sequence[tuple[Lane, KeyErasure]]
     logs: Sequence[tuple[Lane, RecordErasure]]
     stores: Sequence[DeadLetters]
-    report: ShowLine
+    show_line: ShowLine
 
     def run(self, erasure: Erasure, texts: Sequence[str], *, end_versions: bool = False) -> ErasureOutcome:
         """Erase the key of `erasure`, whose hash is not set yet. With `end_versions`, older versions become
@@ -245,7 +245,7 @@ class ErasureOperation:
         return outcome
 
     def _find_records(self, looking: _RecordSearch) -> dict[str, list[tuple[str, int, int]]]:
-        return {lane.id: looking.find_positions(log.records(lane), self.report) for lane, log in self.logs}
+        return {lane.id: looking.find_positions(log.records(lane), self.show_line) for lane, log in self.logs}
 
     def _erase_everywhere(
         self,
@@ -324,7 +324,7 @@ class _RecordSearch:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
 
-    def find_positions(self, frames: Iterable[pa.Table], tell: Callable[[str], None]) -> list[tuple[str, int, int]]:
+    def find_positions(self, frames: Iterable[pa.Table], show_line: Callable[[str], None]) -> list[tuple[str, int, int]]:
         """Topic, partition and offset of the records of the key."""
         positions, count = [], 0
         for raw in frames:
@@ -332,7 +332,9 @@ class _RecordSearch:
             at = raw.filter(hits)
             positions += list(zip(*(at[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True))
             if (count + raw.num_rows) // 1_000_000 > count // 1_000_000:
-                tell(f"{format_count(count + raw.num_rows, 'record')} of the event log read, {len(positions):,} of the key")
+                show_line(
+                    f"{format_count(count + raw.num_rows, 'record')} of the event log read, {len(positions):,} of the key"
+                )
             count += raw.num_rows
         return positions
 

@@ -125,8 +125,8 @@ class Control(Generic[F]):
 
         def swap(pipeline: SourcePipeline[F]) -> Future[None]:
             refuse_lost_records(pipeline.context.source, run.lane, *answer.result())
-            judge = Cutover(run.lane, run.begin, pipeline.context.transactions)
-            return pipeline.registry.restart_lane(run, lambda sink: swap_in_sink(sink, run.lane, rebuilt, judge))
+            decide_cutover = Cutover(run.lane, run.begin, pipeline.context.transactions)
+            return pipeline.registry.restart_lane(run, lambda sink: swap_in_sink(sink, run.lane, rebuilt, decide_cutover))
 
         answer.add_done_callback(lambda _: self._post_command(run, swap, done))
         return done

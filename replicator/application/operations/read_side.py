@@ -86,7 +86,7 @@ def read_target(
     from_log: bool = False,
     choose: BuildReadQuery | None = None,
     seconds: float | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    show_line: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
     """The rows of a target.
 
@@ -94,7 +94,7 @@ def read_target(
     `SCHEMA.TABLE` of a PostgreSQL sink.
 
     `as_of` is a time at the source or a position of its stream. The rows come from the version with exactly the
-    records up to then, otherwise from the event log, always with `from_log`. `tell` gets which one. For a target
+    records up to then, otherwise from the event log, always with `from_log`. `show_line` gets which one. For a target
     without an event log the time is that of commits.
 
     `choose`, `seconds`: see `ports.sink.SinkFeatures.select`.
@@ -104,7 +104,7 @@ def read_target(
     if sink is not None:
         with _open_sink(components, sink) as open_sink:
             try:
-                return _read_rows(components, (sink, table), open_sink, request, tell)
+                return _read_rows(components, (sink, table), open_sink, request, show_line)
             except Fatal as error:
                 if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(open_sink):
                     raise
@@ -115,7 +115,7 @@ def read_target(
             if candidate not in seen:
                 seen[candidate] = _list_tables(open_sink)
             if table in seen[candidate]:
-                return _read_rows(components, (candidate, table), open_sink, request, tell)
+                return _read_rows(components, (candidate, table), open_sink, request, show_line)
     names = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
     hint = suggest_name(name.rpartition(".")[2], {table for tables in seen.values() for table in tables})
     hint = hint or suggest_name(name, names)
@@ -124,7 +124,7 @@ def read_target(
 
 
 def _read_rows(
-    components: Components, target: tuple[str, str], sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
+    components: Components, target: tuple[str, str], sink: Sink[Any], request: ReadRequest, show_line: Callable[[str], None]
 ) -> pa.Table:
     if request.as_of is None or request.version is not None:
         if request.as_of is not None:
@@ -137,15 +137,15 @@ def _read_rows(
         if request.from_log or isinstance(request.as_of, Position):
             raise
         rows = request.read_from(sink, target[1])
-        report(
+        show_line(
             f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since its table has no event log"
         )
         return rows
-    return _read_as_of(components, lane, sink, request, report)
+    return _read_as_of(components, lane, sink, request, show_line)
 
 
 def _read_as_of(
-    components: Components, lane: Lane, sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
+    components: Components, lane: Lane, sink: Sink[Any], request: ReadRequest, show_line: Callable[[str], None]
 ) -> pa.Table:
     as_of = resolve_as_of(components, lane, cast(AsOfValue, request.as_of))
     name, now = f"{lane.id} as it was at {as_of}", replace(request, as_of=None)
@@ -153,18 +153,18 @@ def _read_as_of(
     if version is not None and not version.is_ahead:
         rows = _read_version(version.number, lane, sink, now)
         if rows is not None:
-            report(f"{name}: version {version.number}")
+            show_line(f"{name}: version {version.number}")
             return rows
-    report(f"{name}: from the event log")
+    show_line(f"{name}: from the event log")
     try:
-        return read_rows_as_of(components, lane, as_of, now.read_from, request.seconds, tell=report)
+        return read_rows_as_of(components, lane, as_of, now.read_from, request.seconds, show_line=show_line)
     except (ConfigProblem, ReadTimeout):
         raise
     except Fatal as unable:
         rows = _read_version(version.number, lane, sink, now) if version is not None and version.is_ahead else None
         if version is None or rows is None:
             raise
-        report(
+        show_line(
             f"{name}: version {version.number}, with columns of later records; the event log has no answer: "
             f"{unable.sentence}"
         )
@@ -394,7 +394,7 @@ class ConfiguredTargets:
         then: dict[str, Any] = {"as_of": wanted.as_of, "from_log": wanted.from_log}
         with self._limit_readers(of_the_past=wanted.as_of is not None):
             rows = read_target(
-                self._components, name, **then, choose=paging.build_query, seconds=self._seconds, tell=notes.append
+                self._components, name, **then, choose=paging.build_query, seconds=self._seconds, show_line=notes.append
             )
         page = paging.make_page(rows)
         if wanted.key and not wanted.filters and not rows.num_rows:

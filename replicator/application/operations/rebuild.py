@@ -58,11 +58,7 @@ def can_rebuild(components: Components, lane: Lane) -> bool:
 
 
 def prepare_rebuild(
-    components: Components,
-    request: RebuildRequest,
-    topics: Collection[str] = (),
-    *,
-    for_checkpoint: bool = False,
+    components: Components, request: RebuildRequest, topics: Collection[str] = (), *, for_checkpoint: bool = False
 ) -> Components:
     """The pipeline that builds the target. It has its own state folder, so another call resumes.
 

@@ -49,7 +49,7 @@ SHORTEST_SECRET = 4
 
 
 def write_bundle(
-    path: Path, parts: Parts, secrets: Collection[str], tell: Callable[[str], None], log: IO[bytes] | None = None
+    path: Path, parts: Parts, secrets: Collection[str], show_line: Callable[[str], None], log: IO[bytes] | None = None
 ) -> dict[str, str]:
     """Write the zip file: each part as JSON, and the end of `log` without `secrets`. Returns the error of each part, empty
     if it has none.
@@ -69,7 +69,7 @@ def write_bundle(
     with zipfile.ZipFile(os.fdopen(handle, "wb"), "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("README.txt", README)
         for name, make_content in parts.items():
-            tell(f"{name} ...")
+            show_line(f"{name} ...")
             try:
                 content, outcome[name] = make_content(), ""
             except ReplicatorError as problem:

@@ -50,8 +50,10 @@ def make_request(components: Components, lane: Lane, ending: str, **options: Any
     return RebuildRequest(lane, into, target_digest=components.digest(lane, with_target=True), **options)
 
 
-def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing) -> dict[str, Any]:
-    """Rebuild the target of the lane and swap it in. Returns the result of `make`, and the lane's position.
+def swap_target(
+    components: Components, lane: Lane, build_target: BuildTarget, show_line: ShowLine = show_nothing
+) -> dict[str, Any]:
+    """Rebuild the target of the lane and swap it in. Returns the result of `build_target`, and the lane's position.
 
     After a kill the target is the old or the new one, and another call resumes. DataLoss, without any change, if
     the log or the source lacks records that the lane needs. Fenced if another instance writes the lane,
@@ -69,8 +71,8 @@ def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: Sho
     with lock_rebuild(components, request.id):
         find_checkpoint(components, request)  # DataLoss before anything is removed.
         _remove_leftovers(components, request)
-        rebuild = prepare_restored_rebuild(components, request, tell)
-        totals = catch_up_with_lane(components, rebuild, request, make)
+        rebuild = prepare_restored_rebuild(components, request, show_line)
+        totals = catch_up_with_lane(components, rebuild, request, build_target)
         _copy_dead_letters(components, rebuild, request)
         state = _swap_in_daemon_or_here(components, request)
         remove_rebuild(components, request)
@@ -78,14 +80,14 @@ def swap_target(components: Components, lane: Lane, make: BuildTarget, tell: Sho
 
 
 def catch_up_with_lane(
-    components: Components, rebuild: Components, request: RebuildRequest, make: BuildTarget
+    components: Components, rebuild: Components, request: RebuildRequest, build_target: BuildTarget
 ) -> dict[str, Any]:
     """Run the rebuild until it has reached the lane, as far as the log goes."""
-    totals = make(rebuild)
+    totals = build_target(rebuild)
     for _ in range(MAX_CATCH_UPS):
         if not find_gap(*read_states(components, request)):
             break
-        more = make(rebuild)
+        more = build_target(rebuild)
         totals = {**totals, **{name: totals[name] + more[name] for name in ("records", "applied", "rejected")}}
     return totals
 
@@ -145,9 +147,9 @@ def _swap_in_daemon_or_here(components: Components, request: RebuildRequest) -> 
                 refuse_lost_records(source, lane, live, rebuilt)
         entry = components.register.load(lane.source)
         rules = components.sources[lane.source].transactions
-        judge = Cutover(lane, entry.beginnings.get(lane.id, Position()), rules)
+        decide_cutover = Cutover(lane, entry.beginnings.get(lane.id, Position()), rules)
         with closing(components.open_sink(lane.sink, "rewrite")) as sink:
-            return swap_in_sink(sink, lane, make_rebuild_lane(lane, request.into), judge)
+            return swap_in_sink(sink, lane, make_rebuild_lane(lane, request.into), decide_cutover)
 
 
 # Switches a lane to a target that was rebuilt from the event log: no gap, and nothing twice.
@@ -210,7 +212,7 @@ def refuse_lost_records(source: Source[Any], lane: Lane, live: LaneState | None,
         )
 
 
-def swap_in_sink(sink: Sink[Any], lane: Lane, rebuilt: Lane, judge: Cutover) -> LaneState:
+def swap_in_sink(sink: Sink[Any], lane: Lane, rebuilt: Lane, decide_cutover: Cutover) -> LaneState:
     """Swap the tables of the two lanes. ConfigProblem for a sink that cannot."""
     swap = sink.features.swap
     if swap is None:
@@ -218,7 +220,7 @@ def swap_in_sink(sink: Sink[Any], lane: Lane, rebuilt: Lane, judge: Cutover) -> 
             f"the sink of lane {lane.id} cannot swap a target with its rebuild",
             next_step="Name another table with `--into`. Or stop the daemon, and repeat the command.",
         )
-    return swap(lane, rebuilt, judge)
+    return swap(lane, rebuilt, decide_cutover)
 
 
 class SwapRequest(msgspec.Struct, frozen=True):
@@ -245,7 +247,7 @@ MAX_SHOWN = 5
 
 
 def compare_target(
-    components: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing, **options: Any
+    components: Components, lane: Lane, build_target: BuildTarget, show_line: ShowLine = show_nothing, **options: Any
 ) -> dict[str, Any]:
     """Rebuild the target of the lane as a second table, compare, and remove it again; returns the differences.
 
@@ -256,9 +258,9 @@ def compare_target(
     with lock_rebuild(components, request.id):
         if get_rebuild_folder(components, request.id).exists():
             remove_rebuild(components, request)  # Of a comparison that was killed.
-        rebuild = prepare_restored_rebuild(components, request, tell)
+        rebuild = prepare_restored_rebuild(components, request, show_line)
         try:
-            totals = catch_up_with_lane(components, rebuild, request, make)
+            totals = catch_up_with_lane(components, rebuild, request, build_target)
             states = read_states(components, request)  # Before the tables are read.
             with closing(components.open_sink(lane.sink)) as sink:
                 reader = get_reader(sink)

@@ -87,8 +87,8 @@ class DeadLetterCounts:
                 self._is_failing = False
             except Exception as error:
                 # Warn once for several failures in a row: the count is repeated every few seconds.
-                tell = log.debug if self._is_failing else log.warning
-                tell("dead letters cannot be counted", sentence=to_problem(error).sentence)
+                write_log = log.debug if self._is_failing else log.warning
+                write_log("dead letters cannot be counted", sentence=to_problem(error).sentence)
                 self.counts, self._is_stale, self._is_failing = None, True, True
             self._telemetry.record(OpenDeadLetters(self.counts or {}))
             self._ended_at = self._clock()

@@ -173,8 +173,8 @@ class CatchUp(Generic[F]):
             return self._runtime.stop.is_set() or self._skip_holes(behind, until)
         except Retryable as error:
             # Repeated in every turn, so warn once.
-            tell = log.debug if behind.run.retrying else log.warning
-            tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
+            write_log = log.debug if behind.run.retrying else log.warning
+            write_log("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
             with self._runtime.lanes.get_lock():
                 if behind.has_partial_batch and self._runtime.lanes.is_live(behind.run, behind.generation):
                     self._registry.restart_lane(behind.run)  # Resumes from the committed position.

@@ -591,8 +591,8 @@ class SourcePipeline(Generic[F]):
         """
         outage = self.progress.outage
         self.progress.outage = SourceOutage(outage.since if outage else self._runtime.clock(), error.sentence, answers)
-        tell = log.debug if outage else log.warning
-        tell("source away", source=self.context.name, sentence=error.sentence)
+        write_log = log.debug if outage else log.warning
+        write_log("source away", source=self.context.name, sentence=error.sentence)
 
     def _clear_outage(self) -> None:
         outage, self.progress.outage = self.progress.outage, None

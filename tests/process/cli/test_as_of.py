@@ -38,7 +38,7 @@ def to_sorted_rows(table: pa.Table) -> list[str]:
 def query_as_of(shop: CheckpointedShop, as_of: datetime | Position, **how: Any) -> tuple[pa.Table, str]:
     """The rows, and whether the target or the log supplied them."""
     said: list[str] = []
-    found = read_target(shop.parts, f"lake.{shop.lane.into}", as_of=as_of, tell=said.append, **how)
+    found = read_target(shop.parts, f"lake.{shop.lane.into}", as_of=as_of, show_line=said.append, **how)
     return found, said[0].rsplit(": ", 1)[1].split()[0]
 
 
@@ -148,7 +148,7 @@ def test_version_is_used_if_the_log_cannot_be_replayed(tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(Fatal, match="'columns' names column 'v3'"):
         read_target(shop.parts, "lake.plain", as_of=shop.history.position(6), from_log=True)
-    found = read_target(shop.parts, "lake.plain", as_of=shop.history.position(6), tell=said.append)
+    found = read_target(shop.parts, "lake.plain", as_of=shop.history.position(6), show_line=said.append)
     assert found.num_rows == 6 and found["w3"].null_count == 6
     assert "version 1, with columns of later records; the event log has no answer: 'columns' names" in said[-1]
 

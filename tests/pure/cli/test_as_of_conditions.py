@@ -27,5 +27,5 @@ def test_invalid_condition_does_not_read_the_log(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("replicator.application.operations.as_of.list_lanes", lambda _: [])
     told: list[str] = []
     with pytest.raises(ConfigProblem, match="cannot be evaluated"):
-        read_target(parts, "lake.t", as_of=datetime.now(UTC), where="nothing = 1", tell=told.append)
+        read_target(parts, "lake.t", as_of=datetime.now(UTC), where="nothing = 1", show_line=told.append)
     assert not told

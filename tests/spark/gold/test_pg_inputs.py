@@ -126,7 +126,7 @@ def test_erased_row_causes_a_refresh(shop: Shop) -> None:
     parts, find = ConfiguredComponents(loaded), partial(projections.build_projections, loaded)
     row = erase.find_row(parts, find, "orders", ["3"])
     done = erase.erase_row(
-        parts, partial(projections.open_refresher, loaded), row, end_versions=False, report=lambda _: None
+        parts, partial(projections.open_refresher, loaded), row, end_versions=False, show_line=lambda _: None
     )
     assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
     assert "Rome" not in {city for city, *_ in read_sums(shop)}

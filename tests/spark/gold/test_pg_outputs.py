@@ -129,7 +129,9 @@ def test_erased_row_is_removed(shop: Shop) -> None:
     loaded = shop.load_config()
     parts, find = ConfiguredComponents(loaded), partial(projections.build_projections, loaded)
     row = erase.find_row(parts, find, "orders", ["3"])
-    done = erase.erase_row(parts, partial(projections.open_refresher, loaded), row, end_versions=True, report=lambda _: None)
+    done = erase.erase_row(
+        parts, partial(projections.open_refresher, loaded), row, end_versions=True, show_line=lambda _: None
+    )
     assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
     assert read_sums(shop) == FIRST - {("Rome", 1, Decimal("5.00"))}
 
