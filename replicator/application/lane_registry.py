@@ -119,7 +119,7 @@ class LaneRegistry(Generic[F]):
         self.began = Position()
         self.connectors: dict[tuple[str, str], Connector] = {}
         self._excluded: dict[str, set[str]] = {}
-        self._met: set[str] = set()
+        self._new_lane_ids: set[str] = set()
         """Lanes of new tables that have no position yet. Their first records were just read, so nothing can be lost."""
         self._has_learned = False
 
@@ -134,9 +134,9 @@ class LaneRegistry(Generic[F]):
         begin was created again, and began with its first offset too. Each lane checks for itself if it lost records.
         """
         entry = self._context.register.load(self._context.name)
-        begins = entry.began or Position()
-        lost = self._context.source.losses(begins, {})
-        continued = {p: o for p, o in begins.items() if p not in lost or o <= first_offsets.get(p, o)}
+        began = entry.began or Position()
+        lost = self._context.source.losses(began, {})
+        continued = {p: o for p, o in began.items() if p not in lost or o <= first_offsets.get(p, o)}
         self.began = source_start if entry.began is None else Position({**first_offsets, **continued})
         self.knows_tables = bool(entry.topics)
         self.connectors = {each.identity: each for each in entry.connectors}
@@ -168,7 +168,7 @@ class LaneRegistry(Generic[F]):
             self._add_topics(table, names)
         for table in new:
             self._open_table(table, lambda _: Position())
-            self._met |= {run.lane.id for run in self.tables.get(table, ())}
+            self._new_lane_ids |= {run.lane.id for run in self.tables.get(table, ())}
         for run in self.list_runs():
             begin = {p: o for p, o in span.start.items() if p not in run.begin and self.is_covered(run, p)}
             if begin:
@@ -188,7 +188,7 @@ class LaneRegistry(Generic[F]):
     def is_new(self, table: str) -> bool:
         """True while a lane of a table that appeared in the stream has no position yet."""
         runs = self.tables.get(table, ())
-        return any(run.status is LaneStatus.STARTING and run.lane.id in self._met for run in runs)
+        return any(run.status is LaneStatus.STARTING and run.lane.id in self._new_lane_ids for run in runs)
 
     def store_key(self, table: str, keys: tuple[str, ...]) -> None:
         """Note the key of a table; `save_keys` makes it durable."""
@@ -277,10 +277,10 @@ class LaneRegistry(Generic[F]):
     def _find_late_records(self, run: LaneRun, oldest: Position) -> Problem | None:
         """The reason why the lane misses records below the begin of a partition; None if it misses none."""
         missed = [p for p, at in oldest.items() if at < self.began.get(p, at) and self.is_covered(run, p)]
-        began = {p: min(self.began[p], run.begin.get(p, self.began[p])) for p in missed}
+        begin = {p: min(self.began[p], run.begin.get(p, self.began[p])) for p in missed}
         late = [
             f"the records at offsets {oldest[p]} to {first - 1} of {p}"
-            for p, first in sorted(began.items())
+            for p, first in sorted(begin.items())
             if oldest[p] < first
         ]
         if not late:
@@ -332,11 +332,11 @@ class LaneRegistry(Generic[F]):
         self.topics[table] = self.topics.get(table, frozenset()) | names
         self._excluded.clear()
 
-    def _open_table(self, table: str, begin: Callable[[Lane], Position]) -> None:
+    def _open_table(self, table: str, find_begin: Callable[[Lane], Position]) -> None:
         rules = self._context.rules_for(table)
         if rules is None or not rules.lanes:
             return
-        self.tables[table] = [self._add_lane(lane, begin(lane)) for lane in rules.lanes]
+        self.tables[table] = [self._add_lane(lane, find_begin(lane)) for lane in rules.lanes]
 
     def _add_lane(self, lane: Lane, begin: Position) -> LaneRun:
         other = self._runtime.lanes.find(lane.id)
@@ -390,9 +390,9 @@ class LaneRegistry(Generic[F]):
         run.rule = state.rule
         position = Position({**run.begin, **state.position})
         lost = dict(describe_removed(self._context.source, run.begin, state.position))
-        if state.position or run.lane.id not in self._met:
+        if state.position or run.lane.id not in self._new_lane_ids:
             lost |= self._context.source.losses(position, dict(state.identity))
-        self._met.discard(run.lane.id)
+        self._new_lane_ids.discard(run.lane.id)
         lost = {p: why for p, why in lost.items() if self.is_covered(run, p)}
         problem = self._make_loss(run, lost) if lost else self._find_late_records(run, oldest)
         if problem:
@@ -404,7 +404,7 @@ class LaneRegistry(Generic[F]):
             except ConfigProblem as error:
                 self._runtime.lanes.suspend(run, to_problem(error), error)
                 return
-            schema = LaneSchema(run.lane, lane_start.schemas, is_rebuilt=not state.position)
+            schema = LaneSchema(run.lane, lane_start.schemas, is_target_empty=not state.position)
             self._runtime.lanes.place_lane(run, position, state.position, state.purged_up_to, schema)
 
     def _make_loss(self, run: LaneRun, lost: Mapping[TopicPartition, str]) -> Problem:
@@ -421,14 +421,14 @@ class LaneRegistry(Generic[F]):
         return to_problem(error)
 
 
-def describe_removed(source: Source[Any], begun: Position, applied: Position) -> dict[TopicPartition, str]:
+def describe_removed(source: Source[Any], begin: Position, applied: Position) -> dict[TopicPartition, str]:
     """Per partition that log retention has truncated: why a lane that begins there and has applied nothing misses
     records."""
     removed = Position() if source.features.removed is None else source.features.removed()
     return {
         partition: f"log retention has removed the records below offset {first} of {partition} from the event log"
         for partition, first in removed.items()
-        if partition not in applied and begun.get(partition, 0) <= first
+        if partition not in applied and begin.get(partition, 0) <= first
     }
 
 
@@ -495,13 +495,13 @@ def make_target_name_error(lane: Lane) -> ConfigProblem:
 CoversPartition = Callable[[TopicPartition], bool]
 
 
-def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: CoversPartition) -> Sequence[str]:
-    """The records that the lane would miss if it began again; empty if none. `begun`: where its partitions began."""
+def describe_missing(source: Source[Any], lane: Lane, begin: Position, covers: CoversPartition) -> Sequence[str]:
+    """The records that the lane would miss if it began again; empty if none. `begin`: where its partitions began."""
     start, beginning, end = source.start(), source.beginning(), source.end()
     starts = {p: offset for p, offset in start.items() if covers(p)}
     # With sparse offsets, the only known first offset is the stored one.
     sparse = source.features.sparse_offsets
-    expected = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **starts}.items() if covers(p)}
+    expected = {p: begin.get(p, at) if sparse else 0 for p, at in {**begin, **starts}.items() if covers(p)}
     losses = source.losses(Position(expected), {})
     # Records that start with a snapshot of all rows are enough for a target without history.
     after_snapshots = source.features.after_snapshots if lane.policy in CURRENT_ROW_POLICIES else None

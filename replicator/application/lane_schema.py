@@ -70,10 +70,10 @@ class LaneSchema:
 
     - `versions`: all versions, stored or to be stored.
     - `current`: the version under which the lane applies records.
-    - `is_rebuilt`: the target is empty, so that its table may get another key.
+    - `is_target_empty`: the target is empty, so that its table may get another key.
     """
 
-    def __init__(self, lane: Lane, versions: Sequence[SchemaVersion] = (), *, is_rebuilt: bool = False) -> None:
+    def __init__(self, lane: Lane, versions: Sequence[SchemaVersion] = (), *, is_target_empty: bool = False) -> None:
         self._lane = lane
         self._reads = find_reads(lane.row_transforms)
         versions = [
@@ -83,9 +83,9 @@ class LaneSchema:
         applied = sorted((v for v in versions if v.state == "applied"), key=lambda v: v.number)
         self.current = applied[-1] if applied else None
         self._new: tuple[SchemaVersion, ...] = ()
-        self._is_anew = is_rebuilt
-        self._met: TableSpec | None = None
-        self._taken: tuple[TableSpec, TargetColumns] | None = None
+        self._is_target_empty = is_target_empty
+        self._checked_table: TableSpec | None = None
+        self._target_columns: tuple[TableSpec, TargetColumns] | None = None
 
     @property
     def pending(self) -> SchemaVersion | None:
@@ -94,18 +94,18 @@ class LaneSchema:
 
     def find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
         """The transition of the lane when records arrive under `table`; None if the schema is not new."""
-        if table is self._met:
+        if table is self._checked_table:
             return None
         transition = self._find_transition(self._select_columns(table), start, now)
-        self._met = table if transition is None else None
+        self._checked_table = table if transition is None else None
         return transition
 
     def _find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
         if self.current is None:
             decision = SchemaDecision((), table.columns)
             return SchemaTransition(decision, self._make_version(table, decision, start, now))
-        if self._is_anew:
-            self._is_anew = False
+        if self._is_target_empty:
+            self._is_target_empty = False
             source = self.current.source
             has_same_key = (source.keys, source.sequence) == (table.keys, table.sequence)
             if not has_same_key and set(table.keys) <= set(source.column_names):
@@ -178,15 +178,15 @@ class LaneSchema:
         self.versions[version.number] = self.current = version
         if previous is None or previous.state != "applied":
             self._new = (*self._new, version)
-        self._taken = None
+        self._target_columns = None
 
     def select_columns(self, table: TableSpec) -> TargetColumns:
         """The columns of `table` that the lane applies now."""
         if self.current is None:
             return ALL_COLUMNS
-        if self._taken is None or self._taken[0] is not table:
-            self._taken = (table, self._make_target_columns(table, self.current.columns))
-        return self._taken[1]
+        if self._target_columns is None or self._target_columns[0] is not table:
+            self._target_columns = (table, self._make_target_columns(table, self.current.columns))
+        return self._target_columns[1]
 
     def find_emptied_columns(self, start: Position) -> Sequence[tuple[Position, frozenset[str]]]:
         """For records from `start` on that are read again: positions where columns were replaced, and their names.

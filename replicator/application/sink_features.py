@@ -61,7 +61,7 @@ def store_schema_version(workers: Mapping[str, Any], run: LaneRun, version: Sche
     def log_outcome(future: Future[None]) -> None:
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, Stopped):
-            log.warning("schema not remembered", lane=run.lane.id, sentence=to_problem(error).sentence)
+            log.warning("schema version not stored", lane=run.lane.id, sentence=to_problem(error).sentence)
 
     try:
         done: Future[None] = workers[run.lane.sink].submit(partial(write_schema_version, lane=run.lane, version=version))

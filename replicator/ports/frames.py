@@ -132,7 +132,7 @@ class Lane:
     - `refused`: why the lane cannot run because of its target's name; completes a sentence, empty if it can run.
     - `pattern`: the `match` of the entry if it is not a table's name, for messages.
     - `keys`: the configured key columns; empty if they are learnt.
-    - `deletes_by_tombstones`: a message without a value deletes the row of its key.
+    - `deletes_by_null_records`: a message without a value deletes the row of its key.
     """
 
     id: str
@@ -153,7 +153,7 @@ class Lane:
     refused: str = ""
     pattern: str = ""
     keys: tuple[str, ...] = ()
-    deletes_by_tombstones: bool = False
+    deletes_by_null_records: bool = False
 
 
 @dataclass(frozen=True)

@@ -473,7 +473,7 @@ def build_lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         refused=settings.refused,
         pattern="" if entry is None or is_exact(entry.match) else entry.match,
         keys=settings.keys or (),
-        deletes_by_tombstones=settings.tombstones == "delete",
+        deletes_by_null_records=settings.tombstones == "delete",
     )
 
 

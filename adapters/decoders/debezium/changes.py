@@ -53,7 +53,7 @@ class DebeziumFrameDecoder:
             errors = frames.errors | refused
             parts = [part for group in frames.groups for part in self._decode_group(records, group, table, errors)]
             if values.null_count:
-                parts += self._decode_tombstones(records, table, errors)
+                parts += self._decode_null_records(records, table, errors)
             parts += reject_records(records, table, errors)
             return merge_parts(parts, schema)
 
@@ -104,7 +104,7 @@ class DebeziumFrameDecoder:
             records = [read.values[i] for i in good]
             yield indices, self._decode_block(select_records(raw, indices), reader, records, [payloads[i] for i in good])
 
-    def _decode_tombstones(self, raw: pa.RecordBatch, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
+    def _decode_null_records(self, raw: pa.RecordBatch, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
         """Decode null values: deletes of the record's key, if the table has `tombstones: delete`."""
         indices: list[int] = pc.indices_nonzero(pc.is_null(raw.column("value"))).to_pylist()
         if not self.options.deletes_by_tombstone(table.name):

@@ -44,7 +44,7 @@ class SpillSlice:
     - `counts`: the counts of their fold.
     - `batches`: the number of Arrow record batches in each partition.
     - `records`: the bytes of each frame of records.
-    - `unsent`, `deletes`: some change has unchanged values, or is a delete.
+    - `has_unchanged`, `deletes`: some change has unchanged values, or is a delete.
     """
 
     number: int
@@ -53,17 +53,21 @@ class SpillSlice:
     counts: Counts
     batches: tuple[int, ...]
     records: tuple[int, ...]
-    unsent: bool
+    has_unchanged: bool
     deletes: bool
 
     def to_json(self) -> dict[str, Any]:
         """The slice as JSON."""
-        return {**asdict(self), "span": self.span.to_json()}
+        fields = {**asdict(self), "span": self.span.to_json(), "unsent": self.has_unchanged}
+        del fields["has_unchanged"]
+        return fields
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SpillSlice:
         """A slice from the result of `to_json`."""
-        slice_ = cls(**{**data, "span": Span.from_json(data["span"]), "counts": Counts(**data["counts"])})
+        fields = {**data, "span": Span.from_json(data["span"]), "counts": Counts(**data["counts"])}
+        fields["has_unchanged"] = fields.pop("unsent")
+        slice_ = cls(**fields)
         return replace(slice_, batches=tuple(slice_.batches), records=tuple(slice_.records))
 
 
@@ -326,7 +330,7 @@ class BulkLoader(Generic[F]):
     def _make_placeholder_write(self, request: WriteRequest[F], spill_files: SpillFiles) -> WriteRequest[F]:
         """One write without rows that represents all spilled rows."""
         facts = Facts(
-            has_unchanged=any(one.unsent for one in spill_files.slices),
+            has_unchanged=any(one.has_unchanged for one in spill_files.slices),
             has_deletes=any(one.deletes for one in spill_files.slices),
         )
         nothing = cast("FoldedChanges[F]", FoldedChanges(_get_frame(request).slice(0, 0), facts, Counts(), 0, 0))

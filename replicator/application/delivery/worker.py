@@ -49,7 +49,7 @@ class Worker(Generic[F]):
         self._idle_timeout = runtime.idle_timeout
         self._options = runtime.options
         self._abandon = runtime.abandon
-        self._failed = runtime.fail
+        self._fail = runtime.fail
         self.queue: BoundedQueue[F] = BoundedQueue(self._get_limit, runtime.options.gather)
         self._ended = False
         self._thread = threading.Thread(target=self._run_loop, name=f"sink-{name}", daemon=True)
@@ -125,7 +125,7 @@ class Worker(Generic[F]):
         except Stopped:
             log.info("worker stopped", sink=self.name)
         except BaseException as error:
-            self._failed(error)
+            self._fail(error)
         finally:
             self.queue.close()
             self._ended = True  # Ends the open calls with Stopped, so that their callers do not wait for ever.

@@ -76,7 +76,7 @@ def resolve_as_of(components: Components, lane: Lane, value: AsOfValue) -> AsOf:
         cut = find_cut(topics, value, state.position if state else Position())
     if isinstance(value, Position) and cut is not None:
         _refuse_unknown_partition(value, cut)
-    if cut is None and lane.deletes_by_tombstones:
+    if cut is None and lane.deletes_by_null_records:
         raise InvalidReadQuery(
             f"records of table {lane.table} are not in the order of their times, and its tombstones, which delete rows, "
             "have no time. So the records up to that time are unknown",

@@ -219,7 +219,7 @@ class Rejects(Generic[F]):
         """By thread."""
         self._count = 0
         self._kinds: Counter[RejectKind] = Counter()
-        self._met: set[RejectKind] = set()
+        self._seen_kinds: set[RejectKind] = set()
         self.open = DeadLetterCounts(store, telemetry, clock)
         self._decoders: dict[str, Decoder] = {}
         self._private: set[str] = set()
@@ -270,10 +270,10 @@ class Rejects(Generic[F]):
     def _find_kind(self, dead_letter: DeadLetter) -> RejectKind:
         """The kind of a dead letter. The first one of each kind is logged."""
         kind = RejectKind(dead_letter.source, dead_letter.table, dead_letter.stage, dead_letter.code)
-        if kind not in self._met and len(self._met) >= MAX_KINDS:
+        if kind not in self._seen_kinds and len(self._seen_kinds) >= MAX_KINDS:
             kind = RejectKind(dead_letter.source, OTHER, dead_letter.stage, OTHER)
-        if kind not in self._met:
-            self._met.add(kind)
+        if kind not in self._seen_kinds:
+            self._seen_kinds.add(kind)
             if self._options.log_rejects:
                 remedy = find_remedy(Reject(dead_letter.code, dead_letter.sentence), dead_letter.table)
                 explain = f"`replicator dlq explain '{dead_letter.event_id}'` shows it."

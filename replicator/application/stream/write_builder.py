@@ -40,12 +40,12 @@ class GateResult(Generic[F]):
 
     - `slices`: in order, each with the columns that the lane applies.
     - `transition`: the schema change at which the lane stops; None if it goes on.
-    - `drop_versions`: drops of the table, to be stored even if no rows follow.
+    - `table_drops`: drops of the table, to be stored even if no rows follow.
     """
 
     slices: Sequence[tuple[TableSlice[F], TargetColumns]]
     transition: SchemaTransition | None = None
-    drop_versions: Sequence[SchemaVersion] = ()
+    table_drops: Sequence[SchemaVersion] = ()
 
 
 class SchemaGate(Generic[F]):
@@ -58,7 +58,7 @@ class SchemaGate(Generic[F]):
     def pass_slice(self, run: LaneRun, slice_: TableSlice[F]) -> GateResult[F]:
         """The slice, split at schema changes, up to the position where the lane stops. Moves the lane's schema."""
         pieces: list[tuple[TableSlice[F], TargetColumns]] = []
-        drop_versions: list[SchemaVersion] = []
+        table_drops: list[SchemaVersion] = []
         marks = [mark for mark in slice_.marks if mark.table is not None or _is_ahead(run, slice_, mark.start)]
         for at, names in run.schema.find_emptied_columns(slice_.start):
             first, slice_ = self._cut_slice(slice_, Position({**slice_.start, **at}))
@@ -72,18 +72,18 @@ class SchemaGate(Generic[F]):
                 # Per partition, the first offset that the lane must not apply.
                 new = (later.start for later in marks[number:] if self._find_transition(run, later) is not None)
                 first, _ = self._cut_slice(slice_, Position.lowest(new))
-                return GateResult([*pieces, (first, self._select_columns(run, first))], transition, drop_versions)
+                return GateResult([*pieces, (first, self._select_columns(run, first))], transition, table_drops)
             if transition.has_cut:
                 first, slice_ = self._cut_slice(slice_, mark.start)
                 pieces.append((first, self._select_columns(run, first)))
             if transition.version.dropped and run.schema.has_stored_versions:
-                drop_versions.append(transition.version)
+                table_drops.append(transition.version)
             run.schema.apply_transition(transition)
             if transition.decision.changes and not transition.is_known:
                 emptied = {"emptied": list(transition.version.emptied)} if transition.version.emptied else {}
                 changes = list(transition.version.changes)
                 log.info("schema changed", lane=run.lane.id, schema=transition.version.number, changes=changes, **emptied)
-        return GateResult([*pieces, (slice_, self._select_columns(run, slice_))], drop_versions=drop_versions)
+        return GateResult([*pieces, (slice_, self._select_columns(run, slice_))], table_drops=table_drops)
 
     def _find_transition(self, run: LaneRun, mark: SchemaMark) -> SchemaTransition | None:
         if mark.table is None:
@@ -133,7 +133,7 @@ class TransformedSlice(Generic[F]):
 class SharedSlice(Generic[F]):
     """A slice with changes, for all its lanes: they share equal transforms and folds.
 
-    `folded`: the folds, see `WriteBuilder`.
+    `folded`: folded changes by sharing key and trimmed position. `WriteBuilder` fills it.
     """
 
     def __init__(self, engine: Engine[F], slice_: TableSlice[F], frame: F) -> None:
@@ -205,7 +205,7 @@ class WriteBuilder(Generic[F]):
                 gap = any(run.processed_to.get(p, start) < start for p, start in slice_.start.items())
                 ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before its next slice.")
                 gated = self._gate.pass_slice(run, slice_)
-                for version in gated.drop_versions:
+                for version in gated.table_drops:
                     self._store_schema_version(run, version)
                 for piece, columns in gated.slices:
                     if piece.frame is None:
@@ -263,7 +263,7 @@ class WriteBuilder(Generic[F]):
         A log is suspended if a mask names an unknown column: it would store the values unmasked. `routed`: may
         be None if the source has no private columns.
         """
-        frames: dict[object, F] = {}
+        log_frames: dict[object, F] = {}
         out = []
         for run in runs:
             topics = exclude.get(run.lane.sink, set())
@@ -280,12 +280,12 @@ class WriteBuilder(Generic[F]):
                     self._runtime.lanes.suspend(run, to_problem(unknown), unknown)
                     continue
             key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
-            if key not in frames:
+            if key not in log_frames:
                 with self._note_decoding(batch.span):
-                    frame = batch.frame if span == batch.span else self._engine.frames.split(batch.frame, span)[0]
-                    frames[key] = self._engine.log(frame, self._decoder)
-            rows = self._engine.frames.count(frames[key])
-            folded = FoldedChanges(frames[key], Facts(), Counts(), rows, batch.size)
+                    records = batch.frame if span == batch.span else self._engine.frames.split(batch.frame, span)[0]
+                    log_frames[key] = self._engine.log(records, self._decoder)
+            rows = self._engine.frames.count(log_frames[key])
+            folded = FoldedChanges(log_frames[key], Facts(), Counts(), rows, batch.size)
             whole = Span.between({**span.start, **run.queued_to}, span.end)  # With offsets that had no record.
             write = Write(run.lane, self._log_plan, folded, whole, dict(batch.identity))
             out.append(self._advance_with_request(run, write, span.end, ()))

@@ -177,7 +177,7 @@ class ApplyPlan:
 
     @property
     def fold_sharing_key(self) -> tuple[object, ...]:
-        """Plans with equal fold keys share one folded frame."""
+        """Plans with an equal `fold_sharing_key` share one folded frame."""
         table, keeps_all, has_history = self.table, self.watermark is not None, self.history is not None
         return (
             self.fold,

@@ -146,6 +146,6 @@ def test_power_failure_loses_no_recorded_spill_file(tmp_path: Path, monkeypatch:
     disk, spilled = Disk(monkeypatch), SpillFiles(tmp_path / "state" / "lane", "tests")
     rows = pa.table({"id": [1, 2]})
     for number in range(2):
-        piece = SpillSlice(number, Span(Position(), Position()), 2, Counts(), (), (), unsent=False, deletes=False)
+        piece = SpillSlice(number, Span(Position(), Position()), 2, Counts(), (), (), has_unchanged=False, deletes=False)
         spilled.add_slice(piece, [rows], [RecordFrame(rows, rows.nbytes)])
     assert disk.lose_unsynced(tmp_path, "state/lane/*.json", "state/lane/*/*") == []

@@ -254,12 +254,12 @@ def test_reloaded_lane_may_have_another_key():
     other = table(NAME, keys=("id", "name"))
     (refused,) = find_transitions(LaneSchema(lane(), kept), other)
     assert [change.kind for change in refused.decision.stops] == [SchemaChangeKind.KEY_CHANGED]
-    anew = LaneSchema(lane(), kept, is_rebuilt=True)
+    anew = LaneSchema(lane(), kept, is_target_empty=True)
     (turn,) = find_transitions(anew, other)
     assert not turn.decision.stops and anew.select_columns(other).versions == (anew.current,)
     again = LaneSchema(lane(), tuple(anew.versions.values()))
     assert find_transitions(again, other) == [None]
-    assert LaneSchema(lane(), kept, is_rebuilt=True).find_transition(table(NAME), START, NOW) is None
+    assert LaneSchema(lane(), kept, is_target_empty=True).find_transition(table(NAME), START, NOW) is None
 
 
 def make_position(offset, partition=0):

@@ -67,9 +67,9 @@ def test_schema_of_a_recreated_table_is_not_used_before_the_drop():
 
 def test_drop_without_earlier_rows_is_stored_alone():
     run, gate = lane_at(0, table_dropped="evolve"), SchemaGate(TupleFrames(), lambda: NOW)
-    assert not gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(1)), rows=())).drop_versions
+    assert not gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(1)), rows=())).table_drops
     run = lane_at(0, table_dropped="evolve")
     run.schema = type(run.schema)(run.lane, tuple(run.schema.versions.values()))
     for offset in (1, 2):
-        (drop,) = gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(offset)), rows=())).drop_versions
+        (drop,) = gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(offset)), rows=())).table_drops
         assert drop.dropped and drop.position == make_position(offset)
