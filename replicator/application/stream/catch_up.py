@@ -15,7 +15,7 @@ from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.problem import to_problem
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.transactions.barrier import TransactionStage
+from replicator.application.transactions.barrier import NoTransactions
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch, F
@@ -89,7 +89,7 @@ class CatchUp(Generic[F]):
         decoding: BatchDecoder[F],
         write_builder: WriteBuilder[F],
         poison_records: PoisonRecordFinder[F],
-        transactions: TransactionStage[F],
+        transactions: NoTransactions[F],
         find_target: Callable[[LaneRun], Position],
         join_lane: Callable[[LaneRun, TableBuffer[F], bool], None],
         hand_over: Callable[[Sequence[WriteRequest[F]]], None],

@@ -21,7 +21,7 @@ from replicator.application.problem import Problem, Stopped, to_problem
 from replicator.application.quarantine.poison_records import MAIN_READER, PoisonRecordFinder
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.sink_features import store_schema_version
-from replicator.application.transactions.barrier import TransactionBarrier, TransactionStage
+from replicator.application.transactions.barrier import NoTransactions, TransactionBarrier
 from replicator.application.transactions.tracker import TransactionTracker
 from replicator.domain.errors import DataLoss, Fenced, Retryable, refuse_losses
 from replicator.domain.policy.plan import Counts, LaneState
@@ -76,7 +76,7 @@ class SourcePipeline(Generic[F]):
         self._write_builder = WriteBuilder(
             runtime, self._catalog, safe_decoder, partial(store_schema_version, context.workers), self._poison_records
         )
-        self._transactions: TransactionStage[F] = TransactionStage()
+        self._transactions: NoTransactions[F] = NoTransactions()
         if (rules := context.transactions) is not None:
             kind = TransactionBarrier if rules.together else TransactionTracker
             self._transactions = kind(rules, context, safe_decoder, self.registry, runtime)

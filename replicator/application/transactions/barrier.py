@@ -52,9 +52,9 @@ class TransactionProgress:
     waits_for: str | None = None
 
 
-class TransactionStage(Generic[F]):
-    """How a source's pipeline follows transactions. This one is for sources without `transactions`: nothing waits, and
-    nothing is published. `TransactionBarrier` and `TransactionTracker` say what each method does for the others.
+class NoTransactions(Generic[F]):
+    """A source without `transactions`: no change waits, and nothing is published. The docstrings are the contract for the
+    two subclasses.
 
     - `is_active`: changes may have to wait.
     - `hold_from`: per partition the offset from which on changes are held back.
@@ -68,44 +68,59 @@ class TransactionStage(Generic[F]):
 
     @property
     def progress(self) -> TransactionProgress | None:
+        """The progress now."""
         return None
 
     @property
     def held_back_problem(self) -> Problem | None:
+        """The transaction that blocks the others, its missing changes, and the next step; None if none blocks."""
         return None
 
     def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:  # noqa: ARG002
+        """The start of the main stream instead of `start`, not above any lane that is followed. `usual`: where lanes
+        without a position begin. `read_end` returns the end of the stream."""
         return start
 
     def add_transaction_topic(self, topics: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+        """The topics of the tables in a batch, plus the transaction topic for every table of the source."""
         return topics
 
     def limit_to_barrier(self, position: Position) -> Position:  # noqa: ARG002
+        """The released position of the transaction topic, if all was read up to `position`."""
         return Position()
 
-    def begin_batch(self, batch: Batch[F]) -> None: ...
+    def begin_batch(self, batch: Batch[F]) -> None:
+        """Call before a batch is routed."""
 
     def count_changes(self, table: str) -> Callable[[F], None] | None:  # noqa: ARG002
+        """A consumer of every decoded record of a batch."""
         return None
 
     def observe_catch_up(self, table: str) -> Callable[[F], None] | None:  # noqa: ARG002
+        """A consumer of the decoded records that a lane of the table reads by itself."""
         return None
 
-    def advance(self, position: Position, batch: Batch[F] | None = None) -> None: ...
+    def advance(self, position: Position, batch: Batch[F] | None = None) -> None:
+        """Call after a batch was decoded or while none arrives. `position`: the stream was read up to here."""
 
-    def advance_idle(self, position: Position, read_older: ReadOlder[F]) -> None: ...
+    def advance_idle(self, position: Position, read_older: ReadOlder[F]) -> None:
+        """Call instead of `advance` while no records arrive. May read older records."""
 
-    def doubt_late_lane(self, table: str) -> None: ...
+    def doubt_late_lane(self, table: str) -> None:
+        """Call before a lane joins that has read by itself."""
 
-    def set_end(self, end: Position) -> None: ...
+    def set_end(self, end: Position) -> None:
+        """Set the end of the stream."""
 
     def bundle_writes(self, requests: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
+        """Number the writes as one bundle, and add the watermark to publish."""
         return requests
 
-    def publish_complete(self) -> None: ...
+    def publish_complete(self) -> None:
+        """Publish watermarks in sinks that do not publish them with their commits."""
 
 
-class TransactionBarrier(TransactionStage[F]):
+class TransactionBarrier(NoTransactions[F]):
     """Holds changes back until their transaction is complete. Only the thread of its source uses it.
 
     Every table of the source also has the transaction topic. So a lane's position, which is committed with its
@@ -142,7 +157,6 @@ class TransactionBarrier(TransactionStage[F]):
 
     @property
     def progress(self) -> TransactionProgress:
-        """The progress now."""
         transactions, last = self._transactions, self._transactions.last
         ended_at = last.at.isoformat() if last and last.at else None
         exact = transactions.is_exact and self._registry.row_loss is None
@@ -153,11 +167,8 @@ class TransactionBarrier(TransactionStage[F]):
 
     @property
     def held_back_problem(self) -> Problem | None:
-        """The transaction that blocks the others, its missing changes, and the next step; None if none blocks.
-
-        The connector sends the end of a transaction last. If all was read up to the end of the stream, changes
-        still missing then are lost.
-        """
+        """The connector sends the end of a transaction last. If all was read up to the end of the stream, changes still
+        missing then are lost."""
         blocking = self._transactions.blocking_transaction
         if blocking is None:
             return None
@@ -182,10 +193,6 @@ class TransactionBarrier(TransactionStage[F]):
         )
 
     def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:
-        """The start of the main stream instead of `start`: not above any lane that the barrier holds.
-
-        `usual`: where lanes without a position begin. `read_end` returns the end of the stream.
-        """
         self.end = read_end()
         if not self._has_transaction_topic:
             log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
@@ -240,14 +247,10 @@ class TransactionBarrier(TransactionStage[F]):
             self._transactions.concurrent_time = get_concurrent_time()
 
     def limit_to_barrier(self, position: Position) -> Position:
-        """The released position of the transaction topic, if all was read up to `position`.
-
-        A table without changes is complete up to there.
-        """
+        """A table without changes is complete up to `position`."""
         return Position({p: min(o, self.hold_from.get(p, o)) for p, o in self._select_transaction_topic(position).items()})
 
     def add_transaction_topic(self, topics: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
-        """The topics of the tables in a batch, plus the transaction topic for every table of the source."""
         all_tables = {table: frozenset[str]() for table in self._registry.tables}
         return {table: names | {self._rules.topic} for table, names in {**all_tables, **topics}.items()}
 
@@ -262,7 +265,7 @@ class TransactionBarrier(TransactionStage[F]):
         return rules is not None and bool(rules.lanes)
 
     def observe_catch_up(self, table: str) -> Callable[[F], None] | None:
-        """A consumer of the decoded records that a lane of the table reads by itself. It counts each change once."""
+        """Counts each change once."""
 
         def count_changes(changes: F) -> None:
             counted = Position({p: offsets.stop for p, offsets in self._counted.get(table, {}).items()})
@@ -283,8 +286,7 @@ class TransactionBarrier(TransactionStage[F]):
             of_table[part.partition] = range(min(counted.start, part.first), max(counted.stop, last))
 
     def advance_idle(self, position: Position, read_older: ReadOlder[F]) -> None:
-        """`advance` while no records arrive. Lanes may have applied missing changes before the start: they are read and
-        counted."""
+        """Lanes may have applied missing changes before the start: they are read and counted."""
         self.advance(position)
         while self._look_back(read_older):
             self.advance(position)
@@ -306,33 +308,23 @@ class TransactionBarrier(TransactionStage[F]):
         return bool(tables)
 
     def doubt_late_lane(self, table: str) -> None:
-        """Call before a lane joins that has read by itself.
-
-        Unless another lane of its table is followed, it shows more of the open transactions than the other
-        lanes.
-        """
+        """Unless another lane of its table is followed, it shows more of the open transactions than the other lanes."""
         if not self.is_followed(table):
             self.end = self._context.source.end()
             self._transactions.doubt_up_to(self._read.advanced_to(self.end))
 
     def set_end(self, end: Position) -> None:
-        """Set the end of the stream."""
         self.end = end
 
     def begin_batch(self, batch: Batch[F]) -> None:
-        """Call before a batch is routed."""
         self._parts = []  # Left from a batch that could not be decoded and is read again.
         self._tracking.attend(batch.frame, self._rules.topic)
 
     def count_changes(self, table: str) -> Callable[[F], None]:
-        """A consumer of every decoded record of a batch."""
         return lambda changes: self._parts.extend(self._tracking.parts(changes, table))
 
     def advance(self, position: Position, batch: Batch[F] | None = None) -> None:
-        """Move the barrier, after a batch was decoded or while none arrives.
-
-        `position`: the stream was read up to here.
-        """
+        """Move the barrier."""
         now, self._read = self._clock(), position
         marks = self._tracking.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
         if batch and any(p.topic.startswith(BACKFILL_TOPICS) for p in batch.span.end):
@@ -344,9 +336,7 @@ class TransactionBarrier(TransactionStage[F]):
         self.hold_from = self._transactions.barrier
 
     def publish_complete(self) -> None:
-        """Publish watermarks in sinks that do not publish them with their commits.
-
-        Needed for transactions without tables in the sink, and for transactions committed before a start: no
+        """Needed for transactions without tables in the sink, and for transactions committed before a start: no
         write carries their watermark.
         """
         voided = self._lanes.voided
@@ -356,8 +346,7 @@ class TransactionBarrier(TransactionStage[F]):
                 worker.queue.put_publish_request(self._context.name, PublishRequest(complete, voided))
 
     def bundle_writes(self, requests: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """Number the writes as one bundle, which a sink commits together if it can, and add the watermark to
-        publish."""
+        """A sink commits a bundle together if it can."""
         self._bundles += 1
         voided = self._lanes.voided  # Read first: writes that get void while watermarks are computed must count.
         sinks = {one.run.lane.sink for one in requests if not one.run.is_event_log}

@@ -52,7 +52,6 @@ class TransactionTracker(TransactionBarrier[F]):
 
     @property
     def progress(self) -> TransactionProgress:
-        """The progress now."""
         last = self._evidence.last_proven
         ended_at = last.at.isoformat() if last and last.at else None
         return TransactionProgress(last.name if last else None, ended_at, exact=False, held_bytes=0, given_up=0)
@@ -87,22 +86,17 @@ class TransactionTracker(TransactionBarrier[F]):
         return bool(self._registry.tables.get(table)) or (rules is not None and bool(rules.lanes))
 
     def set_end(self, end: Position) -> None:
-        """Set the end of the stream."""
         super().set_end(end)
         self._evidence.set_end(end, self._clock())
 
     def count_changes(self, table: str) -> Callable[[F], None]:
-        """A consumer of every decoded record of a batch."""
         return lambda changes: self._parts.extend(self._tracking.exact_parts(changes, table))
 
     def observe_catch_up(self, table: str) -> None:
         """Count nothing: no change waits for a proof, and after a start the records are read again."""
 
     def advance(self, position: Position, batch: Batch[F] | None = None) -> None:
-        """Update the watermark, after a batch was decoded or while none arrives.
-
-        `position`: the stream was read up to here.
-        """
+        """Update the watermark."""
         self._read = position
         marks = self._tracking.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
         self._evidence.observe(marks, self._parts, self._clock())
