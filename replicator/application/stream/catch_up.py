@@ -9,7 +9,7 @@ from typing import Generic
 import structlog
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.application.delivery.bounded_queue import WriteRequest
+from replicator.application.delivery.bounded_queue import BatchRecords, WriteRequest
 from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.problem import to_problem
@@ -88,6 +88,7 @@ class CatchUp(Generic[F]):
         catalog: Catalog[F],
         decoding: BatchDecoder[F],
         write_builder: WriteBuilder[F],
+        batch_records: BatchRecords[F],
         poison_records: PoisonRecordFinder[F],
         transactions: NoTransactions[F],
         find_target: Callable[[LaneRun], Position],
@@ -101,6 +102,7 @@ class CatchUp(Generic[F]):
         self._catalog = catalog
         self._decoding = decoding
         self._write_builder = write_builder
+        self._batch_records = batch_records
         self._poison_records = poison_records
         self._transactions = transactions
         self._find_target = find_target
@@ -245,7 +247,7 @@ class CatchUp(Generic[F]):
         decoded = self._decoding.decode_changes(table, batch, routed, topics, self._transactions.observe_catch_up(table))
         behind.has_partial_batch = True
         span = cover_topics(batch.span, topics)
-        raw = self._write_builder.batch_records.get_records(batch)
+        raw = self._batch_records.get_records(batch)
         slices = behind.buffer.add_batch(decoded, self._catalog.get_union(table), span, raw, drops=drops)
         return self._write_builder.build_slice_writes(slices, [behind.run], batch.identity)
 

@@ -13,7 +13,7 @@ from typing import Generic
 import structlog
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.application.delivery.bounded_queue import RecordFrame, WriteRequest, count_bytes
+from replicator.application.delivery.bounded_queue import BatchRecords, RecordFrame, WriteRequest, count_bytes
 from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.options import Backoff
@@ -76,6 +76,7 @@ class SourcePipeline(Generic[F]):
         self._write_builder = WriteBuilder(
             runtime, self._catalog, safe_decoder, partial(store_schema_version, context.workers), self._poison_records
         )
+        self._batch_records: BatchRecords[F] = BatchRecords(packed=runtime.options.gather > 0)
         self._transactions: NoTransactions[F] = NoTransactions()
         if (rules := context.transactions) is not None:
             kind = TransactionBarrier if rules.together else TransactionTracker
@@ -87,6 +88,7 @@ class SourcePipeline(Generic[F]):
             catalog=self._catalog,
             decoding=self._decoding,
             write_builder=self._write_builder,
+            batch_records=self._batch_records,
             poison_records=self._poison_records,
             transactions=self._transactions,
             find_target=self._find_catch_up_target,
@@ -189,7 +191,7 @@ class SourcePipeline(Generic[F]):
         self._reported_at = self._runtime.clock()
         with (
             prefetch_batches(
-                self._runtime, self._safe_decoder, self._write_builder.batch_records, self.process_batch, once=once
+                self._runtime, self._safe_decoder, self._batch_records, self.process_batch, once=once
             ) as consume,
             self._note_source_call(READING_STREAM),
         ):
@@ -299,7 +301,7 @@ class SourcePipeline(Generic[F]):
         end = position.advanced_to(batch.span.end)
         self._identity.update(batch.identity)
         self._transactions.begin_batch(batch)
-        self._write_builder.batch_records.begin(batch)
+        self._batch_records.begin(batch)
         routed = self._decoding.route_batch(batch)
         tracking = self._runtime.engine.features.transactions
         if tracking is not None and batch.records:
@@ -320,7 +322,7 @@ class SourcePipeline(Generic[F]):
             logs = self._let_lanes_fall_back(self.registry.event_logs, batch.span.start)
             excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
             requests = self._write_builder.build_log_writes(batch, routed, logs, excluded)
-            records = self._write_builder.batch_records.get_records(batch)
+            records = self._batch_records.get_records(batch)
             for table, slices in by_table.items():
                 requests += self._buffer_changes(table, slices, routed, batch.span, records)
             self.registry.save_keys()

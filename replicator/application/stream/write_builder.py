@@ -11,7 +11,7 @@ from typing import Generic, cast
 import structlog
 
 from replicator.application.catalog import ALL_COLUMNS, Catalog, TargetColumns
-from replicator.application.delivery.bounded_queue import BatchRecords, RecordFrame, RecordFrames, WriteRequest
+from replicator.application.delivery.bounded_queue import RecordFrame, RecordFrames, WriteRequest
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.lane_schema import SchemaTransition, describe_stop, refuse_other_rule
 from replicator.application.problem import Problem, ensure_accounting, to_problem
@@ -190,8 +190,6 @@ class WriteBuilder(Generic[F]):
         self._decoder = decoder
         self._engine = runtime.engine
         self._log_plan = make_event_log_plan()
-        self.batch_records: BatchRecords[F] = BatchRecords(packed=runtime.options.gather > 0)
-        """The records of the batches behind the slices."""
 
     def build_slice_writes(
         self, slices: Sequence[TableSlice[F]], runs: Sequence[LaneRun], identity: TopicIdentity
