@@ -178,17 +178,17 @@ class SinkFeatures:
     """Removes whole lanes."""
 
     swap: Callable[[Lane, Lane, CutoverDecision], LaneState] | None = None
-    """`swap(lane, rebuilt, judge)`: replace the rows of `lane` by the rows of `rebuilt`, a lane of the same sink, with
-    the state that `judge` returns. Returns the state after that (test_a_target_is_swapped). Takes over both lanes as
-    `LaneRemoval.drop` does (test_swap_of_a_held_lane_fences_one_instance). Afterwards `rebuilt` may be gone, or has to
-    be dropped. `lane` needs another `prepare`.
+    """`swap(lane, rebuilt, decide_cutover)`: replace the rows of `lane` by the rows of `rebuilt`, a lane of the same sink,
+    with the state that `decide_cutover` returns. Returns the state after that (test_a_target_is_swapped). Takes over both
+    lanes as `LaneRemoval.drop` does (test_swap_of_a_held_lane_fences_one_instance). Afterwards `rebuilt` may be gone, or
+    has to be dropped. `lane` needs another `prepare`.
 
     Rows and state change in one commit: readers always find either the old target or the new one. A kill leaves one of
     the two, and the next user of the lane finds everything that belongs to it. Later changes are reconciled as
     `rebuilt` would, including its tombstones (test_swap_includes_tombstones).
 
-    Fatal, with nothing changed, if `judge` raises it (test_refused_swap_changes_nothing). The same for a target that
-    this sink did not create, and for a target with dependent objects that would be lost.
+    Fatal, with nothing changed, if `decide_cutover` raises it (test_refused_swap_changes_nothing). The same for a target
+    that this sink did not create, and for a target with dependent objects that would be lost.
     """
 
     erasure: KeyErasure | None = None

@@ -286,7 +286,7 @@ class MirrorSink(LaneSink[F]):
             finally:
                 hold.release()
 
-    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
+    def swap(self, lane: Lane, rebuilt: Lane, decide_cutover: CutoverDecision) -> LaneState:
         """The rows are written again, into new files of the lane's table. Old versions of the table stay, and
         the caller drops `rebuilt`."""
         self._transactions.withdraw(lane)
@@ -294,7 +294,7 @@ class MirrorSink(LaneSink[F]):
         def act(target_lane: DeltaLane) -> LaneState:
             lake, writer, reopen = self._lake, self._writer, partial(self._side_tables.reopen, lane)
             return self.run_exclusive(
-                rebuilt, lambda rebuilt_lane: swap_tables(lake, (target_lane, rebuilt_lane), judge, writer, reopen)
+                rebuilt, lambda rebuilt_lane: swap_tables(lake, (target_lane, rebuilt_lane), decide_cutover, writer, reopen)
             )
 
         with translate_errors(lane.into):

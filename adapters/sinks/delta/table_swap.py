@@ -42,7 +42,11 @@ SWAP_MARK = "swapping.json"
 
 
 def swap_tables(
-    lake: Lake, lanes: tuple[DeltaLane, DeltaLane], judge: CutoverDecision, writer: TableWriter, reopen: Callable[[], None]
+    lake: Lake,
+    lanes: tuple[DeltaLane, DeltaLane],
+    decide_cutover: CutoverDecision,
+    writer: TableWriter,
+    reopen: Callable[[], None],
 ) -> LaneState:
     """See `ports.sink.SinkFeatures.swap`, for two held lanes. The second one has the new rows. `reopen`: drops this
     process's cached data about side tables."""
@@ -62,7 +66,7 @@ def swap_tables(
             f"table {lane.into} is partitioned, but its rebuild is not, and no commit can change that",
             next_step=f"Name another table with `--into`, or `replicator drop {lane.id}` and load it.",
         )
-    state = judge(target_lane.state(), rebuilt_state)
+    state = decide_cutover(target_lane.state(), rebuilt_state)
     lake.positions(lane.pipeline, lane.id).put(SWAP_MARK, {"format": 1})
     target_lane.set_properties(source.metadata().configuration)
     columns = [TargetColumn(field.name, field) for field in read_schema(source)]

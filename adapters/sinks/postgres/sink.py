@@ -160,7 +160,7 @@ class PostgresSink(PostgresLanes):
             row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if has_lanes(cursor) else None
         return [side_table_name(row[0])] if row else []
 
-    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
+    def swap(self, lane: Lane, rebuilt: Lane, decide_cutover: CutoverDecision) -> LaneState:
         """See `ports.sink.SinkFeatures.swap`. Readers wait during the commit."""
         number, other = self._acquire(lane), self._acquire(rebuilt)
         await_readers(self.session, rebuilt)
@@ -170,7 +170,7 @@ class PostgresSink(PostgresLanes):
             if rebuilt_state is None:
                 raise Fatal(f"{rebuilt.id} is empty, so it cannot replace {lane.id}")
             refuse_unswappable(cursor, lane, schema, table)
-            state = judge(read_state(cursor, lane.pipeline, lane.id), rebuilt_state)
+            state = decide_cutover(read_state(cursor, lane.pipeline, lane.id), rebuilt_state)
             withdraw_completeness(cursor, lane)
             for one in (number, other):
                 drop_shared_tables(cursor, one)
