@@ -207,6 +207,21 @@ class SinkContract(
             current = {row["k1"]: (row["v1"], row["v2"]) for row in run.rows() if row["_cdc_end_seq_1"] is None}
         assert current == {key: ("b", f"of {key}") for key in range(20)}
 
+    def test_late_value_fills_a_stored_partial_version(self) -> None:
+        """A version has a value that its change did not send. A late change before the version sent another value,
+        which the version gets, even if no change was absorbed before."""
+        require("scd2" in self.features().policies, "the sink does not know policy scd2")
+        changes = [
+            Change("c", (10, 0), {"k1": 1, "v1": "a", "v2": "x"}),
+            Change("u", (30, 0), {"k1": 1, "v1": "b"}, frozenset({"v2"})),
+            Change("u", (20, 0), {"k1": 1, "v1": "a", "v2": "y"}),
+        ]
+        with self.open_lane(plan_for("scd2", ITEMS)) as run:
+            for change in changes:
+                run.send_changes([change])
+            versions = {(row["_cdc_seq_1"], row["v1"], row["v2"]) for row in run.rows()}
+        assert versions == {(10, "a", "x"), (20, "a", "y"), (30, "b", "y")}
+
     def test_late_truncate_splits_a_version(self) -> None:
         """The late truncate cuts a version of a key outside its batch. Upserts above the truncate start a new version.
         The end of the old version, by a delete or by the next version, is kept."""

@@ -83,15 +83,16 @@ class SparkScd2:
 
         related = cache_frame(run(select_related, {"table": table, "rows": rows}))
         rows, others, ambiguous = drop_foreign_deletes(plan, facts, rows, related)
-        absorbed_matter = state.max_side_table_sequence is not None and has_overlap(facts, state)
+        overlaps = has_overlap(facts, state)
         absorbed = (
             self._side_tables.lookup_absorbed(write.lane, plan, rows, related, state.position, again=write.out_of_band)
-            if absorbed_matter
+            if overlaps and state.max_side_table_sequence is not None
             else None
         )
         later = render_truncates(merge_truncates(state.truncates, facts.truncates), SPARK, lowest)
         relations = {"rows": rows, "related": related} | ({} if absorbed is None else {"absorbed": absorbed})
-        missing = _list_missing_columns(plan, write, related, absorbed)
+        stored = [frame for frame in (related, absorbed) if frame is not None] if overlaps else []
+        missing = _list_missing_columns(plan, write, stored)
 
         applied_at = SPARK.instant(round(time.time() * 1_000_000))
 
@@ -114,19 +115,15 @@ class SparkScd2:
         return SparkDecision(written_rows, counts.applied > 0, counts, rejects, recorded)
 
 
-def _list_missing_columns(
-    plan: ApplyPlan, write: Write[DataFrame], related: DataFrame, absorbed: DataFrame | None
-) -> tuple[str, ...]:
+def _list_missing_columns(plan: ApplyPlan, write: Write[DataFrame], stored: list[DataFrame]) -> tuple[str, ...]:
     """The columns that some event did not send.
 
-    For the batch this is known. Versions and absorbed changes are read only if a change may come before them.
+    For the batch this is known. `stored`: versions and absorbed changes, if a change may come before them.
     """
     facts = get_facts(write.folded.frame)
     missing = set(facts.unsent) if facts is not None else set()
-    frames = [] if absorbed is None else [related, absorbed]
-    if facts is None:
-        frames.append(write.folded.frame.withColumn(CDC_UNSENT, column(UNCHANGED)))
-    for frame in frames:
+    batch = [] if facts is not None else [write.folded.frame.withColumn(CDC_UNSENT, column(UNCHANGED))]
+    for frame in [*stored, *batch]:
         names = frame.select(sf.explode(column(CDC_UNSENT)).alias("name")).distinct()
         missing |= {row["name"] for row in names.collect()}
     # The changes of the batch name columns as the source does.
