@@ -449,7 +449,8 @@ class MaskedTables:
     def masked_spec(self, table: TableSpec) -> TableSpec:
         """The table as decoding returns it. Raises ConfigProblem for a mask that does not fit the column."""
         masks = self.get_masks(table.name)
-        refuse_unknown_masks(masks, table, find_table_entry(self._declared, table.name) or ())
+        if not table.partial:
+            refuse_unknown_masks(masks, table, find_table_entry(self._declared, table.name) or ())
         rules = tuple((name, ColumnRule(mask=mask)) for name, mask in masks.items() if name in table.column_names)
         return ColumnTransforms(rules).apply_to(table) if rules else table
 

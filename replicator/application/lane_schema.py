@@ -96,9 +96,16 @@ class LaneSchema:
         """The transition of the lane when records arrive under `table`; None if the schema is not new."""
         if table is self._checked_table:
             return None
-        transition = self._find_transition(self._select_columns(table), start, now)
+        transition = self._find_transition(self._complete_columns(self._select_columns(table)), start, now)
         self._checked_table = table if transition is None else None
         return transition
+
+    def _complete_columns(self, table: TableSpec) -> TableSpec:
+        """The table with the lane's columns that its partial records lack."""
+        if self.current is None or not table.partial:
+            return table
+        columns = {c.name: c for c in (*self.current.source.columns, *table.columns)}
+        return replace(table, columns=tuple(columns.values()), partial=False)
 
     def _find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
         if self.current is None:

@@ -80,6 +80,8 @@ class TableSpec:
       for them.
     - `by_tx`: only `_tx` identifies the transaction, and the database may check keys at the end of a statement or
       transaction.
+    - `partial`: its records may lack columns of the table, such as deletes with nothing but the key. A lane that knows more
+      columns keeps them.
     - `fingerprint`: identifies the schema as sent. It is opaque and never compared across formats.
     """
 
@@ -97,6 +99,7 @@ class TableSpec:
     unordered: bool = False
     by_commit: bool = False
     by_tx: bool = False
+    partial: bool = field(default=False, compare=False)
 
     @property
     def sequence_types(self) -> tuple[pa.DataType, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Protocol
@@ -362,7 +362,9 @@ class TableLearner:
                     f"the key of table {table} names {missing[0]!r}, which is no column of its rows",
                     next_step="Name the columns of its key with `keys: [...]` in this table's entry under `tables`.",
                 )
-        return self._options.to_read_types(spec.with_keys(names))
+        # Tombstones have only the key. ExtractNewDocumentState gives each document a schema of its own fields.
+        partial = sample["value"].null_count == sample.num_rows or (self._options.flattened and names == (ID,))
+        return self._options.to_read_types(replace(spec.with_keys(names), partial=partial))
 
     def _find_columns(self, values: pa.ChunkedArray, key: bytes | None, table: str) -> tuple[Column, ...]:
         row = None

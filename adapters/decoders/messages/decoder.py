@@ -128,7 +128,8 @@ class MessageDecoder(MaskingDecoder):
             if message.table == table and layout.error is None and layout.fingerprint == fingerprint:
                 sequence = (self.FORMAT.order_elements if layout.has_order else 1) + 1
                 spec = build_row_spec(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=layout.keys)
-                return replace(self._options.to_read_types(self._tables.masked_spec(spec)), by_tx=self.FORMAT.by_tx)
+                spec = replace(spec, by_tx=self.FORMAT.by_tx, partial=layout.partial)
+                return self._options.to_read_types(self._tables.masked_spec(spec))
         raise ConfigProblem(
             f"the messages of table {table} carry no types, and none are declared for it",
             next_step="Add to this table's entry under `tables`: `schema: {id: int64, ...}`, all columns with their Arrow "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
@@ -380,6 +380,7 @@ class MessageLayout:
     - `declared`: columns whose types are in the configuration.
     - `masked`: types of masked columns.
     - `readings`: treatment of values out of range, by column.
+    - `partial`: of deletes that have only the key.
     """
 
     fingerprint: str = ""
@@ -391,6 +392,7 @@ class MessageLayout:
     declared: Collection[str] = ()
     masked: Mapping[str, pa.DataType] = field(default_factory=dict)
     readings: Mapping[str, ReadMode] = field(default_factory=dict)
+    partial: bool = False
 
     def column_types(self, table: TableSpec) -> ColumnTypes:
         """The types of the columns of `table` in messages, with the wanted types."""
@@ -416,6 +418,7 @@ class MessageLayouts:
         self._form, self._options = form, options
         self._private = MaskedTables(options.private)
         self._get_layout = lru_cache(MAX_LAYOUTS)(self.read_layout)
+        self._get_partial_layout = lru_cache(MAX_LAYOUTS)(self.to_partial_layout)
         self._told: set[tuple[str, str]] = set()
 
     def get_layout(self, message: Message) -> MessageLayout:
@@ -426,7 +429,14 @@ class MessageLayouts:
             # Messages with other operations share the cached layout.
             is_truncate = all(change.op == Op.TRUNCATE for change in message.changes)
             return KEYLESS if is_truncate else layout
+        if has_key and len(layout.columns) == len(layout.keys) and all(c.op == Op.DELETE for c in message.changes):
+            return self._get_partial_layout(layout)
         return layout
+
+    @staticmethod
+    def to_partial_layout(layout: MessageLayout) -> MessageLayout:
+        """The layout of deletes with nothing but the key."""
+        return replace(layout, fingerprint=f"{layout.fingerprint}.key", partial=True)
 
     def read_layout(
         self, table: str, types: ColumnTypeNames, message_keys: tuple[str, ...], has_order: bool

@@ -183,6 +183,27 @@ def test_column_added_again_is_emptied_except_for_repeated_records(schemas, empt
     assert (turn.version.emptied, turn.decision.reshaping.emptied) == (emptied, emptied)
 
 
+def test_columns_that_partial_records_lack_are_not_dropped():
+    schema = LaneSchema(lane(SchemaRules(removes=True)))
+    find_transitions(schema, table(NAME, N))
+    first, second, added, wider, again = find_transitions(
+        schema,
+        replace(table(), partial=True),
+        table(NAME, N),
+        replace(table(NOTE), partial=True),
+        replace(table(LONG), partial=True),
+        replace(table(NAME), partial=True),
+    )
+    assert (first, second, again) == (None, None, None)
+    assert [[c.kind for c in one.decision.changes] for one in (added, wider)] == [
+        [SchemaChangeKind.ADDED],
+        [SchemaChangeKind.WIDENED],
+    ]
+    assert schema.current.columns == (ID, NAME, LONG, NOTE)
+    (rekeyed,) = find_transitions(schema, replace(table(NAME, keys=("id", "name")), partial=True))
+    assert [c.kind for c in rekeyed.decision.stops] == [SchemaChangeKind.KEY_CHANGED]
+
+
 def test_values_from_before_a_drop_do_not_get_a_later_name():
     """The column is dropped, added again and then renamed. Records from before the drop are read again."""
     text, other = replace(NOTE, name="text"), replace(NOTE, name="other")

@@ -289,7 +289,7 @@ def test_compacted_topic_with_tombstones_only(bare: bool) -> None:
     spec = decoder.learn(frame.slice(0, 1), "public.t", routes[0]["fingerprint"])
     changes = decoder.decode(frame, spec).to_pylist()
     assert [get_error_code(c) for c in changes] == [None, "MALFORMED", "MALFORMED"]
-    assert (spec.keys, changes[0]["_op"], changes[0]["id"]) == (("id",), "d", 5)
+    assert (spec.keys, spec.partial, changes[0]["_op"], changes[0]["id"]) == (("id",), True, "d", 5)
 
 
 def test_envelope_stores_images_unchanged() -> None:

@@ -100,6 +100,19 @@ def test_columns_missing_from_a_before_image():
     assert (left["_unsent"], come["_unsent"]) == (["price"], ["name", "price"])
 
 
+def test_delete_with_the_key_only_has_a_partial_table():
+    """TiCDC with `delete-only-output-handle-key-columns`. An insert with these columns has a whole table."""
+    types = {"mysqlType": {"id": TYPES["id"]}}
+    raw = frame(canal("DELETE", {"id": "1"}, **types), canal("INSERT", {"id": "2"}, **types))
+    decoder = CanalJsonDecoder({"private": {"shop.items": {"name": Mask("nothing")}}})
+    delete, insert = (route["fingerprint"] for route in decoder.route(raw).to_pylist())
+    spec = decoder.learn(raw, "shop.items", delete)
+    assert (spec.column_names, spec.keys, spec.partial) == (("id",), ("id",), True)
+    assert [(r["_op"], r["id"]) for r in decoder.decode(raw.slice(0, 1), spec).to_pylist()] == [("d", 1)]
+    decoder = CanalJsonDecoder({})
+    assert not decoder.learn(raw, "shop.items", insert).partial
+
+
 def test_canal_messages_without_changes():
     """Statements are ignored; a truncate needs a table that declares its columns and its key."""
     statement = {"isDdl": True, "data": None, "mysqlType": None, "pkNames": None, "sql": "ALTER ..."}
