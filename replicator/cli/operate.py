@@ -379,7 +379,8 @@ def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
 def format_checkpoint(one: dict[str, Any]) -> str:
     """A checkpoint as `Checkpoint.to_json` returns it, as a line of text."""
     figures = f"{format_count(one['rows'], 'row')}, {format_count(one['bytes'], 'byte')}"
-    return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {format_position(one['position'])}"
+    position = format_position(one["position"])
+    return f"{one['lane']}: checkpoint {one['number']} of {one['taken_at']}, {figures}, at {position}"
 
 
 # `replicator emit`: adds one event to the event store.

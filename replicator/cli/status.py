@@ -189,7 +189,7 @@ def _list_schedules(report: dict[str, Any]) -> list[str]:
         if one["number"] is not None:
             lines += ["", format_checkpoint(one) + ("" if one["usable"] else ", made with another config")]
         elif one["lane"]:
-            lines += ["", f"{one['lane']}: no snapshot yet"]
+            lines += ["", f"{one['lane']}: no checkpoint yet"]
         lines += [f"  {one['error']}"] if one["error"] else []
     lines += [""] if report.get("comparisons") else []
     for one in report.get("comparisons", ()):

@@ -238,7 +238,7 @@ class Checkpoint:
         """The checkpoint that `to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else, and
         for a format of a newer program."""
         if data["format"] != FORMAT:
-            raise ValueError("a snapshot of another format")
+            raise ValueError("a checkpoint of another format")
         newest = data["newest"]
         return cls(
             number=int(data["number"]),

@@ -161,7 +161,7 @@ def read_rows_as_of(
     with open_work_folder(components.folder) as folder:
         base = copy_newest(components, lane, folder, at.until)
         if base is not None:
-            show_line(f"starting from snapshot {base.number}, which ends at {base.newest}")
+            show_line(f"starting from checkpoint {base.number}, which ends at {base.newest}")
         refuse_partial_log(components, lane, base, HISTORY_STEP)
         lake, stop = prepare_lake(components, lane, folder, base, at.until), threading.Event()
         with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):

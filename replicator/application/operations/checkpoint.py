@@ -72,7 +72,7 @@ class CheckpointStore:
         path = self.get_folder(checkpoint)
         if (path / CHANGING_MARK).exists():
             return (
-                f"snapshot {checkpoint.number} in {path} is not used, because an erasure in it is unfinished. Repeat the "
+                f"checkpoint {checkpoint.number} in {path} is not used, because an erasure in it is unfinished. Repeat the "
                 "`replicator forget` command"
             )
         try:
@@ -83,7 +83,7 @@ class CheckpointStore:
             wrong = [FILE_LIST]
         if not wrong:
             return ""
-        return f"snapshot {checkpoint.number} in {path} is damaged ({wrong[0]}), and not used. Remove the folder"
+        return f"checkpoint {checkpoint.number} in {path} is damaged ({wrong[0]}), and not used. Remove the folder"
 
     def list_all(self) -> list[Checkpoint]:
         """Every checkpoint, damaged ones too, the oldest first. A checkpoint without a readable manifest is left out."""
@@ -105,7 +105,7 @@ class CheckpointStore:
             lock.acquire()
         except Fenced as locked:
             raise Fenced(
-                f"another program is writing or changing the snapshots in {self.folder}",
+                f"another program is writing or changing the checkpoints in {self.folder}",
                 next_step="Repeat the command when it has finished.",
             ) from locked
         try:
@@ -150,7 +150,7 @@ class CheckpointStore:
         except OSError as error:
             raise EnvironmentProblem(
                 f"{self.folder} cannot be written ({error.strerror}).",
-                next_step="Make the folder writable, with room on its disk. The snapshots in it stay as they are.",
+                next_step="Make the folder writable, with room on its disk. The checkpoints in it stay as they are.",
             ) from error
 
     @contextmanager
@@ -200,7 +200,7 @@ class CheckpointStore:
             if path.is_dir():
                 raise
             _empty_folder(to)
-            raise CheckpointRemoved(f"snapshot {checkpoint.number} was removed") from error
+            raise CheckpointRemoved(f"checkpoint {checkpoint.number} was removed") from error
 
 
 def _list_files(folder: Path) -> None:
@@ -228,7 +228,7 @@ CHECKPOINTS_FOLDER = Path("_replicator") / "snapshots"
 AS_OF_TARGET = "then"
 """The name of the target in a temporary lake."""
 NO_CHECKPOINT_REASON = (
-    "no snapshot has today's rules, ends at the requested time or earlier, and reaches the records that the log still has"
+    "no checkpoint has today's rules, ends at the requested time or earlier, and reaches the records that the log still has"
 )
 STORES_NONE = "the sink of the lake stores no checkpoints"
 MAX_TRIES = 3
@@ -293,8 +293,8 @@ def take_checkpoint(components: Components, lane: Lane, show_line: ShowLine = la
     if store is None:
         storage = "a database" if components.sinks[log].is_log_in_database else "an object store"
         raise ConfigProblem(
-            f"the event log {log} is in {storage}, for which snapshots are not supported yet",
-            next_step="Run `replicator replay` without a snapshot: it reads the whole log.",
+            f"the event log {log} is in {storage}, for which checkpoints are not supported yet",
+            next_step="Run `replicator replay` without a checkpoint: it reads the whole log.",
         )
     with store.lock():
         store.remove_leftovers()
@@ -373,8 +373,8 @@ def use_checkpoint(find: Callable[[], Checkpoint | None], use: Callable[[Checkpo
         except CheckpointRemoved:
             continue
     raise EnvironmentProblem(
-        "snapshots are removed faster than they can be copied",
-        next_step="Repeat the command. Or keep more snapshots (`snapshots: {keep: ...}` of the event log).",
+        "checkpoints are removed faster than they can be copied",
+        next_step="Repeat the command. Or keep more checkpoints (`snapshots: {keep: ...}` of the event log).",
     )
 
 
@@ -385,11 +385,11 @@ def refuse_truncated(components: Components, lane: Lane, why: str = NO_CHECKPOIN
     """
     missing = get_removed(components, lane)
     if missing:
-        because = why if list_checkpoints(components, lane) else f"there is no snapshot of lane {lane.id}"
+        because = why if list_checkpoints(components, lane) else f"there is no checkpoint of lane {lane.id}"
         raise DataLoss(
-            f"{_describe_truncated(components, lane, missing)}. No snapshot replaces them: {because}",
-            next_step="Restore the rules of an existing snapshot, or choose a later time. Or load the target again from its "
-            f"source with `replicator lanes resync {lane.id}`.",
+            f"{_describe_truncated(components, lane, missing)}. No checkpoint replaces them: {because}",
+            next_step="Restore the rules of an existing checkpoint, or choose a later time. Or load the target again from "
+            f"its source with `replicator lanes resync {lane.id}`.",
         )
 
 
@@ -456,8 +456,8 @@ def _make_checkpoint(components: Components, lake: Components, lane: Lane, last:
 def _describe_start(lane: Lane, last: Checkpoint | None, checkpoints: list[Checkpoint]) -> str:
     name = lane.id
     if last is not None:
-        return f"{name}: starting from snapshot {last.number} of {last.taken_at.isoformat()}"
-    why = "all snapshots have other rules" if checkpoints else "there is no snapshot yet"
+        return f"{name}: starting from checkpoint {last.number} of {last.taken_at.isoformat()}"
+    why = "all checkpoints have other rules" if checkpoints else "there is no checkpoint yet"
     return f"{name}: from the beginning of the event log ({why})"
 
 
@@ -499,7 +499,7 @@ def _restore(components: Components, request: RebuildRequest, show_line: ShowLin
         why = f"none can be used, because number {checkpoint.number} {unfit}"
         drop_lane(components, make_rebuild_lane(request.lane, request.into))
         refuse_partial_log(components, request.lane, None, PARTIAL_STEP, why)
-        show_line(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
+        show_line(f"{request.id}: reading the whole event log instead of a checkpoint: {why}")
         return prepare_rebuild(components, request)
     return rebuild
 
@@ -539,9 +539,9 @@ def find_checkpoint(
     else:
         report_truncated(components, request.lane, show_line)
     if checkpoint is not None:
-        show_line(f"{request.id}: starting from snapshot {checkpoint.number} of {checkpoint.taken_at.isoformat()}")
+        show_line(f"{request.id}: starting from checkpoint {checkpoint.number} of {checkpoint.taken_at.isoformat()}")
     elif checkpoints:
-        show_line(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
+        show_line(f"{request.id}: reading the whole event log instead of a checkpoint: {why}")
     return checkpoint
 
 
@@ -570,7 +570,7 @@ def _restore_state(components: Components, rebuild: Components, request: Rebuild
         with closing(rebuild.open_dead_letters()) as store:
             store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])
     with closing(components.open_sink(rebuilt.sink, "rewrite")) as sink:
-        restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a snapshot")
+        restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a checkpoint")
         restore(rebuilt, plan, stored)
 
 

@@ -123,7 +123,7 @@ class CheckpointScheduler(BackgroundThread):
             try:
                 self.take_due_until(self._ended)
             except Exception as error:
-                log.error("snapshots are not taken", sentence=to_problem(error).sentence)
+                log.error("checkpoints are not taken", sentence=to_problem(error).sentence)
                 self._ended.wait(LONGEST_DELAY)
 
     def _take_checkpoint(self, one: ScheduledCheckpoint) -> bool:
@@ -133,7 +133,7 @@ class CheckpointScheduler(BackgroundThread):
         except Exception as error:
             one.problem = to_problem(error)
             one.next_at = self._clock() + one.backoff.next_delay()
-            log.warning("snapshot was not taken", lane=one.lane, sentence=one.problem.sentence)
+            log.warning("checkpoint was not taken", lane=one.lane, sentence=one.problem.sentence)
             return False
         one.problem = None
         one.backoff.reset()
@@ -141,7 +141,7 @@ class CheckpointScheduler(BackgroundThread):
             one.next_at = self._clock() + SHORTEST_DELAY
             return False
         log.info(
-            "snapshot taken",
+            "checkpoint taken",
             lane=one.lane,
             number=one.checkpoint.number,
             rows=one.checkpoint.rows,

@@ -472,4 +472,4 @@ def open_checkpoints(
             lake = components.use_lake(lane.sink, store.get_folder(one))
             sink = make_checkpoint_erasure(stack.enter_context(closing(lake.open_sink(lane.sink))), lane)
             letters = stack.enter_context(closing(lake.open_dead_letters()))
-            yield replace(lane, id=f"{lane.id}, snapshot {one.number}"), sink, letters
+            yield replace(lane, id=f"{lane.id}, checkpoint {one.number}"), sink, letters

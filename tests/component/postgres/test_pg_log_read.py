@@ -324,7 +324,9 @@ def test_topics_with_similar_names_are_read_separately(
 def test_checkpoint_and_spark_rebuild_of_a_database_log_are_refused(postgres_dsn: str, tmp_path: Path) -> None:
     _, database = make_shop(postgres_dsn, tmp_path)
     lane = database.resolve_lanes("public.items")[0]
-    with pytest.raises(ConfigProblem, match="the event log raw_pg is in a database, for which snapshots are not supported"):
+    with pytest.raises(
+        ConfigProblem, match="the event log raw_pg is in a database, for which checkpoints are not supported"
+    ):
         checkpoint.take_checkpoint(database, lane)
     on_spark = on_engine(database, "spark")
     with pytest.raises(ConfigProblem, match="and the engine 'spark' cannot read it there"):

@@ -58,7 +58,7 @@ def test_rebuild_starts_from_a_checkpoint(postgres_dsn: str, tmp_path: Path, nam
     shop.reach(count)
     live, messages = read_rows(shop, table), list[str]()
     run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), messages.append))
-    assert len(messages) == 1 and "target.again: starting from snapshot 1" in messages[0]
+    assert len(messages) == 1 and "target.again: starting from checkpoint 1" in messages[0]
     assert have_same_rows(read_rows(shop, "again"), live)
     compared = table_swap.compare_target(shop.parts, shop.lane, run_pipeline)
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
@@ -69,7 +69,9 @@ def test_rebuild_starts_from_a_checkpoint(postgres_dsn: str, tmp_path: Path, nam
     done = checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_sink_caller(shop.parts))
     assert done["raw"], "records before the checkpoint are not needed"
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, messages.append)
-    assert len(messages) == 2 and "starting from snapshot 1" in messages[1] and have_same_rows(read_rows(shop, table), live)
+    assert (
+        len(messages) == 2 and "starting from checkpoint 1" in messages[1] and have_same_rows(read_rows(shop, table), live)
+    )
     again = Container(loaded=shop.load_config)
     run_until_caught_up(again)
     assert {lane.counts["applied"] for lane in again.status().report().lanes} == {0}

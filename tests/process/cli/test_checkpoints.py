@@ -143,7 +143,7 @@ def test_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
     told: list[str] = []
     assert checkpoint.take_checkpoint(shop.parts, shop.lane, told.append).number == 3
-    assert any(str(store.folder / "2") in said for said in told) and any("snapshot 1" in said for said in told)
+    assert any(str(store.folder / "2") in said for said in told) and any("checkpoint 1" in said for said in told)
     assert [one.number for one in store.list_usable()] == [1, 3]
     (one,) = checkpoint_schedule.report_checkpoints(shop.parts, {"lake.plain": "public.items"})
     assert (one["number"], one["usable"]) == (3, True) and "damaged" in one["error"]
@@ -182,7 +182,7 @@ def test_log_is_truncated_up_to_its_checkpoints(tmp_path: Path) -> None:
     said: list[str] = []
     shop.reach(20)
     shorten = partial(checkpoint_schedule.truncate_logs, call_sink=checkpoint_schedule.make_sink_caller(shop.parts))
-    assert shorten(shop.parts) == {}, "there is no snapshot"
+    assert shorten(shop.parts) == {}, "there is no checkpoint"
     first = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(30)
     checkpoint.take_checkpoint(shop.parts, shop.lane)
@@ -235,7 +235,7 @@ def test_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest
             checkpoint.prepare_restored_rebuild(shop.parts, asked, said.append)
     rebuild = checkpoint.prepare_restored_rebuild(shop.parts, asked, said.append)
     (taken,) = checkpoint.list_checkpoints(shop.parts, shop.lane)
-    assert said == [f"lake.again: starting from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
+    assert said == [f"lake.again: starting from checkpoint 1 of {taken.taken_at.isoformat()}"] * 2
     made = build_container(rebuild.setup)
     run_until_caught_up(made)
     lake = tmp_path / "shop" / "lake"
@@ -299,7 +299,7 @@ def test_checkpoint_removed_during_the_copy_is_replaced_by_another(tmp_path: Pat
     said = list[str]()
     checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
     assert [sentence.split(" of ")[0] for sentence in said] == [
-        f"lake.again: starting from snapshot {number}" for number in (2, 1)
+        f"lake.again: starting from checkpoint {number}" for number in (2, 1)
     ]
     assert read_canonical_rows(tmp_path / "shop" / "lake" / "again") == whole[0]
 
@@ -377,7 +377,7 @@ def test_target_that_cannot_restore_a_checkpoint_reads_the_log(tmp_path: Path, m
     lake = tmp_path / "shop" / "lake"
     assert read_canonical_rows(lake / "again") == whole
     why = "none can be used, because number 1 has what nobody keeps"
-    assert said[1:] == [f"lake.again: reading the whole event log instead of a snapshot: {why}"]
+    assert said[1:] == [f"lake.again: reading the whole event log instead of a checkpoint: {why}"]
     checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_sink_caller(shop.parts))
     with pytest.raises(DataLoss, match="because number 1 has what nobody keeps"):
         checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "once_more"))
@@ -401,11 +401,11 @@ def test_checkpoints_are_stored_when_due_and_reported(tmp_path: Path) -> None:
     taken = run_program(folder, "snapshot", "public.items", "--json", "-q", seconds=300)
     assert json.loads(taken.stdout)["result"][0]["number"] == 2
     shown = run_program(folder, "status", seconds=300)
-    assert "lake.plain: snapshot 2 of " in shown.stdout
+    assert "lake.plain: checkpoint 2 of " in shown.stdout
     found = shop.replay_lane(tmp_path / "before", from_snapshot=True)[0]
     left = leave_files_of_kills(folder)
     gone = run_program(folder, "forget", "public.items", "1", "--yes", "--vacuum", seconds=300)
-    assert gone.returncode == 0 and "lake.plain, snapshot 2" in gone.stdout, gone.stdout + gone.stderr
+    assert gone.returncode == 0 and "lake.plain, checkpoint 2" in gone.stdout, gone.stdout + gone.stderr
     assert not any(path.exists() for path in left)
     for number in (1, 2):
         table = folder / "log" / "_replicator" / "snapshots" / "shop" / "lake.plain" / str(number) / "lake" / "then"

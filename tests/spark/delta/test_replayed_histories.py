@@ -63,7 +63,7 @@ def test_replay_equals_the_live_table_and_the_model(tmp_path: Path, engine: str,
     as_the_model(shop, lake / entry, entry, count)
     live = read_canonical_rows(lake / entry)
     checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "begun"), said.append).catch_up()
-    assert read_canonical_rows(lake / "begun") == live and "starting from snapshot 1" in said[0]
+    assert read_canonical_rows(lake / "begun") == live and "starting from checkpoint 1" in said[0]
     drop.drop_lane(shop.parts, make_rebuild_lane(shop.lane, "whole"))
     assert checkpoint_schedule.truncate_logs(shop.parts, partial(query_log, shop))["raw"]
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
