@@ -1,8 +1,8 @@
 """Stages 2 to 4 of a write, in this process, for every target that can be read and written as Arrow tables.
 
-A sink gives a `TargetSession`: one lane's target while one write is applied. `stage_write` decides what becomes of each
+A sink gives a `TargetSession`: one lane's target while one write is applied. `reconcile_write` decides what becomes of each
 change: written, repeated, superseded or rejected. A sink whose rows and state are one transaction uses `apply_write`,
-which also writes. A sink that commits in another way writes the `StagedRows` itself.
+which also writes. A sink that commits in another way writes the `ReconciledWrite` itself.
 
 The target may have a side table for what its rows do not show. Its kind depends on the plan:
 
@@ -115,12 +115,12 @@ class TransactionSession(TargetSession, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StagedRows:
+class ReconciledWrite:
     """The result of a write, before its commit.
 
     - `rows`: the rows for stage 4, at most one per merge key.
     - `truncates`: the truncates that the target has not applied, in order; for scd1 at most one.
-    - `state`: the lane's state after the write. `stage_write` leaves its position, `apply_write` advances it.
+    - `state`: the lane's state after the write. `reconcile_write` leaves its position, `apply_write` advances it.
     - `counts`: every folded row, once.
     - `rejects`: rows of the folded frame with `_error`.
     """
@@ -132,7 +132,7 @@ class StagedRows:
     rejects: pa.Table
 
 
-def apply_write(session: TransactionSession, write: Write[pa.Table], state: LaneState | None) -> StagedRows:
+def apply_write(session: TransactionSession, write: Write[pa.Table], state: LaneState | None) -> ReconciledWrite:
     """Applies the write in the transaction of `session`, which the caller commits together with the returned state.
 
     `state`: the lane's committed state. Before the commit the caller stores the rejects. DataLoss if records are missing.
@@ -141,19 +141,19 @@ def apply_write(session: TransactionSession, write: Write[pa.Table], state: Lane
     refuse_gap(write, before)
     if is_applied(write, before):
         nothing = write.folded.frame.slice(0, 0)
-        return StagedRows(nothing, (), before, Counts(duplicate=write.folded.rows), nothing)
+        return ReconciledWrite(nothing, (), before, Counts(duplicate=write.folded.rows), nothing)
     after = advance_purge(write.plan, before, write.at)
     if after != before and after.purged_up_to is not None:
         if write.plan.soft_deletes:
             session.delete_rows(purged_condition(write.plan, session.dialect, after.purged_up_to))
         after = replace(after, purge_pending=True)
-    staged = stage_write(session, write, after)
+    staged = reconcile_write(session, write, after)
     if staged.rows.num_rows or staged.truncates:
         session.write_rows(write.plan, staged.rows, staged.truncates)
     return replace(staged, state=advance_position(staged.state, write))
 
 
-def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState) -> StagedRows:
+def reconcile_write(session: TargetSession, write: Write[pa.Table], state: LaneState) -> ReconciledWrite:
     """Stages 2 and 3 of a write above `state`. Rows of the side table are stored on return.
 
     `write` starts at most at the lane's position. If `state.purge_pending`, the purged tombstones are deleted.
@@ -172,7 +172,7 @@ def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState
     after = advance_state(plan, state, facts, decision.recorded, write.at)
     if decision.version is not None:
         after = replace(after, side_table_version=decision.version)
-    return StagedRows(
+    return ReconciledWrite(
         decision.rows,
         find_new_truncates(plan, facts, state),
         after,

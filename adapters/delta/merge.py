@@ -31,7 +31,7 @@ EXHAUSTED = "Resources exhausted"
 """The error of delta-rs for a step that needs more than its share of the memory limit."""
 
 
-def write_stage(plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) -> Operation | None:
+def make_merge_operation(plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) -> Operation | None:
     """Stage 4 for `rows` (types of the table, one row per merge key); None when there is nothing to do.
 
     The same commit applies `truncates` to the rows of the table that are not in `rows`. For scd1, the single truncate
@@ -41,7 +41,7 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) 
     if not rows.num_rows and not truncates:
         return None
     if not plan.merge_keys:
-        return append_stage(rows)
+        return make_append_operation(rows)
     if not rows.num_rows and plan.history is None and not plan.soft_deletes:
         return delete_where(cleared_condition(plan, DELTA_RS_ALONE, truncates[0].sequence))
     names = [OP, *(c.name for c in plan.target), *([UNCHANGED] if plan.has_column_versions else [])]
@@ -58,7 +58,7 @@ def _add_truncates(merger: TableMerger, plan: ApplyPlan, truncates: Sequence[Tru
     return merger
 
 
-def append_stage(rows: pa.Table) -> Operation:
+def make_append_operation(rows: pa.Table) -> Operation:
     """An append of `rows`. Missing columns become null; columns that the table does not have are left out."""
 
     return lambda snapshot, attempt: _append_rows(snapshot, attempt.properties, rows)

@@ -45,13 +45,15 @@ CONFLICTS = (
 """Errors of Delta when another writer committed first. In Python, none is a subclass of the first one."""
 
 
-def write_stage(plan: ApplyPlan, rows: DataFrame, truncates: Sequence[Truncate], partitions: Partitions) -> Operation:
+def make_merge_operation(
+    plan: ApplyPlan, rows: DataFrame, truncates: Sequence[Truncate], partitions: Partitions
+) -> Operation:
     """Stage 4 for `rows` (types of the table, one row per merge key), which match only rows of `partitions`.
 
-    `truncates`: see `delta.merge.write_stage`.
+    `truncates`: see `delta.merge.make_merge_operation`.
     """
     if not plan.merge_keys:
-        return append_stage(rows.select([column(c.name) for c in plan.target]))
+        return make_append_operation(rows.select([column(c.name) for c in plan.target]))
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
         refuse_changed_table(snapshot, attempt)
@@ -76,12 +78,12 @@ def write_stage(plan: ApplyPlan, rows: DataFrame, truncates: Sequence[Truncate],
     return merge
 
 
-def append_stage(rows: DataFrame) -> Operation:
+def make_append_operation(rows: DataFrame) -> Operation:
     """An append of `rows`, whose columns the table has. Other columns become null."""
     return lambda snapshot, attempt: _save_rows(rows, "append", {}, snapshot, attempt)
 
 
-def overwrite_stage(rows: DataFrame) -> Operation:
+def make_overwrite_operation(rows: DataFrame) -> Operation:
     """Replaces the table's rows and columns by those of `rows`."""
 
     def overwrite(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -99,17 +101,17 @@ def _save_rows(rows: DataFrame, mode: str, options: Mapping[str, str], snapshot:
     confirm_commit(snapshot, attempt)
 
 
-def clear_stage(session: LazySession) -> Operation:
+def make_clear_operation(session: LazySession) -> Operation:
     """Deletes every row. delta-rs does it without a job, if it can write the table."""
 
     def clear(snapshot: DeltaTable, attempt: Attempt) -> None:
-        by = delete_stage(session) if is_clustered(snapshot) else delete_all
+        by = make_delete_operation(session) if is_clustered(snapshot) else delete_all
         by(snapshot, attempt)
 
     return clear
 
 
-def delete_stage(session: LazySession, condition: str | None = None) -> Operation:
+def make_delete_operation(session: LazySession, condition: str | None = None) -> Operation:
     """Deletes the rows for which the condition is true, or every row."""
 
     def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -124,7 +126,7 @@ def delete_stage(session: LazySession, condition: str | None = None) -> Operatio
     return delete
 
 
-def remove_key_stage(row: DataFrame) -> Operation:
+def make_remove_key_operation(row: DataFrame) -> Operation:
     """Deletes the rows that equal `row` in its columns, also from the table's files: deletion vectors are not
     used."""
 

@@ -20,7 +20,14 @@ from ..sql.dialect import SPARK
 from ..sql.reconcile import purged_condition
 from .errors import translate_errors
 from .frames import column, from_arrow, quote_name, read_version
-from .merge import CONFLICTS, append_stage, delete_stage, overwrite_stage, remove_key_stage, table_name
+from .merge import (
+    CONFLICTS,
+    make_append_operation,
+    make_delete_operation,
+    make_overwrite_operation,
+    make_remove_key_operation,
+    table_name,
+)
 from .session import LazySession, to_spark_path
 from .types import spark_schema
 
@@ -82,7 +89,7 @@ class SparkTableWriter(TableWriter):
                 return
             with translate_errors(f"exchanging the rows of table {attempt.table.name}"):
                 rows = read_version(self._session.spark, source.table_uri, source.version())
-                overwrite_stage(rows.select(_list_values(columns)))(snapshot, attempt)
+                make_overwrite_operation(rows.select(_list_values(columns)))(snapshot, attempt)
 
         return replace
 
@@ -99,13 +106,15 @@ class SparkTableWriter(TableWriter):
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         if is_clustered(snapshot):
             with translate_errors(f"committing to table {attempt.table.name}"):
-                append_stage(from_arrow(self._session.spark, read_schema(snapshot).empty_table()))(snapshot, attempt)
+                make_append_operation(from_arrow(self._session.spark, read_schema(snapshot).empty_table()))(
+                    snapshot, attempt
+                )
         else:
             super().commit_nothing(snapshot, attempt)
 
     def remove_purged(self, plan: ApplyPlan, horizon: DeleteHorizon) -> Operation:
         """By Spark, which supports deletion vectors."""
-        return delete_stage(self._session, purged_condition(plan, SPARK, horizon))
+        return make_delete_operation(self._session, purged_condition(plan, SPARK, horizon))
 
     def remove_key(self, row: pa.Table) -> Operation:
         """Deletion vectors are not enough: the rows would stay in their files."""
@@ -115,7 +124,7 @@ class SparkTableWriter(TableWriter):
             marks = snapshot.metadata().configuration.get(DELETION_VECTORS) == ON
             if is_clustered(snapshot) or marks:
                 with translate_errors(f"removing a row of table {attempt.table.name}"):
-                    remove_key_stage(from_arrow(self._session.spark, row))(snapshot, attempt)
+                    make_remove_key_operation(from_arrow(self._session.spark, row))(snapshot, attempt)
             else:
                 by_delta_rs(snapshot, attempt)
 

@@ -32,7 +32,7 @@ from ...delta.commits import WRITER, Attempt, Operation, removal_app_id
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
-from ...delta.merge import append_stage, delete_where
+from ...delta.merge import delete_where, make_append_operation
 from ...delta.options import LakeOptions
 from ...delta.table_reader import read_table
 from ...delta.table_writer import TableWriter, describe_old_versions, end_versions, vacuum_files
@@ -41,7 +41,7 @@ from ...delta.types import conform_to_table
 from ...event_log import merge_batches, to_raw
 from ...sql.dialect import DELTA_RS, text_literal
 from ...stores import EventLogSettings
-from .lane import DeltaLane, StagedWrite, WriteStages
+from .lane import CommitPreparer, DeltaLane, PreparedCommit
 from .lanes import LaneSink, refuse_options, refuse_policy
 
 DAY = "date"
@@ -62,7 +62,7 @@ SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,o
 
 class LogTable(LaneSink[F]):
     """`ports.sink.Sink` for lanes of policy `event_log` over the table in `lake`'s
-    folder. `stages` appends the rows.
+    folder. `preparer` appends the rows.
 
     The columns are those of `domain.event_log.EVENT_LOG` and `date`: the UTC day of `timestamp`, or of
     `ingested_at` for a record without a timestamp. All lanes share the table. A lane's rows are those of its
@@ -72,10 +72,10 @@ class LogTable(LaneSink[F]):
 
     policies = POLICIES
 
-    def __init__(self, lake: Lake, options: LakeOptions, stages: WriteStages) -> None:
+    def __init__(self, lake: Lake, options: LakeOptions, preparer: CommitPreparer) -> None:
         writer = TableWriter()
         writer.compacted = IN_BATCHES
-        super().__init__(lake, options, stages, writer)
+        super().__init__(lake, options, preparer, writer)
         self._name = lake.root.name
 
     @property
@@ -189,7 +189,7 @@ class DeltaEventLog(LogTable[pa.Table]):
 
 
 class LogClearing:
-    """The methods of `lane.WriteStages` that delete records of the event log in the folder `root`."""
+    """The methods of `lane.CommitPreparer` that delete records of the event log in the folder `root`."""
 
     def __init__(self, root: Folder) -> None:
         self._root = root
@@ -208,17 +208,19 @@ class LogClearing:
 
 
 class _LogAppend(LogClearing):
-    """`lane.WriteStages` for the event log, in process."""
+    """`lane.CommitPreparer` for the event log, in process."""
 
-    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
-        """Stages every row above the position, in order. Only the position identifies redelivered records."""
+    def prepare_commit(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> PreparedCommit:
+        """Appends every row above the position, in order. Only the position identifies redelivered records."""
         refuse_stored_records(snapshot, write, state.position)
         frame, trimmed = drop_applied(write.folded.frame, write, state.position, RAW_RECORD_POSITION)
         moment = pc.coalesce(frame["timestamp"], frame["ingested_at"])
         dated = frame.append_column(DAY, pc.cast(pc.floor_temporal(moment, unit="day"), pa.date32()))
         rows, unfit = conform_to_table(number_rows(dated), read_schema(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
-        return StagedWrite(append_stage(rows) if rows.num_rows else None, replace(state), counts, to_rejects(frame, unfit))
+        return PreparedCommit(
+            make_append_operation(rows) if rows.num_rows else None, replace(state), counts, to_rejects(frame, unfit)
+        )
 
 
 def _commit_operation(delta_lane: DeltaLane, operation: Operation) -> None:

@@ -45,7 +45,7 @@ from ...delta.tables import RANDOM_FOLDERS, STATISTICS, create_table, has_table,
 from ...sql.dialect import text_literal
 from ...stores import EventStoreSettings
 from .event_log import APPEND_ONLY
-from .lane import StagedWrite
+from .lane import PreparedCommit
 from .lanes import LaneSink, refuse_options, refuse_policy
 
 ATTEMPTS = 100
@@ -323,8 +323,8 @@ class DeltaEventLanes(LaneSink[pa.Table]):
         settings = EventStoreSettings.read(options)
         lake_options = LakeOptions.from_settings(settings)
         lake = lake_options.lake
-        stages = EventNumbering(lake.root, settings.limits)
-        super().__init__(lake, lake_options, stages, SyncedWriter(lake.root))
+        preparer = EventNumbering(lake.root, settings.limits)
+        super().__init__(lake, lake_options, preparer, SyncedWriter(lake.root))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """Creates the store if it does not exist. Raises ConfigProblem for another kind of table."""
@@ -339,7 +339,7 @@ class DeltaEventLanes(LaneSink[pa.Table]):
 
 
 class EventNumbering:
-    """`lane.WriteStages`: reads ids and heads in one snapshot, and assigns versions to new events."""
+    """`lane.CommitPreparer`: reads ids and heads in one snapshot, and assigns versions to new events."""
 
     def __init__(self, root: Folder, limits: EventLimits) -> None:
         self._root = root
@@ -347,8 +347,8 @@ class EventNumbering:
         self._heads: dict[Aggregate, AggregateHead] = {}
         self._seen: int | None = None
 
-    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
-        """Stages every event above the position whose id is not stored yet, as the next version of its aggregate."""
+    def prepare_commit(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> PreparedCommit:
+        """Appends every event above the position whose id is not stored yet, as the next version of its aggregate."""
         frame, trimmed = drop_applied(write.folded.frame, write, state.position)
         events, rejects = read_new_events(frame, self._limits)
         stored_ids = find_stored_ids(snapshot, {one.event_id for one in events})
@@ -360,10 +360,10 @@ class EventNumbering:
         new = select_new(number_events(missing, stored_events, datetime.now(UTC)))
         duplicates = trimmed + len(events) - len(new)
         counts = Counts(applied=len(new), duplicate=duplicates, rejected=rejects.num_rows)
-        return StagedWrite(self._append_operation(new) if new else None, state, counts, rejects)
+        return PreparedCommit(self._append_operation(new) if new else None, state, counts, rejects)
 
     def clear(self, _: Lane, __: object, /) -> Operation | None:
-        """See `sinks.delta.lane.WriteStages.clear`. All events stay, also events of other writers."""
+        """See `sinks.delta.lane.CommitPreparer.clear`. All events stay, also events of other writers."""
         return None
 
     def _append_operation(self, events: Sequence[Event]) -> Operation:

@@ -45,7 +45,7 @@ Snapshots = dict[Folder, DeltaTable]
 
 
 @dataclass(frozen=True, slots=True)
-class StagedWrite:
+class PreparedCommit:
     """A write to commit: `write` (None: only the position), the new state, and the counts and rejects of its
     rows."""
 
@@ -55,10 +55,10 @@ class StagedWrite:
     rejects: Any
 
 
-class WriteStages(Protocol):
+class CommitPreparer(Protocol):
     """Stages 2 to 4 before the commit, for one kind of target and frame."""
 
-    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> StagedWrite:
+    def prepare_commit(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> PreparedCommit:
         """Reads from `snapshot`, and returns the write to commit on it."""
 
     def clear(self, lane: Lane, read_state: Callable[[], LaneState | None], /) -> Operation | None:
@@ -79,14 +79,21 @@ class DeltaLane:
     holds it."""
 
     def __init__(
-        self, lake: Lake, path: Folder, lane: Lane, stages: WriteStages, snapshots: Snapshots, *, upkeep: TableMaintenance
+        self,
+        lake: Lake,
+        path: Folder,
+        lane: Lane,
+        preparer: CommitPreparer,
+        snapshots: Snapshots,
+        *,
+        upkeep: TableMaintenance,
     ) -> None:
         self.lane = lane
         self._writer = upkeep.writer
         with translate_errors(lane.into):
             self._hold = lake.hold(lane)
         self._log = open_lane_log(lake, path, lane, self._writer.commit_nothing)
-        self._stages = stages
+        self._preparer = preparer
         self._upkeep = upkeep
         self._path = path
         self._snapshots = snapshots
@@ -117,15 +124,15 @@ class DeltaLane:
         with translate_errors(self.lane.into):
             for _ in range(ATTEMPTS):
                 snapshot = self.newest()
-                staged = load.stage_parts(snapshot, write, reject)
+                prepared = load.prepare_commit(snapshot, write, reject)
                 identity = tuple(sorted(write.identity.items()))
-                after = replace(staged.state, position=write.span.end, identity=identity, rule=write.plan.rule)
+                after = replace(prepared.state, position=write.span.end, identity=identity, rule=write.plan.rule)
                 try:
-                    self._commit(snapshot, after, write.span, staged.write)
+                    self._commit(snapshot, after, write.span, prepared.write)
                 except LostRace:
                     continue
                 self._snapshots[self._path] = snapshot
-                return LaneOutcome(after.position, staged.counts, after.purged_up_to)
+                return LaneOutcome(after.position, prepared.counts, after.purged_up_to)
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
 
     def can_load(self, plan: ApplyPlan) -> bool:
@@ -150,7 +157,7 @@ class DeltaLane:
         """
         with translate_errors(self.lane.into):
             snapshot = self.newest()
-            write = self._stages.clear(self.lane, lambda: self._log.state(snapshot))
+            write = self._preparer.clear(self.lane, lambda: self._log.state(snapshot))
         self.record_state(None, write)
 
     def state(self) -> LaneState | None:
@@ -258,15 +265,15 @@ class DeltaLane:
             state = replace(purged, purge_pending=True)
             rows = write.plan.soft_deletes and state.purged_up_to
             self._commit(snapshot, state, None, self._writer.remove_purged(write.plan, rows) if rows else None)
-        staged = self._stages.stage(snapshot, state, write)
-        if staged.counts.rejected:
+        prepared = self._preparer.prepare_commit(snapshot, state, write)
+        if prepared.counts.rejected:
             # The newest snapshot may be able to complete these rows.
             if self._log.is_behind(snapshot):
                 raise LostRace
-            reject(self.lane, staged.rejects)
-        after = advance_position(staged.state, write)
-        self._commit(snapshot, after, write.span, staged.write)
-        return LaneOutcome(after.position, staged.counts, after.purged_up_to)
+            reject(self.lane, prepared.rejects)
+        after = advance_position(prepared.state, write)
+        self._commit(snapshot, after, write.span, prepared.write)
+        return LaneOutcome(after.position, prepared.counts, after.purged_up_to)
 
     def _commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> None:
         try:
@@ -284,7 +291,7 @@ class DeltaLane:
 
 ROWS_FILE = "rows.arrow"
 AT_ONCE = 2
-"""Slices that are staged in parallel. DuckDB and Arrow use one thread for each."""
+"""Slices that are prepared in parallel. DuckDB and Arrow use one thread for each."""
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 IPC_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -298,15 +305,15 @@ def can_bulk_load(plan: ApplyPlan) -> bool:
 
 @dataclass(frozen=True)
 class BulkLoad:
-    """The bulk load of a lane without rows. `parts` are staged one after the other; their rows are in `folder`
+    """The bulk load of a lane without rows. `parts` are prepared one after the other; their rows are in `folder`
     until the commit."""
 
-    stages: Any
+    preparer: CommitPreparer
     parts: Iterable[FoldedChanges[Any]]
     folder: Path
 
-    def stage_parts(self, snapshot: DeltaTable, write: Write[Any], reject: RejectRows[Any]) -> StagedWrite:
-        """See `sinks.delta.lane.WriteStages.stage`, for all slices. Rejects are durable on return.
+    def prepare_commit(self, snapshot: DeltaTable, write: Write[Any], reject: RejectRows[Any]) -> PreparedCommit:
+        """See `sinks.delta.lane.CommitPreparer.prepare_commit`, for all slices. Rejects are durable on return.
 
         Raises DataLoss when the table has rows.
         """
@@ -318,19 +325,18 @@ class BulkLoad:
         nothing, schema, facts = LaneState(), read_schema(snapshot), []
         counts, max_side_table_sequence = Counts(), None
 
-        def stage_part(part: FoldedChanges[Any]) -> StagedWrite:
-            staged: StagedWrite = self.stages.stage(snapshot, nothing, replace(write, folded=part))
-            return staged
+        def prepare_part(part: FoldedChanges[Any]) -> PreparedCommit:
+            return self.preparer.prepare_commit(snapshot, nothing, replace(write, folded=part))
 
         with pa.OSFile(str(self.folder / ROWS_FILE), "wb") as file, pa.ipc.new_file(file, schema, options=IPC_LZ4) as rows:
-            for part, staged in stage_in_parallel(stage_part, self.parts):
-                if staged.counts.rejected:
-                    reject(write.lane, staged.rejects)
-                if isinstance(staged.write, Merge):
-                    rows.write_table(stored_rows(staged.write.inserted_rows, schema))
+            for part, prepared in prepare_in_parallel(prepare_part, self.parts):
+                if prepared.counts.rejected:
+                    reject(write.lane, prepared.rejects)
+                if isinstance(prepared.write, Merge):
+                    rows.write_table(stored_rows(prepared.write.inserted_rows, schema))
                 facts.append(part.facts)
-                counts += staged.counts
-                max_side_table_sequence = find_highest(max_side_table_sequence, staged.state.max_side_table_sequence)
+                counts += prepared.counts
+                max_side_table_sequence = find_highest(max_side_table_sequence, prepared.state.max_side_table_sequence)
         state = advance_state(write.plan, nothing, merge_facts(facts), max_side_table_sequence, write.at)
 
         def append(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -347,15 +353,15 @@ class BulkLoad:
                     commit_properties=attempt.properties,
                 )
 
-        return StagedWrite(append, state, counts, None)
+        return PreparedCommit(append, state, counts, None)
 
 
-def stage_in_parallel(stage: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:
-    """`stage` of every slice, in their order, with up to `AT_ONCE` at a time."""
+def prepare_in_parallel(prepare: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:
+    """`prepare` of every slice, in their order, with up to `AT_ONCE` at a time."""
     futures: deque[tuple[Part, Future[Result]]] = deque()
-    with ThreadPoolExecutor(AT_ONCE, "stage") as pool:
+    with ThreadPoolExecutor(AT_ONCE, "prepare") as pool:
         for part in parts:
-            futures.append((part, pool.submit(stage, part)))
+            futures.append((part, pool.submit(prepare, part)))
             if len(futures) > AT_ONCE:
                 finished_part, result = futures.popleft()
                 yield finished_part, result.result()

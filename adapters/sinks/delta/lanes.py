@@ -34,7 +34,7 @@ from ...delta.table_writer import (
     vacuum_table,
 )
 from ...delta.tables import has_table, read_schema
-from .lane import DeltaLane, Snapshots, WriteStages, open_lane_log
+from .lane import CommitPreparer, DeltaLane, Snapshots, open_lane_log
 from .table_swap import finish_swap
 
 T = TypeVar("T")
@@ -52,10 +52,12 @@ class LaneSink(Generic[F]):
     at_once = 1
     """How many tables are written in parallel."""
 
-    def __init__(self, lake: Lake, options: LakeOptions, stages: WriteStages, writer: TableWriter | None = None) -> None:
+    def __init__(
+        self, lake: Lake, options: LakeOptions, preparer: CommitPreparer, writer: TableWriter | None = None
+    ) -> None:
         self._lake = lake
         self._options = options
-        self._stages = stages
+        self._preparer = preparer
         self._writer = writer or TableWriter()
         self._held: dict[str, DeltaLane] = {}
         self._snapshots: Snapshots = {}
@@ -81,7 +83,7 @@ class LaneSink(Generic[F]):
             retain = of_lake.vacuum_retain if own.vacuum_retain is None else own.vacuum_retain
             compact_every = of_lake.compact_every if own.compact_every is None else own.compact_every
             upkeep = TableMaintenance(compact_every, self._writer, VacuumSchedule(every, retain))
-            delta_lane = DeltaLane(self._lake, self.find_table(lane), lane, self._stages, self._snapshots, upkeep=upkeep)
+            delta_lane = DeltaLane(self._lake, self.find_table(lane), lane, self._preparer, self._snapshots, upkeep=upkeep)
             try:
                 with translate_errors(lane.into):
                     refuse_half_dropped(self._lake, lane)

@@ -12,38 +12,38 @@ from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane, Write
 
-from ...apply.stages import Wanted, stage_write
+from ...apply.stages import Wanted, reconcile_write
 from ...delta.commits import Operation
 from ...delta.lake import Lake
-from ...delta.merge import delete_all, write_stage
+from ...delta.merge import delete_all, make_merge_operation
 from ...delta.partitions import list_prunable_columns, partition_columns, select_few_values, split_unnameable
 from ...delta.table_reader import lookup_rows
 from ...delta.tables import read_schema, stored_frame, stored_names, stored_plan
 from ...delta.types import conform_to_table
 from ...sql.dialect import DELTA_RS_ALONE
-from .lane import StagedWrite
+from .lane import PreparedCommit
 from .side_tables import DeltaColumnVersions, DeltaSideTables
 
 
 class DeltaMirror:
-    """Stages the writes of one lane whose table has the columns of `plan.target`."""
+    """Stages 2 to 4 for all lanes of one sink. Their tables have the columns of `plan.target`."""
 
     def __init__(self, lake: Lake, compact_every: int) -> None:
         self.side_tables = DeltaSideTables(lake, compact_every)
         self.column_versions = DeltaColumnVersions(lake, compact_every)
 
-    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
-        """Stages everything before the commit, on the rows of exactly `snapshot`. The side table is written on return.
+    def prepare_commit(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> PreparedCommit:
+        """Reads the rows of exactly `snapshot`. The side table is written on return.
 
-        The position in the staged state is the position of `state`.
+        The position in the new state is the position of `state`.
         """
         names = stored_names(write.plan.table.column_names, read_schema(snapshot).names)
         if names:
             folded = replace(write.folded, frame=stored_frame(write.folded.frame, names))
             write = replace(write, plan=stored_plan(write.plan, names), folded=folded)
-        staged = stage_write(DeltaSession(self, snapshot, state, write), write, state)
-        operation = write_stage(write.plan, staged.rows, staged.truncates)
-        return StagedWrite(operation, staged.state, staged.counts, staged.rejects)
+        reconciled = reconcile_write(DeltaSession(self, snapshot, state, write), write, state)
+        operation = make_merge_operation(write.plan, reconciled.rows, reconciled.truncates)
+        return PreparedCommit(operation, reconciled.state, reconciled.counts, reconciled.rejects)
 
     def clear(self, _: Lane, __: object, /) -> Operation:
         """Deletes every row: the table belongs to its lane alone."""

@@ -71,7 +71,7 @@ from ...duckdb.session import open_session
 from ...sql.checksums import SummedColumn, can_render_duckdb, render_bucket_condition, render_sums
 from ...sql.dialect import DELTA_RS, DELTA_RS_ALONE, DUCKDB
 from ...sql.render import current_rows_condition, render_expression
-from .lane import BulkLoad, DeltaLane, WriteStages, open_lane_log
+from .lane import BulkLoad, CommitPreparer, DeltaLane, open_lane_log
 from .lanes import DeltaLaneRemains, LaneSink, lane_key, refuse_half_dropped, refuse_policy, remove_rows
 from .mirror import DeltaMirror
 from .options import DeltaSettings
@@ -104,11 +104,11 @@ class MirrorSink(LaneSink[F]):
         self,
         lake: Lake,
         options: LakeOptions,
-        stages: WriteStages,
+        preparer: CommitPreparer,
         side_tables: SideTables,
         writer: TableWriter | None = None,
     ) -> None:
-        super().__init__(lake, options, stages, writer)
+        super().__init__(lake, options, preparer, writer)
         self._side_tables = side_tables
         self._transactions = TransactionTable(lake)
 
@@ -403,8 +403,8 @@ class DeltaRsSink(MirrorSink[pa.Table]):
     def __init__(self, options: DeltaSettings | Mapping[str, Any]) -> None:
         lake_options = LakeOptions.from_settings(DeltaSettings.read(options))
         lake = lake_options.lake
-        stages = DeltaMirror(lake, lake_options.compact_every)
-        super().__init__(lake, lake_options, stages, stages.side_tables)
+        preparer = DeltaMirror(lake, lake_options.compact_every)
+        super().__init__(lake, lake_options, preparer, preparer.side_tables)
 
     @property
     def features(self) -> SinkFeatures:
@@ -416,7 +416,7 @@ class DeltaRsSink(MirrorSink[pa.Table]):
     def load(
         self, write: Write[pa.Table], parts: Iterable[FoldedChanges[pa.Table]], reject: RejectRows[pa.Table], folder: Path
     ) -> LaneOutcome:
-        return self.get_prepared(write.lane).load(write, BulkLoad(self._stages, parts, folder), reject)
+        return self.get_prepared(write.lane).load(write, BulkLoad(self._preparer, parts, folder), reject)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         self._layout_columns(lane, plan)

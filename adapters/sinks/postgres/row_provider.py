@@ -40,7 +40,7 @@ class TargetRows(Protocol):
     def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:
         """The rows as `rows_to_json`; None when they need the staging table."""
 
-    def stage(
+    def copy_to_staging(
         self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
     ) -> list[RefusedRow]:
         """Writes the columns `names` (at least) of the rows into the lane's staging table. Returns the refused
@@ -117,11 +117,11 @@ class RowsInMemory:
     def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:
         return rows_to_json(self.rows, fits)
 
-    def stage(
+    def copy_to_staging(
         self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
     ) -> list[RefusedRow]:
         return copy_with_bisection(
-            cursor, target.copy_into_stage(names), self.rows.select(names), target.list_forms(names), careful=careful
+            cursor, target.copy_into_staging(names), self.rows.select(names), target.list_forms(names), careful=careful
         )
 
     def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:  # noqa: ARG002

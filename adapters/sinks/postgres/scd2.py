@@ -74,9 +74,9 @@ class ServerScd2:
         `late_truncates`: truncates below the highest applied sequence. `absorbed_matter`: absorbed changes may matter.
         """
         plan, target = self._target.plan, self._target
-        rows = f"(SELECT s.*, s.{quote_name(ROW)} AS {quote_name(ROW_NUMBER)} FROM {quote_name(target.stage)} AS s)"
-        stage = quote_name(target.stage)
-        related = select_candidates(plan, POSTGRES, target.relation, stage, lowest, moves=moves, truncates=late_truncates)
+        rows = f"(SELECT s.*, s.{quote_name(ROW)} AS {quote_name(ROW_NUMBER)} FROM {quote_name(target.staging_table)} AS s)"
+        staged = quote_name(target.staging_table)
+        related = select_candidates(plan, POSTGRES, target.relation, staged, lowest, moves=moves, truncates=late_truncates)
         self._create_temporary(
             self._related, related, indexed=(*plan.table.keys, *cdc_sequence_columns(plan.table.sequence))
         )
@@ -125,13 +125,13 @@ class ServerScd2:
         """The absorbed changes of the batch's keys."""
         names = ", ".join(map(quote_name, self._target.plan.table.keys))
         keys = " UNION ".join(
-            f"SELECT {names} FROM {relation}" for relation in (quote_name(self._target.stage), self._related)
+            f"SELECT {names} FROM {relation}" for relation in (quote_name(self._target.staging_table), self._related)
         )
         absorbed = f"{self._target.side_table} AS m JOIN ({keys}) AS s USING ({names})"
         return f"(SELECT m.*, -1 AS {quote_name(ROW_NUMBER)} FROM {absorbed})"
 
     def _missing_columns(self, absorbed: str | None) -> tuple[str, ...]:
-        unchanged_columns = {quote_name(self._target.stage): UNCHANGED, self._related: CDC_UNSENT} | (
+        unchanged_columns = {quote_name(self._target.staging_table): UNCHANGED, self._related: CDC_UNSENT} | (
             {absorbed: CDC_UNSENT} if absorbed else {}
         )
         parts = [
@@ -245,7 +245,7 @@ class InProcessScd2:
         plan, moves = self._target.plan, len(names) > len(self._target.plan.table.keys)
         self._stage_rows(_keys(rows, names))
         select = select_candidates(
-            plan, POSTGRES, self._target.relation, quote_name(self._target.stage), lowest, moves=moves, truncates=()
+            plan, POSTGRES, self._target.relation, quote_name(self._target.staging_table), lowest, moves=moves, truncates=()
         )
         with planner_hints(self._cursor, bulk=bulk):
             related = self._read_select(select, rows.schema)
@@ -290,23 +290,23 @@ class InProcessScd2:
             *carried_columns(plan),
         ]
         self._stage_rows(absorbed.select(names))
-        columns, stage = ", ".join(map(quote_name, names)), quote_name(self._target.stage)
-        insert = f"INSERT INTO {self._target.side_table} ({columns}) SELECT {columns} FROM {stage} ON CONFLICT DO NOTHING"
+        columns, staging = ", ".join(map(quote_name, names)), quote_name(self._target.staging_table)
+        insert = f"INSERT INTO {self._target.side_table} ({columns}) SELECT {columns} FROM {staging} ON CONFLICT DO NOTHING"
         count = self._cursor.execute(insert.encode(), prepare=False).rowcount  # Read now: the next statement overwrites it.
         self._empty_stage()
         return count > 0
 
     def _stage_rows(self, rows: pa.Table) -> None:
         names = rows.column_names
-        copy_rows(self._cursor, self._target.copy_into_stage(names), rows, self._target.list_forms(names))
+        copy_rows(self._cursor, self._target.copy_into_staging(names), rows, self._target.list_forms(names))
         if rows.num_rows >= BULK_KEYS:
             keys = ", ".join(
                 quote_name(n) for n in names if n in (*self._target.plan.merge_keys, *old_key_columns(self._target.plan))
             )
-            self._cursor.execute(f"ANALYZE {quote_name(self._target.stage)} ({keys})".encode(), prepare=False)
+            self._cursor.execute(f"ANALYZE {quote_name(self._target.staging_table)} ({keys})".encode(), prepare=False)
 
     def _empty_stage(self) -> None:
-        self._cursor.execute(f"TRUNCATE {quote_name(self._target.stage)}".encode(), prepare=False)
+        self._cursor.execute(f"TRUNCATE {quote_name(self._target.staging_table)}".encode(), prepare=False)
 
     def _read_select(self, select: str, kinds: pa.Schema) -> pa.Table:
         """The rows of a SELECT with the columns of the target, in the types of `kinds`."""

@@ -164,7 +164,7 @@ class SharedStaging:
         """None: the rows are already on the server."""
         return None
 
-    def stage(
+    def copy_to_staging(
         self,
         cursor: psycopg.Cursor,
         target: PostgresTarget,
@@ -179,7 +179,7 @@ class SharedStaging:
             "INSERT INTO {stage} ({row}, {into}) SELECT a.first + s.{row}, {select_list} FROM {shared} AS s "
             "JOIN unnest(%s::bigint[], %s::int[]) AS a(attempt, first) ON s.{attempt} = a.attempt{order}"
         ).format(
-            stage=sql.Identifier(target.stage),
+            stage=sql.Identifier(target.staging_table),
             row=sql.Identifier(ROW),
             into=into,
             select_list=select_list,
@@ -202,7 +202,7 @@ class SharedStaging:
         query = sql.SQL("SELECT {}, {} FROM {} WHERE {} = ANY(%s) ORDER BY 1").format(
             sql.Identifier(ROW),
             sql.SQL(", ").join(map(sql.Identifier, names)),
-            sql.Identifier(target.stage),
+            sql.Identifier(target.staging_table),
             sql.Identifier(ROW),
         )
         rows = cursor.execute(query, (list(sentences),)).fetchall()

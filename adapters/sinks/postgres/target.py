@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import psycopg
-import pyarrow as pa
 from psycopg import sql
 
 from replicator.domain.change import OP, RECORD_POSITION, RESET, UNCHANGED
@@ -89,7 +88,7 @@ class PostgresTarget:
         return quote_name(self.schema, self.table)
 
     @property
-    def stage(self) -> str:
+    def staging_table(self) -> str:
         """The staging table's name; it has no schema."""
         return f"stage_{self.number}"
 
@@ -97,11 +96,6 @@ class PostgresTarget:
     def reconciled_table(self) -> str:
         """The name of the table of completed rows."""
         return f"reconciled_{self.number}"
-
-    @cached_property
-    def arrow(self) -> pa.Schema:
-        """The Arrow types for rows that are sent to the server."""
-        return pa.schema([pa.field(name, fit.arrow) for name, fit in self.fits.items()])
 
     @property
     def event_log(self) -> bool:
@@ -122,9 +116,9 @@ class PostgresTarget:
         forms |= {name: self.fits[key].form for name, key in keys if key in self.fits}
         return [forms.get(name, PLAIN_FORM) for name in names]
 
-    def copy_into_stage(self, names: Sequence[str]) -> sql.Composed:
+    def copy_into_staging(self, names: Sequence[str]) -> sql.Composed:
         """COPY of these columns into the staging table."""
-        return copy_statement((self.stage,), names)
+        return copy_statement((self.staging_table,), names)
 
     def merge(self, numbers: Sequence[int] | None = None, *, reconciled: bool = False, into: str | None = None) -> bytes:
         """Stage 4 over all rows that apply, or over the rows with these ascending numbers; into the target, or
@@ -139,7 +133,7 @@ class PostgresTarget:
     def select_applying(self, conditions: Sequence[str], *, reconciled: bool) -> str:
         """The staged (or completed) rows that apply, as a relation."""
         conditions = [*conditions, *([f"{quote_name(VERDICT)} = '{APPLY}'"] if reconciled else [])]
-        rows = quote_name(self.reconciled_table if reconciled else self.stage)
+        rows = quote_name(self.reconciled_table if reconciled else self.staging_table)
         return f"(SELECT * FROM {rows} WHERE {' AND '.join(conditions)})" if conditions else rows
 
     def analyze(self, *, whole: bool, reconciled: bool = False) -> bytes:
@@ -147,7 +141,7 @@ class PostgresTarget:
         names = [*(self.plan.merge_keys or (ROW,)), *(old_key_columns(self.plan) if whole else ())]
         names += [VERDICT] if reconciled else []
         return (
-            f"ANALYZE {quote_name(self.reconciled_table if reconciled else self.stage)} "
+            f"ANALYZE {quote_name(self.reconciled_table if reconciled else self.staging_table)} "
             f"({', '.join(map(quote_name, names))})".encode()
         )
 
@@ -173,7 +167,7 @@ class PostgresTarget:
         select = reconcile_select(
             self.plan,
             POSTGRES,
-            rows=quote_name(self.stage),
+            rows=quote_name(self.staging_table),
             related=self.relation,
             tombstones=self.side_table if tombstones else None,
             floor=floor,
@@ -188,7 +182,7 @@ class PostgresTarget:
 
         def render() -> str:
             where = other_row_condition(self.plan, POSTGRES, as_text=True)
-            return f"DELETE FROM {quote_name(self.stage)} AS r USING {self.relation} AS t WHERE {where}"
+            return f"DELETE FROM {quote_name(self.staging_table)} AS r USING {self.relation} AS t WHERE {where}"
 
         return self._render_once("foreign deletes", render)
 
@@ -197,7 +191,9 @@ class PostgresTarget:
 
         def render() -> str:
             where = other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True)
-            return f"SELECT r.{quote_name(ROW)} FROM {quote_name(self.stage)} AS r, {self.relation} AS t WHERE {where}"
+            return (
+                f"SELECT r.{quote_name(ROW)} FROM {quote_name(self.staging_table)} AS r, {self.relation} AS t WHERE {where}"
+            )
 
         return self._render_once("ambiguous deletes", render)
 
@@ -247,7 +243,7 @@ class PostgresTarget:
         applied = f"{quote_name(self.reconciled_table)} WHERE {quote_name(VERDICT)} = '{APPLY}' AND"
         return self._render_once(
             ("tombstones", reconciled),
-            lambda: self._record_tombstones(applied if reconciled else f"{quote_name(self.stage)} WHERE"),
+            lambda: self._record_tombstones(applied if reconciled else f"{quote_name(self.staging_table)} WHERE"),
         )
 
     def _record_tombstones(self, rows: str) -> str:
@@ -256,7 +252,9 @@ class PostgresTarget:
     def create_temporary(self, cursor: psycopg.Cursor, generation: int, *, reconciled: bool) -> None:
         """Creates the temporary tables that this connection lacks. Empties tables that an earlier write of the
         transaction filled."""
-        wanted = {self.stage: ""} | ({self.reconciled_table: f", NULL::text AS {quote_name(VERDICT)}"} if reconciled else {})
+        wanted = {self.staging_table: ""} | (
+            {self.reconciled_table: f", NULL::text AS {quote_name(VERDICT)}"} if reconciled else {}
+        )
         for name, more in wanted.items():
             if self.staged.get(name) != generation:
                 table, select = quote_name(name), self.empty_select(more)

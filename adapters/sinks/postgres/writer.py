@@ -171,7 +171,7 @@ class PostgresWriter:
         self._pending.flush()
         target.create_temporary(self._cursor, self._generation, reconciled=reconciling)
         bulk = rows.count >= BULK_ROWS or not target.indexed
-        unstaged = rows.stage(self._cursor, target, target.list_columns(whole=reconciling), careful=self._careful)
+        unstaged = rows.copy_to_staging(self._cursor, target, target.list_columns(whole=reconciling), careful=self._careful)
         row_count = rows.count - self._reject_refused(rows, unstaged, outcome)
         if bulk:
             self._cursor.execute(target.analyze(whole=reconciling), prepare=False)
@@ -185,7 +185,7 @@ class PostgresWriter:
             row_count -= self._reject_refused(rows, refused_rows, outcome)
             outcome.counts += Counts(applied=row_count)
             if refused_rows:  # A delete that the database refused leaves no tombstone.
-                relation = target.reconciled_table if reconciling else target.stage
+                relation = target.reconciled_table if reconciling else target.staging_table
                 self._delete_staged(relation, [one.number for one in refused_rows])
             if plan.reconcile.uses_tombstones and facts.has_deletes:
                 self._cursor.execute(target.record_tombstones(reconciled=reconciling))
@@ -206,7 +206,7 @@ class PostgresWriter:
         if in_process and isinstance(rows, RowsInMemory):
             return self._write_versions_in_process(rows.rows, write, before, outcome)
         versions = ServerScd2(self._cursor, target, applied_at)
-        refused_rows = rows.stage(self._cursor, target, target.list_columns(whole=True), careful=self._careful)
+        refused_rows = rows.copy_to_staging(self._cursor, target, target.list_columns(whole=True), careful=self._careful)
         row_count = rows.count - self._reject_refused(rows, refused_rows, outcome)
         bulk = rows.count >= BULK_ROWS
         if bulk:
@@ -265,7 +265,7 @@ class PostgresWriter:
         if not written_rows.count:
             return outcome
         target.create_temporary(self._cursor, self._generation, reconciled=False)
-        written_rows.stage(self._cursor, target, target.list_columns(whole=True), careful=False)
+        written_rows.copy_to_staging(self._cursor, target, target.list_columns(whole=True), careful=False)
         bulk = written_rows.count >= BULK_ROWS or not target.indexed
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
@@ -282,7 +282,9 @@ class PostgresWriter:
             return rows.rows
         changes = number_rows(rows.rows.drop_columns([ROW]))
         self._target.create_temporary(self._cursor, self._generation, reconciled=False)
-        refused_rows = changes.stage(self._cursor, self._target, self._target.list_columns(whole=True), careful=True)
+        refused_rows = changes.copy_to_staging(
+            self._cursor, self._target, self._target.list_columns(whole=True), careful=True
+        )
         self._reject_refused(changes, refused_rows, outcome)
         mask = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused_rows], pa.int32())))
         return changes.rows.filter(mask)
@@ -324,7 +326,7 @@ class PostgresWriter:
         ambiguous = [number for (number,) in self._cursor.execute(self._target.select_ambiguous_deletes(), prepare=False)]
         if ambiguous:
             _reject(outcome, rows.rejects(self._cursor, self._target, dict.fromkeys(ambiguous, str(AMBIGUOUS_DELETE))))
-            self._delete_staged(self._target.stage, ambiguous)
+            self._delete_staged(self._target.staging_table, ambiguous)
         return count + len(ambiguous)
 
     def _merge_or_refuse(self, rows: TargetRows, *, reconciled: bool, bulk: bool) -> Sequence[RefusedRow]:

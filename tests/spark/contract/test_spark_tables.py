@@ -527,7 +527,7 @@ def test_versions_have_the_position_of_the_lane(lake):
 def test_merge_is_repeated_after_an_optimize_by_another_program(lake, monkeypatch, cleaned):
     """The files that a MERGE started to rewrite are compacted and vacuumed: Spark reports a conflict or misses a file,
     and the batch is applied to the new version."""
-    of, original, tries = lane(), mirror.write_stage, []
+    of, original, tries = lane(), mirror.make_merge_operation, []
     get_spark_engine()
     for n in range(3):
         lake.put(of, [sale("NL", n)], spark=False)
@@ -547,7 +547,7 @@ def test_merge_is_repeated_after_an_optimize_by_another_program(lake, monkeypatc
         tries.append(plan)
         return original(plan, rows.coalesce(1).withColumn("v", meanwhile("v")), *rest)
 
-    monkeypatch.setattr(mirror, "write_stage", optimize_meanwhile)
+    monkeypatch.setattr(mirror, "make_merge_operation", optimize_meanwhile)
     assert lake.put(of, [sale("NL", 1, "u", "new"), sale("NL", 7)]).applied == 2
     assert len(tries) == 2
     operations = [entry["operation"] for entry in DeltaTable(table).history(2)]
@@ -557,11 +557,11 @@ def test_merge_is_repeated_after_an_optimize_by_another_program(lake, monkeypatc
 
 def test_write_is_repeated_if_files_are_deleted_during_the_read(lake, monkeypatch):
     """Stage 2 reads a version that was the newest a moment before."""
-    of, original, tries = lane(), mirror.SparkMirror.stage, []
+    of, original, tries = lane(), mirror.SparkMirror.prepare_commit, []
     for n in range(3):
         lake.put(of, [sale("NL", n)], spark=False)
 
-    def stage(self, snapshot, *rest):
+    def prepare_commit(self, snapshot, *rest):
         tries.append(snapshot.version())
         if len(tries) == 1:
             table = DeltaTable(str(lake.table))
@@ -569,7 +569,7 @@ def test_write_is_repeated_if_files_are_deleted_during_the_read(lake, monkeypatc
             table.vacuum(0, enforce_retention_duration=False, dry_run=False)
         return original(self, snapshot, *rest)
 
-    monkeypatch.setattr(mirror.SparkMirror, "stage", stage)
+    monkeypatch.setattr(mirror.SparkMirror, "prepare_commit", prepare_commit)
     assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
     assert len(tries) == 2 and tries[1] > tries[0]
     assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "v1"), ("NL", 2, "v2")]

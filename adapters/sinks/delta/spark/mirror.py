@@ -44,13 +44,13 @@ from ....delta.types import conform_to_table, storage_type
 from ....spark.errors import translate_errors
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map_frame, read_version, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
-from ....spark.merge import clear_stage, write_stage
+from ....spark.merge import make_clear_operation, make_merge_operation
 from ....spark.rows import drop_applied, filter_late, incomplete_reason, to_rejects, to_rows
 from ....spark.session import LazySession
 from ....spark.types import arrow_schema
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, old_key_columns, reconcile_select
-from ..lane import StagedWrite
+from ..lane import PreparedCommit
 from .per_column import SparkPerColumn
 from .scd2 import SparkDecision, SparkScd2
 from .side_tables import SparkColumnVersions, SparkSideTables
@@ -60,7 +60,7 @@ Related = Callable[[], DataFrame]
 
 
 class SparkMirror:
-    """`sinks.delta.lane.WriteStages` over Spark frames. The snapshot is delta-rs's view of the table: schema
+    """`sinks.delta.lane.CommitPreparer` over Spark frames. The snapshot is delta-rs's view of the table: schema
     and version."""
 
     def __init__(self, session: LazySession, lake: Lake, compact_every: int) -> None:
@@ -69,7 +69,7 @@ class SparkMirror:
         self._columns = SparkPerColumn(SparkColumnVersions(session, lake, compact_every), self._read_candidates)
         self._histories = SparkScd2(session, self.side_tables)
 
-    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
+    def prepare_commit(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> PreparedCommit:
         with translate_errors(f"writing {write.lane.id}"):
             plan, facts = write.plan, write.folded.facts
             frame, trimmed = drop_applied(write, state.position)
@@ -89,13 +89,13 @@ class SparkMirror:
             decision = decide(snapshot, state, write, good, fitting.applied)
             new_truncates = find_new_truncates(plan, facts, state)
             idle = not decision.has_rows and not new_truncates
-            operation = None if idle else write_stage(plan, decision.rows, new_truncates, decision.partitions)
+            operation = None if idle else make_merge_operation(plan, decision.rows, new_truncates, decision.partitions)
             counts = decision.counts + count_truncates(plan, facts, state, truncates)
             counts += Counts(rejected=fitting.rejected + watermark_result.rejected, duplicate=left_out)
             after = advance_state(plan, state, facts, decision.recorded, write.at)
             if decision.version is not None:
                 after = replace(after, side_table_version=decision.version)
-            return StagedWrite(operation, after, counts, to_rejects(watermark_result.late, unfit, decision.rejects))
+            return PreparedCommit(operation, after, counts, to_rejects(watermark_result.late, unfit, decision.rejects))
 
     def decide_rows(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
@@ -143,7 +143,7 @@ class SparkMirror:
 
     def clear(self, _: Lane, __: object, /) -> Operation:
         """Deletes every row: the table belongs to its lane alone."""
-        return clear_stage(self._session)
+        return make_clear_operation(self._session)
 
     def _reconcile(
         self, related: Related, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int

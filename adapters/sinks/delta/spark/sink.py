@@ -26,7 +26,7 @@ from ....delta.tables import has_table, to_stored_plan
 from ....spark.catalog import CatalogNames
 from ....spark.errors import translate_errors as translate_spark_errors
 from ....spark.frames import column, from_arrow, keep_parents
-from ....spark.merge import append_stage
+from ....spark.merge import make_append_operation
 from ....spark.rows import SinkOverFrames, drop_applied
 from ....spark.session import LazySession, split_options_lazily
 from ....spark.table_writer import SparkTableWriter
@@ -35,7 +35,7 @@ from ....sql.render import find_lane_view, find_view
 from ....stores import EventLogSettings, EventStoreSettings
 from ..event_log import DAY, LogClearing, LogTable, refuse_stored_records
 from ..event_store import APP, NAME, DeltaEventLanes, DeltaEventStore
-from ..lane import StagedWrite
+from ..lane import PreparedCommit
 from ..lanes import LaneSink
 from ..options import DeltaSettings
 from ..sink import MirrorSink
@@ -80,8 +80,8 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         lake_options = LakeOptions.from_settings(settings)
         lake = lake_options.lake
         session.add_store(lake.root, lake_options.storage)
-        stages = SparkMirror(session, lake, lake_options.compact_every)
-        super().__init__(lake, lake_options, stages, stages.side_tables, SparkTableWriter(session))
+        preparer = SparkMirror(session, lake, lake_options.compact_every)
+        super().__init__(lake, lake_options, preparer, preparer.side_tables, SparkTableWriter(session))
         self._session = session
         schema = settings.schema_name
         self._names = None if schema is None else CatalogNames(session, schema, self.find_table)
@@ -135,16 +135,16 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
 
 
 class SparkLogAppend(LogClearing):
-    """`sinks.delta.lane.WriteStages` for the event log, over Spark frames."""
+    """`sinks.delta.lane.CommitPreparer` for the event log, over Spark frames."""
 
-    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
-        """Stages every row above the position. Only the position identifies redelivered records."""
+    def prepare_commit(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> PreparedCommit:
+        """Appends every row above the position. Only the position identifies redelivered records."""
         refuse_stored_records(snapshot, write, state.position)
         frame, trimmed = drop_applied(write, state.position, RAW_RECORD_POSITION)
         moment = sf.coalesce(column("timestamp"), column("ingested_at"))
         rows = keep_parents(frame.withColumn(DAY, sf.to_date(moment)), frame)
         counts = Counts(applied=write.folded.rows - trimmed, duplicate=trimmed)
-        return StagedWrite(append_stage(rows) if counts.applied else None, replace(state), counts, None)
+        return PreparedCommit(make_append_operation(rows) if counts.applied else None, replace(state), counts, None)
 
 
 class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
@@ -181,7 +181,7 @@ class SparkEventStore(DeltaEventStore):
         with translate_spark_errors(f"writing {NAME}"):
             frame = from_arrow(self._session.spark, rows)
             try:
-                append_stage(frame)(table, attempt)
+                make_append_operation(frame)(table, attempt)
             except LostRace as lost:
                 raise CommitFailedError("another writer was first") from lost
 
