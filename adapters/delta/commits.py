@@ -32,7 +32,7 @@ WRITER = WriterProperties(compression="SNAPPY")
 class Attempt:
     """The metadata of one attempt to commit.
 
-    - `app`, `version`: the lane's application id and transaction version.
+    - `app`, `commit_number`: the lane's application id and transaction version.
     - `name`: identifies the attempt.
     - `table`: the folder of the table.
     - `position_text`: the lane's position after the commit (`encode_position`), if it belongs
@@ -40,7 +40,7 @@ class Attempt:
     """
 
     app: str
-    version: int
+    commit_number: int
     name: str
     table: Folder
     position_text: str = ""
@@ -52,7 +52,7 @@ class Attempt:
 
     def with_transactions(self, more: Sequence[Transaction]) -> CommitProperties:
         """`properties`, with transactions of other applications in the same commit."""
-        own = Transaction(self.app, self.version, int(time.time() * 1000))
+        own = Transaction(self.app, self.commit_number, int(time.time() * 1000))
         return CommitProperties(custom_metadata=self._metadata, max_commit_retries=0, app_transactions=[own, *more])
 
     @property
@@ -120,7 +120,7 @@ class LaneLog:
         """True when the table has newer commits than `snapshot`."""
         return bool(self.open().version() != snapshot.version())
 
-    def version(self, snapshot: DeltaTable) -> int:
+    def read_commit_number(self, snapshot: DeltaTable) -> int:
         """The number of this lane's commits in `snapshot`."""
         if self._read is None or self._read[0]() is not snapshot or self._read[1] != snapshot.version():
             self._read = ref(snapshot), snapshot.version(), snapshot.transaction_version(self._app) or 0
@@ -132,8 +132,8 @@ class LaneLog:
 
     def state(self, snapshot: DeltaTable) -> LaneState | None:
         """The lane's state in `snapshot`; None when it never committed, or was reset."""
-        version = self.version(snapshot)
-        return self._positions.read_record(version).state if version else None
+        number = self.read_commit_number(snapshot)
+        return self._positions.read_record(number).state if number else None
 
     def commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> int:
         """Commits the rows of `write` and `state` together, on exactly this snapshot, which is current
@@ -147,16 +147,18 @@ class LaneLog:
 
         An error is ignored if the commit turns out to exist. After any raised error the snapshot is invalid.
         """
-        before = self.version(snapshot)
-        if self._positions.has_version(before + 1):
+        before = self.read_commit_number(snapshot)
+        if self._positions.has_file_of_commit(before + 1):
             self._refuse_newer_commit(before)
         announced = self._positions.announce(before + 1, state, span)
-        self.announced = announced.version
-        attempt = Attempt(self._app, announced.version, announced.attempt, self._path, encode_position(self._app, state))
+        self.announced = announced.commit_number
+        attempt = Attempt(
+            self._app, announced.commit_number, announced.attempt, self._path, encode_position(self._app, state)
+        )
         try:
             if write is not None:
                 write(snapshot, attempt)
-            if self.version(snapshot) == before:
+            if self.read_commit_number(snapshot) == before:
                 self._nothing(snapshot, attempt)
         except (DeltaError, OSError) as error:
             if not self._has_landed(before, attempt.name):
@@ -164,11 +166,11 @@ class LaneLog:
                     raise LostRace from error
                 raise translate_error(error, self._path.name) from error
             snapshot.update_incremental()
-        return attempt.version
+        return attempt.commit_number
 
-    def prune(self, version: int) -> None:
-        """Removes position files that are older than the commit `version` needs."""
-        self._positions.prune(version)
+    def prune(self, commit_number: int) -> None:
+        """Removes position files that are older than the commit `commit_number` needs."""
+        self._positions.prune(commit_number)
 
     def _has_landed(self, before: int, attempt: str) -> bool:
         """True when our attempt is in the table. Raises `Fenced` when the attempt of another instance is."""
@@ -180,7 +182,7 @@ class LaneLog:
 
     def _refuse_newer_commit(self, before: int) -> None:
         """Raises Fenced when the lane has committed after `before`."""
-        now = self.version(self.open())
+        now = self.read_commit_number(self.open())
         if now > before:
             raise Fenced(
                 f"another instance has written lane {self._lane}: its version is {now}, not {before}",
@@ -207,13 +209,13 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class PositionRecord:
-    """The content of the position file of commit `version`.
+    """The content of the position file of commit `commit_number`.
 
     `state` is None after a reset. `attempt` is also in the commit, and distinguishes it from other attempts at
-    this version.
+    this commit.
     """
 
-    version: int
+    commit_number: int
     state: LaneState | None
     span: Span | None
     attempt: str
@@ -226,10 +228,10 @@ class PositionFiles:
         self._folder = folder
         self._lane = lane
 
-    def announce(self, version: int, state: LaneState | None, span: Span | None) -> PositionRecord:
+    def announce(self, commit_number: int, state: LaneState | None, span: Span | None) -> PositionRecord:
         """Writes the file of a commit before the commit; durable on return.
 
-        Its number is `version`, or a later one if this writer may not replace that file.
+        Its number is `commit_number`, or a later one if this writer may not replace that file.
         """
         attempt = uuid4().hex
         text = {
@@ -238,51 +240,52 @@ class PositionFiles:
             "state": None if state is None else state_to_json(state),
             "span": None if span is None else span.to_json(),
         }
-        while not self._folder.claim(_file_name(version), text):
-            version += 1
-        return PositionRecord(version, state, span, attempt)
+        while not self._folder.claim(_file_name(commit_number), text):
+            commit_number += 1
+        return PositionRecord(commit_number, state, span, attempt)
 
-    def has_version(self, version: int) -> bool:
-        """True when file `version` exists: of a commit, or an orphan."""
-        return self._folder.has_file(_file_name(version))
+    def has_file_of_commit(self, commit_number: int) -> bool:
+        """True when file `commit_number` exists: of a commit, or an orphan."""
+        return self._folder.has_file(_file_name(commit_number))
 
-    def read_record(self, version: int) -> PositionRecord:
-        """File `version`, whose commit the caller has read. Raises DataLoss when it is missing or damaged."""
+    def read_record(self, commit_number: int) -> PositionRecord:
+        """File `commit_number`, whose commit the caller has read. Raises DataLoss when it is missing or damaged."""
         try:
-            data = json.loads(self._folder.load(_file_name(version)))
+            data = json.loads(self._folder.load(_file_name(commit_number)))
             if data["format"] > FORMAT:
                 raise Fatal(
-                    f"position file {version} of lane {self._lane} has format {data['format']}, which a newer version wrote",
+                    f"position file {commit_number} of lane {self._lane} has format {data['format']}, "
+                    "which a newer version wrote",
                     next_step="Run that version of Replicator.",
                 )
             state, span = data["state"], data["span"]
             return PositionRecord(
-                version,
+                commit_number,
                 None if state is None else state_from_json(state),
                 None if span is None else Span.from_json(span),
                 data["attempt"],
             )
         except FileNotFoundError as error:
-            raise self._lost_error(version, "is missing although its commit is there") from error
+            raise self._lost_error(commit_number, "is missing although its commit is there") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise self._lost_error(version, "is damaged") from error
+            raise self._lost_error(commit_number, "is damaged") from error
 
-    def prune(self, version: int) -> None:
-        """Removes all but the newest files up to `version`."""
+    def prune(self, commit_number: int) -> None:
+        """Removes all but the newest files up to `commit_number`."""
         for file in self._folder.files():
             number = file.removesuffix(".json")
-            if number.isdecimal() and int(number) <= version - KEPT_FILES:
+            if number.isdecimal() and int(number) <= commit_number - KEPT_FILES:
                 self._folder.drop(file)
 
-    def _lost_error(self, version: int, fault: str) -> DataLoss:
+    def _lost_error(self, commit_number: int, fault: str) -> DataLoss:
         return DataLoss(
-            f"position file {self._folder / _file_name(version)} of lane {self._lane} {fault}",
+            f"position file {self._folder / _file_name(commit_number)} of lane {self._lane} {fault}",
             next_step=f"Restore it, or load the lane again with `replicator lanes resync {self._lane}`.",
         )
 
 
-def _file_name(version: int) -> str:
-    return f"{version}.json"
+def _file_name(commit_number: int) -> str:
+    return f"{commit_number}.json"
 
 
 # The position of a lane at each version of its table, from the table's commits.

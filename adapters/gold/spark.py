@@ -148,7 +148,7 @@ class SparkProjector(BaseProjector):
         refuse_changed_table(table, attempt)
         with commit_session(rows.sparkSession, attempt):
             writer = rows.write.format("delta").mode("overwrite").option("txnAppId", attempt.app)
-            writer = writer.option("txnVersion", attempt.version).option("userMetadata", metadata)
+            writer = writer.option("txnVersion", attempt.commit_number).option("userMetadata", metadata)
             if work.groups is None:
                 writer = writer.option("overwriteSchema", "true")
             else:

@@ -96,7 +96,7 @@ def make_overwrite_operation(rows: DataFrame) -> Operation:
 def _save_rows(rows: DataFrame, mode: str, options: Mapping[str, str], snapshot: DeltaTable, attempt: Attempt) -> None:
     with commit_session(rows.sparkSession, attempt):
         writer = rows.write.format("delta").mode(mode).options(**options).option("txnAppId", attempt.app)
-        writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.text)
+        writer = writer.option("txnVersion", attempt.commit_number).option("userMetadata", attempt.text)
         writer.save(to_spark_path(attempt.table.uri))
     confirm_commit(snapshot, attempt)
 
@@ -120,7 +120,7 @@ def make_delete_operation(session: LazySession, condition: str | None = None) ->
             SparkTable.forPath(spark, to_spark_path(attempt.table.uri)).delete(condition)
         snapshot.update_incremental()
         # Without rows there is nothing that Spark commits.
-        if snapshot.transaction_version(attempt.app) == attempt.version:
+        if snapshot.transaction_version(attempt.app) == attempt.commit_number:
             confirm_commit(snapshot, attempt)
 
     return delete
@@ -139,7 +139,7 @@ def make_remove_key_operation(row: DataFrame) -> Operation:
             merger.whenMatchedDelete().execute()
         snapshot.update_incremental()
         # Without rows there is nothing that Spark commits.
-        if snapshot.transaction_version(attempt.app) == attempt.version:
+        if snapshot.transaction_version(attempt.app) == attempt.commit_number:
             confirm_commit(snapshot, attempt)
 
     return remove
@@ -184,7 +184,7 @@ def commit_session(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSessi
     some.
     """
     session = spark.newSession()
-    settings = {APP: attempt.app, VERSION: str(attempt.version), METADATA: attempt.text}
+    settings = {APP: attempt.app, VERSION: str(attempt.commit_number), METADATA: attempt.text}
     for name, value in settings.items():
         session.conf.set(name, value)
     with translate_errors(f"writing table {attempt.table.name}"):

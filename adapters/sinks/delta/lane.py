@@ -104,7 +104,7 @@ class DeltaLane:
             for _ in range(ATTEMPTS):
                 snapshot = self._take_snapshot()
                 try:
-                    before = self._log.version(snapshot)
+                    before = self._log.read_commit_number(snapshot)
                     with translate_errors(self.lane.into):
                         outcome = self._attempt(snapshot, write, reject)
                 except LostRace:
@@ -114,7 +114,7 @@ class DeltaLane:
                     if not self._log.is_behind(snapshot):
                         raise
                     continue
-                if (commits := self._log.version(snapshot)) > before:
+                if (commits := self._log.read_commit_number(snapshot)) > before:
                     self._upkeep.after_commit(snapshot, commits)
                 self._snapshots[self._path] = snapshot
                 return outcome
@@ -223,7 +223,7 @@ class DeltaLane:
         """
         snapshot = self._log.open()
         refuse_newer(snapshot, self.lane.into, self._writer.features)
-        self._hold.expect(self._log.version(snapshot))
+        self._hold.expect(self._log.read_commit_number(snapshot))
         return snapshot
 
     def set_properties(self, wanted: Mapping[str, str]) -> None:
@@ -250,7 +250,7 @@ class DeltaLane:
         if snapshot is None:
             return self.newest()
         # Another lane of this table may have left it, with commits of another instance.
-        self._hold.expect(self._log.version(snapshot))
+        self._hold.expect(self._log.read_commit_number(snapshot))
         return snapshot
 
     def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:

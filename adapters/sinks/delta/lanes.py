@@ -270,7 +270,7 @@ class DeltaLaneRemains:
             dropped_id = json.loads(self._positions.load(DROP_MARK))[TABLE_ID]
             return "made" if dropped_id in (None, str(snapshot.metadata().id)) else "none"
         remark = snapshot.metadata().description
-        if remark != ownership_remark(self._lane) and not self._log.version(snapshot):
+        if remark != ownership_remark(self._lane) and not self._log.read_commit_number(snapshot):
             return "none"
         return "made" if is_owned(remark) else "found"
 

@@ -125,7 +125,7 @@ class DeltaLog(SourceDeltaTable):
             positions = PositionFiles(folder, lane)
             log = LaneLog(self.root, pipeline, lane, positions)
             # A copy of the table may lack these files.
-            state = log.state(table) if positions.has_version(log.version(table)) else None
+            state = log.state(table) if positions.has_file_of_commit(log.read_commit_number(table)) else None
             if state is not None:
                 covered = covered.advanced_to({p: o for p, o in state.position.items() if self._wanted(p.topic)})
         return covered

@@ -135,7 +135,7 @@ def test_announced_number_of_an_attempt_is_not_reused(s3: ObjectStore, monkeypat
     assert f"{POSITIONS}/3.json" in s3.keys(lake["path"])
     state = DeltaRsSink(lake).state(LANE)
     assert state is not None and state.position == Position({PARTITION_0: 2})
-    assert announced.version == 2 and log._positions.read_record(2) == announced
+    assert announced.commit_number == 2 and log._positions.read_record(2) == announced
     with pytest.raises(Fenced):
         log.commit(snapshot, LaneState(Position({PARTITION_0: 9})), None, None)
     assert DeltaRsSink(lake).state(LANE) == state
