@@ -19,8 +19,8 @@ Record = Mapping[str, object]
 """The content of a small JSON file."""
 
 
-class LaneHold(Protocol):
-    """A lane that this instance holds. Every method but `release` may raise `Fenced`."""
+class LaneLock(Protocol):
+    """The lock of a lane that this instance holds. Every method but `release` may raise `Fenced`."""
 
     def expect(self, version: int) -> None:
         """Checks the number of the lane's commits. Raises `Fenced` when another instance made the last one."""
@@ -115,7 +115,7 @@ class Folder(Protocol):
     def is_link_outside(self, root: Any, /) -> bool:
         """True when it is a link to something outside `root`."""
 
-    def hold(self, lane: str) -> LaneHold:
+    def lock(self, lane: str) -> LaneLock:
         """Locks the lane with this lock file. Raises `Fenced` when another instance is known to hold it."""
 
 
@@ -182,8 +182,8 @@ class LocalFolder(PosixPath):
     def is_link_outside(self, root: Any, /) -> bool:
         return self.is_symlink() and not self.resolve().is_relative_to(root.resolve())
 
-    def hold(self, lane: str) -> LaneHold:
-        return LaneLock(self.with_name(self.name + ".lock"), lane)
+    def lock(self, lane: str) -> LaneLock:
+        return LocalLaneLock(self.with_name(self.name + ".lock"), lane)
 
 
 def write_json(path: Path, record: Mapping[str, object]) -> None:
@@ -215,7 +215,7 @@ def sync_commit(table: Path, version: int) -> None:
         sync_path(folder)
 
 
-class LaneLock:
+class LocalLaneLock:
     """One writer per lane on a local lake.
 
     Held from construction to `release`. Raises `Fenced`, with the holder, when another instance has it.

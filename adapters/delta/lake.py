@@ -13,7 +13,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.options import StorageSettings
 
 from ..object_store.options import Storage
-from .folders import Folder, LaneHold, LocalFolder
+from .folders import Folder, LaneLock, LocalFolder
 
 HOME = "_replicator"
 
@@ -81,9 +81,9 @@ class Lake:
                 f"`replicator lanes resync {lane.id}`.",
             )
 
-    def hold(self, lane: Lane) -> LaneHold:
+    def lock(self, lane: Lane) -> LaneLock:
         """Locks a lane for this instance. Raises `Fenced` when another instance is known to hold it."""
-        return self._state_folder("locks", lane.pipeline, lane.id).hold(lane.id)
+        return self._state_folder("locks", lane.pipeline, lane.id).lock(lane.id)
 
     def tombstones(self, table: str) -> Folder:
         """The side table of a target: a Delta table of its tombstones."""

@@ -24,7 +24,7 @@ from replicator.domain.errors import Fatal, Fenced
 
 from ..object_store.files import StoredPath, to_stamp
 from ..object_store.options import Storage, split_url, translate_store_error
-from .folders import LaneHold, Record
+from .folders import LaneLock, Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,12 +142,12 @@ class StoredFolder:
         """See `Folder.is_link_outside`: there are no links."""
         return False
 
-    def hold(self, lane: str) -> LaneHold:
-        return LaneWatch(lane)
+    def lock(self, lane: str) -> LaneLock:
+        return OptimisticLaneLock(lane)
 
 
-class LaneWatch:
-    """A `LaneHold` without locks: a commit that this instance did not make shows that there is another instance."""
+class OptimisticLaneLock:
+    """A `LaneLock` without locks: a commit that this instance did not make shows that there is another instance."""
 
     def __init__(self, lane: str) -> None:
         self._lane = lane

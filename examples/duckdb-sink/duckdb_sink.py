@@ -110,7 +110,7 @@ class DuckDbSink:
             created = _ensure_table(db, _relation(lane), plan.target)
             if side := side_columns(plan):
                 _ensure_table(db, _side_relation(lane), side)
-            epoch = known.epoch if known else _take_over(db, lane, created=created)
+            epoch = known.epoch if known else _acquire_lane(db, lane, created=created)
             schema = db.sql(f"FROM {_relation(lane)} LIMIT 0").to_arrow_table().schema
         self._targets[lane.id] = Target(plan, epoch, schema)
 
@@ -139,7 +139,7 @@ class DuckDbSink:
         with self._transaction(f"skipping records of lane {lane.id}") as db:
             _withdraw_complete(db, lane)
             if _find_lane(db, lane) is None:
-                _take_over(db, lane, created=False)
+                _acquire_lane(db, lane, created=False)
             _write_state(db, lane, state)
 
     def reset(self, lane: Lane) -> None:
@@ -372,7 +372,7 @@ def _find_lane(db: duckdb.DuckDBPyConnection, lane: Lane) -> dict[str, Any] | No
     return dict(zip(("epoch", "created", "state"), rows[0], strict=True)) if rows else None
 
 
-def _take_over(db: duckdb.DuckDBPyConnection, lane: Lane, *, created: bool) -> int:
+def _acquire_lane(db: duckdb.DuckDBPyConnection, lane: Lane, *, created: bool) -> int:
     """Makes this instance the writer of the lane; returns its epoch."""
     found = _find_lane(db, lane)
     if found is None:

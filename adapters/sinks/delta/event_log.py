@@ -94,7 +94,7 @@ class LogTable(LaneSink[F]):
         refuse_options(lane)
         columns = (*plan.target, Column(DAY, pa.date32()))
         with translate_errors(self._name):
-            delta_lane = self.hold(lane)
+            delta_lane = self.acquire_lane(lane)
             if not has_table(self._lake.root):
                 create_table(self._lake.root, self._name, columns, settings=SETTINGS, partition_by=PARTITIONED_BY)
                 delta_lane.drop_snapshot()

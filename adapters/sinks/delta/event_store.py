@@ -331,7 +331,7 @@ class DeltaEventLanes(LaneSink[pa.Table]):
         refuse_policy(lane, plan, POLICIES)
         refuse_options(lane)
         with translate_errors(NAME):
-            delta_lane = self.hold(lane)
+            delta_lane = self.acquire_lane(lane)
             if not has_table(self._lake.root):
                 prepare_table(self._lake.root)
                 delta_lane.drop_snapshot()

@@ -91,7 +91,7 @@ class DeltaLane:
         self.lane = lane
         self._writer = upkeep.writer
         with translate_errors(lane.into):
-            self._hold = lake.hold(lane)
+            self._lock = lake.lock(lane)
         self._log = open_lane_log(lake, path, lane, self._writer.commit_nothing)
         self._preparer = preparer
         self._upkeep = upkeep
@@ -223,7 +223,7 @@ class DeltaLane:
         """
         snapshot = self._log.open()
         refuse_newer(snapshot, self.lane.into, self._writer.features)
-        self._hold.expect(self._log.read_commit_number(snapshot))
+        self._lock.expect(self._log.read_commit_number(snapshot))
         return snapshot
 
     def set_properties(self, wanted: Mapping[str, str]) -> None:
@@ -241,7 +241,7 @@ class DeltaLane:
 
     def close(self) -> None:
         """Releases the lane; may be called twice."""
-        self._hold.release()
+        self._lock.release()
 
     def _take_snapshot(self) -> DeltaTable:
         """The snapshot after the last commit, or the newest one. It is removed here, because a failure makes it
@@ -250,7 +250,7 @@ class DeltaLane:
         if snapshot is None:
             return self.newest()
         # Another lane of this table may have left it, with commits of another instance.
-        self._hold.expect(self._log.read_commit_number(snapshot))
+        self._lock.expect(self._log.read_commit_number(snapshot))
         return snapshot
 
     def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
@@ -281,9 +281,9 @@ class DeltaLane:
         except Exception:
             if self._log.announced is not None:
                 # Perhaps only the answer was lost.
-                self._hold.doubt(self._log.announced)
+                self._lock.doubt(self._log.announced)
             raise
-        self._hold.note_commit(number)
+        self._lock.note_commit(number)
         self._log.prune(number)
 
 

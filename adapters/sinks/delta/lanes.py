@@ -59,7 +59,7 @@ class LaneSink(Generic[F]):
         self._options = options
         self._preparer = preparer
         self._writer = writer or TableWriter()
-        self._held: dict[str, DeltaLane] = {}
+        self._acquired: dict[str, DeltaLane] = {}
         self._snapshots: Snapshots = {}
         self._versions: dict[Folder, int | None] = {}
 
@@ -71,13 +71,13 @@ class LaneSink(Generic[F]):
         """The folder of the lane's table. By default all lanes share the one in the lake's own folder."""
         return self._lake.root
 
-    def hold(self, lane: Lane) -> DeltaLane:
+    def acquire_lane(self, lane: Lane) -> DeltaLane:
         """The lane, locked from now to `close`.
 
         Raises `Fenced` when another instance holds it, and DataLoss when it is half dropped.
         """
         key = lane_key(lane)
-        if key not in self._held:
+        if key not in self._acquired:
             own, of_lake = TableOptions.from_lane(lane), self._options
             every = of_lake.vacuum_every if own.vacuum_every is None else own.vacuum_every
             retain = of_lake.vacuum_retain if own.vacuum_retain is None else own.vacuum_retain
@@ -91,23 +91,23 @@ class LaneSink(Generic[F]):
             except ReplicatorError:
                 delta_lane.close()
                 raise
-            self._held[key] = delta_lane
-        return self._held[key]
+            self._acquired[key] = delta_lane
+        return self._acquired[key]
 
     def run_exclusive(self, lane: Lane, act: Callable[[DeltaLane], T]) -> T:
         """The result of `act` with the lane under its lock. The lock stays only if the lane was already held."""
-        was_held = lane_key(lane) in self._held
+        was_acquired = lane_key(lane) in self._acquired
         self._versions.pop(self.find_table(lane), None)
-        delta_lane = self.hold(lane)
+        delta_lane = self.acquire_lane(lane)
         try:
             return act(delta_lane)
         finally:
-            if not was_held:
-                self._held.pop(lane_key(lane)).close()
+            if not was_acquired:
+                self._acquired.pop(lane_key(lane)).close()
 
     def get_prepared(self, lane: Lane) -> DeltaLane:
         """The lane, which `prepare` holds."""
-        delta_lane = self._held.get(lane_key(lane))
+        delta_lane = self._acquired.get(lane_key(lane))
         if delta_lane is None:
             raise Fatal(f"lane {lane.id} was not prepared")
         return delta_lane
@@ -169,9 +169,9 @@ class LaneSink(Generic[F]):
 
     def close(self) -> None:
         """Releases the locks; may be called twice."""
-        for delta_lane in self._held.values():
+        for delta_lane in self._acquired.values():
             delta_lane.close()
-        self._held.clear()
+        self._acquired.clear()
 
 
 def refuse_policy(lane: Lane, plan: ApplyPlan, policies: frozenset[str]) -> None:

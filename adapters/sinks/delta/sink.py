@@ -142,7 +142,7 @@ class MirrorSink(LaneSink[F]):
         partitions, clusters = self._layout_columns(lane, plan)
         with translate_errors(lane.into):
             self._lake.refuse_collision(lane.into)
-            delta_lane = self.hold(lane)
+            delta_lane = self.acquire_lane(lane)
             path = self.find_table(lane)
             if has_table(path):
                 self._lake.refuse_other_writer(lane)
@@ -184,7 +184,7 @@ class MirrorSink(LaneSink[F]):
         )
         end = end_sequence_columns(1)[0] if plan.history is not None else ""
         side_table = self._lake.tombstones(lane.into)
-        rewrite = partial(self.hold(lane).rewrite, side_table=side_table) if plan.has_column_versions else None
+        rewrite = partial(self.acquire_lane(lane).rewrite, side_table=side_table) if plan.has_column_versions else None
         reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end), rewrite)
         rest = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
         if has_table(side_table) and reshape(open_table(side_table), rest, TableWriter(), TableLayout(lane.into)):
@@ -234,7 +234,7 @@ class MirrorSink(LaneSink[F]):
         path = self.find_table(lane)
         if path in self._snapshots:
             return self._snapshots[path].version()
-        if path not in self._versions or lane_key(lane) in self._held:
+        if path not in self._versions or lane_key(lane) in self._acquired:
             with translate_errors(lane.into):
                 self._versions[path] = open_table(path).version() if has_table(path) else None
         return self._versions[path]
@@ -278,13 +278,13 @@ class MirrorSink(LaneSink[F]):
                 return
             self._snapshots.pop(self.find_table(lane), None)
             self._versions.pop(self.find_table(lane), None)
-            if lane_key(lane) in self._held:
-                self._held.pop(lane_key(lane)).close()
-            hold = self._lake.hold(lane)
+            if lane_key(lane) in self._acquired:
+                self._acquired.pop(lane_key(lane)).close()
+            lock = self._lake.lock(lane)
             try:
                 remains.remove(remains.find_origin(), self._side_tables.drop)
             finally:
-                hold.release()
+                lock.release()
 
     def swap(self, lane: Lane, rebuilt: Lane, decide_cutover: CutoverDecision) -> LaneState:
         """The rows are written again, into new files of the lane's table. Old versions of the table stay, and

@@ -127,8 +127,8 @@ def test_announced_number_of_an_attempt_is_not_reused(s3: ObjectStore, monkeypat
     lake = s3.lake()
     slow = open_sink(lake)
     apply_rows(slow, *make_item_changes(1))
-    snapshot = slow._held[f"testing/{LANE.id}"]._take_snapshot()
-    log = slow._held[f"testing/{LANE.id}"]._log
+    snapshot = slow._acquired[f"testing/{LANE.id}"]._take_snapshot()
+    log = slow._acquired[f"testing/{LANE.id}"]._log
     announced = log._positions.announce(2, LaneState(Position({PARTITION_0: 9})), None)
     again = open_sink(lake)
     apply_rows(again, *make_item_changes(2), start=1)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from support.exported_records import Row, make_random_snapshots
 
-from adapters.delta.folders import LaneLock
+from adapters.delta.folders import LocalLaneLock
 from adapters.postgres import table_reader
 from adapters.postgres.table_reader import SnapshotQuery, table_query
 from adapters.sources.snapshot_diff.source import QuerySnapshots, SnapshotJournal, SnapshotsCheck, SnapshotsSource
@@ -335,7 +335,7 @@ def test_snapshots_wait_while_another_process_has_the_lock(shop, tmp_path):
     shop.put([A])
     _, at = read(source(shop, tmp_path))
     shop.put([A, B])
-    lock = LaneLock(tmp_path / "state" / "lock", "items")
+    lock = LocalLaneLock(tmp_path / "state" / "lock", "items")
     assert read(source(shop, tmp_path), at)[0] == []
     lock.release()
     assert len(read(source(shop, tmp_path), at)[0]) == 1

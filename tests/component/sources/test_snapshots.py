@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from support.exported_records import SCHEMA, make_random_snapshots, write_parquet_snapshot
 from support.full_disk import full_disk
 
-from adapters.delta.folders import LaneLock
+from adapters.delta.folders import LocalLaneLock
 from adapters.sources.snapshot_diff.file_snapshots import SnapshotFolder, list_snapshots
 from adapters.sources.snapshot_diff.source import SnapshotJournal, SnapshotsCheck, SnapshotsSource
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
@@ -510,7 +510,7 @@ def test_snapshots_wait_while_another_process_has_the_lock(tmp_path):
     write_parquet_snapshot(tmp_path, 1, [A])
     _, at = read(source(tmp_path))
     write_parquet_snapshot(tmp_path, 2, [B])
-    lock = LaneLock(tmp_path / "state" / "lock", "items")
+    lock = LocalLaneLock(tmp_path / "state" / "lock", "items")
     assert read(source(tmp_path), at)[0] == []
     lock.release()
     assert len(read(source(tmp_path), at)[0]) == 2

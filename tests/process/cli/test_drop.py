@@ -217,10 +217,10 @@ def test_drop_is_refused_while_another_instance_writes_the_target(run_json, proj
     from replicator.ports.frames import Lane
 
     lane = Lane("lake.products", "shop", "recorded", "public.products", "lake", "products", "scd1")
-    held = Lake.from_path(str(project / "lake")).hold(lane)
+    lane_lock = Lake.from_path(str(project / "lake")).lock(lane)
     said = run_json("drop", "products", "--yes", code=5)["error"]
     assert "already written by another instance" in said["sentence"] and "Stop that instance" in said["next_step"]
-    held.release()
+    lane_lock.release()
     assert list_remaining_files(project, "lake/products")
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.delta.commits import KEPT_FILES, PositionFiles
-from adapters.delta.folders import LaneLock, LocalFolder
+from adapters.delta.folders import LocalFolder, LocalLaneLock
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.policy.plan import DeleteHorizon, LaneState, state_from_json, state_to_json
 from replicator.domain.position import Position, Span, TopicPartition
@@ -111,11 +111,11 @@ def test_newest_files_are_kept(tmp_path: Path) -> None:
 
 def test_second_holder_is_fenced_until_release(tmp_path: Path) -> None:
     path = tmp_path / "pipeline" / "lake.items.lock"
-    first = LaneLock(path, "lake.items")
+    first = LocalLaneLock(path, "lake.items")
     with pytest.raises(Fenced, match=f"process {os.getpid()}") as fenced:
-        LaneLock(path, "lake.items")
+        LocalLaneLock(path, "lake.items")
     assert fenced.value.exit_code == 5
     first.release()
     first.release()
     assert not hasattr(first, "__enter__"), "It is held from its construction."
-    LaneLock(path, "lake.items").release()
+    LocalLaneLock(path, "lake.items").release()
