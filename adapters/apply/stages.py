@@ -80,8 +80,8 @@ class TargetSession(Protocol):
         """`rows` (with `_place`) in the types of `schema`, and the rows that do not fit as `conform.REJECTED`. No value
         may change silently."""
 
-    def refuse_rows(self, rows: pa.Table, plan: ApplyPlan, /) -> tuple[pa.Table, pa.Table]:
-        """The rows that the target can store, and the others as `conform.REJECTED`, for rules besides types."""
+    def split_storable_rows(self, rows: pa.Table, plan: ApplyPlan, /) -> tuple[pa.Table, pa.Table]:
+        """The rows that the target can store, and the rest as `conform.REJECTED`. Checks all rules except types."""
 
     def read_rows(self, columns: Sequence[str], wanted: Wanted, condition: str = "") -> pa.Table:
         """`columns` of the target's rows that have one of the `wanted` values in each column of `wanted`, and for which
@@ -249,7 +249,7 @@ def _decide_rows(session: TargetSession, write: Write[pa.Table], state: LaneStat
         session.store_side_rows(deletes.select([OP, *plan.table.keys, *_sequence_names(plan), EVENT_ID]))
         recorded = find_highest_sequence(plan, deletes)
     rows, holes = require_values(rows, plan, session.schema)
-    rows, unstorable = session.refuse_rows(rows, plan)
+    rows, unstorable = session.split_storable_rows(rows, plan)
     bad = holes.num_rows + unstorable.num_rows
     return _Decided(rows, [rejects, holes, unstorable], counts + Counts(applied=-bad, rejected=bad), recorded)
 
@@ -282,7 +282,7 @@ def _list_keys(plan: ApplyPlan, rows: pa.Table) -> dict[str, pa.Array]:
 def _decide_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Decided:
     plan, facts = write.plan, write.folded.facts
     rows, holes = require_values(batch.rows, plan, session.schema)
-    rows, unstorable = session.refuse_rows(rows, plan)
+    rows, unstorable = session.split_storable_rows(rows, plan)
     counts = Counts(rejected=holes.num_rows + unstorable.num_rows)
     late_truncates = find_late_truncates(plan, facts, state)
     if not (rows.num_rows or late_truncates) or facts.lowest is None or plan.history is None:
@@ -315,7 +315,7 @@ def _decide_versions(session: TargetSession, write: Write[pa.Table], state: Lane
 def _decide_columns(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Decided:
     """`batch.rows` include truncates."""
     plan, keys, truncated = write.plan, list(write.plan.table.keys), write.folded.facts.truncated_at is not None
-    rows, unstorable = session.refuse_rows(batch.rows, plan)
+    rows, unstorable = session.split_storable_rows(batch.rows, plan)
     column_versions = session.read_side_rows(None if truncated else rows)
     rows = add_key_rows(rows, column_versions.select(keys)) if truncated else rows
 

@@ -236,7 +236,7 @@ class DuckDbSession:
     def conform_rows(self, rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
         return conform_to_schema(rows, schema)
 
-    def refuse_rows(self, rows: pa.Table, _plan: ApplyPlan, /) -> tuple[pa.Table, pa.Table]:
+    def split_storable_rows(self, rows: pa.Table, _plan: ApplyPlan, /) -> tuple[pa.Table, pa.Table]:
         return rows, REJECTED.empty_table()
 
     def read_rows(self, columns: Sequence[str], wanted: Wanted, condition: str = "") -> pa.Table:

@@ -71,7 +71,7 @@ class DeltaSession:
     def conform_rows(self, rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
         return conform_to_table(rows, schema)
 
-    def refuse_rows(self, rows: pa.Table, plan: ApplyPlan, /) -> tuple[pa.Table, pa.Table]:
+    def split_storable_rows(self, rows: pa.Table, plan: ApplyPlan, /) -> tuple[pa.Table, pa.Table]:
         return split_unnameable(rows, plan, partition_columns(self._snapshot))
 
     def read_rows(self, columns: Sequence[str], wanted: Wanted, condition: str = "") -> pa.Table:

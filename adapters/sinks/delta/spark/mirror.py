@@ -111,7 +111,7 @@ class SparkMirror:
         if plan.reconcile.uses_tombstones and facts.has_deletes:
             self.side_tables.record(write.lane, plan, rows)
             recorded = facts.highest
-        rows, holes, bad = _refuse_rows(rows, plan, snapshot)
+        rows, holes, bad = _split_storable_rows(rows, plan, snapshot)
         counts = verdicts + Counts(applied=-bad, rejected=bad)
         rejects = to_rejects(given_up_rows, holes)
         return SparkDecision(rows, counts.applied > 0, counts, rejects, recorded, partitions=partitions)
@@ -123,7 +123,7 @@ class SparkMirror:
         plan = write.plan
         if not count and not find_late_truncates(plan, write.folded.facts, state):
             return SparkDecision(rows.limit(0), False, Counts())
-        rows, holes, bad = _refuse_rows(rows, plan, snapshot)
+        rows, holes, bad = _split_storable_rows(rows, plan, snapshot)
         decision = self._histories.compute_versions(snapshot, state, write, rows)
         counts = decision.counts + Counts(rejected=bad)
         return replace(decision, counts=counts, rejects=to_rejects(holes, decision.rejects))
@@ -135,7 +135,7 @@ class SparkMirror:
         plan = write.plan
         if not count:
             return SparkDecision(rows.limit(0), False, Counts())
-        rows, nameless, bad = _refuse_rows(rows, plan, snapshot, nulls=False)
+        rows, nameless, bad = _split_storable_rows(rows, plan, snapshot, nulls=False)
         # A truncate affects rows of all partitions.
         partitions = _find_partitions(snapshot, plan, rows) if write.folded.facts.truncated_at is None else {}
         decision = self._columns.decide(snapshot, state, write, rows, partitions)
@@ -278,7 +278,7 @@ def _find_partitions(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> 
     return select_few_values(values)
 
 
-def _refuse_rows(
+def _split_storable_rows(
     rows: DataFrame, plan: ApplyPlan, snapshot: DeltaTable, *, nulls: bool = True
 ) -> tuple[DataFrame, DataFrame | None, int]:
     """Rows that the table can store, the others with `_error`, and their number. Deletes pass, if the plan merges by key.
