@@ -53,10 +53,10 @@ def explain(
     elif plan.has_column_versions:
         selects = [select(per_column.NOTHING) for select in per_column.QUERIES]
     elif dialect == DUCKDB:
-        selects = [verdict_rows_select(plan, tombstones=tombstones, floor=None)]
+        selects = [verdict_rows_select(plan, tombstones=tombstones, truncated_at=None)]
     else:
         relation = "tombstones" if tombstones else None
-        selects = [reconcile_select(plan, dialect, rows="folded", related="related", tombstones=relation, floor=None)]
+        selects = [reconcile_select(plan, dialect, rows="folded", related="related", tombstones=relation, truncated_at=None)]
     stages["reconcile"] = NEXT.join(selects)
     stages["write"] = render_merge(plan, write, target, "rows")
     return stages

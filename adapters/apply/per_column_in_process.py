@@ -90,19 +90,19 @@ def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int
 def decide_columns(
     plan: ApplyPlan,
     rows: pa.Table,
-    floor: SequenceKey | None,
+    truncated_at: SequenceKey | None,
     read_states: Callable[[pa.Table], Sequence[KeyState]],
 ) -> PerColumnDecision:
     """Stage 3 for all keys of a batch.
 
     - `rows`: a rows frame with every change, including truncates and rows of `add_key_rows`.
-    - `floor`: the last truncate before the batch.
+    - `truncated_at`: the last truncate before the batch.
     - `read_states`: returns the state of each of these keys.
     """
     numbers = number_keys(rows, plan.table.keys)
     first = {key: row for row, key in sorted(numbers.items(), reverse=True)}
     keys = _select_keys(rows, plan, [first[key] for key in range(len(first))])
-    return _Decision(plan, rows, numbers, read_states(keys), floor).decide()
+    return _Decision(plan, rows, numbers, read_states(keys), truncated_at).decide()
 
 
 def number_keys(rows: pa.Table, keys: Sequence[str]) -> dict[int, int]:
@@ -126,32 +126,32 @@ class _Decision:
         rows: pa.Table,
         numbers: Mapping[int, int],
         states: Sequence[KeyState],
-        floor: SequenceKey | None,
+        truncated_at: SequenceKey | None,
     ) -> None:
         self.plan, self.rows, self.numbers, self.states = plan, rows, numbers, states
         self.names = [c.name for c in plan.table.values]
         self.before = [parse_column_versions(k.text) for k in states]
         columns = [rows[name].to_pylist() for name in cdc_sequence_columns(plan.table.sequence)]
         self.sent = [None if None in each else each for each in zip(*columns, strict=True)]
-        self.floor = floor
+        self.truncated_at = truncated_at
 
     @cached_property
     def sequences(self) -> list[SequenceKey]:
         """All sequences to compare, sorted. The rank of a sequence is its index."""
-        sequences = {*self.sent, self.floor, *(k.row for k in self.states), *(b.deleted for b in self.before)}
+        sequences = {*self.sent, self.truncated_at, *(k.row for k in self.states), *(b.deleted for b in self.before)}
         sequences.update(*(b.older.values() for b in self.before))
         return sorted(s for s in sequences if s is not None)
 
     def decide(self) -> PerColumnDecision:
         """Runs the queries and derives the result."""
         rank = {sequence: i for i, sequence in enumerate(self.sequences)}
-        floor = NOTHING if self.floor is None else rank[self.floor]
+        truncate_rank = NOTHING if self.truncated_at is None else rank[self.truncated_at]
         with open_session() as connection:
             for name, table in self._relations(rank).items():
                 connection.register(name, table)
-            verdicts = connection.sql(verdicts_select(floor)).to_arrow_table()["verdict"].to_pylist()
-            keys = connection.sql(keys_select(floor)).to_arrow_table().to_pylist()
-            cells = connection.sql(winners_select(floor)).to_arrow_table()
+            verdicts = connection.sql(verdicts_select(truncate_rank)).to_arrow_table()["verdict"].to_pylist()
+            keys = connection.sql(keys_select(truncate_rank)).to_arrow_table().to_pylist()
+            cells = connection.sql(winners_select(truncate_rank)).to_arrow_table()
         width = len(self.names)
         places, ranks = cells["place"].to_pylist(), cells["rank"].to_pylist()
         judged = [

@@ -68,7 +68,7 @@ def reconcile_rows(
     rows, others, ambiguous = drop_foreign_deletes(plan, rows, related)
     lateness = find_lateness_limit(plan, write.folded.facts, state)
     select = verdict_rows_select(
-        plan, tombstones=tombstones is not None, floor=state.truncated_at, resent=resent, lateness=lateness
+        plan, tombstones=tombstones is not None, truncated_at=state.truncated_at, resent=resent, lateness=lateness
     )
     sequence = cdc_sequence_columns(plan.table.sequence)
     narrow = (*plan.reconcile.identity, *(n for n in sequence if n not in plan.reconcile.identity))
@@ -110,17 +110,17 @@ def verdict_rows_select(
     plan: ApplyPlan,
     *,
     tombstones: bool,
-    floor: Sequence | None,
+    truncated_at: Sequence | None,
     resent: Sequence | None = None,
     lateness: LatenessLimit | None = None,
 ) -> str:
     """Per row of `changes`, ordered by `_row`: its verdict, and the numbers of its row in `related` (`_t`) and
     of its old key's row (`_o`).
 
-    `floor`, `resent`, `lateness`: see `reconcile.reconcile_select`.
+    `truncated_at`, `resent`, `lateness`: see `reconcile.reconcile_select`.
     """
     case = verdict_expression(
-        plan, DUCKDB, tombstones=tombstones, floor=floor, related="related", resent=resent, lateness=lateness
+        plan, DUCKDB, tombstones=tombstones, truncated_at=truncated_at, related="related", resent=resent, lateness=lateness
     )
     t = f"t.{ROW}" if plan.reconcile.guard == "newer" else "CAST(NULL AS BIGINT)"
     o = f"o.{ROW}" if plan.reconcile.complete else "CAST(NULL AS BIGINT)"

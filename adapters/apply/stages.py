@@ -99,8 +99,8 @@ class TargetSession(Protocol):
         """Store rows of the side table. If it has one row per key, a row replaces the stored one. A row without a text
         (`column_versions.BESIDE`) only deletes it. Returns `LaneState.side_table_version`, or None."""
 
-    def delete_side_rows(self, high: SequenceKey) -> None:
-        """Delete the tombstones that are not above `high`."""
+    def delete_side_rows(self, max_sequence: SequenceKey) -> None:
+        """Delete the tombstones that are not above `max_sequence`."""
 
 
 class TransactionSession(TargetSession, Protocol):

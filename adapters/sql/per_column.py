@@ -10,7 +10,7 @@ Relations:
   a value).
 - `names`: `idx` and `name` of the columns outside the key.
 
-A rank stands for a sequence: the higher sequence has the higher rank. `FLOOR` is the rank of the last truncate
+A rank stands for a sequence: the higher sequence has the higher rank. `TRUNCATE_RANK` is the rank of the last truncate
 before the batch, or NOTHING. The end of a key is the highest of its deletes and of all truncates. Changes at or
 below the end are void.
 """
@@ -25,7 +25,7 @@ EVENTS = f"""
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key {BEFORE}), {NOTHING}),
     coalesce(k.del_rank, {NOTHING})) AS deleted,
-  greatest(coalesce(max(CASE WHEN c._op = 't' THEN c._rank END) OVER ({BEFORE}), {NOTHING}), FLOOR) AS cleared,
+  greatest(coalesce(max(CASE WHEN c._op = 't' THEN c._rank END) OVER ({BEFORE}), {NOTHING}), TRUNCATE_RANK) AS cleared,
   coalesce(max(CASE WHEN c._op IN {UPSERTS} THEN c._rank END) OVER (PARTITION BY c._key {BEFORE}), {NOTHING}) AS top
 FROM changes AS c LEFT JOIN known AS k ON k._key = c._key"""
 """Per change: the state of its key before it."""
@@ -45,7 +45,7 @@ WHERE e._op IN {UPSERTS} AND NOT coalesce(list_contains(e._unsent, n.name), FALS
 ENDS = f"""
 SELECT k._key, k.row_rank,
   greatest(coalesce(k.del_rank, {NOTHING}), coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END), {NOTHING})) AS deleted,
-  greatest(FLOOR, coalesce((SELECT max(_rank) FROM changes WHERE _op = 't'), {NOTHING})) AS cleared
+  greatest(TRUNCATE_RANK, coalesce((SELECT max(_rank) FROM changes WHERE _op = 't'), {NOTHING})) AS cleared
 FROM known AS k LEFT JOIN changes AS c ON c._key = k._key GROUP BY k._key, k.row_rank, k.del_rank"""
 """The end of each key after the batch."""
 
@@ -88,27 +88,27 @@ cells AS ({CELLS}),
 ends AS ({ENDS})"""
 
 
-def verdicts_select(floor: int) -> str:
+def verdicts_select(truncate_rank: int) -> str:
     """`_row` and `verdict`: apply, duplicate or superseded."""
-    return _select_over(VERDICTS, floor)
+    return _select_over(VERDICTS, truncate_rank)
 
 
-def keys_select(floor: int) -> str:
+def keys_select(truncate_rank: int) -> str:
     """`KEYS`, ordered by `_key`."""
-    return _select_over(KEYS, floor)
+    return _select_over(KEYS, truncate_rank)
 
 
-def winners_select(floor: int) -> str:
+def winners_select(truncate_rank: int) -> str:
     """`WINNERS`, ordered by `_key` and `idx`."""
-    return _select_over(WINNERS, floor)
+    return _select_over(WINNERS, truncate_rank)
 
 
 QUERIES = (verdicts_select, keys_select, winners_select)
 """All queries of stage 3."""
 
 
-def _select_over(query: str, floor: int) -> str:
-    return f"{WITH}{query}".replace("FLOOR", str(floor))
+def _select_over(query: str, truncate_rank: int) -> str:
+    return f"{WITH}{query}".replace("TRUNCATE_RANK", str(truncate_rank))
 
 
 def numbers_select(keys: str) -> str:

@@ -53,7 +53,7 @@ def reconcile_select(
     rows: str,
     related: str,
     tombstones: str | None,
-    floor: Sequence | None,
+    truncated_at: Sequence | None,
     resent: Sequence | None = None,
     lateness: LatenessLimit | None = None,
     keep: tuple[str, ...] = (),
@@ -82,7 +82,7 @@ def reconcile_select(
         plan,
         dialect,
         tombstones=tombstones is not None,
-        floor=floor,
+        truncated_at=truncated_at,
         related=related,
         resent=resent,
         lateness=lateness,
@@ -117,7 +117,7 @@ def verdict_expression(
     dialect: Dialect,
     *,
     tombstones: bool,
-    floor: Sequence | None,
+    truncated_at: Sequence | None,
     related: str,
     resent: Sequence | None = None,
     lateness: LatenessLimit | None = None,
@@ -126,8 +126,8 @@ def verdict_expression(
     branches = [*_guard_verdicts(plan, dialect, related, resent)]
     if tombstones:
         branches += _ordering_verdicts(plan, dialect, "l")
-    if floor is not None and plan.reconcile.guard == "newer":
-        branches.append((_at_or_below_sequence(plan, dialect, floor), SUPERSEDED))
+    if truncated_at is not None and plan.reconcile.guard == "newer":
+        branches.append((_at_or_below_sequence(plan, dialect, truncated_at), SUPERSEDED))
     if lateness is not None:
         branches.append((_late_condition(plan, dialect, lateness, tombstones=tombstones), LATE))
     if plan.reconcile.complete:
@@ -188,25 +188,25 @@ def greater_condition(left: list[str], right: list[str]) -> str:
     return "(" + " OR ".join(f"({t})" for t in terms) + ")"
 
 
-def below_condition(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
-    """The tuple of columns is lower than `floor`: a truncate at `floor` clears it."""
-    return greater_condition([render_constant(v, dialect) for v in floor], [dialect.column(relation, n) for n in names])
+def below_condition(dialect: Dialect, relation: str, names: tuple[str, ...], sequence: Sequence) -> str:
+    """The tuple of columns is lower than `sequence`: a truncate at `sequence` clears it."""
+    return greater_condition([render_constant(v, dialect) for v in sequence], [dialect.column(relation, n) for n in names])
 
 
-def not_above_condition(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
-    """The tuple of columns is at or below `floor`."""
+def not_above_condition(dialect: Dialect, relation: str, names: tuple[str, ...], sequence: Sequence) -> str:
+    """The tuple of columns is at or below `sequence`."""
     return (
         f"NOT "
-        f"{greater_condition([dialect.column(relation, n) for n in names], [render_constant(v, dialect) for v in floor])}"
+        f"{greater_condition([dialect.column(relation, n) for n in names], [render_constant(v, dialect) for v in sequence])}"
     )
 
 
-def cleared_condition(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
-    """A truncate at `floor` clears the row `t`: it is older, or from before replication started. With soft
+def cleared_condition(plan: ApplyPlan, dialect: Dialect, sequence: Sequence) -> str:
+    """A truncate at `sequence` clears the row `t`: it is older, or from before replication started. With soft
     deletes it must also be alive."""
     names = cdc_sequence_columns(plan.table.sequence)
     alive = f"NOT {_marked_condition('t', dialect)} AND " if plan.soft_deletes else ""
-    return f"{alive}({dialect.column('t', names[0])} IS NULL OR {below_condition(dialect, 't', names, floor)})"
+    return f"{alive}({dialect.column('t', names[0])} IS NULL OR {below_condition(dialect, 't', names, sequence)})"
 
 
 def truncate_condition(plan: ApplyPlan, dialect: Dialect, truncate: Sequence) -> str:
@@ -279,8 +279,8 @@ def missing_values_reject(names: Collection[str]) -> Reject:
     return Reject(RejectCode.INCOMPLETE, f"no value was sent for {lacking}, and there is no row to take it from")
 
 
-def _at_or_below_sequence(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
-    return not_above_condition(dialect, "r", cdc_sequence_columns(plan.table.sequence), floor)
+def _at_or_below_sequence(plan: ApplyPlan, dialect: Dialect, sequence: Sequence) -> str:
+    return not_above_condition(dialect, "r", cdc_sequence_columns(plan.table.sequence), sequence)
 
 
 def _late_condition(plan: ApplyPlan, dialect: Dialect, lateness: LatenessLimit, *, tombstones: bool) -> str:

@@ -259,8 +259,8 @@ class DuckDbSession:
             self._db.execute(f"INSERT INTO {relation} BY NAME FROM {INPUT}{kept}")
         return None
 
-    def delete_side_rows(self, high: SequenceKey) -> None:
-        old = not_above_condition(DUCKDB, "t", cdc_sequence_columns(self._plan.table.sequence), high)
+    def delete_side_rows(self, max_sequence: SequenceKey) -> None:
+        old = not_above_condition(DUCKDB, "t", cdc_sequence_columns(self._plan.table.sequence), max_sequence)
         self._db.execute(f"DELETE FROM {_side_relation(self._lane)} AS t WHERE {old}")
 
     def delete_rows(self, condition: str) -> None:

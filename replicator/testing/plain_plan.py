@@ -101,9 +101,9 @@ class PlainTarget:
         """An independent copy."""
         return PlainTarget([dict(row) for row in self.rows], dict(self.deletes), self.truncated_at)
 
-    def purge_tombstones(self, high: Sequence) -> None:
+    def purge_tombstones(self, max_sequence: Sequence) -> None:
         """Remove tombstones at or below that sequence."""
-        self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > high}
+        self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > max_sequence}
 
     def purge_rows(self, plan: ApplyPlan, horizon: DeleteHorizon) -> None:
         """Remove marked rows whose delete or truncate is purged."""

@@ -69,10 +69,12 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
         floor = make_sequence(plan)
         yield (
             "reconcile, after a truncate",
-            verdict_rows_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=floor, resent=make_resent(plan)),
+            verdict_rows_select(
+                plan, tombstones=plan.reconcile.uses_tombstones, truncated_at=floor, resent=make_resent(plan)
+            ),
         )
     for name, below in make_lateness_limits(plan):
-        yield name, verdict_rows_select(plan, tombstones=True, floor=below.truncated, lateness=below)
+        yield name, verdict_rows_select(plan, tombstones=True, truncated_at=below.truncated, lateness=below)
 
 
 def delta_rs_stages(plan: ApplyPlan) -> Stages:
@@ -145,9 +147,9 @@ def truncated_stages(plan: ApplyPlan, dialect: Dialect) -> Stages:
     if plan.history is None and not plan.has_column_versions:
         tombstones = "tombstones" if plan.reconcile.uses_tombstones else None
         select = partial(reconcile_select, plan, dialect, rows="folded", related="related", tombstones=tombstones)
-        yield "reconcile, after a truncate", select(floor=make_sequence(plan), resent=make_resent(plan))
+        yield "reconcile, after a truncate", select(truncated_at=make_sequence(plan), resent=make_resent(plan))
         for name, below in make_lateness_limits(plan):
-            yield name, select(floor=below.truncated, lateness=below)
+            yield name, select(truncated_at=below.truncated, lateness=below)
 
 
 def truncate_stages(plan: ApplyPlan, dialect: Dialect) -> Stages:

@@ -91,5 +91,5 @@ class DeltaSession:
         self._mirror.side_tables.record(self._lane, self._plan, rows)
         return None
 
-    def delete_side_rows(self, high: SequenceKey) -> None:
-        self._mirror.side_tables.forget(self._lane, self._plan, high)
+    def delete_side_rows(self, max_sequence: SequenceKey) -> None:
+        self._mirror.side_tables.forget(self._lane, self._plan, max_sequence)

@@ -75,10 +75,10 @@ class SideTables:
             TableWriter().add_columns(table, missing)
         return table
 
-    def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
+    def forget(self, lane: Lane, plan: ApplyPlan, max_sequence: Sequence) -> None:
         """Deletes tombstones. Files without other tombstones are removed once they are a week old."""
         with translate_errors(f"{lane.into} (its side table)"):
-            delete_entries(self.open_table(lane, plan), plan, high)
+            delete_entries(self.open_table(lane, plan), plan, max_sequence)
 
     def keep_applied(self, lane: Lane, applied: Position) -> None:
         """Lets the entries of records below `applied` count at any position. The caller is about to lower it because the
@@ -190,16 +190,16 @@ def exclude_rows(entries: pa.Table, rows: pa.Table) -> pa.Table:
     return entries.filter(pc.invert(pc.is_in(entries[EVENT_ID], value_set=own)))
 
 
-def delete_entries(table: DeltaTable, plan: ApplyPlan, high: Sequence) -> None:
-    """Removes the tombstones that are not above `high`, and files without other tombstones."""
-    table.delete(old_entries_condition(plan, high))
+def delete_entries(table: DeltaTable, plan: ApplyPlan, max_sequence: Sequence) -> None:
+    """Removes the tombstones that are not above `max_sequence`, and files without other tombstones."""
+    table.delete(old_entries_condition(plan, max_sequence))
     vacuum_files(table, None)
 
 
-def old_entries_condition(plan: ApplyPlan, high: Sequence) -> str:
-    """The condition for tombstones that are not above `high`."""
+def old_entries_condition(plan: ApplyPlan, max_sequence: Sequence) -> str:
+    """The condition for tombstones that are not above `max_sequence`."""
     names = [DELTA_RS.quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
-    return f"NOT {greater_condition(names, [render_constant(v, DELTA_RS) for v in high])}"
+    return f"NOT {greater_condition(names, [render_constant(v, DELTA_RS) for v in max_sequence])}"
 
 
 def _with_target_types(columns: tuple[Column, ...], plan: ApplyPlan, target_schema: pa.Schema) -> tuple[Column, ...]:

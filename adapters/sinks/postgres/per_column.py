@@ -35,7 +35,7 @@ class ServerPerColumn:
         self._target = target
         self._keys = list(target.plan.table.keys)
 
-    def decide(self, rows: pa.Table, floor: SequenceKey | None, *, truncates: bool) -> PerColumnDecision:
+    def decide(self, rows: pa.Table, truncated_at: SequenceKey | None, *, truncates: bool) -> PerColumnDecision:
         """Stage 3 of a rows frame with every change. `truncates`: it contains a truncate, which can affect every key."""
         if ROW in rows.column_names:
             rows = rows.drop_columns([ROW])
@@ -48,7 +48,7 @@ class ServerPerColumn:
             values = zip(*stored, strict=True) if stored else ((),) * len(self._keys)
             read = zip(forms.items(), values, strict=True)
             rows = add_key_rows(rows, pa.table({k: to_array(each, kind).cast(kinds[k]) for (k, (kind, _)), each in read}))
-        return decide_columns(self._target.plan, rows, floor, self.read_states)
+        return decide_columns(self._target.plan, rows, truncated_at, self.read_states)
 
     def read_states(self, keys: pa.Table) -> list[KeyState]:
         """The state of each key, from the target and the side table."""

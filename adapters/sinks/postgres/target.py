@@ -149,7 +149,7 @@ class PostgresTarget:
         self,
         *,
         tombstones: bool,
-        floor: SequenceKey | None,
+        truncated_at: SequenceKey | None,
         resent: SequenceKey | None,
         lateness: LatenessLimit | None = None,
     ) -> bytes:
@@ -158,11 +158,13 @@ class PostgresTarget:
         `resent`: see `get_resent_limit`. `lateness`: see `find_lateness_limit`.
         """
         if resent is not None or lateness is not None:
-            return self._reconcile(tombstones, floor, resent, lateness).encode()
-        return self._render_once(("reconcile", tombstones, floor), lambda: self._reconcile(tombstones, floor, None, None))
+            return self._reconcile(tombstones, truncated_at, resent, lateness).encode()
+        return self._render_once(
+            ("reconcile", tombstones, truncated_at), lambda: self._reconcile(tombstones, truncated_at, None, None)
+        )
 
     def _reconcile(
-        self, tombstones: bool, floor: SequenceKey | None, resent: SequenceKey | None, lateness: LatenessLimit | None
+        self, tombstones: bool, truncated_at: SequenceKey | None, resent: SequenceKey | None, lateness: LatenessLimit | None
     ) -> str:
         select = reconcile_select(
             self.plan,
@@ -170,7 +172,7 @@ class PostgresTarget:
             rows=quote_name(self.staging_table),
             related=self.relation,
             tombstones=self.side_table if tombstones else None,
-            floor=floor,
+            truncated_at=truncated_at,
             resent=resent,
             lateness=lateness,
             keep=(ROW,),
@@ -211,9 +213,9 @@ class PostgresTarget:
         )
         return query.encode()
 
-    def delete_tombstones(self, high: SequenceKey) -> bytes:
-        """Removes the tombstones that are not above `high`."""
-        return delete_statement(self.side_table or "", self.plan, high).encode()
+    def delete_tombstones(self, max_sequence: SequenceKey) -> bytes:
+        """Removes the tombstones that are not above `max_sequence`."""
+        return delete_statement(self.side_table or "", self.plan, max_sequence).encode()
 
     def delete_marked_rows(self, horizon: DeleteHorizon) -> bytes:
         """Removes the marked rows whose tombstones are purged."""
@@ -337,11 +339,11 @@ def drop_side_table(cursor: psycopg.Cursor, number: int) -> None:
     cursor.execute(f"DROP TABLE IF EXISTS {side_table_name(number)}".encode(), prepare=False)
 
 
-def delete_statement(side_table: str, plan: ApplyPlan, high: SequenceKey) -> str:
-    """Removes the tombstones that are not above `high`."""
+def delete_statement(side_table: str, plan: ApplyPlan, max_sequence: SequenceKey) -> str:
+    """Removes the tombstones that are not above `max_sequence`."""
     return (
         f"DELETE FROM {side_table} AS l WHERE "
-        f"{not_above_condition(POSTGRES, 'l', cdc_sequence_columns(plan.table.sequence), high)}"
+        f"{not_above_condition(POSTGRES, 'l', cdc_sequence_columns(plan.table.sequence), max_sequence)}"
     )
 
 

@@ -296,7 +296,9 @@ class PostgresWriter:
         facts, resent = write.folded.facts, get_resent_limit(self._target.plan, before, write.span)
         tombstones = needs_tombstones(self._target.plan, facts, before)
         below = find_lateness_limit(self._target.plan, facts, before)
-        statement = self._target.reconcile(tombstones=tombstones, floor=before.truncated_at, resent=resent, lateness=below)
+        statement = self._target.reconcile(
+            tombstones=tombstones, truncated_at=before.truncated_at, resent=resent, lateness=below
+        )
         self._cursor.execute(statement, prepare=False)
         self._cursor.execute(self._target.count_verdicts())
         totals: dict[str, int] = dict(self._cursor.fetchall())

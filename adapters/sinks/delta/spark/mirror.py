@@ -168,7 +168,7 @@ class SparkMirror:
                 rows=names["rows"],
                 related=names["related"],
                 tombstones=names.get("ledger"),
-                floor=state.truncated_at,
+                truncated_at=state.truncated_at,
                 resent=resent,
                 lateness=below,
             )

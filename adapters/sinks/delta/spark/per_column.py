@@ -52,7 +52,7 @@ class PerColumnTask:
     """
 
     plan: ApplyPlan
-    floor: Sequence | None
+    truncated_at: Sequence | None
     truncates: pa.Table
     alone: Counts
     clears: bool
@@ -76,7 +76,7 @@ class PerColumnTask:
         def read_states(first: pa.Table) -> list[KeyState]:
             return read_key_states(self.plan, first, related, column_versions)
 
-        decision = decide_columns(self.plan, rows, self.floor, read_states)
+        decision = decide_columns(self.plan, rows, self.truncated_at, read_states)
         keep = decision.side_rows
         counts = [a - b for a, b in zip(decision.counts.as_tuple(), self.alone.as_tuple(), strict=True)]
         totals = pa.table({BESIDE: [json.dumps([*counts, decision.write.num_rows, keep.num_rows])]})
