@@ -306,7 +306,7 @@ class PostgresEventLanes(PostgresLanes):
     def _store_events(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
         with self.session.transaction("storing events of an outbox") as cursor:
             self._lanes.reacquire(write.lane for write in writes)
-            texts, _ = self._lock_states(cursor, [write.lane for write in writes], careful=False)
+            texts, _ = self._lock_states(cursor, [write.lane for write in writes], isolate=False)
             states = {w.lane.id: parse_state(texts[w.lane.id], w.lane.pipeline, w.lane.id) or LaneState() for w in writes}
             outcomes: list[tuple[Lane, WriteOutcome]] = []
             new_events: list[tuple[WriteOutcome, list[NewEvent]]] = []

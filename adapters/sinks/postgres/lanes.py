@@ -177,11 +177,11 @@ class PostgresLanes:
             return read_state(cursor, lane.pipeline, lane.id)
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        return self.apply_supplied(
+        return self.apply_writes(
             [with_row_provider(write, InMemoryRowProvider(write.folded.frame)) for write in writes], reject
         )
 
-    def apply_supplied(self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
+    def apply_writes(self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
         """`apply` for rows that may be outside this process.
 
         The first attempt has no savepoints. If the database refuses a row, the second attempt has them.
@@ -190,33 +190,33 @@ class PostgresLanes:
             return {}
         self._ensure_transactions(writes)
         try:
-            return self._attempt_or_undo(writes, reject, careful=False)
+            return self._attempt_or_undo(writes, reject, isolate=False)
         except psycopg.Error as error:
             if not is_row_refusal(error):
                 raise
         try:
-            return self._attempt_or_undo(writes, reject, careful=True)
+            return self._attempt_or_undo(writes, reject, isolate=True)
         except psycopg.Error as error:
             raise translate_error(error, f"applying {_lane_names(writes)}") from error
 
     def _attempt_or_undo(
-        self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table], *, careful: bool
+        self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table], *, isolate: bool
     ) -> ApplyOutcome:
         """An attempt. A rollback also removes its temporary tables, so `staged` is cleared."""
         try:
-            return self._attempt(writes, reject, careful=careful)
+            return self._attempt(writes, reject, isolate=isolate)
         except BaseException:
             for write in writes:
                 if write.lane.id in self._targets:
                     self._targets[write.lane.id].staged.clear()
             raise
 
-    def _attempt(self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table], *, careful: bool) -> ApplyOutcome:
+    def _attempt(self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table], *, isolate: bool) -> ApplyOutcome:
         doing = f"applying {_lane_names(writes)}"
         with self.session.transaction(doing) as cursor:
             self._lanes.reacquire(write.lane for write in writes)
             targets = [self.get_target(write) for write in writes]
-            texts, moved_lanes = self._lock_states(cursor, [w.lane for w in writes], careful, targets)
+            texts, moved_lanes = self._lock_states(cursor, [w.lane for w in writes], isolate, targets)
             states = {w.lane.id: parse_state(texts[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
             for target in targets:
                 target.filled = False
@@ -224,15 +224,17 @@ class PostgresLanes:
                     self._refuse_emptied(cursor, target.lane)
             pending, applied_at = PendingStatements(cursor), datetime.now(UTC)
 
-            def apply(write: Write[RowProvider], *, careful: bool = False, patient: bool = False) -> WriteOutcome:
+            def write_one(write: Write[RowProvider], *, isolate: bool = False, may_wait: bool = False) -> WriteOutcome:
                 target, generation = self.get_target(write), self.session.generation
-                writing = PostgresWriter(pending, target, generation, careful=careful, patient=patient)
+                writing = PostgresWriter(pending, target, generation, isolate=isolate, may_wait=may_wait)
                 outcome = writing.apply(write, states[write.lane.id], applied_at)
                 states[write.lane.id] = outcome.state
                 return outcome
 
             outcomes = (
-                [(w.lane, apply(w)) for w in writes] if not careful else list(self._apply_in_turns(cursor, apply, writes))
+                [(w.lane, write_one(w)) for w in writes]
+                if not isolate
+                else list(self._apply_in_turns(cursor, write_one, writes))
             )
             for lane, outcome in outcomes:
                 for rows in outcome.rejects:
@@ -243,7 +245,7 @@ class PostgresLanes:
         return to_applied(outcomes)
 
     def _apply_in_turns(
-        self, cursor: psycopg.Cursor, apply: Callable[..., WriteOutcome], writes: Sequence[Write[RowProvider]]
+        self, cursor: psycopg.Cursor, write_one: Callable[..., WriteOutcome], writes: Sequence[Write[RowProvider]]
     ) -> Iterator[tuple[Lane, WriteOutcome]]:
         """The writes, with savepoints. A write whose rows wait for other rows is undone, and repeated after the
         others.
@@ -256,15 +258,15 @@ class PostgresLanes:
             waiting: dict[str, str] = {}
             waiting_writes = []
             for write in remaining_writes:
-                patient = len(remaining_writes) > 1 or write.may_wait
+                may_wait = len(remaining_writes) > 1 or write.may_wait
                 try:
                     if write.lane.id in waiting:
                         raise RowsWaiting(waiting[write.lane.id])  # Writes of a lane keep their order.
                     with cursor.connection.transaction():
-                        outcome = apply(write, careful=True, patient=patient)
+                        outcome = write_one(write, isolate=True, may_wait=may_wait)
                     yield write.lane, outcome
                 except (RowsWaiting, psycopg.Error) as error:
-                    if isinstance(error, psycopg.Error) and not (patient and is_waiting_for_rows(error)):
+                    if isinstance(error, psycopg.Error) and not (may_wait and is_waiting_for_rows(error)):
                         raise
                     self.get_target(write).staged.clear()
                     waiting[write.lane.id] = (
@@ -276,7 +278,7 @@ class PostgresLanes:
                 if rejecting_write is None:
                     lane, why = next(iter(waiting.items()))
                     raise RowsWait(f"Rows of lane {lane} wait: {why}.", tuple(waiting))
-                yield rejecting_write.lane, apply(rejecting_write, careful=True)
+                yield rejecting_write.lane, write_one(rejecting_write, isolate=True)
                 waiting_writes.remove(rejecting_write)
             remaining_writes = waiting_writes
 
@@ -301,7 +303,7 @@ class PostgresLanes:
             return create_shared_table(cursor, target)
 
     def _lock_states(
-        self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool, targets: Sequence[PostgresTarget] = ()
+        self, cursor: psycopg.Cursor, lanes: Sequence[Lane], isolate: bool, targets: Sequence[PostgresTarget] = ()
     ) -> tuple[dict[str, str | None], set[str]]:
         """Begins the transaction, locks the lanes' rows in a fixed order and then the tables of `targets`, and checks
         the epochs.
@@ -314,7 +316,7 @@ class PostgresLanes:
         with cursor.connection.cursor() as moved:
             with cursor.connection.pipeline():
                 cursor.execute("BEGIN")
-                cursor.execute(f"SET CONSTRAINTS ALL {'IMMEDIATE' if careful else 'DEFERRED'}".encode())
+                cursor.execute(f"SET CONSTRAINTS ALL {'IMMEDIATE' if isolate else 'DEFERRED'}".encode())
                 cursor.execute(LOCK_LANES, keys)
                 if tables:
                     moved.execute(f"LOCK TABLE {', '.join(tables)} IN ROW EXCLUSIVE MODE".encode(), prepare=False)
@@ -398,7 +400,7 @@ class PostgresLanes:
         doing = f"{doing} lane {lane.id}"
         try:
             with self.session.transaction(doing) as cursor:
-                self._lock_states(cursor, [lane, *others], careful=False)
+                self._lock_states(cursor, [lane, *others], isolate=False)
                 yield cursor
                 cursor.execute("COMMIT")
         except psycopg.Error as error:
@@ -418,9 +420,9 @@ class PostgresLanes:
         self.session.close()
 
 
-def with_row_provider(write: Write[Any], supply: RowProvider) -> Write[RowProvider]:
-    """The same write with the rows of `supply`."""
-    return replace(write, folded=replace(write.folded, frame=supply))
+def with_row_provider(write: Write[Any], provider: RowProvider) -> Write[RowProvider]:
+    """The same write with the rows of `provider`."""
+    return replace(write, folded=replace(write.folded, frame=provider))
 
 
 def collect_completes(writes: Sequence[Write[Any]]) -> dict[tuple[str, str], CompletenessWatermark]:

@@ -68,11 +68,11 @@ class RowsWaiting(Exception):
 
 
 def copy_with_bisection(
-    cursor: psycopg.Cursor, statement: sql.Composed, rows: pa.Table, forms: Sequence[str], *, careful: bool
+    cursor: psycopg.Cursor, statement: sql.Composed, rows: pa.Table, forms: Sequence[str], *, isolate: bool
 ) -> list[RefusedRow]:
-    """Copies `rows`, numbered by their column `_cdc_row`, and returns the refused rows. Without `careful`,
+    """Copies `rows`, numbered by their column `_cdc_row`, and returns the refused rows. Without `isolate`,
     refusals are raised."""
-    if not careful:
+    if not isolate:
         copy_rows(cursor, statement, rows, forms)
         return []
 

@@ -41,7 +41,7 @@ class TargetRows(Protocol):
         """The rows as `rows_to_json`; None when they need the staging table."""
 
     def copy_to_staging(
-        self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
+        self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, isolate: bool
     ) -> list[RefusedRow]:
         """Writes the columns `names` (at least) of the rows into the lane's staging table. Returns the refused
         rows."""
@@ -70,9 +70,9 @@ class RowProvider(Protocol):
     """The frame of a write that PostgreSQL applies."""
 
     def provide_rows(
-        self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
+        self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, isolate: bool
     ) -> ProvidedRows:
-        """The rows above the lane's state. After a refusal by the server it is called again, with `careful`."""
+        """The rows above the lane's state. After a refusal by the server it is called again, with `isolate`."""
 
     def discard(self, cursor: psycopg.Cursor) -> None:
         """Removes the provider's data from the server, in the transaction that applied it."""
@@ -85,14 +85,14 @@ class InMemoryRowProvider:
     frame: pa.Table
 
     def provide_rows(
-        self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
+        self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, isolate: bool
     ) -> ProvidedRows:
         names = RAW_RECORD_POSITION if target.event_log else RECORD_POSITION
         frame, trimmed = drop_applied(self.frame, write, before.position, names)
         let_in = filter_late(frame, write, before)
         frame = let_in.rows
         rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)
-        good, rejects = conform_to_columns(rows, target.fits, careful=careful)
+        good, rejects = conform_to_columns(rows, target.fits, isolate=isolate)
         late = [] if let_in.late is None else [let_in.late]
         return ProvidedRows(
             number_rows(good), [*late, *rejects], trimmed + let_in.duplicates, frame.num_rows - rows.num_rows
@@ -118,10 +118,10 @@ class RowsInMemory:
         return rows_to_json(self.rows, fits)
 
     def copy_to_staging(
-        self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
+        self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, isolate: bool
     ) -> list[RefusedRow]:
         return copy_with_bisection(
-            cursor, target.copy_into_staging(names), self.rows.select(names), target.list_forms(names), careful=careful
+            cursor, target.copy_into_staging(names), self.rows.select(names), target.list_forms(names), isolate=isolate
         )
 
     def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:  # noqa: ARG002
@@ -178,11 +178,11 @@ def _to_json_value(text: str | None, fit: ColumnConversion) -> str:
 
 
 def conform_to_columns(
-    rows: pa.Table, fits: Mapping[str, ColumnConversion], *, careful: bool
+    rows: pa.Table, fits: Mapping[str, ColumnConversion], *, isolate: bool
 ) -> tuple[pa.Table, list[pa.Table]]:
     """`rows` with the types of `fits`, and the rows that do not fit, with `_error`.
 
-    `careful`: the server refused a row, so faults that it does not name are searched, too.
+    `isolate`: the server refused a row, so faults that it does not name are searched, too.
     """
     good, bad = conform_rows(rows, pa.schema([pa.field(name, fit.arrow) for name, fit in fits.items()]))
     rejects = [bad]
@@ -194,7 +194,7 @@ def conform_to_columns(
             fault = f"is longer than the {fit.length} characters the target takes"
             good, bad = _split_rows(good, within, f"the value of column {name!r} {fault}")
             rejects.append(bad)
-        if careful and pa.types.is_string(good[name].type):
+        if isolate and pa.types.is_string(good[name].type):
             without_nul = pc.invert(pc.match_substring(good[name], "\0"))
             fault = "holds a NUL character, which PostgreSQL does not keep"
             good, bad = _split_rows(good, without_nul, f"the value of column {name!r} {fault}")

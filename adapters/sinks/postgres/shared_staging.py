@@ -132,7 +132,7 @@ class SharedStaging:
         target: PostgresTarget,  # noqa: ARG002
         applied_at: datetime,  # noqa: ARG002
         *,
-        careful: bool,  # noqa: ARG002
+        isolate: bool,  # noqa: ARG002
     ) -> ProvidedRows:
         """Values were already checked, by this program and by the server, when they were copied."""
         # An earlier write of the call may have absorbed a change. The copied rows do not depend on it.
@@ -170,7 +170,7 @@ class SharedStaging:
         target: PostgresTarget,
         names: Sequence[str],  # noqa: ARG002
         *,
-        careful: bool,  # noqa: ARG002
+        isolate: bool,  # noqa: ARG002
     ) -> list[RefusedRow]:
         """Stages all columns, because rejects are read from the staging table."""
         columns = [name for name in target.list_columns(whole=True) if name != ROW]
@@ -266,15 +266,15 @@ class SharedCopy:
 
     def _copy_piece(self, cursor: psycopg.Cursor, piece: pa.Table, before: CopyResult) -> tuple[CopyResult, list[pa.Table]]:
         frame = piece if self.event_log else to_rows(piece, self.plan, self.applied_at)
-        rows, rejects = conform_to_columns(frame, self.fits, careful=False)
+        rows, rejects = conform_to_columns(frame, self.fits, isolate=False)
         numbered_rows = self._number_rows(rows, before)
         statement = copy_statement((SCHEMA, self.table), self.names)
         sentences: dict[int, str] = {}
         if find_refusal(cursor, lambda: copy_rows(cursor, statement, numbered_rows.select(self.names), self.forms)):
-            rows, more = conform_to_columns(rows, self.fits, careful=True)
+            rows, more = conform_to_columns(rows, self.fits, isolate=True)
             rejects += more
             numbered_rows = self._number_rows(rows, before)
-            refused_rows = copy_with_bisection(cursor, statement, numbered_rows.select(self.names), self.forms, careful=True)
+            refused_rows = copy_with_bisection(cursor, statement, numbered_rows.select(self.names), self.forms, isolate=True)
             sentences = {one.number - before.bound: str(one.reject) for one in refused_rows}
         if sentences:
             errors = pa.array(list(sentences.values()), pa.string())

@@ -104,20 +104,20 @@ class PendingStatements:
 class PostgresWriter:
     """One write.
 
-    - With `careful`, a savepoint guards every step, and rows that the database refuses are left out as rejects.
-    - Without `careful`, such a row fails the whole transaction, which is then repeated with `careful`.
-    - With `patient`, rows that wait for other rows are not rejected: they raise `RowsWaiting`.
+    - With `isolate`, a savepoint guards every step, and rows that the database refuses are left out as rejects.
+    - Without `isolate`, such a row fails the whole transaction, which is then repeated with `isolate`.
+    - With `may_wait`, rows that wait for other rows are not rejected: they raise `RowsWaiting`.
     """
 
     def __init__(
-        self, pending: PendingStatements, target: PostgresTarget, generation: int, *, careful: bool, patient: bool = False
+        self, pending: PendingStatements, target: PostgresTarget, generation: int, *, isolate: bool, may_wait: bool = False
     ) -> None:
-        self._patient = patient
+        self._may_wait = may_wait
         self._pending = pending
         self._cursor = pending.cursor
         self._target = target
         self._generation = generation
-        self._careful = careful
+        self._isolate = isolate
 
     def apply(self, write: Write[RowProvider], state: LaneState | None, applied_at: datetime) -> WriteOutcome:
         """Applies the write to `state`, the lane's committed state (locked by the caller)."""
@@ -126,7 +126,7 @@ class PostgresWriter:
         refuse_existing_rows(self._cursor, write.lane, self._target.relation, write.span.start, committed.position)
         if is_applied(write, committed):
             return WriteOutcome(committed, Counts(duplicate=write.folded.rows))
-        entered = write.folded.frame.provide_rows(write, committed, self._target, applied_at, careful=self._careful)
+        entered = write.folded.frame.provide_rows(write, committed, self._target, applied_at, isolate=self._isolate)
         before = advance_purge(plan, committed, write.at)
         if before != committed and before.purged_up_to is not None:
             self._pending.flush()
@@ -159,7 +159,7 @@ class PostgresWriter:
         plan, target, facts = self._target.plan, self._target, write.folded.facts
         reconciling = needs_reconcile(plan, facts, before)
         values = None
-        if target.indexed and not reconciling and not self._careful:
+        if target.indexed and not reconciling and not self._isolate:
             values = rows.inline(target.fits)
         if values is not None:
             # Few rows are sent together with the commit.
@@ -171,8 +171,10 @@ class PostgresWriter:
         self._pending.flush()
         target.create_temporary(self._cursor, self._generation, reconciled=reconciling)
         bulk = rows.count >= BULK_ROWS or not target.indexed
-        unstaged = rows.copy_to_staging(self._cursor, target, target.list_columns(whole=reconciling), careful=self._careful)
-        row_count = rows.count - self._reject_refused(rows, unstaged, outcome)
+        refused_values = rows.copy_to_staging(
+            self._cursor, target, target.list_columns(whole=reconciling), isolate=self._isolate
+        )
+        row_count = rows.count - self._reject_refused(rows, refused_values, outcome)
         if bulk:
             self._cursor.execute(target.analyze(whole=reconciling), prepare=False)
         with planner_hints(self._cursor, bulk=bulk):
@@ -202,11 +204,11 @@ class PostgresWriter:
         self._pending.flush()
         target.create_temporary(self._cursor, self._generation, reconciled=False)
         absorbed_matter = before.max_side_table_sequence is not None and has_overlap(facts, before)
-        in_process = target.is_lossless and not (self._careful or late_truncates or absorbed_matter)
+        in_process = target.is_lossless and not (self._isolate or late_truncates or absorbed_matter)
         if in_process and isinstance(rows, RowsInMemory):
             return self._write_versions_in_process(rows.rows, write, before, outcome)
         versions = ServerScd2(self._cursor, target, applied_at)
-        refused_rows = rows.copy_to_staging(self._cursor, target, target.list_columns(whole=True), careful=self._careful)
+        refused_rows = rows.copy_to_staging(self._cursor, target, target.list_columns(whole=True), isolate=self._isolate)
         row_count = rows.count - self._reject_refused(rows, refused_rows, outcome)
         bulk = rows.count >= BULK_ROWS
         if bulk:
@@ -234,7 +236,7 @@ class PostgresWriter:
         self, rows: pa.Table, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> WriteOutcome:
         """Stages 2 to 4 for scd2, with stage 3 in this process. If the server refuses a row, the write is
-        repeated with `careful`, in the server."""
+        repeated with `isolate`, in the server."""
         facts = write.folded.facts
         versions = InProcessScd2(self._cursor, self._target)
         absorbed = []
@@ -265,7 +267,7 @@ class PostgresWriter:
         if not written_rows.count:
             return outcome
         target.create_temporary(self._cursor, self._generation, reconciled=False)
-        written_rows.copy_to_staging(self._cursor, target, target.list_columns(whole=True), careful=False)
+        written_rows.copy_to_staging(self._cursor, target, target.list_columns(whole=True), isolate=False)
         bulk = written_rows.count >= BULK_ROWS or not target.indexed
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
@@ -275,15 +277,15 @@ class PostgresWriter:
         return outcome
 
     def _drop_refused_values(self, rows: TargetRows, outcome: WriteOutcome) -> pa.Table:
-        """The changes in memory. With `careful`, without changes that have a value the server refuses."""
+        """The changes in memory. With `isolate`, without changes that have a value the server refuses."""
         if not isinstance(rows, RowsInMemory):
             raise Fatal(f"lane {self._target.lane.id} has sequences per column, which only the local engine keeps")
-        if not self._careful:
+        if not self._isolate:
             return rows.rows
         changes = number_rows(rows.rows.drop_columns([ROW]))
         self._target.create_temporary(self._cursor, self._generation, reconciled=False)
         refused_rows = changes.copy_to_staging(
-            self._cursor, self._target, self._target.list_columns(whole=True), careful=True
+            self._cursor, self._target, self._target.list_columns(whole=True), isolate=True
         )
         self._reject_refused(changes, refused_rows, outcome)
         mask = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused_rows], pa.int32())))
@@ -332,13 +334,13 @@ class PostgresWriter:
         return count + len(ambiguous)
 
     def _merge_or_refuse(self, rows: TargetRows, *, reconciled: bool, bulk: bool) -> Sequence[RefusedRow]:
-        """Stage 4; returns the refused rows, which are searched only with `careful`."""
-        if not self._careful:
+        """Stage 4; returns the refused rows, which are searched only with `isolate`."""
+        if not self._isolate:
             self._cursor.execute(self._target.merge(reconciled=reconciled), prepare=not bulk)
             return ()
         refused_rows = merge_with_bisection(self._cursor, self._target, range(rows.bound), reconciled=reconciled)
         waiting = [one for one in refused_rows if one.waits]
-        if waiting and self._patient:
+        if waiting and self._may_wait:
             raise RowsWaiting(waiting[0].reject.sentence)
         return refused_rows
 

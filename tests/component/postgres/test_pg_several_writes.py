@@ -57,6 +57,6 @@ def test_copied_write_may_follow_one_that_absorbs_a_change(postgres_dsn: str) ->
             copied = copy.run([write.folded.frame], 0, 1)
             writes.append(with_row_provider(write, SharedStaging(table, state, 0, [copied])))
             state = advance_lane(write, state)
-        assert sink.apply_supplied(writes, refuse_any_reject)[feed.lane.id].counts == Counts(applied=2)
+        assert sink.apply_writes(writes, refuse_any_reject)[feed.lane.id].counts == Counts(applied=2)
         assert sink.state(feed.lane).max_side_table_sequence is not None
     assert fetch_rows(postgres_dsn, "SELECT id, n FROM mirror.items_current") == [(1, 2)]

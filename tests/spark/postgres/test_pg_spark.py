@@ -81,15 +81,15 @@ def test_task_that_fails_after_its_copy_is_retried(postgres_dsn: str, monkeypatc
             raise RuntimeError("the executor is lost")
 
     seen = []
-    apply_supplied = PostgresLanes.apply_supplied
+    apply_writes = PostgresLanes.apply_writes
 
     def fail_after_copy(self: PostgresLanes, writes: Any, reject: Any) -> Any:
         (table,) = staging_tables(postgres_dsn)
         seen.extend(fetch_rows(postgres_dsn, f"SELECT count(*), count(DISTINCT _cdc_attempt) FROM _replicator.{table}"))
-        return apply_supplied(self, writes, reject)
+        return apply_writes(self, writes, reject)
 
     monkeypatch.setattr(spark_sink, "report_copy", failing_once)
-    monkeypatch.setattr(PostgresLanes, "apply_supplied", fail_after_copy)
+    monkeypatch.setattr(PostgresLanes, "apply_writes", fail_after_copy)
     with open_sink(postgres_dsn) as sink:
         counts = put(sink, LaneWrites(TABLE, make_pg_lane(policy=policy)).write(*items(0, 100))).counts
     assert seen == [(200, 4)]
@@ -266,17 +266,17 @@ def test_lost_rows_stop_the_lane(postgres_dsn: str) -> None:
 
 def test_server_crash_between_copy_and_merge(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The staging table is empty afterwards, so the batch is repeated."""
-    apply_supplied = PostgresLanes.apply_supplied
+    apply_writes = PostgresLanes.apply_writes
 
     def empty_table(self: PostgresLanes, writes: Any, reject: Any) -> Any:
         (table,) = staging_tables(postgres_dsn)
         fetch_rows(postgres_dsn, f"TRUNCATE _replicator.{table}")
-        return apply_supplied(self, writes, reject)
+        return apply_writes(self, writes, reject)
 
     write = LaneWrites(TABLE).write(*items(0, 20))
     with open_sink(postgres_dsn) as sink:
         with monkeypatch.context() as crashing, pytest.raises(Retryable, match="of 20 copied rows"):
-            crashing.setattr(PostgresLanes, "apply_supplied", empty_table)
+            crashing.setattr(PostgresLanes, "apply_writes", empty_table)
             put(sink, write)
         assert put(sink, write).counts == Counts(applied=20)
     assert fetch_rows(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(20,)]

@@ -58,7 +58,7 @@ class SparkPostgresLanes(SinkOverFrames):
         self._staging: set[str] = set()
 
     def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
-        return self._lanes.apply_supplied(self._with_row_providers(writes), self.reject_as_frames(reject))
+        return self._lanes.apply_writes(self._with_row_providers(writes), self.reject_as_frames(reject))
 
     def _with_row_providers(self, writes: Sequence[Write[DataFrame]]) -> list[Write[RowProvider]]:
         """The writes, with their rows in this process or in a staging table."""
