@@ -48,7 +48,7 @@ from ...postgres.lane_state import (
 from ...postgres.names import check_columns, check_table, has_relation, quote_name
 from ...sql.dialect import text_literal
 from .refused_rows import RowsWaiting
-from .row_provider import InMemoryRowProvider, RowProvider
+from .row_provider import ArrowRowProvider, RowProvider
 from .scd2 import find_columns_without_equality, has_lossless_columns
 from .shared_staging import create_shared_table, drop_shared_tables
 from .target import PostgresTarget, drop_side_table, ensure_side_table, side_table_name
@@ -178,7 +178,7 @@ class PostgresLanes:
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
         return self.apply_writes(
-            [with_row_provider(write, InMemoryRowProvider(write.folded.frame)) for write in writes], reject
+            [with_row_provider(write, ArrowRowProvider(write.folded.frame)) for write in writes], reject
         )
 
     def apply_writes(self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table]) -> ApplyOutcome:

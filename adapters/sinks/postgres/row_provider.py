@@ -67,7 +67,7 @@ class ProvidedRows:
 
 
 class RowProvider(Protocol):
-    """The frame of a write that PostgreSQL applies."""
+    """The frame of a write that PostgreSQL applies. It takes the place of the frame in `Write.folded`."""
 
     def provide_rows(
         self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, isolate: bool
@@ -79,7 +79,7 @@ class RowProvider(Protocol):
 
 
 @dataclass(frozen=True)
-class InMemoryRowProvider:
+class ArrowRowProvider:
     """A `RowProvider` in this process."""
 
     frame: pa.Table
@@ -89,13 +89,13 @@ class InMemoryRowProvider:
     ) -> ProvidedRows:
         names = RAW_RECORD_POSITION if target.event_log else RECORD_POSITION
         frame, trimmed = drop_applied(self.frame, write, before.position, names)
-        let_in = filter_late(frame, write, before)
-        frame = let_in.rows
+        watermark_result = filter_late(frame, write, before)
+        frame = watermark_result.rows
         rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)
         good, rejects = conform_to_columns(rows, target.fits, isolate=isolate)
-        late = [] if let_in.late is None else [let_in.late]
+        late = [] if watermark_result.late is None else [watermark_result.late]
         return ProvidedRows(
-            number_rows(good), [*late, *rejects], trimmed + let_in.duplicates, frame.num_rows - rows.num_rows
+            to_target_rows(good), [*late, *rejects], trimmed + watermark_result.duplicates, frame.num_rows - rows.num_rows
         )
 
     def discard(self, cursor: psycopg.Cursor) -> None:
@@ -103,7 +103,7 @@ class InMemoryRowProvider:
 
 
 @dataclass(frozen=True)
-class RowsInMemory:
+class ArrowTargetRows:
     """`TargetRows` in this process, numbered by their index."""
 
     rows: pa.Table
@@ -131,9 +131,9 @@ class RowsInMemory:
         return self.rows.take(pa.array(numbers, pa.int64())).drop_columns([ROW]).append_column(ERROR, errors)
 
 
-def number_rows(rows: pa.Table) -> RowsInMemory:
+def to_target_rows(rows: pa.Table) -> ArrowTargetRows:
     """`rows` with `_cdc_row`."""
-    return RowsInMemory(rows.append_column(ROW, pa.array(range(rows.num_rows), pa.int32())))
+    return ArrowTargetRows(rows.append_column(ROW, pa.array(range(rows.num_rows), pa.int32())))
 
 
 # A few rows as one JSON parameter of the statement that writes them, without a staging table or another round trip.

@@ -59,7 +59,7 @@ from ...sql.dialect import POSTGRES
 from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject, render_truncate
 from .per_column import ServerPerColumn
 from .refused_rows import RefusedRow, RowsWaiting, merge_with_bisection
-from .row_provider import RowProvider, RowsInMemory, TargetRows, number_rows
+from .row_provider import ArrowTargetRows, RowProvider, TargetRows, to_target_rows
 from .scd2 import InProcessScd2, ServerScd2
 from .target import ROW, PostgresTarget
 
@@ -126,25 +126,25 @@ class PostgresWriter:
         refuse_existing_rows(self._cursor, write.lane, self._target.relation, write.span.start, committed.position)
         if is_applied(write, committed):
             return WriteOutcome(committed, Counts(duplicate=write.folded.rows))
-        entered = write.folded.frame.provide_rows(write, committed, self._target, applied_at, isolate=self._isolate)
+        provided = write.folded.frame.provide_rows(write, committed, self._target, applied_at, isolate=self._isolate)
         before = advance_purge(plan, committed, write.at)
         if before != committed and before.purged_up_to is not None:
             self._pending.flush()
             self._cursor.execute(self._target.delete_tombstones(before.purged_up_to.max_sequence), prepare=False)
             if plan.soft_deletes:
                 self._cursor.execute(self._target.delete_marked_rows(before.purged_up_to), prepare=False)
-        counts = Counts(duplicate=entered.trimmed) + count_truncates(plan, facts, before, entered.truncates)
+        counts = Counts(duplicate=provided.trimmed) + count_truncates(plan, facts, before, provided.truncates)
         # `advance_lane` calls `advance_purge` again, which then finds nothing to do.
         outcome = WriteOutcome(advance_lane(write, before), counts)
-        for rows in entered.rejects:
+        for rows in provided.rejects:
             _reject(outcome, rows)
         if plan.has_column_versions:
-            return self._write_per_column(entered.rows, write, before, outcome)
+            return self._write_per_column(provided.rows, write, before, outcome)
         self._apply_truncates(write, before)
         if plan.history:
-            return self._write_versions(entered.rows, write, before, outcome, applied_at)
-        if entered.rows.count:
-            self._write_rows(entered.rows, write, before, outcome)
+            return self._write_versions(provided.rows, write, before, outcome, applied_at)
+        if provided.rows.count:
+            self._write_rows(provided.rows, write, before, outcome)
         return outcome
 
     def _apply_truncates(self, write: Write[RowProvider], before: LaneState) -> None:
@@ -205,7 +205,7 @@ class PostgresWriter:
         target.create_temporary(self._cursor, self._generation, reconciled=False)
         absorbed_matter = before.max_side_table_sequence is not None and has_overlap(facts, before)
         in_process = target.is_lossless and not (self._isolate or late_truncates or absorbed_matter)
-        if in_process and isinstance(rows, RowsInMemory):
+        if in_process and isinstance(rows, ArrowTargetRows):
             return self._write_versions_in_process(rows.rows, write, before, outcome)
         versions = ServerScd2(self._cursor, target, applied_at)
         refused_rows = rows.copy_to_staging(self._cursor, target, target.list_columns(whole=True), isolate=self._isolate)
@@ -263,7 +263,7 @@ class PostgresWriter:
         outcome.counts += decision.counts
         self._apply_truncates(write, before)
         columns.store_versions(decision.side_rows)
-        written_rows = number_rows(decision.write)
+        written_rows = to_target_rows(decision.write)
         if not written_rows.count:
             return outcome
         target.create_temporary(self._cursor, self._generation, reconciled=False)
@@ -278,11 +278,11 @@ class PostgresWriter:
 
     def _drop_refused_values(self, rows: TargetRows, outcome: WriteOutcome) -> pa.Table:
         """The changes in memory. With `isolate`, without changes that have a value the server refuses."""
-        if not isinstance(rows, RowsInMemory):
+        if not isinstance(rows, ArrowTargetRows):
             raise Fatal(f"lane {self._target.lane.id} has sequences per column, which only the local engine keeps")
         if not self._isolate:
             return rows.rows
-        changes = number_rows(rows.rows.drop_columns([ROW]))
+        changes = to_target_rows(rows.rows.drop_columns([ROW]))
         self._target.create_temporary(self._cursor, self._generation, reconciled=False)
         refused_rows = changes.copy_to_staging(
             self._cursor, self._target, self._target.list_columns(whole=True), isolate=True

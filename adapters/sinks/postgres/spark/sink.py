@@ -29,7 +29,7 @@ from ..event_log import PostgresEventLog
 from ..event_store import PostgresEventLanes
 from ..lanes import PostgresLanes, with_row_provider
 from ..options import PostgresSettings
-from ..row_provider import InMemoryRowProvider, RowProvider
+from ..row_provider import ArrowRowProvider, RowProvider
 from ..shared_staging import CopyResult, SharedCopy, SharedStaging
 from ..sink import PostgresSink
 from ..target import PostgresTarget
@@ -69,7 +69,7 @@ class SparkPostgresLanes(SinkOverFrames):
             self._lanes.begin_shared_copy([write.lane for write in writes])
             self._staging -= lanes
         if not large:
-            return [with_row_provider(write, InMemoryRowProvider(collect_rows(write))) for write in writes]
+            return [with_row_provider(write, ArrowRowProvider(collect_rows(write))) for write in writes]
         self._staging |= lanes
         states = {write.lane.id: self._lanes.state(write.lane) or LaneState() for write in writes}
         out = []
@@ -77,10 +77,10 @@ class SparkPostgresLanes(SinkOverFrames):
             before = states[write.lane.id]
             refuse_gap(write, before)
             if is_applied(write, before):
-                out.append(with_row_provider(write, InMemoryRowProvider(make_no_rows(write))))
+                out.append(with_row_provider(write, ArrowRowProvider(make_no_rows(write))))
                 continue
             large = self._is_large(write)
-            rows = self._copy_shared(write, before, target) if large else InMemoryRowProvider(collect_rows(write))
+            rows = self._copy_shared(write, before, target) if large else ArrowRowProvider(collect_rows(write))
             out.append(with_row_provider(write, rows))
             states[write.lane.id] = advance_lane(write, before)
         return out
