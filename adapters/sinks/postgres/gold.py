@@ -80,8 +80,8 @@ class PostgresTables:
                     columns, oid = self._prepare_table(cursor, projection, work, rows.schema, state)
                     group = None if projection.partition_by is None else group_column(projection, rows.schema).name
                     delete_groups(cursor, place, group, work.groups)
-                    fits = {name: one for name, (_, one) in find_conversions(rows.schema, projection.label).items()}
-                    insert_rows(cursor, place, rows, fits)
+                    conversions = {n: one for n, (_, one) in find_conversions(rows.schema, projection.label).items()}
+                    insert_rows(cursor, place, rows, conversions)
                 last = LastRefresh(oid, state.number + 1, False, columns, record.to_json())
                 write_refresh(cursor, place, projection.name, last)
                 cursor.execute("COMMIT")
@@ -333,15 +333,17 @@ def delete_groups(cursor: psycopg.Cursor, place: TableLocation, column: str | No
     cursor.execute(which.encode(), ([one for one in groups if one is not None], None in groups), prepare=False)
 
 
-def insert_rows(cursor: psycopg.Cursor, place: TableLocation, rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> None:
+def insert_rows(
+    cursor: psycopg.Cursor, place: TableLocation, rows: pa.Table, conversions: Mapping[str, ColumnConversion]
+) -> None:
     """Inserts rows. Raises Fatal for a value that its column cannot store."""
-    schema = pa.schema([pa.field(name, fits[name].arrow) for name in rows.column_names])
+    schema = pa.schema([pa.field(name, conversions[name].arrow) for name in rows.column_names])
     try:
         typed_rows = rows.cast(schema)
     except pa.ArrowException as error:
         raise Fatal(f"a row for table {place.schema}.{place.table} has a value that its column does not hold") from error
     statement = copy_statement((place.schema, place.table), rows.column_names)
-    copy_rows(cursor, statement, typed_rows, [fits[name].form for name in rows.column_names])
+    copy_rows(cursor, statement, typed_rows, [conversions[name].form for name in rows.column_names])
 
 
 def read_oid(cursor: psycopg.Cursor, place: TableLocation) -> int:

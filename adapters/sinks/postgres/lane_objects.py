@@ -321,7 +321,7 @@ def copy_stored_rows(cursor: psycopg.Cursor, target: PostgresTarget, stored: Sto
     """Copies rows and side rows. Raises CheckpointUnsupported for a row that does not fit, or that the server refuses."""
     try:
         for rows in stored.rows():
-            _copy_rows(cursor, (target.schema, target.table), rows, target.fits)
+            _copy_rows(cursor, (target.schema, target.table), rows, target.conversions)
         _copy_side_rows(cursor, target, stored.side_rows())
     except psycopg.Error as error:
         if is_row_refusal(error):
@@ -330,13 +330,13 @@ def copy_stored_rows(cursor: psycopg.Cursor, target: PostgresTarget, stored: Sto
 
 
 def _copy_rows(
-    cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, fits: Mapping[str, ColumnConversion]
+    cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, conversions: Mapping[str, ColumnConversion]
 ) -> None:
-    good, rejects = conform_to_columns(rows, fits, isolate=True)
+    good, rejects = conform_to_columns(rows, conversions, isolate=True)
     if rejects:
         raise CheckpointUnsupported(f"has rows that the target would reject ({rejects[0][ERROR][0].as_py()})")
     names = rows.column_names
-    forms = [fits[name].form for name in names]
+    forms = [conversions[name].form for name in names]
     copy_rows(cursor, copy_statement(relation, names), good.select(names), forms)
 
 
@@ -353,7 +353,7 @@ def _copy_side_rows(cursor: psycopg.Cursor, target: PostgresTarget, pieces: Iter
             cursor,
             (STAGE,),
             rows,
-            {name: target.fits.get(name, ColumnConversion(rows.schema.field(name).type)) for name in names},
+            {name: target.conversions.get(name, ColumnConversion(rows.schema.field(name).type)) for name in names},
         )
     if not names:
         return

@@ -102,7 +102,7 @@ class PostgresLanes:
         has_index = not plan.merge_keys or is_indexed(layout, plan)
         target = self._targets.get(lane.id)
         properties = (plan, conversions, has_index, layout.is_table)
-        if target is not None and (target.plan, target.fits, target.indexed, target.is_table) == properties:
+        if target is not None and (target.plan, target.conversions, target.indexed, target.is_table) == properties:
             return
         with self.session.cursor(f"preparing lane {lane.id}") as cursor:
             relation = quote_name(schema, table)
@@ -116,7 +116,7 @@ class PostgresLanes:
             if plan.history:
                 as_text = find_columns_without_equality(cursor, relation)
                 as_is = has_lossless_columns(
-                    cursor, relation, pa.schema([(name, fit.arrow) for name, fit in conversions.items()])
+                    cursor, relation, pa.schema([(name, conversion.arrow) for name, conversion in conversions.items()])
                 )
             ensure_view(cursor, schema, table, plan)
             columns = json.dumps([[c.name, str(c.type)] for c in plan.target])

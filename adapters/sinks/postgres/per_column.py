@@ -88,7 +88,7 @@ class ServerPerColumn:
 
     def _to_parameter(self, keys: pa.Table, texts: Sequence[str | None]) -> str:
         columns = [
-            text_column(keys[k].cast(self._target.fits[k].arrow).combine_chunks()).cast(pa.string()).to_pylist()
+            text_column(keys[k].cast(self._target.conversions[k].arrow).combine_chunks()).cast(pa.string()).to_pylist()
             for k in self._keys
         ]
         names = [*self._keys, BESIDE]

@@ -107,7 +107,7 @@ def _merge(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int
     def attempt(first: int, last: int) -> None:
         cursor.execute(target.merge(numbers[first:last], reconciled=reconciled), prepare=False)
 
-    return _bisect(cursor, attempt, numbers, list(target.fits))
+    return _bisect(cursor, attempt, numbers, list(target.conversions))
 
 
 def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable[int], reconciled: bool) -> set[int]:

@@ -37,7 +37,7 @@ class TargetRows(Protocol):
     def bound(self) -> int:
         """A limit above every row number."""
 
-    def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:
+    def inline(self, conversions: Mapping[str, ColumnConversion]) -> str | None:
         """The rows as `rows_to_json`; None when they need the staging table."""
 
     def copy_to_staging(
@@ -92,7 +92,7 @@ class ArrowRowProvider:
         watermark_result = filter_late(frame, write, before)
         frame = watermark_result.rows
         rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)
-        good, rejects = conform_to_columns(rows, target.fits, isolate=isolate)
+        good, rejects = conform_to_columns(rows, target.conversions, isolate=isolate)
         late = [] if watermark_result.late is None else [watermark_result.late]
         return ProvidedRows(
             to_target_rows(good), [*late, *rejects], trimmed + watermark_result.duplicates, frame.num_rows - rows.num_rows
@@ -114,8 +114,8 @@ class ArrowTargetRows:
 
     bound = count
 
-    def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:
-        return rows_to_json(self.rows, fits)
+    def inline(self, conversions: Mapping[str, ColumnConversion]) -> str | None:
+        return rows_to_json(self.rows, conversions)
 
     def copy_to_staging(
         self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, isolate: bool
@@ -142,7 +142,7 @@ INLINE_ROWS = 200
 INLINE_BYTES = 256 << 10
 
 
-def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> str | None:
+def rows_to_json(rows: pa.Table, conversions: Mapping[str, ColumnConversion]) -> str | None:
     """The target's columns of `rows` as a JSON array of objects.
 
     PostgreSQL's json_populate_record converts each value to the type of the target's column, with the same input
@@ -153,21 +153,21 @@ def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> str | 
     if rows.num_rows > INLINE_ROWS or rows.nbytes > INLINE_BYTES:
         return None
     columns = []
-    for name, fit in fits.items():
-        texts = text_column(rows[name].combine_chunks(), fit.form).cast(pa.string()).to_pylist()
+    for name, conversion in conversions.items():
+        texts = text_column(rows[name].combine_chunks(), conversion.form).cast(pa.string()).to_pylist()
         label = json.dumps(name)
         try:
-            columns.append([f"{label}:{_to_json_value(text, fit)}" for text in texts])
+            columns.append([f"{label}:{_to_json_value(text, conversion)}" for text in texts])
         except (ValueError, RecursionError):
             return None
     return "[" + ",".join("{" + ",".join(row) + "}" for row in zip(*columns, strict=True)) + "]"
 
 
-def _to_json_value(text: str | None, fit: ColumnConversion) -> str:
+def _to_json_value(text: str | None, conversion: ColumnConversion) -> str:
     """A value as JSON. A JSON value is parsed first: invalid text could end the row and start another."""
     if text is None:
         return "null"
-    if fit.form != JSON_FORM:
+    if conversion.form != JSON_FORM:
         return json.dumps(text)
     if json.loads(text) is None:
         raise ValueError("JSON's null would become NULL")
@@ -178,20 +178,20 @@ def _to_json_value(text: str | None, fit: ColumnConversion) -> str:
 
 
 def conform_to_columns(
-    rows: pa.Table, fits: Mapping[str, ColumnConversion], *, isolate: bool
+    rows: pa.Table, conversions: Mapping[str, ColumnConversion], *, isolate: bool
 ) -> tuple[pa.Table, list[pa.Table]]:
-    """`rows` with the types of `fits`, and the rows that do not fit, with `_error`.
+    """`rows` with the types of `conversions`, and the rows that do not fit, with `_error`.
 
     `isolate`: the server refused a row, so faults that it does not name are searched, too.
     """
-    good, bad = conform_rows(rows, pa.schema([pa.field(name, fit.arrow) for name, fit in fits.items()]))
+    good, bad = conform_rows(rows, pa.schema([pa.field(name, conversion.arrow) for name, conversion in conversions.items()]))
     rejects = [bad]
-    for name, fit in fits.items():
-        if fit.length is not None:
+    for name, conversion in conversions.items():
+        if conversion.length is not None:
             # The server would hide it by truncating the value.
             text = good[name] if pa.types.is_string(good[name].type) else good[name].cast(pa.string())
-            within = pc.less_equal(pc.utf8_length(text), fit.length)
-            fault = f"is longer than the {fit.length} characters the target takes"
+            within = pc.less_equal(pc.utf8_length(text), conversion.length)
+            fault = f"is longer than the {conversion.length} characters the target takes"
             good, bad = _split_rows(good, within, f"the value of column {name!r} {fault}")
             rejects.append(bad)
         if isolate and pa.types.is_string(good[name].type):

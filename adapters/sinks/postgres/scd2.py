@@ -258,7 +258,7 @@ class InProcessScd2:
         A version that starts with a change of the batch did not exist: a change with the sequence of an
         existing version is a duplicate. The other versions may exist, so they are merged.
         """
-        names, results = list(self._target.fits), []
+        names, results = list(self._target.conversions), []
         relation = (self._target.schema, self._target.table)
         for part in judged:
             begun = part.write.filter(part.begins).select(names)

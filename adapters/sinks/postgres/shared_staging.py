@@ -160,7 +160,7 @@ class SharedStaging:
     def bound(self) -> int:
         return self.firsts[-1]
 
-    def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:  # noqa: ARG002
+    def inline(self, conversions: Mapping[str, ColumnConversion]) -> str | None:  # noqa: ARG002
         """None: the rows are already on the server."""
         return None
 
@@ -223,7 +223,7 @@ class SharedCopy:
     lane: str
     table: str
     plan: ApplyPlan
-    fits: Mapping[str, ColumnConversion]
+    conversions: Mapping[str, ColumnConversion]
     names: tuple[str, ...]
     forms: tuple[str, ...]
     event_log: bool
@@ -235,8 +235,8 @@ class SharedCopy:
         names = target.list_columns(whole=True)
         forms = (*target.list_forms(names), *target.list_forms([ATTEMPT]))
         columns = (*names, ATTEMPT)
-        fits = dict(target.fits)
-        return cls(dsn, target.lane.id, table, target.plan, fits, columns, forms, target.event_log, applied_at)
+        conversions = dict(target.conversions)
+        return cls(dsn, target.lane.id, table, target.plan, conversions, columns, forms, target.event_log, applied_at)
 
     def run(self, pieces: Iterable[pa.Table], part: int, attempt: int) -> CopyResult | None:
         """Copies all slices of a folded frame, and commits; None when there are no rows.
@@ -266,12 +266,12 @@ class SharedCopy:
 
     def _copy_piece(self, cursor: psycopg.Cursor, piece: pa.Table, before: CopyResult) -> tuple[CopyResult, list[pa.Table]]:
         frame = piece if self.event_log else to_rows(piece, self.plan, self.applied_at)
-        rows, rejects = conform_to_columns(frame, self.fits, isolate=False)
+        rows, rejects = conform_to_columns(frame, self.conversions, isolate=False)
         numbered_rows = self._number_rows(rows, before)
         statement = copy_statement((SCHEMA, self.table), self.names)
         sentences: dict[int, str] = {}
         if find_refusal(cursor, lambda: copy_rows(cursor, statement, numbered_rows.select(self.names), self.forms)):
-            rows, more = conform_to_columns(rows, self.fits, isolate=True)
+            rows, more = conform_to_columns(rows, self.conversions, isolate=True)
             rejects += more
             numbered_rows = self._number_rows(rows, before)
             refused_rows = copy_with_bisection(cursor, statement, numbered_rows.select(self.names), self.forms, isolate=True)

@@ -63,7 +63,7 @@ class PostgresTarget:
     plan: ApplyPlan
     schema: str
     table: str
-    fits: dict[str, ColumnConversion]
+    conversions: dict[str, ColumnConversion]
     number: int
     indexed: bool
     is_table: bool
@@ -105,15 +105,15 @@ class PostgresTarget:
     def list_columns(self, *, whole: bool) -> list[str]:
         """The columns to send: the input of stage 4, and with `whole` also the input of stage 3."""
         if self.event_log:
-            return [ROW, *self.fits]
+            return [ROW, *self.conversions]
         extra = [UNCHANGED, RESET, *old_key_columns(self.plan), *RECORD_POSITION]
-        return [ROW, OP, *self.fits, *(extra if whole else [])]
+        return [ROW, OP, *self.conversions, *(extra if whole else [])]
 
     def list_forms(self, names: Sequence[str]) -> list[str]:
         """The literal form of each of these columns."""
-        forms = {name: fit.form for name, fit in self.fits.items()} | {UNCHANGED: ARRAY_FORM}
+        forms = {name: conversion.form for name, conversion in self.conversions.items()} | {UNCHANGED: ARRAY_FORM}
         keys = zip(old_key_columns(self.plan), self.plan.table.keys, strict=True)
-        forms |= {name: self.fits[key].form for name, key in keys if key in self.fits}
+        forms |= {name: self.conversions[key].form for name, key in keys if key in self.conversions}
         return [forms.get(name, PLAIN_FORM) for name in names]
 
     def copy_into_staging(self, names: Sequence[str]) -> sql.Composed:
@@ -236,7 +236,7 @@ class PostgresTarget:
 
     def _take_rows_from_parameter(self, statement: str) -> str:
         """The statement with rows from the parameter. The stored operation is also the row's operation."""
-        operation = f", r.{quote_name(CDC_OP)} AS {quote_name(OP)}" if CDC_OP in self.fits else ""
+        operation = f", r.{quote_name(CDC_OP)} AS {quote_name(OP)}" if CDC_OP in self.conversions else ""
         rows = f"(SELECT r.*{operation} FROM json_populate_recordset(NULL::{self.relation}, \0::json) AS r)"
         return statement.replace(PLACEHOLDER, rows).replace("%", "%%").replace("\0", "%s")
 
@@ -269,7 +269,7 @@ class PostgresTarget:
 
     def empty_select(self, more: str = "") -> str:
         """A query without rows that has the staging table's columns, and `more`."""
-        columns = [f"t.{quote_name(n)}" for n in self.fits]
+        columns = [f"t.{quote_name(n)}" for n in self.conversions]
         if not self.event_log:
             old = [
                 f"t.{quote_name(k)} AS {quote_name(f)}"

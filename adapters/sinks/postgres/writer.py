@@ -160,7 +160,7 @@ class PostgresWriter:
         reconciling = needs_reconcile(plan, facts, before)
         values = None
         if target.indexed and not reconciling and not self._isolate:
-            values = rows.inline(target.fits)
+            values = rows.inline(target.conversions)
         if values is not None:
             # Few rows are sent together with the commit.
             self._pending.add(target.merge_inline(), values)
