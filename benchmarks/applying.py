@@ -65,7 +65,7 @@ class Case:
                 **{n: pa.repeat(pa.scalar(1, pa.int64()), len(ids)) for n in ("_cdc_seq_1", "_cdc_last_seq_1")},
                 **{n: pa.repeat(pa.scalar(WHEN, pa.timestamp("us", "UTC")), len(ids)) for n in ("_cdc_ts", "__START_AT")},
             }
-            schema = self.plan.target_schema
+            schema = pa.schema([(c.name, c.type) for c in self.plan.target])
             yield pa.table([known.get(f.name, pa.nulls(len(ids), f.type)) for f in schema], schema=schema)
 
     def frame(self) -> pa.Table:

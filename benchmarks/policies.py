@@ -129,7 +129,7 @@ def _load(dsn: str, case: Case) -> None:
     known = {"id": "g", "_cdc_op": "'r'", "_event_id": "'snapshot'", "_cdc_seq_1": "1", "_cdc_last_seq_1": "1"}
     known |= dict.fromkeys(("_cdc_ts", "__START_AT"), f"'{WHEN.isoformat()}'")
     known |= {c.name: _value(i, c) for i, c in enumerate(case.table.values)}
-    mine = [f.name for f in case.plan.target_schema if f.name in known]
+    mine = [c.name for c in case.plan.target if c.name in known]
     columns, values = ", ".join(map(quote_name, mine)), ", ".join(known[n] for n in mine)
     with psycopg.connect(dsn, autocommit=True) as connection:
         rows = f"SELECT {values} FROM generate_series(0, {case.rows - 1}) AS g"

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from replicator.domain.expr import Expr
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_evolution import SchemaVersion
@@ -139,11 +137,6 @@ class ApplyPlan:
     row_transforms: RowTransforms = NO_ROW_TRANSFORMS
     retention: timedelta | None = None
     versions: tuple[SchemaVersion, ...] = ()
-
-    @property
-    def target_schema(self) -> pa.Schema:
-        """The target's columns in the order of their creation."""
-        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.target])
 
     @property
     def soft_deletes(self) -> bool:

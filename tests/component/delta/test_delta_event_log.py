@@ -43,7 +43,7 @@ def write(
         | {"value": b"\xff\x00", "key": None, "error": "MALFORMED: x"}
         for i in range(start, end)
     ]
-    frame = pa.Table.from_pylist(rows, PLAN.target_schema)
+    frame = pa.Table.from_pylist(rows, pa.schema([(c.name, c.type) for c in PLAN.target]))
     partition = TopicPartition(topic, 0)
     span = Span(Position({partition: start}), Position({partition: end}))
     return Write(

@@ -123,7 +123,7 @@ def current(plan: ApplyPlan, batches: list[Log], rejects: list[Any] | None = Non
     for segment in segments(batches, plan.table):
         folded = engine.fold(segment, plan)
         frame = to_rows(folded.frame, plan, datetime.now(UTC))
-        related = pa.Table.from_pylist(list(rows.values()), plan.target_schema)
+        related = pa.Table.from_pylist(list(rows.values()), pa.schema([(c.name, c.type) for c in plan.target]))
         write = Write(make_lane("scd1"), plan, folded, Span(Position(), Position()), {})
         done = reconcile_rows(write, frame, related, None, LaneState())
         if rejects is not None:
@@ -131,9 +131,9 @@ def current(plan: ApplyPlan, batches: list[Log], rejects: list[Any] | None = Non
         for row in done.write.to_pylist():
             there = rows.pop((row["a"], row["b"]), None)
             if row["_op"] != "d":
-                rows[row["a"], row["b"]] = {name: row[name] for name in plan.target_schema.names}
+                rows[row["a"], row["b"]] = {c.name: row[c.name] for c in plan.target}
             elif there is not None and plan.soft_deletes:
-                rows[row["a"], row["b"]] = there | {n: row[n] for n in plan.target_schema.names if n.startswith("_cdc")}
+                rows[row["a"], row["b"]] = there | {c.name: row[c.name] for c in plan.target if c.name.startswith("_cdc")}
                 rows[row["a"], row["b"]]["_cdc_deleted"] = True
     return {at: row["v"] for at, row in rows.items() if not row.get("_cdc_deleted")}
 
@@ -180,7 +180,9 @@ def test_times_that_python_does_not_have_identify_rows(key_type: pa.DataType, ki
     assert dict(zip(keys, folded[OP].to_pylist(), strict=True)) == {1: "d", 2: "c", 3: "c"}
     # The same delete in the next batch is compared with the row of the target.
     delete = to_rows(engine.fold(moves.slice(2, 1), plan).frame, plan, datetime.now(UTC))
-    target = to_rows(engine.fold(moves.slice(1, 1), plan).frame, plan, datetime.now(UTC)).select(plan.target_schema.names)
+    target = to_rows(engine.fold(moves.slice(1, 1), plan).frame, plan, datetime.now(UTC)).select(
+        [c.name for c in plan.target]
+    )
     assert [drop_foreign_deletes(plan, delete, row)[1] for row in (target, target.slice(0, 0))] == [1, 0]
 
 

@@ -188,7 +188,7 @@ def test_event_log_with_alternating_engines(s3: ObjectStore):
             {"event_id": f"{topic}-{number}", "topic": topic, "partition": 0, "offset": number, "ingested_at": NOW}
             for topic in TOPICS
         ]
-        frame = pa.Table.from_pylist(rows, plan.target_schema)
+        frame = pa.Table.from_pylist(rows, pa.schema([(c.name, c.type) for c in plan.target]))
         frame = OnSpark().to_frame(frame) if number % 2 else frame
         start = Position({TopicPartition(topic, 0): number for topic in TOPICS})
         span = Span(start, Position(dict.fromkeys(start, number + 1)))
