@@ -26,7 +26,7 @@ def number_rows(rows: pa.Table) -> pa.Table:
 
 def conform_to_schema(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """Rows (with `_place`) in the types of `schema`, cast without loss, and the rest as `REJECTED`."""
-    good, bad = conform_rows(rows, schema)
+    good, bad = cast_rows(rows, schema)
     return good, bad.select(REJECTED.names).cast(REJECTED)
 
 
@@ -94,7 +94,7 @@ NO_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueMisfit)
 """Errors of a cast for values that do not fit."""
 
 
-def conform_rows(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+def cast_rows(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """`rows` with the columns of `schema` cast to its types without loss, and the rows that do not fit.
 
     Columns missing in `schema` stay unchanged. Rejected rows keep their original types and get `_error`.

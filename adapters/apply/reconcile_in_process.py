@@ -43,7 +43,7 @@ from ..sql.reconcile import (
     verdict_expression,
 )
 
-ROW = "_row"
+ROW_INDEX = "_row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +86,24 @@ def reconcile_rows(
     rejects = [to_incomplete_rejects(rows.filter(pc.equal(outcome, INCOMPLETE))), to_ambiguous_rejects(ambiguous)]
     if lateness is not None:
         too_late = rows.filter(pc.equal(outcome, LATE))
-        rejects.append(to_rejects(too_late, [str(make_late_reject(write.lane.id))] * too_late.num_rows))
+        rejects.append(append_errors(too_late, [str(make_late_reject(write.lane.id))] * too_late.num_rows))
     counts = count_verdicts(outcome) + Counts(superseded=others, rejected=ambiguous.num_rows)
     return ReconcileResult(complete_rows.filter(apply), pa.concat_tables(rejects), counts)
 
 
-def to_rejects(rows: pa.Table, sentences: list[str]) -> pa.Table:
+def append_errors(rows: pa.Table, sentences: list[str]) -> pa.Table:
     """`rows` as rejects."""
     return rows.append_column(ERROR, pa.array(sentences, pa.string()))
 
 
 def to_incomplete_rejects(rows: pa.Table) -> pa.Table:
     """Rows whose values cannot be completed, as rejects."""
-    return to_rejects(rows, [str(missing_values_reject(names)) for names in rows[UNCHANGED].to_pylist()])
+    return append_errors(rows, [str(missing_values_reject(names)) for names in rows[UNCHANGED].to_pylist()])
 
 
 def to_ambiguous_rejects(rows: pa.Table) -> pa.Table:
     """Deletes that may belong to another row than the target's, as rejects."""
-    return to_rejects(rows, [str(AMBIGUOUS_DELETE)] * rows.num_rows)
+    return append_errors(rows, [str(AMBIGUOUS_DELETE)] * rows.num_rows)
 
 
 def verdict_rows_select(
@@ -122,14 +122,14 @@ def verdict_rows_select(
     case = verdict_expression(
         plan, DUCKDB, tombstones=tombstones, truncated_at=truncated_at, related="related", resent=resent, lateness=lateness
     )
-    t = f"t.{ROW}" if plan.reconcile.guard == "newer" else "CAST(NULL AS BIGINT)"
-    o = f"o.{ROW}" if plan.reconcile.complete else "CAST(NULL AS BIGINT)"
+    t = f"t.{ROW_INDEX}" if plan.reconcile.guard == "newer" else "CAST(NULL AS BIGINT)"
+    o = f"o.{ROW_INDEX}" if plan.reconcile.complete else "CAST(NULL AS BIGINT)"
     tables = join_clauses(plan, DUCKDB, "related", "ledger" if tombstones else None)
-    return f"SELECT {t} AS _t, {o} AS _o,\n{case} AS {VERDICT}\nFROM changes AS r{tables}\nORDER BY r.{ROW}"
+    return f"SELECT {t} AS _t, {o} AS _o,\n{case} AS {VERDICT}\nFROM changes AS r{tables}\nORDER BY r.{ROW_INDEX}"
 
 
 def _number_rows(table: pa.Table) -> pa.Table:
-    return table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+    return table.append_column(ROW_INDEX, pa.array(range(table.num_rows), pa.int64()))
 
 
 def _complete_rows(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts: pa.Table) -> pa.Table:

@@ -24,7 +24,7 @@ from ...apply.per_column_in_process import (
 from ...postgres.literals import text_column
 from ...postgres.names import quote_name
 from ...postgres.table_reader import stored_form, to_array
-from .target import ROW, PostgresTarget
+from .target import STAGED_ROW, PostgresTarget
 
 
 class ServerPerColumn:
@@ -37,8 +37,8 @@ class ServerPerColumn:
 
     def decide(self, rows: pa.Table, truncated_at: SequenceKey | None, *, truncates: bool) -> PerColumnDecision:
         """Stage 3 of a rows frame with every change. `truncates`: it contains a truncate, which can affect every key."""
-        if ROW in rows.column_names:
-            rows = rows.drop_columns([ROW])
+        if STAGED_ROW in rows.column_names:
+            rows = rows.drop_columns([STAGED_ROW])
         if truncates:
             # All keys with stored state, with the types of the rows frame.
             kinds = {k: rows.schema.field(k).type for k in self._keys}

@@ -22,7 +22,7 @@ from ...postgres.literals import copy_rows
 from ...postgres.names import quote_name
 from ...sql.dialect import POSTGRES
 from ...sql.render import merge_condition
-from .target import ROW, PostgresTarget, numbers_condition
+from .target import STAGED_ROW, PostgresTarget, numbers_condition
 
 UNIQUE = ("23505", "23P01")
 ACTS_ON_OTHERS = sql.SQL(
@@ -79,7 +79,7 @@ def copy_with_bisection(
     def attempt(first: int, last: int) -> None:
         copy_rows(cursor, statement, rows.slice(first, last - first), forms)
 
-    return _bisect(cursor, attempt, rows[ROW].to_pylist(), rows.column_names)
+    return _bisect(cursor, attempt, rows[STAGED_ROW].to_pylist(), rows.column_names)
 
 
 def merge_with_bisection(
@@ -144,10 +144,10 @@ class _RowSwap:
         self._same = merge_condition(target.plan, POSTGRES)
         self._run(f"DROP TABLE IF EXISTS pg_temp.{self._table}")
         self._run(
-            f"CREATE TEMP TABLE {self._table} ON COMMIT DROP AS SELECT t.*, s.{quote_name(ROW)} "
+            f"CREATE TEMP TABLE {self._table} ON COMMIT DROP AS SELECT t.*, s.{quote_name(STAGED_ROW)} "
             f"FROM {self._relation} AS t JOIN {staged} AS s ON {self._same}"
         )
-        rows = self._run(f"SELECT {quote_name(ROW)} FROM {self._table} ORDER BY 1").fetchall()
+        rows = self._run(f"SELECT {quote_name(STAGED_ROW)} FROM {self._table} ORDER BY 1").fetchall()
         self.numbers: list[int] = [number for (number,) in rows]
         names = [quote_name(name) for (name,) in cursor.execute(COLUMNS, (self._relation,)).fetchall()]
         self._columns = ", ".join(names)

@@ -17,13 +17,13 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import Write
 
-from ...apply.conform import conform_rows
+from ...apply.conform import cast_rows
 from ...apply.lane_progress import drop_applied, filter_late
 from ...apply.rows_frame import to_rows
 from ...postgres.literals import JSON_FORM, text_column
 from ...postgres.types import ColumnConversion
 from .refused_rows import RefusedRow, copy_with_bisection
-from .target import ROW, PostgresTarget
+from .target import STAGED_ROW, PostgresTarget
 
 
 class TargetRows(Protocol):
@@ -128,12 +128,12 @@ class ArrowTargetRows:
         """See `TargetRows.rejects`: whole rows."""
         numbers = sorted(sentences)
         errors = pa.array([sentences[number] for number in numbers], pa.string())
-        return self.rows.take(pa.array(numbers, pa.int64())).drop_columns([ROW]).append_column(ERROR, errors)
+        return self.rows.take(pa.array(numbers, pa.int64())).drop_columns([STAGED_ROW]).append_column(ERROR, errors)
 
 
 def to_target_rows(rows: pa.Table) -> ArrowTargetRows:
     """`rows` with `_cdc_row`."""
-    return ArrowTargetRows(rows.append_column(ROW, pa.array(range(rows.num_rows), pa.int32())))
+    return ArrowTargetRows(rows.append_column(STAGED_ROW, pa.array(range(rows.num_rows), pa.int32())))
 
 
 # A few rows as one JSON parameter of the statement that writes them, without a staging table or another round trip.
@@ -184,7 +184,7 @@ def conform_to_columns(
 
     `isolate`: the server refused a row, so faults that it does not name are searched, too.
     """
-    good, bad = conform_rows(rows, pa.schema([pa.field(name, conversion.arrow) for name, conversion in conversions.items()]))
+    good, bad = cast_rows(rows, pa.schema([pa.field(name, conversion.arrow) for name, conversion in conversions.items()]))
     rejects = [bad]
     for name, conversion in conversions.items():
         if conversion.length is not None:

@@ -28,7 +28,7 @@ from ...sql.reconcile import INCOMPLETE, VERDICT, old_key_columns
 from ...sql.render import render_merge
 from ...sql.scd2 import absorbed_select, events_select, versions_select
 from ...sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, render_truncates, select_candidates
-from .target import ROW, PostgresTarget
+from .target import STAGED_ROW, PostgresTarget
 
 # In the server.
 
@@ -74,8 +74,8 @@ class ServerScd2:
         `late_truncates`: truncates below the highest applied sequence. `absorbed_matter`: absorbed changes may matter.
         """
         plan, target = self._target.plan, self._target
-        rows = f"(SELECT s.*, s.{quote_name(ROW)} AS {quote_name(ROW_NUMBER)} FROM {quote_name(target.staging_table)} AS s)"
         staged = quote_name(target.staging_table)
+        rows = f"(SELECT s.*, s.{quote_name(STAGED_ROW)} AS {quote_name(ROW_NUMBER)} FROM {staged} AS s)"
         related = select_candidates(plan, POSTGRES, target.relation, staged, lowest, moves=moves, truncates=late_truncates)
         self._create_temporary(
             self._related, related, indexed=(*plan.table.keys, *cdc_sequence_columns(plan.table.sequence))

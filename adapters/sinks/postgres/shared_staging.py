@@ -34,7 +34,7 @@ from ...postgres.names import quote_name
 from ...postgres.types import ColumnConversion
 from .refused_rows import RefusedRow, copy_with_bisection, find_refusal
 from .row_provider import ProvidedRows, RowProvider, conform_to_columns
-from .target import ROW, PostgresTarget
+from .target import STAGED_ROW, PostgresTarget
 
 ATTEMPT = "_cdc_attempt"
 """The attempt that copied a row."""
@@ -173,14 +173,14 @@ class SharedStaging:
         isolate: bool,  # noqa: ARG002
     ) -> list[RefusedRow]:
         """Stages all columns, because rejects are read from the staging table."""
-        columns = [name for name in target.list_columns(whole=True) if name != ROW]
+        columns = [name for name in target.list_columns(whole=True) if name != STAGED_ROW]
         into, select_list = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
         query = sql.SQL(
             "INSERT INTO {stage} ({row}, {into}) SELECT a.first + s.{row}, {select_list} FROM {shared} AS s "
             "JOIN unnest(%s::bigint[], %s::int[]) AS a(attempt, first) ON s.{attempt} = a.attempt{order}"
         ).format(
             stage=sql.Identifier(target.staging_table),
-            row=sql.Identifier(ROW),
+            row=sql.Identifier(STAGED_ROW),
             into=into,
             select_list=select_list,
             shared=sql.Identifier(SCHEMA, self.name),
@@ -200,10 +200,10 @@ class SharedStaging:
         """See `TargetRows.rejects`, with the columns `reject_columns`."""
         names = reject_columns(event_log=target.event_log)
         query = sql.SQL("SELECT {}, {} FROM {} WHERE {} = ANY(%s) ORDER BY 1").format(
-            sql.Identifier(ROW),
+            sql.Identifier(STAGED_ROW),
             sql.SQL(", ").join(map(sql.Identifier, names)),
             sql.Identifier(target.staging_table),
-            sql.Identifier(ROW),
+            sql.Identifier(STAGED_ROW),
         )
         rows = cursor.execute(query, (list(sentences),)).fetchall()
         numbers, *columns = zip(*rows, strict=True)
@@ -292,4 +292,4 @@ class SharedCopy:
     def _number_rows(self, rows: pa.Table, before: CopyResult) -> pa.Table:
         numbers = pa.array(range(before.bound, before.bound + rows.num_rows), pa.int32())
         attempts = pa.repeat(pa.scalar(before.attempt, pa.int64()), rows.num_rows)
-        return rows.append_column(ROW, numbers).append_column(ATTEMPT, attempts)
+        return rows.append_column(STAGED_ROW, numbers).append_column(ATTEMPT, attempts)

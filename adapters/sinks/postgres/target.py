@@ -41,7 +41,7 @@ from ...sql.render import render_merge
 PLACEHOLDER = "\0rows\0"
 """Stands for the rows of a parameter in a statement; no identifier can contain it."""
 
-ROW = "_cdc_row"
+STAGED_ROW = "_cdc_row"
 """The number of a row in the batch; it matches the server's answers with the rows in memory."""
 
 
@@ -105,9 +105,9 @@ class PostgresTarget:
     def list_columns(self, *, whole: bool) -> list[str]:
         """The columns to send: the input of stage 4, and with `whole` also the input of stage 3."""
         if self.event_log:
-            return [ROW, *self.conversions]
+            return [STAGED_ROW, *self.conversions]
         extra = [UNCHANGED, RESET, *old_key_columns(self.plan), *RECORD_POSITION]
-        return [ROW, OP, *self.conversions, *(extra if whole else [])]
+        return [STAGED_ROW, OP, *self.conversions, *(extra if whole else [])]
 
     def list_forms(self, names: Sequence[str]) -> list[str]:
         """The literal form of each of these columns."""
@@ -138,7 +138,7 @@ class PostgresTarget:
 
     def analyze(self, *, whole: bool, reconciled: bool = False) -> bytes:
         """ANALYZE of the staging table (or of the completed rows), only for columns that joins use."""
-        names = [*(self.plan.merge_keys or (ROW,)), *(old_key_columns(self.plan) if whole else ())]
+        names = [*(self.plan.merge_keys or (STAGED_ROW,)), *(old_key_columns(self.plan) if whole else ())]
         names += [VERDICT] if reconciled else []
         return (
             f"ANALYZE {quote_name(self.reconciled_table if reconciled else self.staging_table)} "
@@ -175,7 +175,7 @@ class PostgresTarget:
             truncated_at=truncated_at,
             resent=resent,
             lateness=lateness,
-            keep=(ROW,),
+            keep=(STAGED_ROW,),
         )
         return f"INSERT INTO {quote_name(self.reconciled_table)} {select}"
 
@@ -192,10 +192,11 @@ class PostgresTarget:
         """The numbers of staged deletes that may belong to another row than the target's."""
 
         def render() -> str:
-            where = other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True)
-            return (
-                f"SELECT r.{quote_name(ROW)} FROM {quote_name(self.staging_table)} AS r, {self.relation} AS t WHERE {where}"
+            staged, where = (
+                quote_name(self.staging_table),
+                other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True),
             )
+            return f"SELECT r.{quote_name(STAGED_ROW)} FROM {staged} AS r, {self.relation} AS t WHERE {where}"
 
         return self._render_once("ambiguous deletes", render)
 
@@ -206,7 +207,7 @@ class PostgresTarget:
 
     def select_given_up(self) -> bytes:
         """The rows that are incomplete or late: their numbers, verdicts, and missing columns."""
-        columns = f"{quote_name(ROW)}, {quote_name(VERDICT)}, {quote_name(UNCHANGED)}"
+        columns = f"{quote_name(STAGED_ROW)}, {quote_name(VERDICT)}, {quote_name(UNCHANGED)}"
         query = (
             f"SELECT {columns} FROM {quote_name(self.reconciled_table)} WHERE {quote_name(VERDICT)} IN "
             f"('{INCOMPLETE}', '{LATE}')"
@@ -279,14 +280,15 @@ class PostgresTarget:
             columns = [f"NULL::text AS {quote_name(OP)}", *columns]
             columns += [f"NULL::text[] AS {quote_name(UNCHANGED)}", f"NULL::boolean AS {quote_name(RESET)}", *old]
             columns += [f"NULL::text AS {topic}", f"NULL::int AS {partition}", f"NULL::bigint AS {offset}"]
-        return f"SELECT NULL::int AS {quote_name(ROW)}, {', '.join(columns)}{more} FROM {self.relation} AS t WITH NO DATA"
+        names = ", ".join([f"NULL::int AS {quote_name(STAGED_ROW)}", *columns])
+        return f"SELECT {names}{more} FROM {self.relation} AS t WITH NO DATA"
 
 
 def numbers_condition(numbers: Sequence[int]) -> str:
     """The condition that a staged row has one of these ascending numbers."""
     if numbers[-1] - numbers[0] + 1 == len(numbers):
-        return f"{quote_name(ROW)} BETWEEN {numbers[0]} AND {numbers[-1]}"
-    return f"{quote_name(ROW)} = ANY('{{{','.join(map(str, numbers))}}}'::int[])"
+        return f"{quote_name(STAGED_ROW)} BETWEEN {numbers[0]} AND {numbers[-1]}"
+    return f"{quote_name(STAGED_ROW)} = ANY('{{{','.join(map(str, numbers))}}}'::int[])"
 
 
 # The side table of a lane (`apply.stages.side_columns`): one per lane in schema `_replicator`.

@@ -61,7 +61,7 @@ from .per_column import ServerPerColumn
 from .refused_rows import RefusedRow, RowsWaiting, merge_with_bisection
 from .row_provider import ArrowTargetRows, RowProvider, TargetRows, to_target_rows
 from .scd2 import InProcessScd2, ServerScd2
-from .target import ROW, PostgresTarget
+from .target import STAGED_ROW, PostgresTarget
 
 BULK_ROWS = 50_000
 """From this number of rows, one scan of the target is cheaper than a look-up per row, and the staging table is
@@ -240,7 +240,8 @@ class PostgresWriter:
         facts = write.folded.facts
         versions = InProcessScd2(self._cursor, self._target)
         absorbed = []
-        for part in versions.write_versions(versions.judge_parts(rows.drop_columns([ROW]), facts, outcome.state.truncates)):
+        parts = versions.judge_parts(rows.drop_columns([STAGED_ROW]), facts, outcome.state.truncates)
+        for part in versions.write_versions(parts):
             outcome.counts += replace(part.counts, rejected=0)
             _reject(outcome, part.rejects)
             absorbed.append(part.absorbed)
@@ -282,14 +283,14 @@ class PostgresWriter:
             raise Fatal(f"lane {self._target.lane.id} has sequences per column, which only the local engine keeps")
         if not self._isolate:
             return rows.rows
-        changes = to_target_rows(rows.rows.drop_columns([ROW]))
+        changes = to_target_rows(rows.rows.drop_columns([STAGED_ROW]))
         self._target.create_temporary(self._cursor, self._generation, reconciled=False)
         refused_rows = changes.copy_to_staging(
             self._cursor, self._target, self._target.list_columns(whole=True), isolate=True
         )
         self._reject_refused(changes, refused_rows, outcome)
-        mask = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused_rows], pa.int32())))
-        return changes.rows.filter(mask)
+        numbers = pa.array([one.number for one in refused_rows], pa.int32())
+        return changes.rows.filter(pc.invert(pc.is_in(changes.rows[STAGED_ROW], value_set=numbers)))
 
     def _reconcile(
         self, rows: TargetRows, row_count: int, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
@@ -345,7 +346,7 @@ class PostgresWriter:
         return refused_rows
 
     def _delete_staged(self, relation: str, numbers: list[int]) -> None:
-        query = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(sql.Identifier(relation), sql.Identifier(ROW))
+        query = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(sql.Identifier(relation), sql.Identifier(STAGED_ROW))
         self._cursor.execute(query, (numbers,))
 
     def _reject_refused(self, rows: TargetRows, refused_rows: Sequence[RefusedRow], outcome: WriteOutcome) -> int:

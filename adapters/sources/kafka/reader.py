@@ -102,7 +102,7 @@ class PartitionReader:
         if until is not None:
             self._bounded = True
             self._until.update(until)
-        wanted = {p: offset for p, offset in starts.items() if not self._is_finished(p)}
+        wanted = {p: offset for p, offset in starts.items() if not self._has_reached_end(p)}
         if wanted:
             self._consumer.incremental_assign([KafkaPartition(*p, offset) for p, offset in wanted.items()])
             self._assigned.update(wanted)
@@ -123,12 +123,12 @@ class PartitionReader:
             # Other errors are late: the answer waits behind a large or throttled one.
             return unwrap_error(error).code() != KafkaError._TRANSPORT
 
-    def _is_finished(self, partition: TopicPartition) -> bool:
+    def _has_reached_end(self, partition: TopicPartition) -> bool:
         return partition in self._until and self.next[partition] >= self._until[partition]
 
     def is_finished(self) -> bool:
         """True if every partition has an end and was read up to it."""
-        return self._bounded and all(map(self._is_finished, self.next))
+        return self._bounded and all(map(self._has_reached_end, self.next))
 
     def take_doubt(self) -> bool:
         """True once after the broker reported that a topic changed or is missing."""
@@ -203,7 +203,7 @@ class PartitionReader:
 
     def _count_behind(self, partitions: Iterable[TopicPartition]) -> int:
         """The number of unread records in `partitions`, as far as known without a request."""
-        unfinished = [p for p in partitions if not self._is_finished(p)]
+        unfinished = [p for p in partitions if not self._has_reached_end(p)]
         ends = [(p, self._consumer.get_watermark_offsets(KafkaPartition(*p), cached=True)) for p in unfinished]
         return sum(max(0, end[1] - self.next[p]) for p, end in ends if end is not None)
 
@@ -230,7 +230,7 @@ class PartitionReader:
             self.next[partition] = last + 1
         if messages:
             buffer.add(record_batch(messages))
-        for partition in past.union(p for p in lasts if self._is_finished(p)):
+        for partition in past.union(p for p in lasts if self._has_reached_end(p)):
             self._release(partition)
         # After the records: an end is reported when the records before it were read.
         for event in events:
@@ -264,7 +264,7 @@ class PartitionReader:
         if partition not in self.next or offset <= self.next[partition]:
             return
         self.next[partition] = offset
-        if self._is_finished(partition):
+        if self._has_reached_end(partition):
             self._release(partition)
 
     def to_batch(self, buffer: RecordBuffer, identity: Mapping[str, str]) -> Batch[pa.Table]:

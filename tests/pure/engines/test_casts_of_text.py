@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.apply.conform import conform_rows
+from adapters.apply.conform import cast_rows
 from adapters.transforms.expressions import cast_values
 
 DECIMALS = (pa.decimal128(38, 10), pa.decimal128(10, 2), pa.decimal128(38, 0), pa.decimal256(60, 5), pa.decimal256(76, 0))
@@ -41,7 +41,7 @@ def test_decimal_text_is_cast_exactly_or_not_at_all(kind: pa.DataType, texts: li
 def test_decimal_text_is_stored_exactly_or_rejected(kind: pa.DataType, texts: list[str]) -> None:
     """For example a number of any scale, for a target column with a fixed scale."""
     expected = [convert_exactly(text, kind) for text in texts]
-    good, bad = conform_rows(pa.table({"v": texts}), pa.schema([("v", kind)]))
+    good, bad = cast_rows(pa.table({"v": texts}), pa.schema([("v", kind)]))
     assert good["v"].to_pylist() == [number for number in expected if number is not None]
     assert bad["v"].to_pylist() == [text for text, number in zip(texts, expected, strict=True) if number is None]
 
