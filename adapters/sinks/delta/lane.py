@@ -105,6 +105,7 @@ class DeltaLane:
                 snapshot = self._take_snapshot()
                 try:
                     before = self._log.read_commit_number(snapshot)
+                    # Translated inside the loop, so that a missing file is `FileGone` here.
                     with translate_errors(self.lane.into):
                         outcome = self._attempt(snapshot, write, reject)
                 except LostRace:
@@ -263,8 +264,8 @@ class DeltaLane:
             # A purge is first committed on its own, together with the deletion of marked rows. Only then may
             # tombstones be removed, and this must happen before the write stores its own.
             state = replace(purged, purge_pending=True)
-            rows = write.plan.soft_deletes and state.purged_up_to
-            self._commit(snapshot, state, None, self._writer.remove_purged(write.plan, rows) if rows else None)
+            horizon = state.purged_up_to if write.plan.soft_deletes else None
+            self._commit(snapshot, state, None, self._writer.remove_purged(write.plan, horizon) if horizon else None)
         prepared = self._preparer.prepare_commit(snapshot, state, write)
         if prepared.counts.rejected:
             # The newest snapshot may be able to complete these rows.
