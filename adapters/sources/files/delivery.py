@@ -38,7 +38,7 @@ class DeliveryProgress:
     def __init__(self, start: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
         self.next = dict(start)
         self._until = until
-        self._handed: dict[TopicPartition, int] = {}
+        self._batch_starts: dict[TopicPartition, int] = {}
         self._holes: dict[TopicPartition, list[tuple[int, int, str]]] = {}
         """Start, end, and the file with the record after the hole."""
 
@@ -69,7 +69,7 @@ class DeliveryProgress:
             return end, end
         if expected is None or first > expected:
             self._holes.setdefault(partition, []).append((-1 if expected is None else expected, first, label))
-        self._handed.setdefault(partition, first if expected is None else expected)
+        self._batch_starts.setdefault(partition, first if expected is None else expected)
         self.next[partition] = end
         return first, end
 
@@ -77,19 +77,19 @@ class DeliveryProgress:
         """Mark everything below `until` as delivered; the missing offsets are holes."""
         for partition, end in until.items():
             if self.next.get(partition, -1) < end:
-                self._handed.setdefault(partition, self.next.get(partition, end))
+                self._batch_starts.setdefault(partition, self.next.get(partition, end))
                 self.next[partition] = end
 
     def announce(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Include partitions with their `offsets` in the next span, changed or not."""
         for partition, offset in offsets.items():
-            self._handed.setdefault(partition, offset)
+            self._batch_starts.setdefault(partition, offset)
 
     def next_span(self) -> Span:
         """The span since the last call."""
-        start = Position(dict(self._handed))
-        end = Position({partition: self.next[partition] for partition in self._handed})
-        self._handed.clear()
+        start = Position(dict(self._batch_starts))
+        end = Position({partition: self.next[partition] for partition in self._batch_starts})
+        self._batch_starts.clear()
         return Span(start, end)
 
 

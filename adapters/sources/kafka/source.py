@@ -67,8 +67,8 @@ class KafkaSource:
         wait_ms = 500 if until is None else 50
         with closing(PartitionReader(self._options, self._cluster.note_error, wait_ms)) as reader:
             reader.assign(starts, until)
-            with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=until is None)) as watch:
-                StreamLoop(reader, watch, failures).run(consume_batch, stop)
+            with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=until is None)) as poller:
+                StreamLoop(reader, poller, failures).run(consume_batch, stop)
 
     def _find_starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
         refuse_losses(find_losses(self._cluster, topics, start, {}))
@@ -135,11 +135,11 @@ other topics wait for it. A thousand new topics at once would delay them by half
 
 
 class StreamLoop:
-    """A run over `reader`'s partitions, and over new ones that `watch` finds."""
+    """A run over `reader`'s partitions, and over new ones that `poller` finds."""
 
-    def __init__(self, reader: PartitionReader, watch: TopicPoller, failures: FetchFailures) -> None:
-        self._reader, self._watch, self._failures = reader, watch, failures
-        self._handed = self._begun = time.monotonic()
+    def __init__(self, reader: PartitionReader, poller: TopicPoller, failures: FetchFailures) -> None:
+        self._reader, self._poller, self._failures = reader, poller, failures
+        self._delivered_at = self._begun = time.monotonic()
         self._fresh: dict[TopicPartition, int] = {}
 
     def run(self, consume_batch: ConsumeBatch[pa.Table], stop: Stop) -> None:
@@ -149,14 +149,14 @@ class StreamLoop:
         while not stop.is_set() and not self._reader.is_finished():
             buffer = self._reader.gather(STOP_CHECK_SECONDS)
             for partition, message in self._reader.take_refused().items():
-                self._watch.confirm_loss(partition, self._reader.next[partition], message)
+                self._poller.confirm_loss(partition, self._reader.next[partition], message)
                 self._reader.resume(partition)
             # Topics are checked before delivery, because records may belong to a topic that was created again.
             moved, has_doubt = {p.topic for p in self._reader.list_advanced()}, self._reader.take_doubt()
             if has_doubt:
                 moved |= {p.topic for p in self._reader.next}
-            if has_doubt or self._watch.is_due(moved):
-                self._fresh.update(self._watch.refresh({*self._reader.next, *self._fresh}, moved))
+            if has_doubt or self._poller.is_due(moved):
+                self._fresh.update(self._poller.refresh({*self._reader.next, *self._fresh}, moved))
             for partition, error in self._reader.take_failed().items():
                 self._failures.add(partition, self._reader.next[partition], error)
             self._failures.clear(self._reader.next)
@@ -167,16 +167,16 @@ class StreamLoop:
                 self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic == topic})
                 self._reader.refresh(topic)
                 self._begun = time.monotonic()
-            if begins_topic or buffer.records or time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
+            if begins_topic or buffer.records or time.monotonic() - self._delivered_at >= EMPTY_BATCH_SECONDS:
                 self._deliver(buffer, consume_batch)
         if self._reader.is_finished() and self._reader.list_advanced():
             self._deliver(RecordBuffer(), consume_batch)
 
     def _deliver(self, buffer: RecordBuffer, consume_batch: ConsumeBatch[pa.Table]) -> None:
         if buffer.records:
-            self._watch.note_answer()
-        consume_batch(self._reader.to_batch(buffer, self._watch.identity))
-        self._handed = time.monotonic()
+            self._poller.note_answer()
+        consume_batch(self._reader.to_batch(buffer, self._poller.identity))
+        self._delivered_at = time.monotonic()
 
 
 # Offsets of the consumer group, for people and lag tools. The program never reads them.

@@ -83,8 +83,8 @@ class KafkaSparkSource(KafkaSource):
         if topics is None:
             return
         self._warn_unmatched(topics)
-        with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=not once)) as watch:
-            run = _SparkRun(self._open_stream, watch, consume_batch, self._nothing, self._spark)
+        with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=not once)) as poller:
+            run = _SparkRun(self._open_stream, poller, consume_batch, self._nothing, self._spark)
             run.announce(Position(self._find_starts(start, topics)))
             self._spark.streams.addListener(self._pace)
             try:
@@ -140,21 +140,21 @@ class _SparkRun:
     def __init__(
         self,
         streaming: Callable[..., StreamingRecords],
-        watch: TopicPoller,
+        poller: TopicPoller,
         consume_batch: ConsumeBatch[DataFrame],
         nothing: DataFrame,
         spark: SparkSession,
     ) -> None:
-        self._streaming, self._watch, self._consume_batch = streaming, watch, consume_batch
+        self._streaming, self._poller, self._consume_batch = streaming, poller, consume_batch
         self._nothing, self._spark = nothing, spark
-        self._handed = time.monotonic()
+        self._delivered_at = time.monotonic()
         self.position = Position()
 
     def announce(self, position: Position) -> None:
         """Deliver an empty batch for partitions that start here."""
-        self._consume_batch(Batch(self._nothing, Span(position, position), 0, 0, self._watch.identity))
+        self._consume_batch(Batch(self._nothing, Span(position, position), 0, 0, self._poller.identity))
         self.position = self.position.advanced_to(position)
-        self._handed = time.monotonic()
+        self._delivered_at = time.monotonic()
 
     def follow(self, stop: Stop, *, once: bool) -> None:
         """Read until `stop`, or with `once` up to the end of the stream. New partitions start a new query."""
@@ -178,23 +178,23 @@ class _SparkRun:
                         return
                     self._pause()
                     continue
-                if self._watch.is_due(()):
-                    self._watch.refresh(self.position, {p.topic for p in self.position})
-                self._watch.note_answer()
+                if self._poller.is_due(()):
+                    self._poller.refresh(self.position, {p.topic for p in self.position})
+                self._poller.note_answer()
                 moved = [p for p, end in batch.end.items() if end > self.position[p]]
                 span = Span(self.position.only(moved), batch.end.only(moved))
                 frame, records, size = cache_with_size(to_session(batch.frame, self._spark))
-                self._consume_batch(Batch(frame, span, records, size, self._watch.identity))
+                self._consume_batch(Batch(frame, span, records, size, self._poller.identity))
                 self.position = self.position.advanced_to(batch.end)
-                self._handed = time.monotonic()
+                self._delivered_at = time.monotonic()
                 batch.applied.set()
 
     def _pause(self) -> None:
-        if self._watch.is_due(()):
-            fresh = self._watch.refresh(self.position, {p.topic for p in self.position})
+        if self._poller.is_due(()):
+            fresh = self._poller.refresh(self.position, {p.topic for p in self.position})
             if fresh:
                 self.announce(Position(fresh))
-        if time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
+        if time.monotonic() - self._delivered_at >= EMPTY_BATCH_SECONDS:
             self.announce(Position())
 
 
@@ -271,7 +271,7 @@ class StreamingRecords:
     """
 
     def __init__(self, records: DataFrame, every: str | None) -> None:
-        self._handed: SimpleQueue[MicroBatch] = SimpleQueue()
+        self._batches: SimpleQueue[MicroBatch] = SimpleQueue()
         self._closed = threading.Event()
         self._checkpoint = Path(tempfile.mkdtemp(prefix="replicator-checkpoint-"))
         writer = records.writeStream.foreachBatch(self._hand_over)
@@ -287,14 +287,14 @@ class StreamingRecords:
         offsets: Offsets = json.loads(lines[2])
         end = Position({TopicPartition(t, int(p)): o for t, parts in offsets.items() for p, o in parts.items()})
         batch = MicroBatch(frame, end)
-        self._handed.put(batch)
+        self._batches.put(batch)
         while not batch.applied.wait(STOP_CHECK_SECONDS) and not self._closed.is_set():
             pass
 
     def next(self, seconds: float) -> MicroBatch | None:
         """The next batch; None if there is none within `seconds`. Raises the error that ended the query."""
         try:
-            return self._handed.get(timeout=seconds)
+            return self._batches.get(timeout=seconds)
         except Empty:
             error = None if self._query.isActive else self._query.exception()
         if error is None:
@@ -307,7 +307,7 @@ class StreamingRecords:
 
     def has_ended(self) -> bool:
         """True if no batch will follow."""
-        return not self._query.isActive and self._handed.empty()
+        return not self._query.isActive and self._batches.empty()
 
     def close(self) -> None:
         """End the query. A query that waits for a broker ends only when Kafka's client gives up. This is harmless: it
