@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from replicator.domain.sequence import Sequence as SequenceKey
 
-BESIDE = "_cdc_beside"
+COLUMN_VERSIONS = "_cdc_beside"
 """The column with this text, after the key columns."""
 
 

@@ -20,7 +20,7 @@ from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
 from ..sql.per_column import NOTHING, keys_select, numbers_select, verdicts_select, winners_select
 from ..sql.reconcile import APPLY, DUPLICATE, SUPERSEDED
-from .column_versions import BESIDE, ColumnVersions, parse_column_versions
+from .column_versions import COLUMN_VERSIONS, ColumnVersions, parse_column_versions
 
 NO_CHANGE = "n"
 """The operation of a row that only names a key, because a truncate may affect it."""
@@ -66,7 +66,7 @@ def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, column_v
     sequence = cdc_sequence_columns(plan.table.sequence)
     matches = {name: _match_rows(plan, keys, table) for name, table in (("row", related), ("text", column_versions))}
     rows = list(zip(*(related[n].to_pylist() for n in sequence), strict=True)) if related.num_rows else []
-    texts = column_versions[BESIDE].to_pylist()
+    texts = column_versions[COLUMN_VERSIONS].to_pylist()
     states = []
     for key in range(keys.num_rows):
         row, text = matches["row"].get(key), matches["text"].get(key)
@@ -160,7 +160,7 @@ class _Decision:
         after = {key.row: self._column_versions(key).to_text() for key in judged}
         texts = {key.row: after[key.row] for key in judged if after[key.row] != self.states[key.number].text}
         side_rows = _select_keys(self.rows, self.plan, list(texts))
-        side_rows = side_rows.append_column(BESIDE, pa.array(list(texts.values()), pa.string()))
+        side_rows = side_rows.append_column(COLUMN_VERSIONS, pa.array(list(texts.values()), pa.string()))
         written_keys = [key for key in judged if self._is_written(key)]
         return PerColumnDecision(self._written_rows(written_keys), side_rows, self._count_verdicts(verdicts, judged, rank))
 

@@ -27,7 +27,7 @@ from replicator.domain.policy.plan import (
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
-from ..arrow.key_change import asks_target, has_difference, null_counts, to_comparable
+from ..arrow.key_change import has_difference, needs_target_row, null_counts, to_comparable
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
 from ..sql.reconcile import (
@@ -78,7 +78,7 @@ def reconcile_rows(
         connection.register("changes", _number_rows(rows.select([*narrow, *flags])))
         connection.register("related", _number_rows(related.select([*narrow, *marks])))
         if tombstones is not None:
-            connection.register("ledger", tombstones)
+            connection.register("tombstones", tombstones)
         verdicts = connection.sql(select).to_arrow_table()
     outcome = verdicts[VERDICT]
     apply = pc.equal(outcome, APPLY)
@@ -124,7 +124,7 @@ def verdict_rows_select(
     )
     t = f"t.{ROW_INDEX}" if plan.reconcile.guard == "newer" else "CAST(NULL AS BIGINT)"
     o = f"o.{ROW_INDEX}" if plan.reconcile.complete else "CAST(NULL AS BIGINT)"
-    tables = join_clauses(plan, DUCKDB, "related", "ledger" if tombstones else None)
+    tables = join_clauses(plan, DUCKDB, "related", "tombstones" if tombstones else None)
     return f"SELECT {t} AS _t, {o} AS _o,\n{case} AS {VERDICT}\nFROM changes AS r{tables}\nORDER BY r.{ROW_INDEX}"
 
 
@@ -179,7 +179,7 @@ def count_verdicts(verdicts: pa.ChunkedArray) -> Counts:
 
 def mask_lookups(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
     """Per row of a rows frame: must it be compared with the target?"""
-    if not asks_target(plan):
+    if not needs_target_row(plan):
         return pa.chunked_array([pa.repeat(False, rows.num_rows)])
     return pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.is_valid(rows[old_key_columns(plan)[-1]]))
 

@@ -264,7 +264,7 @@ def can_have_foreign_deletes(plan: ApplyPlan) -> bool:
     return bool(plan.table.keys) and (plan.fold == "last" or plan.history is not None)
 
 
-def asks_target(plan: ApplyPlan) -> bool:
+def needs_target_row(plan: ApplyPlan) -> bool:
     """True if deletes may have to be compared with the target's rows."""
     return can_have_foreign_deletes(plan) and (plan.table.by_commit or plan.table.by_tx)
 

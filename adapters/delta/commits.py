@@ -62,7 +62,7 @@ class Attempt:
 
     @property
     def _metadata(self) -> dict[str, str]:
-        return {ATTEMPT: self.name, **({STANDING: self.position_text} if self.position_text else {})}
+        return {ATTEMPT: self.name, **({POSITION_METADATA: self.position_text} if self.position_text else {})}
 
 
 Operation = Callable[[DeltaTable, Attempt], None]
@@ -292,7 +292,7 @@ def _file_name(commit_number: int) -> str:
 
 ATTEMPT = "replicatorAttempt"
 """The attempt in the commit's metadata. It identifies a commit whose answer was lost."""
-STANDING = "replicatorPosition"
+POSITION_METADATA = "replicatorPosition"
 """In the commit's metadata: the lane, and its position after the commit."""
 USER_METADATA = "userMetadata"
 """The key under which Spark stores a writer's commit metadata."""
@@ -314,9 +314,9 @@ def read_version_positions(table: DeltaTable, app: str) -> Iterator[tuple[int, P
     versions: list[tuple[int, Position]] = []
     at: Position | None = None
     for entry in sorted(table.history(), key=lambda entry: entry["version"]):
-        text = entry.get(STANDING)
-        if text is None and STANDING in str(entry.get(USER_METADATA)):
-            text = json.loads(entry[USER_METADATA])[STANDING]
+        text = entry.get(POSITION_METADATA)
+        if text is None and POSITION_METADATA in str(entry.get(USER_METADATA)):
+            text = json.loads(entry[USER_METADATA])[POSITION_METADATA]
         lane, position = (None, None) if text is None else json.loads(text)
         if lane == app:
             at = None if position is None else Position.from_json(position)

@@ -40,11 +40,11 @@ from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, 
 
 from ..apply.lane_progress import drop_duplicates, is_ordered
 from ..arrow.key_change import (
-    asks_target,
     can_have_foreign_deletes,
     drop_foreign_deletes,
     find_open_key_changes,
     is_doubtful,
+    needs_target_row,
     rename_plainly,
     split_segments,
 )
@@ -407,7 +407,7 @@ def _to_folded(frame: pa.Table, changes: pa.Table, plan: ApplyPlan, counts: Coun
         history = merge_truncates(tuple(Truncate(*each) for each in zip(sequences, truncate_times, strict=True)))
     # A delete must be compared with the target's row if its image may be incomplete, or the row's transaction is unknown.
     has_doubtful_deletes = False
-    if asks_target(plan):
+    if needs_target_row(plan):
         by_tx = plan.table.by_tx
         doubtful = pc.is_valid(frame[KEY_CHANGE_DELETE]) if by_tx else is_doubtful(frame, plan.delete_evidence_columns)
         has_doubtful_deletes = bool(pc.any(doubtful).as_py())

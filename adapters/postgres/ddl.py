@@ -24,7 +24,7 @@ from replicator.domain.policy.plan import CDC_UNSENT, ApplyPlan, cdc_sequence_co
 from replicator.domain.schema_evolution import SchemaVersion, TargetReshape
 from replicator.domain.table import Column
 
-from ..apply.column_versions import BESIDE
+from ..apply.column_versions import COLUMN_VERSIONS
 from ..sql.dialect import POSTGRES, text_literal
 from ..sql.render import OURS, VIEWS, current_rows_query, find_view
 from .connection import PostgresSession
@@ -334,11 +334,11 @@ def type_name(kind: AnyType) -> str | None:
         return None
 
 
-VERSIONS = f"{BESIDE}::jsonb"
+VERSIONS = f"{COLUMN_VERSIONS}::jsonb"
 NEW_NAME = "CASE name WHEN %(old)s THEN %(new)s ELSE name END"
 KEPT = "WHERE name <> coalesce(%(new)s, %(old)s)"
 RENAME_IN_VERSIONS = f"""
-SET {BESIDE} = jsonb_strip_nulls(jsonb_build_object(
+SET {COLUMN_VERSIONS} = jsonb_strip_nulls(jsonb_build_object(
   'deleted', {VERSIONS}->'deleted',
   'older', (SELECT jsonb_object_agg({NEW_NAME}, o.v) FROM jsonb_each({VERSIONS}->'older') AS o(name, v) {KEPT}),
   'unsent', (SELECT jsonb_agg({NEW_NAME}) FROM jsonb_array_elements_text({VERSIONS}->'unsent') AS u(name) {KEPT})))
@@ -356,7 +356,7 @@ def reshape_side_table(cursor: psycopg.Cursor, relation: str, reshaping: TargetR
     for statement in reshape_statements(relation, types, replace(reshaping, emptied=(), types=())):
         cursor.execute(statement.encode(), prepare=False)
     renamed = [*reshaping.renames, *((name, None) for name in reshaping.removals)]
-    for old, new in renamed if BESIDE in types else ():
+    for old, new in renamed if COLUMN_VERSIONS in types else ():
         cursor.execute(f"UPDATE {relation} {RENAME_IN_VERSIONS}".encode(), {"old": old, "new": new})
 
 

@@ -18,7 +18,7 @@ from replicator.domain.change import ERROR, KEY_CHANGE_DELETE, OP, UNCHANGED, Op
 from replicator.domain.errors import AMBIGUOUS_DELETE
 from replicator.domain.policy.plan import ApplyPlan, Facts
 
-from ..arrow.key_change import RowOwner, asks_target, can_have_foreign_deletes, find_owners, list_owner_columns
+from ..arrow.key_change import RowOwner, can_have_foreign_deletes, find_owners, list_owner_columns, needs_target_row
 from ..sql.dialect import SPARK
 from ..sql.fold import ARRIVAL, BELOW, KEPT, OUTCOME
 from ..sql.reconcile import other_row_condition
@@ -89,7 +89,7 @@ def drop_foreign_deletes(
 ) -> tuple[DataFrame, int, DataFrame | None]:
     """Returns the rows without deletes of other rows, the number of such deletes, and the ambiguous deletes as
     rejects."""
-    if not (facts.has_key_changes and asks_target(plan)):
+    if not (facts.has_key_changes and needs_target_row(plan)):
         return rows, 0, None
     remaining_rows, others = _split_rows(plan, rows, related, doubtful=False)
     if not facts.has_doubtful_deletes:

@@ -172,7 +172,7 @@ def _counts_condition(plan: ApplyPlan, dialect: Dialect, arrival: str, void: str
 
 
 def was_sent_condition(dialect: Dialect, unchanged: str, name: str) -> str:
-    """True when a change sent the column; `unsent` is the change's list of columns that were not sent."""
+    """True when a change sent the column; `unchanged` is the change's list of columns that were not sent."""
     return f"({unchanged} IS NULL OR NOT {dialect.contains.format(list=unchanged, item=dialect.text(name))})"
 
 

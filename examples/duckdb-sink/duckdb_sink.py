@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 from duckdb_options import DuckDbOptions
 
-from adapters.apply.column_versions import BESIDE
+from adapters.apply.column_versions import COLUMN_VERSIONS
 from adapters.apply.conform import REJECTED, conform_to_schema
 from adapters.apply.explain import explain
 from adapters.apply.stages import Wanted, apply_write, side_columns
@@ -101,8 +101,8 @@ class DuckDbSink:
                 f"the sink of lane {lane.id} does not apply policy {plan.policy!r}",
                 next_step=f"Use one of {', '.join(sorted(POLICIES))}.",
             )
-        known = self._targets.get(lane.id)
-        if known is not None and known.plan == plan:
+        target = self._targets.get(lane.id)
+        if target is not None and target.plan == plan:
             return
         _refuse_similar_names(lane, plan)
         with self._transaction(f"preparing lane {lane.id}") as db:
@@ -110,7 +110,7 @@ class DuckDbSink:
             created = _ensure_table(db, _relation(lane), plan.target)
             if side := side_columns(plan):
                 _ensure_table(db, _side_relation(lane), side)
-            epoch = known.epoch if known else _acquire_lane(db, lane, created=created)
+            epoch = target.epoch if target else _acquire_lane(db, lane, created=created)
             schema = db.sql(f"FROM {_relation(lane)} LIMIT 0").to_arrow_table().schema
         self._targets[lane.id] = Target(plan, epoch, schema)
 
@@ -124,12 +124,14 @@ class DuckDbSink:
             for write in writes:
                 target = self._get_writable(db, write)
                 session = DuckDbSession(db, write.lane, target)
-                done = apply_write(session, write, _read_state(db, write.lane))
-                if done.rejects.num_rows:
-                    reject(write.lane, done.rejects)
-                _write_state(db, write.lane, done.state)
+                result = apply_write(session, write, _read_state(db, write.lane))
+                if result.rejects.num_rows:
+                    reject(write.lane, result.rejects)
+                _write_state(db, write.lane, result.state)
                 before = applied[write.lane.id].counts if write.lane.id in applied else Counts()
-                applied[write.lane.id] = LaneOutcome(done.state.position, before + done.counts, done.state.purged_up_to)
+                applied[write.lane.id] = LaneOutcome(
+                    result.state.position, before + result.counts, result.state.purged_up_to
+                )
             for write in writes:
                 if write.complete is not None:
                     _write_complete(db, write.lane, write.complete)
@@ -167,14 +169,14 @@ class DuckDbSink:
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         with self._transaction(f"looking at lane {lane.id}") as db:
-            found = _find_lane(db, lane)
-            if found is None:
+            lane_row = _find_lane(db, lane)
+            if lane_row is None:
                 return []
             artifacts = [LaneArtifact("state", f"{self._path}: {LANES}")]
             if _read_columns(db, _side_relation(lane)):
                 artifacts.append(LaneArtifact("side table", f"{self._path}: {OWN_SCHEMA}.{_side_name(lane)}"))
             if _read_columns(db, _relation(lane)):
-                stays = "" if found["created"] else "this sink did not create it; only rows of the lane are removed"
+                stays = "" if lane_row["created"] else "this sink did not create it; only rows of the lane are removed"
                 artifacts.append(LaneArtifact("table", f"{self._path}: {lane.into}", stays))
             return artifacts
 
@@ -182,13 +184,13 @@ class DuckDbSink:
         """Another instance that prepared the lane is fenced at its commit."""
         self._targets.pop(lane.id, None)
         with self._transaction(f"dropping lane {lane.id}") as db:
-            found = _find_lane(db, lane)
-            if found is None:
+            lane_row = _find_lane(db, lane)
+            if lane_row is None:
                 return
             _withdraw_complete(db, lane)
             _delete_rows(db, lane)
             db.execute(f"DROP TABLE IF EXISTS {_side_relation(lane)}")
-            if found["created"]:
+            if lane_row["created"]:
                 db.execute(f"DROP TABLE IF EXISTS {_relation(lane)}")
             db.execute(f"DELETE FROM {LANES} WHERE {OWN}", _own(lane))
 
@@ -196,10 +198,10 @@ class DuckDbSink:
 
     def _get_writable(self, db: duckdb.DuckDBPyConnection, write: Write[Any]) -> Target:
         """The prepared target; `Fenced` if another instance has prepared the lane since."""
-        target, found = self._targets.get(write.lane.id), _find_lane(db, write.lane)
+        target, lane_row = self._targets.get(write.lane.id), _find_lane(db, write.lane)
         if target is None or target.plan != write.plan:
             raise Fatal(f"lane {write.lane.id} was not prepared for this plan")
-        if found is None or found["epoch"] != target.epoch:
+        if lane_row is None or lane_row["epoch"] != target.epoch:
             raise Fenced(f"another instance writes lane {write.lane.id}")
         return target
 
@@ -240,8 +242,8 @@ class DuckDbSession:
         return rows, REJECTED.empty_table()
 
     def read_rows(self, columns: Sequence[str], wanted: Wanted, condition: str = "") -> pa.Table:
-        found = self._select(_relation(self._lane), columns, wanted, condition)
-        return found.cast(pa.schema([self.schema.field(name) for name in columns]))
+        rows = self._select(_relation(self._lane), columns, wanted, condition)
+        return rows.cast(pa.schema([self.schema.field(name) for name in columns]))
 
     def read_side_rows(self, rows: pa.Table | None) -> pa.Table:
         names = [column.name for column in side_columns(self._plan)]
@@ -255,8 +257,8 @@ class DuckDbSession:
             if self._plan.history is None:
                 same = " AND ".join(f"t.{quote(key)} = s.{quote(key)}" for key in keys)
                 self._db.execute(f"DELETE FROM {relation} AS t USING {INPUT} AS s WHERE {same}")
-            kept = f" WHERE {quote(BESIDE)} IS NOT NULL" if BESIDE in names else ""
-            self._db.execute(f"INSERT INTO {relation} BY NAME FROM {INPUT}{kept}")
+            filter_sql = f" WHERE {quote(COLUMN_VERSIONS)} IS NOT NULL" if COLUMN_VERSIONS in names else ""
+            self._db.execute(f"INSERT INTO {relation} BY NAME FROM {INPUT}{filter_sql}")
         return None
 
     def delete_side_rows(self, max_sequence: SequenceKey) -> None:
@@ -283,8 +285,8 @@ class DuckDbSession:
         ]
         where = " AND ".join(filter(None, [condition, *among])) or "true"
         with _registered(self._db, tables):
-            found = self._db.sql(f"SELECT {', '.join(map(quote, columns))} FROM {relation} AS t WHERE {where}")
-            return found.to_arrow_table()
+            rows = self._db.sql(f"SELECT {', '.join(map(quote, columns))} FROM {relation} AS t WHERE {where}")
+            return rows.to_arrow_table()
 
 
 # Tables.
@@ -326,25 +328,25 @@ def _ensure_table(db: duckdb.DuckDBPyConnection, relation: str, columns: Sequenc
 
     DuckDB chooses its type for each Arrow type. Decimals of more than 38 digits become text.
     """
-    there = {known.lower() for known in _read_columns(db, relation)}
+    existing_columns = {name.lower() for name in _read_columns(db, relation)}
     empty = to_duckdb_types(pa.schema([(column.name, column.type) for column in columns]).empty_table())
     with _registered(db, {INPUT: empty}):
         described = db.execute(f"DESCRIBE FROM {INPUT}").fetchall()
     definitions = {column: f"{quote(column)} {kind}" for column, kind, *_ in described}
-    if not there:
+    if not existing_columns:
         db.execute(f"CREATE TABLE {relation} ({', '.join(definitions.values())})")
         return True
     for column, definition in definitions.items():
-        if column.lower() not in there:
+        if column.lower() not in existing_columns:
             db.execute(f"ALTER TABLE {relation} ADD COLUMN {definition}")
     return False
 
 
 def _refuse_similar_names(lane: Lane, plan: ApplyPlan) -> None:
     """DuckDB ignores the case of names."""
-    known: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name in (column.name for column in plan.target):
-        if known.setdefault(name.lower(), name) != name:
+        if spellings.setdefault(name.lower(), name) != name:
             raise ConfigProblem(
                 f"table {plan.table.name} has columns that differ only in case, which DuckDB ignores: {name!r}",
                 next_step=f"Rename or leave out one of them for lane {lane.id}.",
@@ -374,12 +376,12 @@ def _find_lane(db: duckdb.DuckDBPyConnection, lane: Lane) -> dict[str, Any] | No
 
 def _acquire_lane(db: duckdb.DuckDBPyConnection, lane: Lane, *, created: bool) -> int:
     """Makes this instance the writer of the lane; returns its epoch."""
-    found = _find_lane(db, lane)
-    if found is None:
+    lane_row = _find_lane(db, lane)
+    if lane_row is None:
         values = [*_own(lane), lane.into, 1, created, None]
         db.execute(f"INSERT INTO {LANES} VALUES (?, ?, ?, ?, ?, ?)", values)
         return 1
-    epoch, created = found["epoch"] + 1, created or found["created"]
+    epoch, created = lane_row["epoch"] + 1, created or lane_row["created"]
     db.execute(f"UPDATE {LANES} SET epoch = ?, created = ? WHERE {OWN}", [epoch, created, *_own(lane)])
     return int(epoch)
 
@@ -395,11 +397,11 @@ def _refuse_other_lane(db: duckdb.DuckDBPyConnection, lane: Lane) -> None:
 
 
 def _read_state(db: duckdb.DuckDBPyConnection, lane: Lane) -> LaneState | None:
-    found = _find_lane(db, lane)
-    if found is None or found["state"] is None:
+    lane_row = _find_lane(db, lane)
+    if lane_row is None or lane_row["state"] is None:
         return None
     try:
-        return state_from_json(json.loads(found["state"]))
+        return state_from_json(json.loads(lane_row["state"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataLoss(
             f"the state of lane {lane.id} in {LANES} is damaged",
@@ -417,8 +419,8 @@ def _write_complete(db: duckdb.DuckDBPyConnection, lane: Lane, complete: Complet
     where, source = "pipeline = ? AND source = ?", [lane.pipeline, complete.source]
     row = (complete.transaction, complete.ended_at)
     if complete.transaction is None:
-        known = db.execute(f"SELECT transaction, ended_at FROM {TRANSACTIONS} WHERE {where}", source).fetchall()
-        row = known[0] if known else row
+        stored_rows = db.execute(f"SELECT transaction, ended_at FROM {TRANSACTIONS} WHERE {where}", source).fetchall()
+        row = stored_rows[0] if stored_rows else row
     db.execute(f"DELETE FROM {TRANSACTIONS} WHERE {where}", source)
     db.execute(
         f"INSERT INTO {TRANSACTIONS} VALUES (?, ?, ?, ?, ?, ?)", [*source, *row, complete.exact, list(complete.behind)]

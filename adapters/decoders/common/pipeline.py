@@ -102,7 +102,7 @@ class ChangeBlock:
     """Rows of the records `raw`.
 
     - `ops`: the operation of each row, null for an unknown one.
-    - `places`: the record of each row; None if each record has one row.
+    - `record_indices`: the record of each row; None if each record has one row.
     - `errors`: the first error of each record. Adding columns adds errors.
     """
 
@@ -111,21 +111,21 @@ class ChangeBlock:
         table: TableSpec,
         raw: pa.RecordBatch,
         ops: Sequence[str | None] | pa.Array,
-        places: Sequence[int] | None = None,
+        record_indices: Sequence[int] | None = None,
         errors: dict[int, Reject] | None = None,
     ) -> None:
         self.table, self.raw = table, raw
         self.ops = ops if isinstance(ops, pa.Array) else pa.array(ops, pa.string())
         self.updates = pc.fill_null(pc.equal(self.ops, Op.UPDATE.value), False)
         self.errors = {} if errors is None else errors
-        self._places = places
-        self._indices = None if places is None else pa.array(places, pa.int64())
+        self._record_indices = record_indices
+        self._indices = None if record_indices is None else pa.array(record_indices, pa.int64())
         self._columns: dict[str, pa.Array] = {}
         self._unchanged: dict[str, pa.Array] = {}
 
     def find_record(self, row: int) -> int:
         """The index of a row's record."""
-        return row if self._places is None else self._places[row]
+        return row if self._record_indices is None else self._record_indices[row]
 
     def reject(self, errors: Mapping[int, Reject]) -> None:
         """Add the errors of rows to those of their records."""

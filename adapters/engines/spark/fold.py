@@ -27,7 +27,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import FoldedChanges
 
-from ...arrow.key_change import asks_target, can_have_foreign_deletes
+from ...arrow.key_change import can_have_foreign_deletes, needs_target_row
 from ...spark.frames import FrameFacts, cache_frame, collect_facts, column, get_facts, keep_parents, run_select, set_facts
 from ...spark.key_change_deletes import is_doubtful, mark_foreign_deletes
 from ...sql.dialect import SPARK
@@ -157,7 +157,7 @@ def _collect_counts(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
     moves = row & column(OLD_KEY).isNotNull() if OLD_KEY in marked.columns else sf.lit(False)
     moves = moves | (row & column(KEY_CHANGE_DELETE).isNotNull()) if can_have_foreign_deletes(plan) else moves
     doubtful = column(KEY_CHANGE_DELETE).isNotNull() if plan.table.by_tx else is_doubtful(plan.delete_evidence_columns)
-    doubts = row & doubtful if halves and asks_target(plan) else sf.lit(False)
+    doubts = row & doubtful if halves and needs_target_row(plan) else sf.lit(False)
     return marked.agg(
         sf.count_if(row).alias("rows"),
         sf.count_if(outcome == EQUAL).alias("duplicate"),

@@ -22,7 +22,7 @@ from replicator.domain.sequence import is_text
 from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import ErasureResult
 
-from ...apply.column_versions import BESIDE
+from ...apply.column_versions import COLUMN_VERSIONS
 from ...apply.conform import cast_column
 from ...apply.lane_progress import advance_position, advance_state, is_applied, refuse_gap
 from ...arrow.key_change import rename_plainly
@@ -196,7 +196,8 @@ class DeltaLane:
         other = open_table(side_table)
         if other.version() != state.side_table_version:
             other.restore(state.side_table_version)  # Later versions are from a failed attempt.
-        side_columns = [TargetColumn(f.name, f, renamed=renamed if f.name == BESIDE else {}) for f in read_schema(other)]
+        renames = {COLUMN_VERSIONS: renamed}
+        side_columns = [TargetColumn(f.name, f, renamed=renames.get(f.name, {})) for f in read_schema(other)]
         TableWriter().rewrite(other, side_columns)
         self.record_state(
             replace(state, side_table_version=other.version()),

@@ -15,7 +15,7 @@ from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
 
-from ...apply.column_versions import BESIDE
+from ...apply.column_versions import COLUMN_VERSIONS
 from ...apply.conform import number_rows
 from ...apply.rows_frame import build_event_ids
 from ...apply.stages import side_columns
@@ -254,7 +254,7 @@ class DeltaColumnVersions:
         """The rows of the keys in `rows`, and perhaps others; all rows for None."""
         schema, wanted = read_schema(table), {}
         if rows is not None:
-            wanted = {key: pc.unique(rows[key]).drop_null() for key in schema.names if key != BESIDE}
+            wanted = {key: pc.unique(rows[key]).drop_null() for key in schema.names if key != COLUMN_VERSIONS}
         with translate_errors(f"{lane.into} (its side table)"):
             return lookup_rows(table, schema.names, wanted)
 
@@ -263,7 +263,7 @@ class DeltaColumnVersions:
         stored one."""
         if not rows.num_rows:
             return int(table.version())
-        q, keys = DELTA_RS.quote_name, [name for name in rows.column_names if name != BESIDE]
+        q, keys = DELTA_RS.quote_name, [name for name in rows.column_names if name != COLUMN_VERSIONS]
         with translate_errors(f"{lane.into} (its side table)"):
             self._upkeep.after_commit(table, table.version())
             merger = table.merge(
@@ -274,7 +274,7 @@ class DeltaColumnVersions:
                 streamed_exec=False,
                 writer_properties=WRITER,
             )
-            has_text = f"s.{q(BESIDE)} IS NOT NULL"
-            merger = merger.when_matched_delete(f"NOT ({has_text})").when_matched_update({q(BESIDE): f"s.{q(BESIDE)}"})
-            merger.when_not_matched_insert({q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}, has_text).execute()
+            text, has_text = f"s.{q(COLUMN_VERSIONS)}", f"s.{q(COLUMN_VERSIONS)} IS NOT NULL"
+            merger = merger.when_matched_delete(f"NOT ({has_text})").when_matched_update({q(COLUMN_VERSIONS): text})
+            merger.when_not_matched_insert({q(n): f"s.{q(n)}" for n in (*keys, COLUMN_VERSIONS)}, has_text).execute()
             return int(table.version())

@@ -24,7 +24,7 @@ from replicator.domain.table import Column
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CheckpointUnsupported, CutoverDecision, StoredLane
 
-from ...apply.column_versions import BESIDE, rename_columns
+from ...apply.column_versions import COLUMN_VERSIONS, rename_columns
 from ...apply.conform import cast_column
 from ...apply.projections import is_owned
 from ...apply.stages import side_columns
@@ -181,7 +181,7 @@ class DeltaStoredLane:
 
     def _restore_names(self, rows: pa.Table) -> pa.Table:
         """The rows, whose values name columns as their source does."""
-        for name in {CDC_UNSENT, BESIDE}.intersection(rows.column_names) if self._names else ():
+        for name in {CDC_UNSENT, COLUMN_VERSIONS}.intersection(rows.column_names) if self._names else ():
             values = rename_columns(rows[name].combine_chunks(), self._names)
             rows = rows.set_column(rows.column_names.index(name), name, values)
         return rows

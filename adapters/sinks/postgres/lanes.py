@@ -577,10 +577,10 @@ def refuse_other_writer(cursor: psycopg.Cursor, lane: Lane, target: str) -> None
 
 def describe_conflict(lane: Lane, pipeline: str, other: str) -> str:
     """The next step for a table of `lane` that the lane `other` of `pipeline` also writes."""
-    place = f"pipeline = {text_literal(pipeline)} AND lane = {text_literal(other)}"
+    condition = f"pipeline = {text_literal(pipeline)} AND lane = {text_literal(other)}"
     return (
         "Name another table with `into`, or another schema or database. If that lane does not exist any more, run DELETE "
-        f"FROM _replicator.positions WHERE {place}; and load the table again with `replicator lanes resync {lane.id}`."
+        f"FROM _replicator.positions WHERE {condition}; and load the table again with `replicator lanes resync {lane.id}`."
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from replicator.domain.policy.plan import cdc_sequence_columns
 from replicator.domain.sequence import Sequence as SequenceKey
 
-from ...apply.column_versions import BESIDE
+from ...apply.column_versions import COLUMN_VERSIONS
 from ...apply.per_column_in_process import (
     KeyState,
     PerColumnDecision,
@@ -55,8 +55,8 @@ class ServerPerColumn:
         same = {a: " AND ".join(f"{a}.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys) for a in ("t", "b")}
         sequence = ", ".join(f"t.{quote_name(n)}" for n in cdc_sequence_columns(self._target.plan.table.sequence))
         state_rows = self._run(
-            f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, "
-            f"b.{quote_name(BESIDE)}, {sequence} "
+            f"SELECT k.{quote_name(COLUMN_VERSIONS)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, "
+            f"b.{quote_name(COLUMN_VERSIONS)}, {sequence} "
             f"FROM {self._parameter_relation()} AS k LEFT JOIN {self._target.relation} AS t ON {same['t']} "
             f"LEFT JOIN {self._target.side_table} AS b ON {same['b']}",
             self._to_parameter(keys, [str(i) for i in range(keys.num_rows)]),
@@ -69,12 +69,12 @@ class ServerPerColumn:
 
     def store_versions(self, side_rows: pa.Table) -> None:
         """Stores the text of each key. A row without a text deletes the stored one."""
-        column_versions, q = self._target.side_table, quote_name(BESIDE)
+        column_versions, q = self._target.side_table, quote_name(COLUMN_VERSIONS)
         if not side_rows.num_rows:
             return
         same = " AND ".join(f"b.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys)
-        names = ", ".join(map(quote_name, (*self._keys, BESIDE)))
-        objects = self._to_parameter(side_rows, side_rows[BESIDE].to_pylist())
+        names = ", ".join(map(quote_name, (*self._keys, COLUMN_VERSIONS)))
+        objects = self._to_parameter(side_rows, side_rows[COLUMN_VERSIONS].to_pylist())
         self._run(f"DELETE FROM {column_versions} AS b USING {self._parameter_relation()} AS k WHERE {same}", objects)
         self._run(
             f"INSERT INTO {column_versions} ({names}) "
@@ -91,7 +91,7 @@ class ServerPerColumn:
             text_column(keys[k].cast(self._target.conversions[k].arrow).combine_chunks()).cast(pa.string()).to_pylist()
             for k in self._keys
         ]
-        names = [*self._keys, BESIDE]
+        names = [*self._keys, COLUMN_VERSIONS]
         return json.dumps([dict(zip(names, row, strict=True)) for row in zip(*columns, texts, strict=True)])
 
     def _run(self, statement: str, objects: str | None = None) -> psycopg.Cursor:

@@ -52,7 +52,7 @@ from ...apply.lane_progress import (
     is_applied,
     refuse_gap,
 )
-from ...arrow.key_change import asks_target
+from ...arrow.key_change import needs_target_row
 from ...postgres.connection import planner_hints
 from ...postgres.names import escape, quote_name
 from ...sql.dialect import POSTGRES
@@ -322,7 +322,7 @@ class PostgresWriter:
     def _delete_foreign_deletes(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> int:
         """The number of staged deletes that belong, or may belong, to other rows than the target's; see
         `apply.reconcile_in_process`."""
-        if not (facts.has_key_changes and asks_target(self._target.plan)):
+        if not (facts.has_key_changes and needs_target_row(self._target.plan)):
             return 0
         count = self._cursor.execute(self._target.delete_foreign_deletes(), prepare=False).rowcount
         outcome.counts += Counts(superseded=count)
@@ -366,24 +366,24 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
     if lane.policy not in CHANGE_POLICIES | {EVENT_LOG_POLICY}:
         return
     is_log = lane.policy == EVENT_LOG_POLICY
-    places = relation
+    rows_by_position = relation
     if not is_log:
         # Read the position of each change from its event id.
         event_id = quote_name(EVENT_ID)
-        places = f"""(SELECT r.{event_id} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
-        FROM {relation} r, regexp_match(r.{event_id}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
-    query = f"""SELECT 1 FROM {escape(places)}
+        rows_by_position = f"""(SELECT r.{event_id} AS event_id, m[1] AS topic, m[2]::int AS partition,
+        m[3]::bigint AS "offset" FROM {relation} r, regexp_match(r.{event_id}, '^(.*)-([0-9]+)-([0-9]+)$') m) positions"""
+    query = f"""SELECT 1 FROM {escape(rows_by_position)}
         WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""
-    for place, first in start.items():
-        begins = (f"{place.topic}-{place.partition}-", place.topic, place.partition, first)
-        if place in applied or not cursor.execute(query.encode(), begins).fetchone():
+    for partition, first in start.items():
+        begins = (f"{partition.topic}-{partition.partition}-", partition.topic, partition.partition, first)
+        if partition in applied or not cursor.execute(query.encode(), begins).fetchone():
             continue
-        ends = f'SELECT topic, partition, max("offset") + 1 FROM {places} GROUP BY 1, 2'
+        ends = f'SELECT topic, partition, max("offset") + 1 FROM {rows_by_position} GROUP BY 1, 2'
         written_ends = Position({TopicPartition(t, p): end for t, p, end in cursor.execute(ends.encode())})
         if is_log:
-            raise make_duplicate_error(lane.id, place, written_ends)
+            raise make_duplicate_error(lane.id, partition, written_ends)
         raise AlreadyWritten(
-            f"_replicator.positions has no position of lane {lane.id} in {place}, but table {relation} has rows of it, "
+            f"_replicator.positions has no position of lane {lane.id} in {partition}, but table {relation} has rows of it, "
             "which would be appended again",
             lane=lane.id,
             step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes resync "

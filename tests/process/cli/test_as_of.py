@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from support.snapshotted_shop import ENTRIES, CheckpointedShop, equals_model, list_change_times
 
-from adapters.delta.commits import STANDING
+from adapters.delta.commits import POSITION_METADATA
 from replicator.application.operations import lanes
 from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import ConfigProblem, Fatal
@@ -128,7 +128,9 @@ def make_shop_with_one_batch(folder: Path, entry: str = "plain", begun: int = 0)
         shop.reach(begun)
     shop.reach(len(shop.history.events))
     place = json.dumps(shop.history.position(6).to_json(), separators=(",", ":"))
-    assert any(place in str(entry.get(STANDING)) for entry in DeltaTable(str(shop.folder / "lake" / "plain")).history())
+    assert any(
+        place in str(entry.get(POSITION_METADATA)) for entry in DeltaTable(str(shop.folder / "lake" / "plain")).history()
+    )
     return shop
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from adapters.apply.column_versions import BESIDE
+from adapters.apply.column_versions import COLUMN_VERSIONS
 from adapters.apply.per_column_in_process import add_key_rows, decide_columns, read_key_states
 from adapters.apply.rows_frame import to_rows
 from adapters.sinks.delta.spark.per_column import ARRIVAL, CHANGE, COUNTS, KEEP, KIND, RELATED, STORED, WRITE, PerColumnTask
@@ -55,14 +55,16 @@ def before(random: Random) -> tuple[pa.Table, pa.Table]:
         if random.random() < 0.6
     }
     related = pa.table({"id": pa.array(there, pa.int64()), "_cdc_seq_1": pa.array(list(there.values()), pa.int64())})
-    return related, pa.table({"id": pa.array(texts, pa.int64()), BESIDE: pa.array(list(texts.values()), pa.string())})
+    return related, pa.table(
+        {"id": pa.array(texts, pa.int64()), COLUMN_VERSIONS: pa.array(list(texts.values()), pa.string())}
+    )
 
 
 def at_once(rows: pa.Table, related: pa.Table, beside: pa.Table) -> tuple[list[Any], list[Any], Counts]:
     clears = pc.any(pc.equal(rows[OP], "t")).as_py()
     whole = add_key_rows(rows, beside.select(["id"])) if clears else rows
     done = decide_columns(PLAN, whole, (3,), lambda keys: read_key_states(PLAN, keys, related, beside))
-    keep = [(row["id"], row[BESIDE]) for row in done.side_rows.to_pylist()]
+    keep = [(row["id"], row[COLUMN_VERSIONS]) for row in done.side_rows.to_pylist()]
     return sorted(map(repr, done.write.to_pylist())), sorted(keep), done.counts
 
 
@@ -73,7 +75,7 @@ def in_parts(rows: pa.Table, related: pa.Table, beside: pa.Table, parts: int) ->
     alone = decide_columns(PLAN, truncates.drop_columns([ARRIVAL]), (3,), lambda _: []).counts
     clears = truncates.num_rows > 0
     deciding = PerColumnTask(PLAN, (3,), truncates if clears else pa.table({}), alone, clears=clears)
-    schema = pa.schema([(KIND, pa.string()), (ARRIVAL, pa.int64()), *rows.schema, (BESIDE, pa.string())])
+    schema = pa.schema([(KIND, pa.string()), (ARRIVAL, pa.int64()), *rows.schema, (COLUMN_VERSIONS, pa.string())])
     told: list[pa.RecordBatch] = []
     for part in range(parts):
         given = []
@@ -85,12 +87,12 @@ def in_parts(rows: pa.Table, related: pa.Table, beside: pa.Table, parts: int) ->
         told += deciding.run(batches if given else [])
     rows_told = pa.Table.from_batches(told, schema).to_pylist()
     of = {kind: [row for row in rows_told if row[KIND] == kind] for kind in (WRITE, KEEP, COUNTS)}
-    numbers = [json.loads(row[BESIDE]) for row in of[COUNTS]]
+    numbers = [json.loads(row[COLUMN_VERSIONS]) for row in of[COUNTS]]
     *counts, written, kept = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
     assert (written, kept) == (len(of[WRITE]), len(of[KEEP]))
     names = rows.column_names
     write = sorted(repr({name: row[name] for name in names}) for row in of[WRITE])
-    return write, sorted((row["id"], row[BESIDE]) for row in of[KEEP]), Counts(*counts) + alone
+    return write, sorted((row["id"], row[COLUMN_VERSIONS]) for row in of[KEEP]), Counts(*counts) + alone
 
 
 @pytest.mark.parametrize("truncates", [0, 1, 3])

@@ -154,7 +154,7 @@ def follow(source: KafkaSource, reader: PartitionReader) -> None:
     stop: Any = SimpleNamespace(is_set=lambda: time.monotonic() > until)
     reader._assigned = {PLACE, OTHER}
     reader.next = {PLACE: 7, OTHER: 0}
-    reader._handed = dict(reader.next)
+    reader._batch_ends = dict(reader.next)
     with closing(TopicPoller(source._cluster, {"t": Topic("1", 2)}, 30, grow=False)) as looked:
         StreamLoop(reader, looked, source._failures).run(lambda _: None, stop)
 

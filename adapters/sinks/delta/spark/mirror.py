@@ -155,7 +155,7 @@ class SparkMirror:
         rows, others, ambiguous = drop_foreign_deletes(write.plan, write.folded.facts, rows, related_rows)
         relations = {"rows": rows, "related": related_rows}
         if needs_tombstones(write.plan, write.folded.facts, state):
-            relations["ledger"] = self.side_tables.lookup_tombstones(
+            relations["tombstones"] = self.side_tables.lookup_tombstones(
                 write.lane, write.plan, rows, state.position, again=write.out_of_band
             )
         resent = get_resent_limit(write.plan, state, write.span)
@@ -167,7 +167,7 @@ class SparkMirror:
                 SPARK,
                 rows=names["rows"],
                 related=names["related"],
-                tombstones=names.get("ledger"),
+                tombstones=names.get("tombstones"),
                 truncated_at=state.truncated_at,
                 resent=resent,
                 lateness=below,

@@ -24,7 +24,7 @@ from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, cdc_sequ
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
-from ....apply.column_versions import BESIDE
+from ....apply.column_versions import COLUMN_VERSIONS
 from ....apply.per_column_in_process import KeyState, add_key_rows, decide_columns, read_key_states
 from ....delta.partitions import Partitions
 from ....delta.tables import read_schema
@@ -69,9 +69,9 @@ class PerColumnTask:
             inputs.filter(pc.equal(inputs[KIND], kind)) for kind in (CHANGE, RELATED, STORED)
         )
         changes = pa.concat_tables([changes.cast(schema), _widen_rows(self.truncates, CHANGE, schema)])
-        rows = changes.take(pc.sort_indices(changes[ARRIVAL])).drop_columns([KIND, ARRIVAL, BESIDE])
+        rows = changes.take(pc.sort_indices(changes[ARRIVAL])).drop_columns([KIND, ARRIVAL, COLUMN_VERSIONS])
         rows = add_key_rows(rows, column_versions.select(keys)) if self.clears else rows
-        related, column_versions = related.select([*keys, *sequence]), column_versions.select([*keys, BESIDE])
+        related, column_versions = related.select([*keys, *sequence]), column_versions.select([*keys, COLUMN_VERSIONS])
 
         def read_states(first: pa.Table) -> list[KeyState]:
             return read_key_states(self.plan, first, related, column_versions)
@@ -79,7 +79,7 @@ class PerColumnTask:
         decision = decide_columns(self.plan, rows, self.truncated_at, read_states)
         keep = decision.side_rows
         counts = [a - b for a, b in zip(decision.counts.as_tuple(), self.alone.as_tuple(), strict=True)]
-        totals = pa.table({BESIDE: [json.dumps([*counts, decision.write.num_rows, keep.num_rows])]})
+        totals = pa.table({COLUMN_VERSIONS: [json.dumps([*counts, decision.write.num_rows, keep.num_rows])]})
         for output, kind in ((decision.write, WRITE), (keep, KEEP), (totals, COUNTS)):
             if output.num_rows:
                 yield from _widen_rows(output, kind, schema).combine_chunks().to_batches(max_chunksize=PIECE)
@@ -123,11 +123,11 @@ class SparkPerColumn:
             changes = filter_rows(changes, ~is_truncate)
         related, texts = self._read(snapshot, partitions), self._column_versions.read_rows(table)
         outputs = cache_frame(_decide_by_key(changes, related, texts, task))
-        numbers = [json.loads(row[0]) for row in outputs.filter(column(KIND) == COUNTS).select(BESIDE).collect()]
+        numbers = [json.loads(row[0]) for row in outputs.filter(column(KIND) == COUNTS).select(COLUMN_VERSIONS).collect()]
         *counts, written_count, keep = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
         version = table.version()
         if keep:
-            texts = outputs.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, BESIDE)])
+            texts = outputs.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, COLUMN_VERSIONS)])
             version = self._column_versions.store(table, texts, keep, write.lane)
         written_rows = keep_parents(outputs.filter(column(KIND) == WRITE).select([column(n) for n in names]), outputs)
         all_counts = Counts(*counts) + task.alone
@@ -148,9 +148,8 @@ def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataF
         STORED: column_versions if task.clears else column_versions.join(wanted, names, "left_semi"),
     }
     plain = [StructField(f.name, f.dataType) for f in changes.schema if f.name != ARRIVAL]
-    schema = StructType(
-        [StructField(KIND, StringType()), StructField(ARRIVAL, LongType()), *plain, StructField(BESIDE, StringType())]
-    )
+    schema = StructType([StructField(KIND, StringType()), StructField(ARRIVAL, LongType()), *plain])
+    schema.add(COLUMN_VERSIONS, StringType())
     frames = []
     for kind, frame in parts.items():
         values = {name: column(name) for name in frame.columns} | {KIND: sf.lit(kind)}

@@ -16,7 +16,7 @@ from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, cdc_sequence_colu
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 
-from ....apply.column_versions import BESIDE
+from ....apply.column_versions import COLUMN_VERSIONS
 from ....delta.commits import Attempt
 from ....delta.errors import translate_errors
 from ....delta.lake import Lake
@@ -145,11 +145,12 @@ class SparkColumnVersions(DeltaColumnVersions):
             attempt = Attempt(app, table.version() + 1, token_hex(8), self._lake.tombstones(lane.into))
             refuse_changed_table(table, attempt)
             with commit_session(self._session.spark, attempt) as spark:
-                q, keys = SPARK.quote_name, [name for name in rows.columns if name != BESIDE]
-                text = f"s.{q(BESIDE)}"
+                q, keys = SPARK.quote_name, [name for name in rows.columns if name != COLUMN_VERSIONS]
+                text = f"s.{q(COLUMN_VERSIONS)}"
                 spark_table = SparkTable.forPath(spark, to_spark_path(table.table_uri)).alias("t")
                 merger = spark_table.merge(rows.alias("s"), " AND ".join(f"t.{q(k)} = s.{q(k)}" for k in keys))
-                merger = merger.whenMatchedDelete(f"{text} IS NULL").whenMatchedUpdate(set={q(BESIDE): text})
-                merger.whenNotMatchedInsert(f"{text} IS NOT NULL", {q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}).execute()
+                merger = merger.whenMatchedDelete(f"{text} IS NULL").whenMatchedUpdate(set={q(COLUMN_VERSIONS): text})
+                names = (*keys, COLUMN_VERSIONS)
+                merger.whenNotMatchedInsert(f"{text} IS NOT NULL", {q(n): f"s.{q(n)}" for n in names}).execute()
             confirm_commit(table, attempt)
             return int(table.version())

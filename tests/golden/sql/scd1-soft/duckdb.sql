@@ -25,7 +25,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
-LEFT JOIN ledger AS l ON l."id" = r."id"
+LEFT JOIN tombstones AS l ON l."id" = r."id"
 ORDER BY r._row;
 
 -- one key: fold, values that were not sent
@@ -47,7 +47,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
-LEFT JOIN ledger AS l ON l."id" = r."id"
+LEFT JOIN tombstones AS l ON l."id" = r."id"
 ORDER BY r._row;
 
 -- one key: reconcile, after deletes were forgotten
@@ -63,7 +63,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
-LEFT JOIN ledger AS l ON l."id" = r."id"
+LEFT JOIN tombstones AS l ON l."id" = r."id"
 ORDER BY r._row;
 
 -- one key: reconcile, after deletes were forgotten, with a truncate
@@ -80,7 +80,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
-LEFT JOIN ledger AS l ON l."id" = r."id"
+LEFT JOIN tombstones AS l ON l."id" = r."id"
 ORDER BY r._row;
 
 -- composite key: fold
@@ -108,7 +108,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
 LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
-LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
+LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
 -- composite key: fold, values that were not sent
@@ -130,7 +130,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
 LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
-LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
+LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
 -- composite key: reconcile, after deletes were forgotten
@@ -146,7 +146,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
 LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
-LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
+LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
 -- composite key: reconcile, after deletes were forgotten, with a truncate
@@ -163,7 +163,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
 LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
-LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
+LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
 -- several sequence elements: fold
@@ -191,7 +191,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
-LEFT JOIN ledger AS l ON l."id" = r."id"
+LEFT JOIN tombstones AS l ON l."id" = r."id"
 ORDER BY r._row;
 
 -- several sequence elements: fold, values that were not sent
@@ -213,7 +213,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
-LEFT JOIN ledger AS l ON l."id" = r."id"
+LEFT JOIN tombstones AS l ON l."id" = r."id"
 ORDER BY r._row;
 
 -- several sequence elements: reconcile, after deletes were forgotten
@@ -229,7 +229,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
-LEFT JOIN ledger AS l ON l."id" = r."id"
+LEFT JOIN tombstones AS l ON l."id" = r."id"
 ORDER BY r._row;
 
 -- several sequence elements: reconcile, after deletes were forgotten, with a truncate
@@ -246,7 +246,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
-LEFT JOIN ledger AS l ON l."id" = r."id"
+LEFT JOIN tombstones AS l ON l."id" = r."id"
 ORDER BY r._row;
 
 -- awkward name: fold
@@ -274,7 +274,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
 LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
-LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
+LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
 -- awkward name: fold, values that were not sent
@@ -296,7 +296,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
 LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
-LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
+LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
 -- awkward name: reconcile, after deletes were forgotten
@@ -312,7 +312,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
 LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
-LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
+LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
 -- awkward name: reconcile, after deletes were forgotten, with a truncate
@@ -329,7 +329,7 @@ CASE
 FROM changes AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
 LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
-LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
+LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
 -- no key, counted: table public.t has no key, which policy scd1 needs
