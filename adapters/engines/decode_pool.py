@@ -55,9 +55,9 @@ class DecodeRoute:
     topics: frozenset[str]
     spec: TableSpec | None = None
 
-    def matches(self, decoder: Decoder, run: RecordSlice[pa.Table]) -> bool:
+    def matches(self, decoder: Decoder, slice_: RecordSlice[pa.Table]) -> bool:
         """True for a slice with the same decoder, table and fingerprint."""
-        return self.decoder is decoder and (self.table, self.fingerprint) == (run.table, run.fingerprint)
+        return self.decoder is decoder and (self.table, self.fingerprint) == (slice_.table, slice_.fingerprint)
 
 
 class DecodePool:
@@ -67,7 +67,7 @@ class DecodePool:
     def __init__(self, number: int) -> None:
         self.number = number
         self._lock = threading.RLock()
-        self._children: list[DecodeWorker] = []
+        self._workers: list[DecodeWorker] = []
         self._failed = 0
         self._route: DecodeRoute | None = None
         self._requests: deque[tuple[pa.Table, DecodeRoute, DecodeWorker]] = deque()
@@ -83,30 +83,30 @@ class DecodePool:
             return
         with self._lock:
             try:
-                if not self._children:
-                    self._children = [DecodeWorker() for _ in range(self.number)]
-                ready = [child for child in self._children if child.is_ready()]
+                if not self._workers:
+                    self._workers = [DecodeWorker() for _ in range(self.number)]
+                ready = [worker for worker in self._workers if worker.is_ready()]
                 if ready and len(self._requests) == len(ready):  # All are busy: wait for the oldest request.
                     self._collect_answer()
-                busy = [child for _, _, child in self._requests]
-                child = next((child for child in ready if child not in busy), None)
-                if child is not None and not self._is_disabled:
-                    child.send_request(_pack_route(route), raw)
-                    self._requests.append((raw, route, child))
+                busy = [worker for _, _, worker in self._requests]
+                worker = next((worker for worker in ready if worker not in busy), None)
+                if worker is not None and not self._is_disabled:
+                    worker.send_request(_pack_route(route), raw)
+                    self._requests.append((raw, route, worker))
             except WorkerEnded as ended:
-                self._stop_worker(ended)
+                self._disable(ended)
 
-    def rest(self) -> None:
+    def stop_workers(self) -> None:
         with self._lock:
             self._requests.clear()
             self._done.clear()
-            for child in self._children:
-                child.stop()
-            for child in self._children:
-                child.close()
-            self._children = []
+            for worker in self._workers:
+                worker.stop()
+            for worker in self._workers:
+                worker.close()
+            self._workers = []
 
-    def find_run(self, raw: pa.Table) -> RecordSlice[pa.Table] | None:
+    def find_slice(self, raw: pa.Table) -> RecordSlice[pa.Table] | None:
         """The slice that the whole frame makes up; None if the frame has to be routed here."""
         with self._lock:
             while any(requested is raw for requested, _, _ in self._requests):
@@ -117,7 +117,7 @@ class DecodePool:
             return RecordSlice(route.table, route.fingerprint, raw) if route is not None and route == self._route else None
 
     def find_changes(self, raw: pa.Table, spec: TableSpec) -> pa.Table | None:
-        """The changes of a frame that `find_run` returned. None if this process must decode them."""
+        """The changes of a frame that `find_slice` returned. None if this process must decode them."""
         with self._lock:
             entry = next((one for one in self._done if one[0] is raw), None)
             if entry is None:
@@ -131,28 +131,28 @@ class DecodePool:
         with self._lock:
             self._route = None
             if len(routed.slices) == 1 and routed.slices[0].frame is raw:
-                (run,) = routed.slices
-                self._route = DecodeRoute(decoder, run.table, run.fingerprint, routed.topics[run.table])
+                (slice_,) = routed.slices
+                self._route = DecodeRoute(decoder, slice_.table, slice_.fingerprint, routed.topics[slice_.table])
 
-    def note_changes(self, run: RecordSlice[pa.Table], decoder: Decoder, spec: TableSpec) -> None:
+    def note_changes(self, slice_: RecordSlice[pa.Table], decoder: Decoder, spec: TableSpec) -> None:
         """Store the specification with which this process decoded a slice."""
         with self._lock:
-            if self._route is not None and self._route.matches(decoder, run):
+            if self._route is not None and self._route.matches(decoder, slice_):
                 self._route = replace(self._route, spec=spec)
 
     def _collect_answer(self) -> None:
         """Wait for the answer to the oldest request."""
-        raw, route, child = self._requests.popleft()
+        raw, route, worker = self._requests.popleft()
         try:
-            changes = child.read_answer()
+            changes = worker.read_answer()
         except WorkerFailed as failed:
             self._failed += 1
             log.debug("a batch could not be decoded ahead", error=str(failed))
             if self._is_disabled:
-                self._stop_worker(failed)
+                self._disable(failed)
             return
         except WorkerEnded as ended:
-            self._stop_worker(ended)
+            self._disable(ended)
             return
         if changes is not None:
             self._done.append((raw, route, changes))
@@ -161,9 +161,9 @@ class DecodePool:
     def _is_disabled(self) -> bool:
         return self._failed >= FAILURES
 
-    def _stop_worker(self, ended: WorkerEnded | WorkerFailed) -> None:
+    def _disable(self, ended: WorkerEnded | WorkerFailed) -> None:
         self._failed = FAILURES
-        self.rest()
+        self.stop_workers()
         log.warning("decoding in worker processes has failed; this process continues alone", error=str(ended))
 
 

@@ -80,15 +80,15 @@ class LocalEngine:
         self.frames: Frames[pa.Table] = LocalFrames()
         settings = dict(options or {})
         number = min(NUMBER, int(str(settings.pop("ahead", 0))))
-        self._ahead = DecodePool(number) if number > 0 else None
+        self._decode_pool = DecodePool(number) if number > 0 else None
         if settings:
             raise ValueError(f"the local engine has no option {sorted(settings)[0]!r}")
 
     @property
     def features(self) -> EngineFeatures:
-        ahead = self._ahead
+        pool = self._decode_pool
         return EngineFeatures(
-            prefetch=None if ahead is None else Prefetch(ahead.number, ahead.begin, ahead.rest),
+            prefetch=None if pool is None else Prefetch(pool.number, pool.begin, pool.stop_workers),
             transactions=TransactionTracking(
                 marks=self.marks,
                 connector=self.connector,
@@ -100,34 +100,36 @@ class LocalEngine:
         )
 
     def route(self, raw: pa.Table, decoder: Decoder) -> RoutedBatch[pa.Table]:
-        run = None if self._ahead is None else self._ahead.find_run(raw)
-        if run is not None:
-            return RoutedBatch((run,), {}, _select_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _list_topics([run]))
+        slice_ = None if self._decode_pool is None else self._decode_pool.find_slice(raw)
+        if slice_ is not None:
+            return RoutedBatch(
+                (slice_,), {}, _select_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _list_topics([slice_])
+            )
         routes = decoder.route(raw)
         bad = pc.is_valid(routes["error"])
         rejects = _select_errors(raw.filter(bad), routes.filter(bad))
         ignored = {e["values"]: e["counts"] for e in pc.value_counts(routes["ignored"]).to_pylist() if e["values"]}
-        runs = (
-            _split_runs(raw.filter(pc.invert(bad)), routes.filter(pc.invert(bad)))
+        slices = (
+            _split_by_schema(raw.filter(pc.invert(bad)), routes.filter(pc.invert(bad)))
             if rejects.num_rows
-            else _split_runs(raw, routes)
+            else _split_by_schema(raw, routes)
         )
         drops = group_by_table(find_drops(raw, routes, decoder)) if TABLE_DROPPED in ignored else {}
-        routed = RoutedBatch(runs, ignored, rejects, rejects.num_rows, _list_topics(runs), drops)
-        if self._ahead is not None:
-            self._ahead.note_route(raw, decoder, routed)
+        routed = RoutedBatch(slices, ignored, rejects, rejects.num_rows, _list_topics(slices), drops)
+        if self._decode_pool is not None:
+            self._decode_pool.note_route(raw, decoder, routed)
         return routed
 
     def log(self, raw: pa.Table, decoder: Decoder) -> pa.Table:
         return build_rows(raw, decoder, datetime.now(UTC))
 
-    def decode(self, run: RecordSlice[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
-        changes = None if self._ahead is None else self._ahead.find_changes(run.frame, table)
+    def decode(self, slice_: RecordSlice[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
+        changes = None if self._decode_pool is None else self._decode_pool.find_changes(slice_.frame, table)
         if changes is not None:
             return _split_errors(changes)
-        if self._ahead is not None:
-            self._ahead.note_changes(run, decoder, table)
-        return _split_errors(decoder.decode(run.frame, table))
+        if self._decode_pool is not None:
+            self._decode_pool.note_changes(slice_, decoder, table)
+        return _split_errors(decoder.decode(slice_.frame, table))
 
     def transform_rows(self, changes: pa.Table, plan: ApplyPlan) -> TransformedChanges[pa.Table]:
         frame, rejects = _split_errors(transform_rows(changes, plan.row_transforms, plan.table))
@@ -207,7 +209,7 @@ def _select_errors(raw: pa.Table, routes: pa.Table) -> pa.Table:
     return raw.append_column(ERROR, routes["error"]).append_column(TABLE, routes["table"])
 
 
-def _split_runs(raw: pa.Table, routes: pa.Table) -> tuple[RecordSlice[pa.Table], ...]:
+def _split_by_schema(raw: pa.Table, routes: pa.Table) -> tuple[RecordSlice[pa.Table], ...]:
     """Slices with one table and one fingerprint each. With several fingerprints they are cut in each partition separately,
     because interleaved partitions would make too many slices."""
     out = []
@@ -229,10 +231,10 @@ def _split_runs(raw: pa.Table, routes: pa.Table) -> tuple[RecordSlice[pa.Table],
     return tuple(out)
 
 
-def _list_topics(runs: Sequence[RecordSlice[pa.Table]]) -> dict[str, frozenset[str]]:
+def _list_topics(slices: Sequence[RecordSlice[pa.Table]]) -> dict[str, frozenset[str]]:
     topics: dict[str, frozenset[str]] = {}
-    for run in runs:
-        topics[run.table] = topics.get(run.table, frozenset()) | set(pc.unique(run.frame["topic"]).to_pylist())
+    for slice_ in slices:
+        topics[slice_.table] = topics.get(slice_.table, frozenset()) | set(pc.unique(slice_.frame["topic"]).to_pylist())
     return topics
 
 

@@ -31,7 +31,7 @@ class Engine(Protocol[F]):
         """Divide the batch by table and schema (test_route_accounts_for_every_record), and find where tables were
         dropped (test_route_returns_the_positions_of_dropped_tables)."""
 
-    def decode(self, run: RecordSlice[F], decoder: Decoder, table: TableSpec) -> tuple[F, F]:
+    def decode(self, slice_: RecordSlice[F], decoder: Decoder, table: TableSpec) -> tuple[F, F]:
         """The changes of a slice, and its rejects (a changes frame with `_error`). Together they are all changes of the
         slice."""
 
@@ -156,12 +156,12 @@ class Prefetch(Generic[F]):
     - `depth`: the number of batches that may be started before the first of them is used.
     - `begin(raw, decoder)`: start to route and decode this raw frame, after the frames that were started before. It is
       only a hint: the frame need not be used.
-    - `rest()`: release the resources of prefetch, since no frame will be started for now.
+    - `stop_workers()`: release the resources of prefetch, since no frame will be started for now.
     """
 
     depth: int
     begin: Callable[[F, Decoder], None]
-    rest: Callable[[], None]
+    stop_workers: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

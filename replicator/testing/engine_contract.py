@@ -633,9 +633,9 @@ class EnginePrefetchContract(EngineBase):
         batches = [*plain, mixed, pa.Table.from_pylist(rows, RAW), RAW.empty_table(), *plain[:2]]
         expected = [self._describe_batch(self.new_engine(), self.to_frame(raw), FakeDecoder()) for raw in batches]
         assert self._decode_in_turn(engine, prefetch, [self.to_frame(raw) for raw in batches]) == expected
-        prefetch.rest()
+        prefetch.stop_workers()
         assert self._decode_in_turn(engine, prefetch, [self.to_frame(raw) for raw in plain]) == expected[:3]
-        prefetch.rest()
+        prefetch.stop_workers()
 
     def _decode_in_turn(self, engine: Engine[Any], prefetch: Prefetch[Any], frames: list[Any]) -> list[Any]:
         decoder, begun, batches = FakeDecoder(), 0, []

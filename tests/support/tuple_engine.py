@@ -111,9 +111,9 @@ class TupleEngine:
         topics = {run.table: frozenset(r.topic for r in raw if r.table == run.table) for run in runs}
         return RoutedBatch(tuple(runs), dict(ignored), rejects, len(rejects), topics)
 
-    def decode(self, run: RecordSlice[Rows], decoder: Any, table: TableSpec) -> tuple[Rows, Rows]:
-        good = tuple(r for r in run.frame if r.kind == "change")
-        return good, tuple(replace(r, error="OUT_OF_RANGE: no") for r in run.frame if r.kind == "bad_decode")
+    def decode(self, slice_: RecordSlice[Rows], decoder: Any, table: TableSpec) -> tuple[Rows, Rows]:
+        good = tuple(r for r in slice_.frame if r.kind == "change")
+        return good, tuple(replace(r, error="OUT_OF_RANGE: no") for r in slice_.frame if r.kind == "bad_decode")
 
     def transform_rows(self, changes: Rows, plan: Any) -> TransformedChanges[Rows]:
         """Supports one row transform, `without_deletes`. Rejects the key 13 for its missing sequence."""

@@ -123,10 +123,10 @@ class SparkEngine:
         return map_frame(raw, lambda records: build_rows(records, decoder, now), schema)
 
     @translate_errors("decoding a batch")
-    def decode(self, run: RecordSlice[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
+    def decode(self, slice_: RecordSlice[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
         """One job that also collects the facts that the driver needs."""
-        changes = map_frame(run.frame, lambda raw: decode_records(raw.cast(RAW), decoder, table), changes_schema(table))
-        return _split_errors(changes, closely=get_topic(run.frame) is not None)
+        changes = map_frame(slice_.frame, lambda raw: decode_records(raw.cast(RAW), decoder, table), changes_schema(table))
+        return _split_errors(changes, closely=get_topic(slice_.frame) is not None)
 
     @translate_errors("shaping a batch")
     def transform_rows(self, changes: DataFrame, plan: ApplyPlan) -> TransformedChanges[DataFrame]:
@@ -395,10 +395,10 @@ def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
     for kind, records in counts.items():
         kinds.update({kind.ignored: records} if kind.ignored else {})
     names = sorted({kind.table for kind in counts if kind.table and not kind.bad})
-    runs = [run for name in names for run in _split_runs(raw, routed, name, counts)]
+    slices = [slice_ for name in names for slice_ in _split_by_schema(raw, routed, name, counts)]
     if topic is not None:
-        for run in runs:
-            set_topic(run.frame, topic)
+        for slice_ in slices:
+            set_topic(slice_.frame, topic)
     topics = {name: frozenset(kind.topic for kind in counts if kind.table == name and not kind.bad) for name in names}
     rejected = sum(records for kind, records in counts.items() if kind.bad)
     drops = group_by_table(_read_drops(raw, decoder)) if TABLE_DROPPED in kinds else {}
@@ -409,7 +409,7 @@ def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
         error = column(ROUTED["error"])
         bad = routed.filter(error.isNotNull()).withColumns({ERROR: error, TABLE: column(ROUTED["table"])})
         rejects = keep_parents(bad.drop(*ROUTED.values()), routed)
-    return RoutedBatch(tuple(runs), dict(kinds), rejects, rejected, topics, drops)
+    return RoutedBatch(tuple(slices), dict(kinds), rejects, rejected, topics, drops)
 
 
 def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, int], Sequence[TransactionMark]]:
@@ -465,7 +465,7 @@ def _read_drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
     return to_arrow(map_frame(raw, of, DROPS)).cast(DROPS).sort_by([(name, "ascending") for name in RAW_RECORD_POSITION])
 
 
-def _split_runs(
+def _split_by_schema(
     raw: DataFrame, routed: DataFrame | None, table: str, counts: Mapping[RouteKind, int]
 ) -> Iterator[RecordSlice[DataFrame]]:
     """Slices with one fingerprint each. With several fingerprints they are cut in each partition separately."""

@@ -292,7 +292,7 @@ def prefetch_batches(
         if not runtime.stop.is_set():
             ahead.release_until(0)
     finally:
-        prefetch.rest()
+        prefetch.stop_workers()
 
 
 class _PrefetchQueue(Generic[F]):

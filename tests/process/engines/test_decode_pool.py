@@ -53,7 +53,7 @@ def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def engine() -> Iterator[LocalEngine]:
     made = LocalEngine({"ahead": 2})
     yield made
-    made.features.prefetch.rest()
+    made.features.prefetch.stop_workers()
 
 
 def make_frames(count: int, *more: Statement) -> list[pa.Table]:
@@ -201,7 +201,7 @@ def test_pool_ends_silently(count_requests: list[int], capfd: pytest.CaptureFixt
         process_batches(engine, decoder, batches[:count])
         for raw in batches[:2]:
             engine.features.prefetch.begin(raw, decoder)
-        engine.features.prefetch.rest()
+        engine.features.prefetch.stop_workers()
     begun = DecodeWorker()
     begun.stop()
     begun.close()
@@ -239,7 +239,7 @@ def test_closed_pool_leaves_no_processes_and_files(count_requests: list[int]) ->
     for _ in range(2):
         assert_same_results(engine, make_frames(4))
         assert list_children() and _list_memory_files()
-        engine.features.prefetch.rest()
+        engine.features.prefetch.stop_workers()
         assert not list_children() and not _list_memory_files()
 
 

@@ -20,14 +20,14 @@ NOWHERE = Span(Position(), Position())
 
 class Engine:
     def __init__(self, ahead: int) -> None:
-        self.rested, self.begun = 0, []
-        self.prefetch = Prefetch(ahead, self.begin, self.rest) if ahead else None
+        self.stops, self.begun = 0, []
+        self.prefetch = Prefetch(ahead, self.begin, self.stop_workers) if ahead else None
 
     def begin(self, raw: Any, decoder: Any) -> None:
         self.begun.append(raw)
 
-    def rest(self) -> None:
-        self.rested += 1
+    def stop_workers(self) -> None:
+        self.stops += 1
 
 
 class World:
@@ -64,7 +64,7 @@ def test_each_batch_is_started_the_given_number_before_its_turn(depth: int) -> N
             assert world.list_frames("apply") == list(range(number + 1 - depth))
     assert world.list_frames("begin") == world.list_frames("apply") == world.engine.begun == list(range(9))
     assert world.did.index(("begin", depth)) < world.did.index(("apply", 0))
-    assert world.engine.rested == 1
+    assert world.engine.stops == 1
 
 
 def test_batch_without_records_has_its_turn_at_once() -> None:
@@ -82,7 +82,7 @@ def test_batches_before_an_error_of_the_source_are_applied(ahead: int) -> None:
     with pytest.raises(Retryable), world.looking() as take:
         take_batches(take, 3)
         raise Retryable("away")
-    assert world.list_frames("apply") == [0, 1, 2] and world.engine.rested == 1
+    assert world.list_frames("apply") == [0, 1, 2] and world.engine.stops == 1
 
 
 def test_batches_after_an_error_of_the_pipeline_are_not_applied() -> None:
@@ -90,7 +90,7 @@ def test_batches_after_an_error_of_the_pipeline_are_not_applied() -> None:
     world.fails_at = 1
     with pytest.raises(RuntimeError), world.looking() as take:
         take_batches(take, 9)
-    assert world.list_frames("apply") == [0] and world.list_frames("begin") == [0, 1, 2, 3] and world.engine.rested == 1
+    assert world.list_frames("apply") == [0] and world.list_frames("begin") == [0, 1, 2, 3] and world.engine.stops == 1
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
@@ -101,7 +101,7 @@ def test_prefetched_batches_are_not_applied_if_the_run_ends_early(how: str) -> N
         if how == "kill":
             raise KeyboardInterrupt
         world.stop.set()
-    assert world.list_frames("apply") == [0, 1] and world.engine.rested == 1
+    assert world.list_frames("apply") == [0, 1] and world.engine.stops == 1
 
 
 def take_batches(take: Any, count: int) -> None:
@@ -115,4 +115,4 @@ def test_no_batch_is_delayed_by_prefetching(ahead: int, once: bool) -> None:
     with world.looking(once=once) as take:
         take(batch("a"))
         assert world.did == [("apply", "a")]
-    assert world.engine.rested == 0
+    assert world.engine.stops == 0
