@@ -147,10 +147,10 @@ def apply_write(session: TransactionSession, write: Write[pa.Table], state: Lane
         if write.plan.soft_deletes:
             session.delete_rows(purged_condition(write.plan, session.dialect, after.purged_up_to))
         after = replace(after, purge_pending=True)
-    staged = reconcile_write(session, write, after)
-    if staged.rows.num_rows or staged.truncates:
-        session.write_rows(write.plan, staged.rows, staged.truncates)
-    return replace(staged, state=advance_position(staged.state, write))
+    reconciled = reconcile_write(session, write, after)
+    if reconciled.rows.num_rows or reconciled.truncates:
+        session.write_rows(write.plan, reconciled.rows, reconciled.truncates)
+    return replace(reconciled, state=advance_position(reconciled.state, write))
 
 
 def reconcile_write(session: TargetSession, write: Write[pa.Table], state: LaneState) -> ReconciledWrite:

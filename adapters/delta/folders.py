@@ -22,13 +22,13 @@ Record = Mapping[str, object]
 class LaneLock(Protocol):
     """The lock of a lane that this instance holds. Every method but `release` may raise `Fenced`."""
 
-    def expect(self, version: int) -> None:
+    def expect(self, commit_number: int) -> None:
         """Checks the number of the lane's commits. Raises `Fenced` when another instance made the last one."""
 
-    def note_commit(self, version: int) -> None:
+    def note_commit(self, commit_number: int) -> None:
         """Notes that this instance made the lane's commit of that number."""
 
-    def doubt(self, version: int) -> None:
+    def doubt(self, commit_number: int) -> None:
         """Notes that this instance may have made the lane's commit of that number. No other instance did."""
 
     def release(self) -> None:
@@ -232,13 +232,13 @@ class LocalLaneLock:
                 next_step=f"Stop that instance first: it holds the lock {path.name}.",
             ) from locked
 
-    def expect(self, version: int) -> None:
+    def expect(self, commit_number: int) -> None:
         """Does nothing: the lock keeps others out."""
 
-    def note_commit(self, version: int) -> None:
+    def note_commit(self, commit_number: int) -> None:
         """Does nothing."""
 
-    def doubt(self, version: int) -> None:
+    def doubt(self, commit_number: int) -> None:
         """Does nothing."""
 
     def release(self) -> None:

@@ -154,20 +154,20 @@ class OptimisticLaneLock:
         self._last: int | None = None
         self._doubted: int | None = None
 
-    def expect(self, version: int) -> None:
-        if self._last is None or version == self._doubted:
-            self._last = version
-        if version != self._last:
+    def expect(self, commit_number: int) -> None:
+        if self._last is None or commit_number == self._doubted:
+            self._last = commit_number
+        if commit_number != self._last:
             raise Fenced(
-                f"another instance has written lane {self._lane}: its version is {version}, not {self._last}",
+                f"another instance has written lane {self._lane}: its version is {commit_number}, not {self._last}",
                 next_step="Stop one of the two instances.",
             )
 
-    def note_commit(self, version: int) -> None:
-        self._last = version
+    def note_commit(self, commit_number: int) -> None:
+        self._last = commit_number
 
-    def doubt(self, version: int) -> None:
-        self._doubted = version
+    def doubt(self, commit_number: int) -> None:
+        self._doubted = commit_number
 
     def release(self) -> None:
         self._last = None
