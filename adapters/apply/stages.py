@@ -202,7 +202,7 @@ class _Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class _RowDecision:
+class _Outcome:
     """The result of stage 3: rows to write, `REJECTED` tables, and the counts of all rows of the batch that fit.
 
     `recorded`: the highest sequence that was stored in the side table. `version`: the version of the side table.
@@ -233,7 +233,7 @@ def _read_batch(session: TargetSession, write: Write[pa.Table], state: LaneState
 # Plans that keep the newest row of a key, or every change.
 
 
-def _decide_rows(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _RowDecision:
+def _decide_rows(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Outcome:
     plan, rows, facts = write.plan, batch.rows, write.folded.facts
     if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
         session.delete_side_rows(state.purged_up_to.max_sequence)
@@ -251,7 +251,7 @@ def _decide_rows(session: TargetSession, write: Write[pa.Table], state: LaneStat
     rows, holes = require_values(rows, plan, session.schema)
     rows, unstorable = session.split_storable_rows(rows, plan)
     bad = holes.num_rows + unstorable.num_rows
-    return _RowDecision(rows, [rejects, holes, unstorable], counts + Counts(applied=-bad, rejected=bad), recorded)
+    return _Outcome(rows, [rejects, holes, unstorable], counts + Counts(applied=-bad, rejected=bad), recorded)
 
 
 def _read_related(session: TargetSession, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
@@ -279,14 +279,14 @@ def _list_keys(plan: ApplyPlan, rows: pa.Table) -> dict[str, pa.Array]:
 # Plans that keep every version of a row.
 
 
-def _decide_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _RowDecision:
+def _decide_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Outcome:
     plan, facts = write.plan, write.folded.facts
     rows, holes = require_values(batch.rows, plan, session.schema)
     rows, unstorable = session.split_storable_rows(rows, plan)
     counts = Counts(rejected=holes.num_rows + unstorable.num_rows)
     late_truncates = find_late_truncates(plan, facts, state)
     if not (rows.num_rows or late_truncates) or facts.lowest is None or plan.history is None:
-        return _RowDecision(rows.slice(0, 0), [holes, unstorable], counts)
+        return _Outcome(rows.slice(0, 0), [holes, unstorable], counts)
     wanted = _list_keys(plan, rows)
     if late_truncates:
         split = session.read_rows(list(plan.table.keys), {}, split_condition(plan, session.dialect, late_truncates))
@@ -306,13 +306,13 @@ def _decide_versions(session: TargetSession, write: Write[pa.Table], state: Lane
     if result.absorbed.num_rows:
         session.store_side_rows(result.absorbed)
         recorded = find_highest_sequence(plan, result.absorbed)
-    return _RowDecision(result.write, [holes, unstorable, result.rejects], result.counts + counts, recorded)
+    return _Outcome(result.write, [holes, unstorable, result.rejects], result.counts + counts, recorded)
 
 
 # Plans with a sequence for each column.
 
 
-def _decide_columns(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _RowDecision:
+def _decide_columns(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Outcome:
     """`batch.rows` include truncates."""
     plan, keys, truncated = write.plan, list(write.plan.table.keys), write.folded.facts.truncated_at is not None
     rows, unstorable = session.split_storable_rows(batch.rows, plan)
@@ -325,9 +325,7 @@ def _decide_columns(session: TargetSession, write: Write[pa.Table], state: LaneS
 
     decision = decide_columns(plan, rows, state.truncated_at, read_states)
     version = session.store_side_rows(decision.side_rows)
-    return _RowDecision(
-        decision.write, [unstorable], decision.counts + Counts(rejected=unstorable.num_rows), version=version
-    )
+    return _Outcome(decision.write, [unstorable], decision.counts + Counts(rejected=unstorable.num_rows), version=version)
 
 
 # The side table.

@@ -152,9 +152,8 @@ class LaneLog:
             self._refuse_newer_commit(before)
         announced = self._positions.announce(before + 1, state, span)
         self.announced = announced.commit_number
-        attempt = Attempt(
-            self._app, announced.commit_number, announced.attempt, self._path, encode_position(self._app, state)
-        )
+        position = encode_position(self._app, state)
+        attempt = Attempt(self._app, announced.commit_number, announced.attempt, self._path, position)
         try:
             if write is not None:
                 write(snapshot, attempt)

@@ -83,7 +83,7 @@ def make_append_operation(rows: DataFrame) -> Operation:
     return lambda snapshot, attempt: _save_rows(rows, "append", {}, snapshot, attempt)
 
 
-def make_overwrite_operation(rows: DataFrame) -> Operation:
+def overwrite_table(rows: DataFrame) -> Operation:
     """Replaces the table's rows and columns by those of `rows`."""
 
     def overwrite(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -101,17 +101,17 @@ def _save_rows(rows: DataFrame, mode: str, options: Mapping[str, str], snapshot:
     confirm_commit(snapshot, attempt)
 
 
-def make_clear_operation(session: LazySession) -> Operation:
+def clear_table(session: LazySession) -> Operation:
     """Deletes every row. delta-rs does it without a job, if it can write the table."""
 
     def clear(snapshot: DeltaTable, attempt: Attempt) -> None:
-        by = make_delete_operation(session) if is_clustered(snapshot) else delete_all
+        by = delete_where(session) if is_clustered(snapshot) else delete_all
         by(snapshot, attempt)
 
     return clear
 
 
-def make_delete_operation(session: LazySession, condition: str | None = None) -> Operation:
+def delete_where(session: LazySession, condition: str | None = None) -> Operation:
     """Deletes the rows for which the condition is true, or every row."""
 
     def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -126,7 +126,7 @@ def make_delete_operation(session: LazySession, condition: str | None = None) ->
     return delete
 
 
-def make_remove_key_operation(row: DataFrame) -> Operation:
+def remove_key(row: DataFrame) -> Operation:
     """Deletes the rows that equal `row` in its columns, also from the table's files: deletion vectors are not
     used."""
 

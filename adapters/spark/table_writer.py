@@ -20,14 +20,7 @@ from ..sql.dialect import SPARK
 from ..sql.reconcile import purged_condition
 from .errors import translate_errors
 from .frames import column, from_arrow, quote_name, read_version
-from .merge import (
-    CONFLICTS,
-    make_append_operation,
-    make_delete_operation,
-    make_overwrite_operation,
-    make_remove_key_operation,
-    table_name,
-)
+from .merge import CONFLICTS, delete_where, make_append_operation, overwrite_table, remove_key, table_name
 from .session import LazySession, to_spark_path
 from .types import spark_schema
 
@@ -89,7 +82,7 @@ class SparkTableWriter(TableWriter):
                 return
             with translate_errors(f"exchanging the rows of table {attempt.table.name}"):
                 rows = read_version(self._session.spark, source.table_uri, source.version())
-                make_overwrite_operation(rows.select(_list_values(columns)))(snapshot, attempt)
+                overwrite_table(rows.select(_list_values(columns)))(snapshot, attempt)
 
         return replace
 
@@ -106,15 +99,14 @@ class SparkTableWriter(TableWriter):
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         if is_clustered(snapshot):
             with translate_errors(f"committing to table {attempt.table.name}"):
-                make_append_operation(from_arrow(self._session.spark, read_schema(snapshot).empty_table()))(
-                    snapshot, attempt
-                )
+                rows = from_arrow(self._session.spark, read_schema(snapshot).empty_table())
+                make_append_operation(rows)(snapshot, attempt)
         else:
             super().commit_nothing(snapshot, attempt)
 
     def remove_purged(self, plan: ApplyPlan, horizon: DeleteHorizon) -> Operation:
         """By Spark, which supports deletion vectors."""
-        return make_delete_operation(self._session, purged_condition(plan, SPARK, horizon))
+        return delete_where(self._session, purged_condition(plan, SPARK, horizon))
 
     def remove_key(self, row: pa.Table) -> Operation:
         """Deletion vectors are not enough: the rows would stay in their files."""
@@ -124,7 +116,7 @@ class SparkTableWriter(TableWriter):
             marks = snapshot.metadata().configuration.get(DELETION_VECTORS) == ON
             if is_clustered(snapshot) or marks:
                 with translate_errors(f"removing a row of table {attempt.table.name}"):
-                    make_remove_key_operation(from_arrow(self._session.spark, row))(snapshot, attempt)
+                    remove_key(from_arrow(self._session.spark, row))(snapshot, attempt)
             else:
                 by_delta_rs(snapshot, attempt)
 

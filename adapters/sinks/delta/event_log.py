@@ -218,9 +218,8 @@ class _LogAppend(LogClearing):
         dated = frame.append_column(DAY, pc.cast(pc.floor_temporal(moment, unit="day"), pa.date32()))
         rows, unfit = conform_to_table(number_rows(dated), read_schema(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
-        return PreparedCommit(
-            make_append_operation(rows) if rows.num_rows else None, replace(state), counts, to_rejects(frame, unfit)
-        )
+        operation = make_append_operation(rows) if rows.num_rows else None
+        return PreparedCommit(operation, replace(state), counts, to_rejects(frame, unfit))
 
 
 def _commit_operation(delta_lane: DeltaLane, operation: Operation) -> None:

@@ -231,11 +231,8 @@ class PostgresLanes:
                 states[write.lane.id] = outcome.state
                 return outcome
 
-            outcomes = (
-                [(w.lane, write_one(w)) for w in writes]
-                if not isolate
-                else list(self._apply_in_turns(cursor, write_one, writes))
-            )
+            turns = self._apply_in_turns(cursor, write_one, writes)
+            outcomes = list(turns) if isolate else [(w.lane, write_one(w)) for w in writes]
             for lane, outcome in outcomes:
                 for rows in outcome.rejects:
                     reject(lane, rows)

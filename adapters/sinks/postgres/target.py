@@ -159,9 +159,8 @@ class PostgresTarget:
         """
         if resent is not None or lateness is not None:
             return self._reconcile(tombstones, truncated_at, resent, lateness).encode()
-        return self._render_once(
-            ("reconcile", tombstones, truncated_at), lambda: self._reconcile(tombstones, truncated_at, None, None)
-        )
+        key = ("reconcile", tombstones, truncated_at)
+        return self._render_once(key, lambda: self._reconcile(tombstones, truncated_at, None, None))
 
     def _reconcile(
         self, tombstones: bool, truncated_at: SequenceKey | None, resent: SequenceKey | None, lateness: LatenessLimit | None
@@ -192,10 +191,8 @@ class PostgresTarget:
         """The numbers of staged deletes that may belong to another row than the target's."""
 
         def render() -> str:
-            staged, where = (
-                quote_name(self.staging_table),
-                other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True),
-            )
+            staged = quote_name(self.staging_table)
+            where = other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True)
             return f"SELECT r.{quote_name(STAGED_ROW)} FROM {staged} AS r, {self.relation} AS t WHERE {where}"
 
         return self._render_once("ambiguous deletes", render)

@@ -44,7 +44,7 @@ from ....delta.types import conform_to_table, storage_type
 from ....spark.errors import translate_errors
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map_frame, read_version, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
-from ....spark.merge import make_clear_operation, make_merge_operation
+from ....spark.merge import clear_table, make_merge_operation
 from ....spark.rows import drop_applied, filter_late, incomplete_reason, to_rejects, to_rows
 from ....spark.session import LazySession
 from ....spark.types import arrow_schema
@@ -143,7 +143,7 @@ class SparkMirror:
 
     def clear(self, _: Lane, __: object, /) -> Operation:
         """Deletes every row: the table belongs to its lane alone."""
-        return make_clear_operation(self._session)
+        return clear_table(self._session)
 
     def _reconcile(
         self, related: Related, state: LaneState, write: Write[DataFrame], rows: DataFrame, count: int
