@@ -14,10 +14,7 @@ from deltalake.table import TableMerger
 
 from replicator.domain.change import OP, UNCHANGED, Op
 from replicator.domain.expr import source as value_of
-from replicator.domain.policy.plan import (
-    ApplyPlan,
-    Truncate,
-)
+from replicator.domain.policy.plan import ApplyPlan, Truncate
 from replicator.domain.policy.policies import NOT_DELETE
 
 from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE

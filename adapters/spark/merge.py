@@ -12,11 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from replicator.domain.policy.plan import (
-    ApplyPlan,
-    Clause,
-    Truncate,
-)
+from replicator.domain.policy.plan import ApplyPlan, Clause, Truncate
 
 from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
 from ..delta.merge import delete_all

@@ -21,10 +21,7 @@ from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
-from replicator.ports.sink import (
-    RecordErasure,
-    SinkFeatures,
-)
+from replicator.ports.sink import RecordErasure, SinkFeatures
 
 from ...apply.conform import number_rows, to_rejects
 from ...apply.lane_progress import drop_applied

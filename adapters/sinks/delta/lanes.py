@@ -13,12 +13,7 @@ from deltalake import DeltaTable
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced, ReplicatorError
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.ports.frames import ApplyOutcome, F, Lane, LaneOutcome, RejectRows, Write
-from replicator.ports.sink import (
-    CompactionResult,
-    LaneArtifact,
-    SinkFeatures,
-    VacuumResult,
-)
+from replicator.ports.sink import CompactionResult, LaneArtifact, SinkFeatures, VacuumResult
 
 from ...apply.projections import is_owned, ownership_remark
 from ...delta.commits import Attempt, LaneLog
@@ -26,13 +21,7 @@ from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import HOME, Lake, decode_name
 from ...delta.options import LakeOptions, TableOptions, config_location
-from ...delta.table_writer import (
-    TableMaintenance,
-    TableWriter,
-    VacuumSchedule,
-    compact_table,
-    vacuum_table,
-)
+from ...delta.table_writer import TableMaintenance, TableWriter, VacuumSchedule, compact_table, vacuum_table
 from ...delta.tables import has_table, read_schema
 from .lane import CommitPreparer, DeltaLane, Snapshots, open_lane_log
 from .table_swap import finish_swap

@@ -24,14 +24,7 @@ from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.table_reader import lookup_rows
-from ...delta.table_writer import (
-    EVERY_COMMITS,
-    TableMaintenance,
-    TableWriter,
-    TargetColumn,
-    VacuumSchedule,
-    vacuum_files,
-)
+from ...delta.table_writer import EVERY_COMMITS, TableMaintenance, TableWriter, TargetColumn, VacuumSchedule, vacuum_files
 from ...delta.tables import create_table, find_missing_columns, has_table, open_table, read_schema
 from ...delta.types import conform_to_table
 from ...duckdb.session import open_session

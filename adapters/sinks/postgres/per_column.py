@@ -15,12 +15,7 @@ from replicator.domain.policy.plan import cdc_sequence_columns
 from replicator.domain.sequence import Sequence as SequenceKey
 
 from ...apply.column_versions import COLUMN_VERSIONS
-from ...apply.per_column_in_process import (
-    KeyState,
-    PerColumnDecision,
-    add_key_rows,
-    decide_columns,
-)
+from ...apply.per_column_in_process import KeyState, PerColumnDecision, add_key_rows, decide_columns
 from ...postgres.literals import text_column
 from ...postgres.names import quote_name
 from ...postgres.table_reader import stored_form, to_array

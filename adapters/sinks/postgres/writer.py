@@ -24,12 +24,7 @@ from psycopg import sql
 from replicator.domain.errors import AMBIGUOUS_DELETE, AlreadyWritten, Fatal
 from replicator.domain.event_log import make_duplicate_error
 from replicator.domain.policy import CHANGE_POLICIES, EVENT_LOG_POLICY
-from replicator.domain.policy.late_changes import (
-    advance_purge,
-    find_lateness_limit,
-    make_late_reject,
-    needs_tombstones,
-)
+from replicator.domain.policy.late_changes import advance_purge, find_lateness_limit, make_late_reject, needs_tombstones
 from replicator.domain.policy.plan import (
     EVENT_ID,
     Counts,

@@ -20,12 +20,7 @@ from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, Facts,
 from replicator.ports.frames import Lane, Write
 
 from ....apply.conform import REJECTED, ROW_NUMBER, number_rows, out_of_range_reason
-from ....apply.lane_progress import (
-    advance_state,
-    count_truncates,
-    find_late_truncates,
-    find_new_truncates,
-)
+from ....apply.lane_progress import advance_state, count_truncates, find_late_truncates, find_new_truncates
 from ....delta.commits import Operation
 from ....delta.lake import Lake
 from ....delta.partitions import (
