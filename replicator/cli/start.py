@@ -274,13 +274,14 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
             addresses = render_env_file(system.environment, "The servers of this demo.")
             (folder / ENV_FILE).write_text(addresses, encoding="utf-8")
             program = "replicator" if shutil.which("replicator") else str(Path(sys.executable).with_name("replicator"))
+            place, program = shlex.quote(str(folder)), shlex.quote(program)
             next_commands = (
                 "The servers still run. In another terminal:",
-                f"cd {folder}; set -a; . ./{ENV_FILE}; set +a",  # Reads the addresses of the servers.
+                f"cd {place}; set -a; . ./{ENV_FILE}; set +a",  # Reads the addresses of the servers.
                 f"{program} run",
                 f"{program} query customers",
                 'psql "$SOURCE_DSN"    # also $DATALAKE_DSN, $TARGET_DSN; the administrator is postgres, password postgres',
-                f"{program} stack down --clean; rm -r {folder}",
+                f"{program} stack down --clean; rm -r {place}",
             )
             _print_step(session, "\n  ".join(next_commands))
             cleanup.pop_all()
@@ -308,7 +309,7 @@ def _run_daemon(
     try:
         yield daemon
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = [signal.signal(ending, signal.SIG_IGN) for ending in ENDINGS]
         daemon.terminate()
         try:
             daemon.wait(DRAIN_SECONDS)
@@ -316,7 +317,8 @@ def _run_daemon(
             daemon.kill()
             daemon.wait()
             session.print_note(f"The daemon did not stop within {DRAIN_SECONDS} s. It was killed.")
-        signal.signal(signal.SIGINT, before)
+        for ending, handler in zip(ENDINGS, before, strict=True):
+            signal.signal(ending, handler)
 
 
 def _await_equal(session: CommandSession, system: Any, daemon: subprocess.Popen[bytes], limit: float) -> float:

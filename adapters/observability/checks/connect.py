@@ -156,7 +156,7 @@ class ConnectCheck:
         for task in tasks:
             yield self._check_state(name, f"Task {task['id']} of connector {name}", task)
         if not tasks and status["connector"]["state"] == "RUNNING":
-            step = "Wait a few seconds. If it stays so, read the worker's log (`replicator stack logs connect`)."
+            step = "Wait a few seconds. If it stays so, read the worker's log (`replicator stack logs debezium`)."
             yield Diagnosis("warning", self._name, f"Connector {name} has no task.", step)
 
     def _check_state(self, name: str, subject: str, part: Mapping[str, Any]) -> Diagnosis:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,20 +33,27 @@ WriteRecords = Callable[[pa.Table], None]
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[WriteRecords]:
-    """Write one archive file. Its suffix selects the format: `.jsonl`, `.jsonl.gz` or `.parquet`.
+    """Write one new archive file. Its suffix selects the format: `.jsonl`, `.jsonl.gz` or `.parquet`.
 
-    At the end of the block the file exists whole and durable, or not at all. ConfigProblem for another suffix.
+    At the end of the block the file exists whole and durable, or not at all. ConfigProblem for another suffix, and if the
+    file exists. EnvironmentProblem if it cannot be written.
     """
     if not path.name.endswith(SUFFIXES):
         step = f"Use one of these suffixes: {', '.join(SUFFIXES)}."
         raise ConfigProblem(f"{path} is not the name of an archive file", next_step=step)
-    with write_whole(path) as draft:
-        if path.name.endswith(PARQUET):
-            with pq.ParquetWriter(draft, RAW) as writer:
-                yield lambda records: writer.write_table(records.select(RAW.names).cast(RAW))
-        else:
-            with gzip.open(draft, "wb") if path.name.endswith(GZIP) else draft.open("wb") as stream:
-                yield partial(write_json_lines, stream.write)
+    if path.exists():
+        raise ConfigProblem(f"{path} already exists", next_step="Name another file, or remove it.")
+    try:
+        with write_whole(path) as draft:
+            if path.name.endswith(PARQUET):
+                with pq.ParquetWriter(draft, RAW) as writer:
+                    yield lambda records: writer.write_table(records.select(RAW.names).cast(RAW))
+            else:
+                with gzip.open(draft, "wb") if path.name.endswith(GZIP) else draft.open("wb") as stream:
+                    yield partial(write_json_lines, stream.write)
+    except OSError as error:
+        step = "Name a file in a writable folder, with room on its disk."
+        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror or error}", next_step=step) from error
 
 
 def write_json_lines(write: Callable[[bytes], Any], records: pa.Table) -> None:
@@ -67,27 +74,21 @@ def record_topics(open_reader: OpenReader, topics: Sequence[str], path: Path, no
     """Write all records that the reader of `topics` (names or globs) has now into a new archive file; returns their
     number.
 
-    No position of the pipeline moves. ConfigProblem if the file exists. EnvironmentProblem if no topic matches.
+    No position of the pipeline moves. Errors: as of `open_archive`. EnvironmentProblem if no topic matches.
     """
-    if path.exists():
-        raise ConfigProblem(f"{path} already exists", next_step="Name another file, or remove it.")
-    reader = open_reader()
     stop, written = threading.Event(), 0
-    try:
-        start = reader.start()
-        with open_archive(path) as write_records:
+    with open_archive(path) as write_records, closing(open_reader()) as reader:
 
-            def write(batch: Batch[pa.Table]) -> None:
-                nonlocal written
-                write_records(batch.frame)
-                written += batch.frame.num_rows
-                note(format_count(written, "record"))
+        def write(batch: Batch[pa.Table]) -> None:
+            nonlocal written
+            write_records(batch.frame)
+            written += batch.frame.num_rows
+            note(format_count(written, "record"))
 
-            reader.run(start, write, stop, once=True)
-            if not written and not reader.end():
-                names = ", ".join(topics)
-                step = "`replicator doctor` lists the existing topics."
-                raise EnvironmentProblem(f"No topic matches {names}.", next_step=step)
-    finally:
-        reader.close()
+        reader.run(reader.start(), write, stop, once=True)
+        if not written and not reader.end():
+            names = ", ".join(topics)
+            raise EnvironmentProblem(
+                f"No topic matches {names}.", next_step="`replicator doctor` lists the existing topics."
+            )
     return written

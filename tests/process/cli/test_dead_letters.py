@@ -160,6 +160,10 @@ def test_file_extension_decides_the_format_of_an_export(shop: Path, tmp_path: Pa
     wrong = run_command(shop, "dlq", "export", str(tmp_path / "x.txt"), *BOTH, code=2)
     assert "Use one of these suffixes: .jsonl, .jsonl.gz, .parquet" in wrong["error"]["next_step"]
     assert not (tmp_path / "x.txt").exists()
+    again = run_command(shop, "dlq", "export", str(packed[0]), *BOTH, code=2)
+    assert "already exists" in again["error"]["sentence"]
+    lost = run_command(shop, "dlq", "export", str(tmp_path / "missing" / "x.jsonl"), *BOTH, code=3)
+    assert "cannot be written" in lost["error"]["sentence"] and "writable folder" in lost["error"]["next_step"]
 
 
 @on_every_store
