@@ -3,7 +3,8 @@
 `{"database":"shop","table":"items","type":"update","ts":1700000000,"xid":7,"commit":true,"data":{"id":1,"name":"a"},
 "old":{"name":"b"}}`
 
-`data` is the row, or the deleted row; `old` has the columns that an update changed, with their old values. Source:
+`data` is the row, or the deleted row; `old` has the columns that an update changed, with their old values. With
+`output_nulls=false`, a column that only `old` has is NULL now. Source:
 maxwells-daemon.io, "Maxwell's data format", and recorded messages.
 
 **Tables** are `database.table`. **Types** are not in the messages: declare the columns (`schema:`). Numbers, booleans and
@@ -34,7 +35,8 @@ from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 from replicator.ports.decoder import TABLE_DROPPED
 
-from ..arrow.record_errors import ValueMisfit
+from ..arrow.record_errors import UNREADABLE, ValueMisfit
+from ..arrow.value_readers import UNSET
 from .json.type_names import numbers_to_text
 from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
@@ -65,6 +67,7 @@ class MaxwellRow(msgspec.Struct, gc=False):
 
 
 _row = msgspec.json.Decoder(MaxwellRow).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
 class MaxwellBatchReader(BatchReader):
@@ -73,17 +76,11 @@ class MaxwellBatchReader(BatchReader):
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _row(like), rows
         self._keys = one.primary_key_columns
-        self.decode = make_narrow_decoder(
-            MaxwellRow,
-            type=make_union(*OPS),
-            database=make_union(one.database),
-            table=make_union(one.table),
-            data=rows.row,
-            old=(rows.old | None, None),
-        )
+        types = {"type": make_union(*OPS), "database": make_union(one.database), "table": make_union(one.table)}
+        self.decode = make_narrow_decoder(MaxwellRow, data=rows.row, old=(rows.old | None, None), **types)
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        return [OPS[one.type] if one.primary_key_columns == self._keys else None for one in messages]
+        return [OPS[one.type] if one.primary_key_columns == self._keys and not _has_gap(one) else None for one in messages]
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
         return MessageContents(
@@ -119,7 +116,7 @@ class MaxwellFormat(JsonMessageFormat):
         op = OPS[flat.type]
         return Message(
             table=f"{flat.database}.{flat.table}",
-            changes=(MessageChange(op, row, old),),
+            changes=(MessageChange(op, _add_nulls(row, old) if op == Op.UPDATE and old else row, old),),
             keys=flat.primary_key_columns or (),
             at=to_micros(flat.ts, 1_000_000),
             tx=None if flat.xid is None else str(flat.xid),
@@ -129,6 +126,21 @@ class MaxwellFormat(JsonMessageFormat):
 
     def make_reader_of_layout(self, like: bytes, rows: TypedRows) -> MaxwellBatchReader:
         return MaxwellBatchReader(like, rows)
+
+
+def _has_gap(one: Any) -> bool:
+    """True for an update without some column, which may have become NULL (`_add_nulls`)."""
+    return one.type == "update" and one.old is not None and UNSET in msgspec.structs.astuple(one.data)
+
+
+def _add_nulls(row: bytes, old: bytes) -> bytes:
+    """The row, with NULL in the columns that only `old` has: `output_nulls=false` leaves them out of `data`."""
+    try:
+        fields, old_fields = _fields(row) or {}, _fields(old) or {}
+    except UNREADABLE:
+        return row  # Rejected when it is decoded.
+    missing = {name: NULL for name in old_fields if name not in fields}
+    return msgspec.json.encode({**fields, **missing}) if missing else row
 
 
 class MaxwellJsonDecoder(MessageDecoder):

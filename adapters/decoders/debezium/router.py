@@ -341,14 +341,7 @@ class TableLearner:
         unordered = sequence > 1 and not has_place
         counted = sequence > 1 and not unordered
         spec = TableSpec(
-            table,
-            columns,
-            (),
-            sequence,
-            fingerprint,
-            counted=counted,
-            unordered=unordered,
-            by_commit=counted and begins_with_commit,
+            table, columns, (), sequence, fingerprint, counted, unordered=unordered, by_commit=counted and begins_with_commit
         )
         refuse_frame_names(spec)
         names = tuple(self._options.keys_of(table) or ((ID,) if documents else ()))

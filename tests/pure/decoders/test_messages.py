@@ -94,6 +94,12 @@ def test_columns_missing_from_a_before_image():
     new = {"id": 2, "name": "b", "price": "1"}
     [left, come] = decode("maxwell", maxwell("update", new, {"id": 1, "name": "a"}))
     assert (left["name"], left["price"], left["_unsent"], come["_unsent"]) == ("a", Decimal(1), None, None)
+    [left, come] = decode("maxwell", maxwell("update", {"id": 2, "price": "1"}, {"id": 1, "name": "a"}))
+    assert (left["name"], come["name"], come["_unsent"]) == ("a", None, None), "`output_nulls=false`"
+    [emptied, kept] = decode(
+        "maxwell", *(maxwell("update", {"id": 1, "price": "1"}, old) for old in ({"name": "b"}, {"price": 2}))
+    )
+    assert (emptied["name"], emptied["_unsent"], kept["_unsent"]) == (None, None, ["name"])
     [left, come] = decode("ogg", ogg("U", {"id": 1, "name": "a"}, new))
     assert (left["name"], left["price"], left["_unsent"], come["_unsent"]) == ("a", None, ["price"], None)
     [left, come] = decode("ogg", ogg("U", {"id": 1, "name": None}, {"id": 2}))

@@ -76,7 +76,11 @@ def canal(rng, n):
 
 def maxwell(rng, n):
     kind = rng.choice(["insert", "update", "delete", "bootstrap-insert", "table-create", "odd"] + ["update", "insert"] * 5)
-    old = {"old": rng.choice([{"id": 77}, {"name": "old"}, {}, None, {"id": None}, [1]])} if kind == "update" else {}
+    old = (
+        {"old": rng.choice([{"id": 77}, {"name": "old"}, {"kind": "old", "price": 1}, {}, None, {"id": None}, [1]])}
+        if kind == "update"
+        else {}
+    )
     return {
         "database": "shop", "table": "items", "type": kind, "ts": rng.choice([1_700_000_000, None, 2**70]),
         "xid": rng.choice([n, None, 2**80]), "data": rng.choice([odd(rng, row(rng))] * 20 + [None]), **old,
