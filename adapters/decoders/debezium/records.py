@@ -213,7 +213,7 @@ class PayloadReaders:
             nodes = (
                 self.declared_readers(table.name)
                 if row is None
-                else schema_readers(row, numeric=has_decimals and kind == "numeric")
+                else schema_readers(row, numeric=has_decimals and kind != "plain")
             )
             for name, node in nodes.items():
                 if name not in table.keys:

@@ -191,10 +191,11 @@ def split_record(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
         if prefix is None:
             raise
         return extract_schema(prefix), text[len(prefix) : -len(CLOSING)]
-    if isinstance(document.payload, msgspec.UnsetType) or isinstance(document.schema, msgspec.UnsetType):
+    schema = b"" if isinstance(document.schema, msgspec.UnsetType) else bytes(document.schema)
+    # A row or an event may have columns of these names. A schema is an object.
+    if isinstance(document.payload, msgspec.UnsetType) or not schema.startswith((b"{", b"null")):
         refuse_depth(text, depth)
         return None, text
-    schema = bytes(document.schema)
     refuse_depth(text if schema == b"null" else schema, depth)
     return None if schema == b"null" else schema, bytes(document.payload)
 

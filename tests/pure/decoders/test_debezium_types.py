@@ -19,6 +19,7 @@ from support.debezium_events import (
     get_error_code,
     make_change_event,
     make_column,
+    make_event_key,
     make_raw_records,
 )
 
@@ -299,5 +300,8 @@ def test_delete_with_decimals_as_numbers_is_decoded() -> None:
         make_raw_records([make_change_event(columns, op="d", before=image, at=1000 + i) for i, image in enumerate(images)])
     )
     assert [(row["_op"], row["id"], row["v"]) for row in rows] == [("d", 1, Decimal("12.50")), ("d", 2, Decimal("12.50"))]
+    key, other_key = (make_event_key([decimal(2, 10)], v=value) for value in (12.5, encode_unscaled(1250)))
+    rows = decode_frame(make_raw_records([None, None], [key, other_key]), {"tombstones": "delete"})
+    assert [(row["_op"], row["v"], row["_error"]) for row in rows] == [("d", Decimal("12.50"), None)] * 2
     (other,) = decode_frame(make_raw_records([make_change_event(columns, op="d", before={"id": 1, "v": {}})]))
     assert (other["_error"], other["_unsent"], other["v"]) == (None, ["v"], None)

@@ -88,9 +88,10 @@ def test_event_without_payload_has_none():
     assert [row[-1] for _, row in events(raw(change(payload=None)), make_routed_record(b"null"))] == [None, None]
 
 
-def test_payload_that_looks_like_a_message_with_schema():
-    [(_, row)] = events(make_routed_record(b'{"schema": null, "payload": 1}'))
-    assert row[-1] == '{"schema": null, "payload": 1}'
+@pytest.mark.parametrize("payload", ['{"schema": null, "payload": 1}', '{"schema": "v1", "payload": {"a": 1}}'])
+def test_payload_that_looks_like_a_message_with_schema(payload):
+    [(_, row)] = events(make_routed_record(payload.encode()))
+    assert row[-1] == payload
 
 
 def test_deletes_and_truncates_of_the_table_are_ignored():

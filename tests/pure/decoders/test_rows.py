@@ -65,6 +65,12 @@ def test_every_layout_gives_the_same_row():
         assert seen["error"] is None and json.loads(seen["after"])["id"] == 1
 
 
+def test_columns_named_like_the_parts_of_a_record():
+    row = make_typed_row(id=1)["payload"] | {"schema": "public", "payload": make_typed_row(id=9)["payload"]}
+    [found] = decode(row, options=KEYED | {"schema": {"items": {"id": "int64", "schema": "string"}}})
+    assert (found["id"], found["schema"], found["_error"]) == (1, "public", None)
+
+
 def test_missing_columns_of_a_row():
     """In an update they were not sent; in other rows they are null. The key is required."""
     rows = decode(*(make_typed_row(op, id=1) for op in "curd"), make_typed_row("u", name="x"), make_typed_row("d", id=None))
