@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Generic
@@ -23,6 +23,7 @@ from replicator.application.lane_runs import LaneRun, LaneRuns, LaneStatus
 from replicator.application.lane_schema import refuse_changed_rule
 from replicator.application.quarantine.rejects import count_for_lane
 from replicator.application.sink_features import read_schema_versions, write_schema_version
+from replicator.application.state_folder import InstanceLock
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.policy.plan import LaneState
@@ -324,12 +325,15 @@ def find_lane(components: Components, lane_id: str) -> Lane:
     raise ConfigProblem(f"there is no lane {lane_id!r}", next_step=f"The lanes are: {names}.")
 
 
-def _find_writable_lane(components: Components, lane_id: str) -> Lane:
-    """The lane with this id. ConfigProblem if there is none, or if it has no target of its own."""
+@contextmanager
+def _lock_lane(components: Components, lane_id: str) -> Iterator[Lane]:
+    """The lane with this id, while no instance of the pipeline runs. ConfigProblem if there is none, or if it has no target
+    of its own. Fenced if an instance runs that did not answer: it would go on as if nothing had changed."""
     lane = find_lane(components, lane_id)
     if problem := find_target_problem(lane, components.register.load(lane.source)):
         raise problem
-    return lane
+    with InstanceLock(components.folder, components.pipeline):
+        yield lane
 
 
 def require_lane(components: Components, lane_id: str) -> None:
@@ -427,9 +431,12 @@ def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | N
 def resync_lane(components: Components, lane_id: str, *, accept_missing: bool = False) -> None:
     """Remove a lane's rows and state; it starts from the beginning at the next run. DataLoss if rows would be
     missing then, unless `accept_missing`."""
-    lane = _find_writable_lane(components, lane_id)
-    rules = components.sources[lane.source]
-    with closing(components.open_sink(lane.sink, "write")) as sink, closing(components.open_source(lane.source)) as source:
+    with (
+        _lock_lane(components, lane_id) as lane,
+        closing(components.open_sink(lane.sink, "write")) as sink,
+        closing(components.open_source(lane.source)) as source,
+    ):
+        rules = components.sources[lane.source]
         if not accept_missing:
             topic = rules.transactions.topic if rules.transactions else ""
             missing = describe_missing_when_stopped(source, components.register, lane, topic)
@@ -439,17 +446,19 @@ def resync_lane(components: Components, lane_id: str, *, accept_missing: bool = 
 
 def accept_schema(components: Components, lane_id: str, number: int) -> None:
     """Let a lane continue with the schema `number` at the next start. ConfigProblem as `accept_pending_schema`."""
-    lane = _find_writable_lane(components, lane_id)
-    with closing(components.open_sink(lane.sink)) as sink:
+    with _lock_lane(components, lane_id) as lane, closing(components.open_sink(lane.sink)) as sink:
         accept_pending_schema(lane, number, sink)
 
 
 def skip_lane(components: Components, lane_id: str, until: Position | None) -> LaneState | None:
     """Move a lane's position without applying anything; returns its new state. ConfigProblem as `check_skip`."""
-    lane = _find_writable_lane(components, lane_id)
-    entry = components.register.load(lane.source)
-    topics = entry.topics.get(lane.table, frozenset())
-    with closing(components.open_sink(lane.sink, "write")) as sink, closing(components.open_source(lane.source)) as source:
+    with (
+        _lock_lane(components, lane_id) as lane,
+        closing(components.open_sink(lane.sink, "write")) as sink,
+        closing(components.open_source(lane.source)) as source,
+    ):
+        entry = components.register.load(lane.source)
+        topics = entry.topics.get(lane.table, frozenset())
         begun = entry.beginnings.get(lane.id, Position())
         at = LanePosition.from_state(lane, sink.state(lane), begun, lambda p: not lane.table or p.topic in topics)
         return apply_skip(sink, lane, check_skip(source, at, until))

@@ -15,6 +15,7 @@ from support.cli_program import start_program
 
 from adapters.stack.layout import find_free_port
 from replicator.application.problem import Stopped
+from replicator.application.state_folder import InstanceLock
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.settings import load_settings
 from replicator.wiring import daemon, daemon_client
@@ -73,6 +74,18 @@ def test_skip_and_resync(pipeline, run_json, project):
     assert run_json("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
     lanes = pipeline()
     assert lanes["lake.orders"]["status"] != "suspended" and lanes["lake.products"]["position"]
+
+
+def test_lane_of_an_instance_that_does_not_answer_stays_as_it_is(run_json, project):
+    """It would write on, behind a position that the command has removed."""
+    lock = InstanceLock(project / "state" / "shop", "shop")
+    before = run_json("status")["result"]["lanes"]
+    lock.acquire()
+    for command in (["resync", "--yes"], ["skip", f"--until={ORDERS}:99"], ["resume", "--accept-schema", "2"]):
+        said = run_json("lanes", command[0], "lake.orders", *command[1:], code=5)["error"]
+        assert "Another instance of pipeline shop runs" in said["sentence"] and "Stop it first" in said["next_step"]
+    lock.release()
+    assert run_json("status")["result"]["lanes"] == before
 
 
 def test_resync_needs_a_confirmation(run_cli, monkeypatch):
