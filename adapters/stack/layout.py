@@ -5,12 +5,16 @@ The defaults are the ports, names and development credentials in docker-compose.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from itertools import count, cycle
 from pathlib import Path
+from typing import BinaryIO
 
 from replicator.domain.errors import ConfigProblem
 
@@ -135,8 +139,23 @@ _candidates: Iterator[int] = cycle((*_FREE_PORTS[_first:], *_FREE_PORTS[:_first]
 
 
 def find_free_port() -> int:
-    """A port that is free now. It is not found again soon in this process: its server may bind it much later."""
-    return next(filter(is_free, _candidates))
+    """A port that is free now. Its server may bind it much later: this process does not find it again soon, and no other
+    process of this user does before this one ends."""
+    return next(port for port in _candidates if _reserve(port) and is_free(port))
+
+
+def _reserve(port: int) -> bool:
+    try:
+        fcntl.lockf(_open_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)  # The kernel frees it at the end.
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def _open_reservations() -> BinaryIO:
+    """The file of which processes lock a byte for each port that they have found."""
+    return Path(tempfile.gettempdir(), f"replicator-ports-{os.getuid()}").open("ab")
 
 
 def is_free(port: int) -> bool:

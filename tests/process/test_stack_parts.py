@@ -22,7 +22,7 @@ from paths import PROJECT
 
 from adapters.jvm import jars, java
 from adapters.jvm.lock_jars import KAFKA, PROVIDED
-from adapters.stack import EmbeddedStack, postgres
+from adapters.stack import EmbeddedStack, layout, postgres
 from adapters.stack.__main__ import main
 from adapters.stack.connect import ConnectorState, connect_services, not_running, read_connector
 from adapters.stack.kafka import cluster_id, kafka_services, write_properties
@@ -108,6 +108,21 @@ def test_free_ports_are_free_and_distinct() -> None:
     ports = [port for _ in range(2) for port in StackPorts.find_free().mapping().values()]
     assert len(set(ports)) == 18, "a port was found again before its server has bound it"
     assert all(is_free(port) for port in ports)
+
+
+def test_port_found_by_another_process_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its server may bind it much later."""
+    program = "from adapters.stack import layout; print(layout.find_free_port(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        taken = int(other.stdout.readline())
+        monkeypatch.setattr(layout, "_candidates", iter([taken, taken + 1, taken]))
+        assert layout.find_free_port() != taken
+        other.communicate("\n")
+    monkeypatch.setattr(layout, "_candidates", iter([taken]))
+    assert layout.find_free_port() == taken
 
 
 def test_ports_are_named_in_text() -> None:
