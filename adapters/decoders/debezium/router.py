@@ -44,25 +44,8 @@ from ..json.schema_frames import (
 )
 from ..options import DebeziumOptions
 from .documents import ID, has_documents, refuse_undeclared
-from .records import (
-    PayloadReaders,
-    RouteProbe,
-    SourceBlock,
-    TableOrigin,
-    TransactionBlock,
-    read_event_times,
-    schema_readers,
-)
-from .schema import (
-    FLATTENED,
-    NO_KEY,
-    ConnectSchema,
-    KeySchema,
-    MessageSchema,
-    read_key,
-    read_keys,
-    read_message_schema,
-)
+from .records import PayloadReaders, RouteProbe, SourceBlock, TableOrigin, TransactionBlock, read_event_times, schema_readers
+from .schema import FLATTENED, NO_KEY, ConnectSchema, KeySchema, MessageSchema, read_key, read_keys, read_message_schema
 from .sequence import ELEMENTS, SequenceFacts, check_positions, order_changes
 
 MAX_SCHEMAS = 4096

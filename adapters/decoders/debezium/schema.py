@@ -26,11 +26,7 @@ CONTROL = {
     "io.debezium.connector.common.Heartbeat": "heartbeat",
     "io.debezium.connector.common.TransactionMetadataValue": "transaction",
 }
-CONTROL_ENDINGS = {
-    ".SchemaChangeValue": "schema_change",
-    ".MessageValue": "message",
-    ".Notification": "notification",
-}
+CONTROL_ENDINGS = {".SchemaChangeValue": "schema_change", ".MessageValue": "message", ".Notification": "notification"}
 MAX_KEYS = 4096
 STRUCT = "struct"
 NESTED = (STRUCT, "array", "map")

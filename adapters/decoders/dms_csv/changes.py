@@ -17,14 +17,7 @@ from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 
-from ...arrow.frame_slices import (
-    Part,
-    list_true_indices,
-    merge_parts,
-    reject_records,
-    select_records,
-    split_frame,
-)
+from ...arrow.frame_slices import Part, list_true_indices, merge_parts, reject_records, select_records, split_frame
 from ...arrow.record_errors import malformed_reject
 from ...arrow.text_values import read_texts
 from ...arrow.value_readers import text_reader

@@ -139,8 +139,7 @@ def _read_image(record: Mapping[str, Any], which: str, names: ColumnTypeNames) -
     if not isinstance(values, list) or len(values) != len(names):
         count_text = format_count(len(values), "value") if isinstance(values, list) else "no values"
         raise ValueMisfit(
-            RejectCode.MALFORMED,
-            f"its {which} have {count_text}, and it has {format_count(len(names), 'field')}",
+            RejectCode.MALFORMED, f"its {which} have {count_text}, and it has {format_count(len(names), 'field')}"
         )
     # fastavro returns an `EmptyObject` as its name or as a (branch, name) pair, both within one record.
     fields = zip(names, values, strict=True)

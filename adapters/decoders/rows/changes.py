@@ -21,13 +21,7 @@ from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 
 from ...arrow.frame_slices import Part, list_true_indices, make_mask, map_slices, merge_parts, reject_records, select_records
-from ...arrow.record_errors import (
-    UNREADABLE,
-    ValueMisfit,
-    build_or_reject,
-    decode_or_reject,
-    malformed_reject,
-)
+from ...arrow.record_errors import UNREADABLE, ValueMisfit, build_or_reject, decode_or_reject, malformed_reject
 from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import UNSET, ValueReader, choose_objects
 from ..common.pipeline import ChangeBlock
