@@ -178,8 +178,9 @@ class _SparkRun:
                         return
                     self._pause()
                     continue
-                if self._poller.is_due(()):
-                    self._poller.refresh(self.position, {p.topic for p in self.position})
+                new = (
+                    self._poller.refresh(self.position, {p.topic for p in self.position}) if self._poller.is_due(()) else {}
+                )
                 self._poller.note_answer()
                 moved = [p for p, end in batch.end.items() if end > self.position[p]]
                 span = Span(self.position.only(moved), batch.end.only(moved))
@@ -188,6 +189,8 @@ class _SparkRun:
                 self.position = self.position.advanced_to(batch.end)
                 self._delivered_at = time.monotonic()
                 batch.applied.set()
+                if new:
+                    self.announce(Position(new))
 
     def _pause(self) -> None:
         if self._poller.is_due(()):
