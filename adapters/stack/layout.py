@@ -139,8 +139,8 @@ _candidates: Iterator[int] = cycle((*_FREE_PORTS[_first:], *_FREE_PORTS[:_first]
 
 
 def find_free_port() -> int:
-    """A port that is free now. Its server may bind it much later: this process does not find it again soon, and no other
-    process of this user does before this one ends."""
+    """A port that is free now. Its server may bind it much later. So this process does not find it again soon, and other
+    processes of this user do not before this one ends."""
     return next(port for port in _candidates if _reserve(port) and is_free(port))
 
 

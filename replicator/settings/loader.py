@@ -68,20 +68,39 @@ class Loaded:
 
     def to_redacted(self) -> dict[str, Any]:
         """The resolved settings as plain JSON data, every secret as asterisks."""
-        return remove_event_store(self.settings).model_dump(mode="json", by_alias=True, exclude_none=True)
+        redacted: dict[str, Any] = _redact(
+            remove_event_store(self.settings).model_dump(mode="json", by_alias=True, exclude_none=True)
+        )
+        return redacted
 
     def list_secrets(self) -> frozenset[str]:
         """Every secret of the settings, in clear."""
-        of_spark = (value for name, value in self.settings.spark.items() if is_secret(("spark", name)))
-        return frozenset([*_find_secrets(remove_event_store(self.settings).model_dump()), *of_spark])
+        return frozenset(_find_secrets(remove_event_store(self.settings).model_dump()))
 
 
-def _find_secrets(value: Any) -> Iterator[str]:
+# Options models have `SecretStr`. Options of Spark, and of an adapter without a model, are plain values: there the key
+# decides.
+
+
+def _redact(value: Any, path: tuple[str, ...] = ()) -> Any:
+    if isinstance(value, dict):
+        return {key: _redact(inner, (*path, key)) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_redact(inner, path) for inner in value]
+    return "**********" if isinstance(value, str) and is_secret(path) else value
+
+
+def _find_secrets(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     if isinstance(value, SecretStr):
         yield value.get_secret_value()
-    elif isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _find_secrets(inner)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _find_secrets(inner, (*path, key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _find_secrets(inner, path)
+    elif isinstance(value, str) and is_secret(path):
+        yield value
 
 
 def load_settings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_serializer, model_validator
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, model_validator
 
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import find_best
@@ -25,7 +25,6 @@ from replicator.ports.options import (
     Text,
     Token,
     check_spark_options,
-    is_secret,
     make_value_error,
 )
 
@@ -127,11 +126,6 @@ class Settings(Strict):
     max_rejects: FromZero | None = None
     """The most rejects of one run; one more ends it with exit code 6. By default any number. Records that are sent
     again count again. A change that two targets reject counts twice."""
-
-    @field_serializer("spark", when_used="json")
-    def _hide_secrets_of_spark(self, options: Mapping[str, str]) -> dict[str, str]:
-        """JSON is what people see."""
-        return {name: "**********" if is_secret(("spark", name)) else value for name, value in options.items()}
 
     def get_on_reject(self, table: str, source: str | None = None) -> OnReject:
         """The reaction of a source table to a record that cannot be used."""

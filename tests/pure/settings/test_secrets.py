@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from replicator.ports.options import DatabaseUrl, Dsn, SourceDsn, Strict, is_secret
 from replicator.settings import ConfigError, Settings, to_plain_options
 from replicator.settings.json_schema import build_config_schema
+from replicator.settings.loader import Plugins
 
 SECRET = "hunter2hunter2"
 DSN = f"postgresql://u:{SECRET}@h:5432/d"
@@ -177,6 +178,19 @@ def test_no_output_shows_secrets(folder):
         assert SECRET not in str(shown)
     assert to_plain_options(loaded.settings.sinks["target"])["dsn"] == DSN
     assert to_plain_options(loaded.settings.sources["shop"])["security"]["sasl.password"] == SECRET
+
+
+def test_secrets_of_an_adapter_without_a_model_are_hidden(folder):
+    folder.plugins = Plugins(sinks=frozenset({"warehouse"}))
+    secrets = [f"{SECRET}{i}" for i in range(4)]
+    options = [f"dsn: db://u:{secrets[0]}@h/d", f"token: {secrets[1]}", f"auth: {{token: {secrets[2]}, user: ada}}"]
+    sink = "\n    ".join(["sinks:\n  plain:", "kind: warehouse", *options])
+    spark = f"engine: local\nspark: {{spark.hadoop.fs.s3a.secret.key: {secrets[3]}}}"
+    folder.write(folder.file.read_text().replace("sinks:", sink, 1).replace("engine: local", spark, 1))
+    loaded = folder.load()
+    assert SECRET not in json.dumps(loaded.to_redacted())
+    assert loaded.to_redacted()["sinks"]["plain"]["auth"] == {"token": "**********", "user": "ada"}
+    assert {f"db://u:{secrets[0]}@h/d", *secrets[1:]} <= loaded.list_secrets()
 
 
 PLANTED = [
