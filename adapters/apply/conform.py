@@ -4,16 +4,20 @@ A rejected row is its number in the folded frame and a reason (`REJECTED`), unti
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OP, Op
+from replicator.domain.change import ERROR, OP, UNCHANGED, Op
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan
 
 from ..arrow.decimals import cast_digits, from_text
 from ..arrow.record_errors import ValueMisfit
 
+Rejected = TypeVar("Rejected")
 ROW_NUMBER = "_place"
 REJECTED = pa.schema([pa.field(ROW_NUMBER, pa.int64()), pa.field(ERROR, pa.string())])
 """Rejected rows: their number in the original frame, and the reason."""
@@ -28,6 +32,27 @@ def conform_to_schema(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.T
     """Rows (with `_place`) in the types of `schema`, cast without loss, and the rest as `REJECTED`."""
     good, bad = cast_rows(rows, schema)
     return good, bad.select(REJECTED.names).cast(REJECTED)
+
+
+def conform_changes(
+    rows: pa.Table, plan: ApplyPlan, conform: Callable[[pa.Table], tuple[pa.Table, Rejected]]
+) -> tuple[pa.Table, Rejected]:
+    """The result of `conform`: rows (with `_place`) that fit, and the rest. A merge needs no values of a delete: one with a
+    value that does not fit counts as a delete without values."""
+    good, rejected = conform(rows)
+    if not plan.merge_keys or good.num_rows == rows.num_rows:
+        return good, rejected
+    numbers, is_delete = rows[ROW_NUMBER], pc.equal(rows[OP], Op.DELETE.value)
+    mask = pc.and_(is_delete, pc.invert(pc.is_in(numbers, value_set=good[ROW_NUMBER].combine_chunks())))
+    if not pc.any(mask).as_py():
+        return good, rejected
+    names = [column.name for column in plan.table.values]
+    for name in [*names, *([CDC_DELETED] if plan.soft_deletes else [])]:
+        values = rows[name].take(pc.if_else(mask, None, numbers))
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    kind = rows.schema.field(UNCHANGED).type
+    missing = pa.chunked_array([*rows[UNCHANGED].chunks, pa.array([names], kind)]).take(pc.if_else(mask, len(rows), numbers))
+    return conform(rows.set_column(rows.column_names.index(UNCHANGED), UNCHANGED, missing))
 
 
 def mask_written_rows(rows: pa.Table, plan: ApplyPlan) -> pa.ChunkedArray:

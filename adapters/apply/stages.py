@@ -45,7 +45,7 @@ from ..sql.dialect import Dialect
 from ..sql.reconcile import old_key_columns, purged_condition
 from ..sql.scd2_events import overlap_condition, split_condition
 from .column_versions import COLUMN_VERSIONS
-from .conform import REJECTED, number_rows, require_values, to_rejects
+from .conform import REJECTED, conform_changes, number_rows, require_values, to_rejects
 from .lane_progress import (
     WatermarkResult,
     advance_position,
@@ -226,7 +226,8 @@ def _read_batch(session: TargetSession, write: Write[pa.Table], state: LaneState
     # Old keys have the types of the keys, because they are compared with them.
     pairs = zip(old_key_columns(plan), plan.table.keys, strict=True)
     schema = pa.schema([*session.schema, *(pa.field(old, session.schema.field(key).type) for old, key in pairs)])
-    rows, misfits = session.conform_rows(number_rows(to_rows(frame, plan, datetime.now(UTC))), schema)
+    numbered = number_rows(to_rows(frame, plan, datetime.now(UTC)))
+    rows, misfits = conform_changes(numbered, plan, lambda part: session.conform_rows(part, schema))
     return _Batch(frame, rows, misfits, trimmed, truncates, result)
 
 

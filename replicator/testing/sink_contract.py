@@ -161,6 +161,29 @@ class SinkContract(
         assert rows == [(1, "a", "x", True), (3, "a", "x", False), (9, "a", "x", False)]
         assert rejects == [(9, str(AMBIGUOUS_DELETE))]
 
+    @pytest.mark.parametrize(("policy", "plans"), [("scd1", plan_for), ("scd1", plan_soft_deletes), ("scd2", plan_for)])
+    def test_delete_with_a_value_that_does_not_fit_is_applied(self, policy: str, plans: Plans) -> None:
+        """The target's column keeps its type when that of the source changes. A change with a value that does not fit may
+        be rejected. A delete with such a value is applied. A row that it marks keeps its values."""
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
+        columns = Column("k1", pa.int64()), Column("v1", pa.string())
+        before, after = (
+            plans(policy, TableSpec("public.items", (*columns, Column("v2", kind)), ("k1",), 2))
+            for kind in (pa.int32(), pa.int64())
+        )
+        with self.open_lane(before, may_reject=True) as run:
+            run.send_changes(
+                [Change("c", (at, 0), {"k1": key, "v1": "a", "v2": key}) for key, at in ((1, 1), (2, 2), (3, 20))]
+            )
+            run.plan, run.table = after, after.table
+            run.sink.prepare(run.lane, after)
+            for key, at in ((1, 9), (2, 30)):
+                run.send_changes([Change("d", (at, 0), {"k1": key, "v1": "b", "v2": 1 << 40})])
+            rows = [row for row in run.rows() if row.get("_cdc_end_seq_1") is None]
+        living = [row["k1"] for row in rows if not row.get("_cdc_deleted")]
+        assert (living, run.rejects) == ([3], [])
+        assert {(row["v1"], row["v2"] - row["k1"]) for row in rows} == {("a", 0)}
+
     def _in_pieces(
         self, plan: ApplyPlan, changes: Sequence[Change], cuts: Sequence[tuple[int, int]]
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, str]]]:

@@ -332,7 +332,7 @@ def copy_stored_rows(cursor: psycopg.Cursor, target: PostgresTarget, stored: Sto
 def _copy_rows(
     cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, conversions: Mapping[str, ColumnConversion]
 ) -> None:
-    good, rejects = conform_to_columns(rows, conversions, isolate=True)
+    good, rejects = conform_to_columns(rows, conversions, None, isolate=True)
     if rejects:
         raise CheckpointUnsupported(f"has rows that the target would reject ({rejects[0][ERROR][0].as_py()})")
     names = rows.column_names

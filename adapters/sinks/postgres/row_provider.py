@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, RAW_RECORD_POSITION, RECORD_POSITION
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Write
 
-from ...apply.conform import cast_rows
+from ...apply.conform import ROW_NUMBER, cast_rows, conform_changes, number_rows
 from ...apply.lane_progress import drop_applied, filter_late
 from ...apply.rows_frame import to_rows
 from ...postgres.literals import JSON_FORM, text_column
@@ -92,7 +92,9 @@ class ArrowRowProvider:
         watermark_result = filter_late(frame, write, before)
         frame = watermark_result.rows
         rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)
-        good, rejects = conform_to_columns(rows, target.conversions, isolate=isolate)
+        good, rejects = conform_to_columns(
+            rows, target.conversions, None if target.event_log else write.plan, isolate=isolate
+        )
         late = [] if watermark_result.late is None else [watermark_result.late]
         return ProvidedRows(
             to_target_rows(good), [*late, *rejects], trimmed + watermark_result.duplicates, frame.num_rows - rows.num_rows
@@ -178,12 +180,22 @@ def _to_json_value(text: str | None, conversion: ColumnConversion) -> str:
 
 
 def conform_to_columns(
-    rows: pa.Table, conversions: Mapping[str, ColumnConversion], *, isolate: bool
+    rows: pa.Table, conversions: Mapping[str, ColumnConversion], plan: ApplyPlan | None, *, isolate: bool
 ) -> tuple[pa.Table, list[pa.Table]]:
     """`rows` with the types of `conversions`, and the rows that do not fit, with `_error`.
 
-    `isolate`: the server refused a row, so faults that it does not name are searched, too.
+    `plan`: the plan, unless rows are stored as they are (`apply.conform.conform_changes`). `isolate`: the server refused a
+    row, so faults that it does not name are searched, too.
     """
+    if plan is None:
+        return _split_misfits(rows, conversions, isolate=isolate)
+    good, rejects = conform_changes(number_rows(rows), plan, lambda p: _split_misfits(p, conversions, isolate=isolate))
+    return good.drop_columns([ROW_NUMBER]), [bad.drop_columns([ROW_NUMBER]) for bad in rejects]
+
+
+def _split_misfits(
+    rows: pa.Table, conversions: Mapping[str, ColumnConversion], *, isolate: bool
+) -> tuple[pa.Table, list[pa.Table]]:
     good, bad = cast_rows(rows, pa.schema([pa.field(name, conversion.arrow) for name, conversion in conversions.items()]))
     rejects = [bad]
     for name, conversion in conversions.items():

@@ -266,12 +266,13 @@ class SharedCopy:
 
     def _copy_piece(self, cursor: psycopg.Cursor, piece: pa.Table, before: CopyResult) -> tuple[CopyResult, list[pa.Table]]:
         frame = piece if self.event_log else to_rows(piece, self.plan, self.applied_at)
-        rows, rejects = conform_to_columns(frame, self.conversions, isolate=False)
+        plan = None if self.event_log else self.plan
+        rows, rejects = conform_to_columns(frame, self.conversions, plan, isolate=False)
         numbered_rows = self._number_rows(rows, before)
         statement = copy_statement((SCHEMA, self.table), self.names)
         sentences: dict[int, str] = {}
         if find_refusal(cursor, lambda: copy_rows(cursor, statement, numbered_rows.select(self.names), self.forms)):
-            rows, more = conform_to_columns(rows, self.conversions, isolate=True)
+            rows, more = conform_to_columns(rows, self.conversions, plan, isolate=True)
             rejects += more
             numbered_rows = self._number_rows(rows, before)
             refused_rows = copy_with_bisection(cursor, statement, numbered_rows.select(self.names), self.forms, isolate=True)

@@ -19,7 +19,7 @@ from replicator.domain.policy.late_changes import find_lateness_limit, make_late
 from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, Facts, LaneState, get_resent_limit, needs_reconcile
 from replicator.ports.frames import Lane, Write
 
-from ....apply.conform import REJECTED, ROW_NUMBER, number_rows, out_of_range_reason
+from ....apply.conform import REJECTED, ROW_NUMBER, conform_changes, number_rows, out_of_range_reason
 from ....apply.lane_progress import advance_state, count_truncates, find_late_truncates, find_new_truncates
 from ....delta.commits import Operation
 from ....delta.lake import Lake
@@ -248,13 +248,15 @@ def _conform_rows(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFr
     row_schema = arrow_schema(rows.schema)
     target = pa.schema([f.with_type(wanted[f.name].type) if f.name in wanted else f for f in row_schema])
     to = pa.schema([pa.field(name, field.type, nullable=field.nullable) for name, field in wanted.items()])
-    return map_frame(rows, lambda table: _conform_batch(table, to, target), target.append(pa.field(ERROR, pa.string())))
+    return map_frame(
+        rows, lambda table: _conform_batch(table, plan, to, target), target.append(pa.field(ERROR, pa.string()))
+    )
 
 
-def _conform_batch(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table:
+def _conform_batch(rows: pa.Table, plan: ApplyPlan, to: pa.Schema, target: pa.Schema) -> pa.Table:
     """On the executors: rows of `target` with `_error`. A row that does not fit has only its position and
     operation."""
-    good, bad = conform_to_table(number_rows(rows), to)
+    good, bad = conform_changes(number_rows(rows), plan, lambda part: conform_to_table(part, to))
     good = good.drop_columns([ROW_NUMBER]).append_column(ERROR, pa.nulls(good.num_rows, pa.string()))
     good = good.select([*target.names, ERROR]).cast(target.append(pa.field(ERROR, pa.string())))
     misfits = rows.take(bad[ROW_NUMBER])
