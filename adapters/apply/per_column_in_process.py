@@ -88,10 +88,7 @@ def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int
 
 
 def decide_columns(
-    plan: ApplyPlan,
-    rows: pa.Table,
-    truncated_at: SequenceKey | None,
-    read_states: Callable[[pa.Table], Sequence[KeyState]],
+    plan: ApplyPlan, rows: pa.Table, truncated_at: SequenceKey | None, read_states: Callable[[pa.Table], Sequence[KeyState]]
 ) -> PerColumnDecision:
     """Stage 3 for all keys of a batch.
 

@@ -13,16 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import strategies as st
 
-from replicator.domain.change import (
-    ERROR,
-    OFFSET,
-    OLD_KEY,
-    OP,
-    PARTITION,
-    RAW,
-    TOPIC,
-    changes_schema,
-)
+from replicator.domain.change import ERROR, OFFSET, OLD_KEY, OP, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE, Decoder

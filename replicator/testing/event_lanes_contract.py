@@ -150,11 +150,7 @@ EMITTED = "emitted"
 def make_sample_event(number: int, of: str = "A1", kind: str = "order", event_id: str = "") -> NewEvent:
     """An event of a program."""
     return NewEvent(
-        event_id=event_id or f"{EMITTED}-{number}",
-        event_type="Told",
-        aggregate_id=of,
-        aggregate_type=kind,
-        event_data={},
+        event_id=event_id or f"{EMITTED}-{number}", event_type="Told", aggregate_id=of, aggregate_type=kind, event_data={}
     )
 
 

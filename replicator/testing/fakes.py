@@ -29,14 +29,7 @@ from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED, DecoderFeat
 from replicator.ports.frames import ApplyOutcome, Batch, ConsumeBatch, Lane, LaneOutcome, RejectRows, Stop, Write
 from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
 from replicator.ports.source import SourceFeatures
-from replicator.ports.stores import (
-    ALL_DEAD_LETTERS,
-    OPEN,
-    DeadLetter,
-    DeadLetterFeatures,
-    DeadLetterFilter,
-    DeadLetterGroup,
-)
+from replicator.ports.stores import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup
 
 from .plain_plan import PlainTarget, PlainWatermark, apply_row
 

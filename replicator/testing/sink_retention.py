@@ -25,14 +25,7 @@ from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane
 
 from .contract import require
-from .delivery import (
-    DeliveryRun,
-    list_arrivals,
-    make_lane,
-    make_retention_plans,
-    make_watermark_plans,
-    to_canonical_rows,
-)
+from .delivery import DeliveryRun, list_arrivals, make_lane, make_retention_plans, make_watermark_plans, to_canonical_rows
 from .histories import History, any_histories, list_events, make_random_history
 from .model import Change, Outcome, Scd1, fold_changes
 from .sink_base import TOPIC, LaneWriter, SinkPositions, make_history, make_keyed_changes, make_span
@@ -207,13 +200,7 @@ def make_changes(*changes: tuple[str, int, int]) -> list[tuple[SourceEvent, Chan
 STORY = make_changes(
     *(("c", 1, 10), ("c", 2, 20), ("d", 1, 30), ("c", 3, 40)),  # 0 to 3: hour 0
     *(("u", 1, 25), ("c", 9, 28), ("d", 4, 50)),  # 4 to 6: hour 10; deletes have tombstones
-    *(
-        ("u", 1, 26),
-        ("c", 5, 29),
-        ("d", 6, 30),
-        ("c", 5, 31),
-        ("u", 2, 27),
-    ),  # 7 to 11: hour 18; purged up to 30
+    *(("u", 1, 26), ("c", 5, 29), ("d", 6, 30), ("c", 5, 31), ("u", 2, 27)),  # 7 to 11: hour 18; purged up to 30
     *(("d", 2, 29), ("c", 2, 30), ("c", 4, 45)),  # 12 to 14: a late delete has a tombstone, too
     *(("c", 4, 46), ("c", 2, 28), ("c", 6, 51)),  # 15 to 17: hour 40; purged up to 50
 )
@@ -378,11 +365,7 @@ AGEING_STEPS: list[tuple[int, list[dict[str, Any]], dict[int, bool]]] = [
     # A living row stays, even if it is older than the purge; a late change of it is compared by sequence.
     (18, [{"id": 5, "a": 8, "log": 41}, {"op": "d", "id": 9, "log": 39}], {3: LIVING, 5: MARKED, 6: LIVING, 9: MARKED}),
     (19, [{"id": 6, "a": 9, "log": 52}], {3: LIVING, 6: LIVING}),
-    (
-        20,
-        [{"id": 5, "log": 41}, {"id": 2, "log": 42}, {"id": 9, "log": 43}],
-        {3: LIVING, 6: LIVING, 9: LIVING},
-    ),
+    (20, [{"id": 5, "log": 41}, {"id": 2, "log": 42}, {"id": 9, "log": 43}], {3: LIVING, 6: LIVING, 9: LIVING}),
 ]
 """For each batch: the hour, the changes, and then the rows."""
 

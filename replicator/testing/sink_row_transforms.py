@@ -38,10 +38,7 @@ CUT_TEXT = "back\\'slash"
 TEXT_TABLE = TableSpec("public.items", tuple(Column(n, pa.string()) for n in ("id", "at", "what")), ("id",), 2)
 BY_TEXT = RowTransforms(("at",), truncates=Compare("=", source("what"), Lit("t")))
 TIMED_TABLE = TableSpec(
-    "public.items",
-    (Column("id", pa.int64()), Column("at", pa.timestamp("us")), Column("value", pa.int64())),
-    ("id",),
-    2,
+    "public.items", (Column("id", pa.int64()), Column("at", pa.timestamp("us")), Column("value", pa.int64())), ("id",), 2
 )
 PARTIAL_TABLE = TableSpec("public.items", tuple(Column(n, pa.int64()) for n in ("id", "a", "b", "plain")), ("id",), 2)
 BUT_PLAIN = RowTransforms(ignore_null=ColumnSelection(("plain",), excluded=True))

@@ -474,12 +474,7 @@ VALUE_TYPES: dict[str, ValueType] = {
 }
 """By the name of a column's type in a history."""
 
-KEY_TYPES: dict[str, tuple[str, ...]] = {
-    "int": ("int",),
-    "text": ("text",),
-    "composite": ("small", "text"),
-    "none": (),
-}
+KEY_TYPES: dict[str, tuple[str, ...]] = {"int": ("int",), "text": ("text",), "composite": ("small", "text"), "none": ()}
 """The types of the key columns, by the name of a key."""
 
 TOAST = {"text": "__debezium_unavailable_value", "bytes": base64.b64encode(b"__debezium_unavailable_value").decode()}

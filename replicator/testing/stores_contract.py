@@ -285,12 +285,7 @@ class EventStoreContract(StoresBase[EventStore]):
             ] == [3, 1]
             assert [a.event.event_version for a in store.append([make_sample_event(6, expected_version=3)])] == [4]
             versions = {(k, i): other.version(k, i) for k in ("Customer", "Order") for i in ("C101", "C102")}
-            assert versions == {
-                ("Customer", "C101"): 4,
-                ("Customer", "C102"): 1,
-                ("Order", "C101"): 1,
-                ("Order", "C102"): 0,
-            }
+            assert versions == {("Customer", "C101"): 4, ("Customer", "C102"): 1, ("Order", "C101"): 1, ("Order", "C102"): 0}
 
     def test_an_unexpected_version_is_a_conflict(self) -> None:
         """The error has both versions, and nothing is stored. Also for an aggregate without events."""

@@ -337,10 +337,7 @@ WITHOUT_COLUMN: Setting = ({"columns": WITHOUT_V1}, {"columns": AllButV1()})
 WITHOUT_DELETES, SOFT_DELETES = set_alike(without_deletes=True), set_alike(soft_deletes=True)
 DELETE_ALL_BUT_A: Setting = ({"deletes": NOT_A}, {"deletes": make_other_text_condition("a")})
 IGNORE_EVERY_NULL: Setting = ({"ignore_null": EVERY_NULL_IGNORED}, {"ignore_null": EveryColumn()})
-WHERE_NOT_A: Setting = (
-    {"where": NOT_A},
-    {"where": make_other_text_condition("a"), "condition_columns": frozenset({"v1"})},
-)
+WHERE_NOT_A: Setting = ({"where": NOT_A}, {"where": make_other_text_condition("a"), "condition_columns": frozenset({"v1"})})
 WHERE_VALUE: Setting = (
     {"where": Not(IsNull(source("v1")))},
     {"where": lambda image, missing: not is_null(image, missing), "condition_columns": frozenset({"v1"})},
@@ -362,10 +359,7 @@ CASES = {
     "with truncates and deletes": make_case(delete_texts("a", "NULL"), truncate_texts("NULL"), policies=CLEARED),
     "where NULL changes nothing": make_case(IGNORE_EVERY_NULL, **ORDERED, **KEYED_SCD1),
     "where NULL changes nothing in some columns": make_case(
-        ({"ignore_null": WITHOUT_V1}, {"ignore_null": AllButV1()}),
-        delete_texts("a", "it's"),
-        WITHOUT_DELETES,
-        **KEYED_SCD1,
+        ({"ignore_null": WITHOUT_V1}, {"ignore_null": AllButV1()}), delete_texts("a", "it's"), WITHOUT_DELETES, **KEYED_SCD1
     ),
     "where NULL changes nothing in one": make_case(
         ({"ignore_null": ColumnSelection(("v1",))}, {"ignore_null": ("v1",)}), truncate_texts("NULL"), **KEYED_SCD1
@@ -414,11 +408,7 @@ CASES = {
         SOFT_DELETES, transform_columns(COLUMNS["that is computed"]), **KEYED_SCD1, in_order=True
     ),
     "with a column of fewer bits, with soft deletes": make_case(
-        SOFT_DELETES,
-        transform_columns(COLUMNS["of fewer bits"]),
-        first_types=("int",),
-        **KEYED_SCD1,
-        in_order=True,
+        SOFT_DELETES, transform_columns(COLUMNS["of fewer bits"]), first_types=("int",), **KEYED_SCD1, in_order=True
     ),
     "with a column of another name, where NULL changes nothing": make_case(
         IGNORE_EVERY_NULL, transform_columns(COLUMNS["of another name"]), **ORDERED, **KEYED_SCD1

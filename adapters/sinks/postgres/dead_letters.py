@@ -12,14 +12,7 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.stores import (
-    ALL_DEAD_LETTERS,
-    OPEN,
-    DeadLetter,
-    DeadLetterFeatures,
-    DeadLetterFilter,
-    DeadLetterGroup,
-)
+from replicator.ports.stores import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup
 
 from ...postgres import DEAD_LETTERS, OWN_SCHEMA
 from ...postgres.connection import PostgresSession
@@ -99,9 +92,7 @@ class PostgresDeadLetters:
                 conditions.append(sql.SQL(condition))
                 values.append(value)
         query = sql.SQL('SELECT {} FROM {} WHERE {} ORDER BY last_seen DESC, event_id COLLATE "C", lane COLLATE "C"').format(
-            sql.SQL(", ").join(map(sql.Identifier, NAMES)),
-            self._relation,
-            sql.SQL(" AND ").join(conditions),
+            sql.SQL(", ").join(map(sql.Identifier, NAMES)), self._relation, sql.SQL(" AND ").join(conditions)
         )
         with self._session.transaction("reading dead letters") as cursor:
             cursor.execute("BEGIN")

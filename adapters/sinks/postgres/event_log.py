@@ -16,10 +16,7 @@ from replicator.domain.event_log import CutSides, LogCut, Offsets, is_time_order
 from replicator.domain.policy import EVENT_LOG_POLICY
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
-from replicator.ports.sink import (
-    RecordErasure,
-    SinkFeatures,
-)
+from replicator.ports.sink import RecordErasure, SinkFeatures
 
 from ...postgres.event_log_reader import empty_records, open_snapshot, read_topic_records
 from ...postgres.lane_state import TOUCH_STATE, read_state

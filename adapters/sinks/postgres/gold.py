@@ -103,12 +103,7 @@ class PostgresTables:
         self._seen.clear()
 
     def _prepare_table(
-        self,
-        cursor: psycopg.Cursor,
-        projection: Projection,
-        work: RefreshWork,
-        schema: pa.Schema,
-        state: RefreshState,
+        self, cursor: psycopg.Cursor, projection: Projection, work: RefreshWork, schema: pa.Schema, state: RefreshState
     ) -> tuple[Mapping[str, str], int]:
         """Prepares the table for rows of that schema; returns its columns, and its oid.
 
