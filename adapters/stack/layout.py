@@ -145,9 +145,10 @@ def find_free_port() -> int:
 
 
 def _reserve(port: int) -> bool:
+    reservations = _open_reservations()
     try:
-        fcntl.lockf(_open_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)  # The kernel frees it at the end.
-    except OSError:
+        fcntl.lockf(reservations, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)  # The kernel frees it at the end.
+    except (BlockingIOError, PermissionError):
         return False
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     "rows_per_second",
     metavar="ROWS",
     type=click.IntRange(min=1),
-    help="Compare at most ROWS rows of the source per second.",
+    help="Compare at most ROWS rows of the source per second. Not with --against log.",
 )
 @click.option(
     "--timeout",
@@ -67,7 +67,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Stop with exit code 3 if a lane does not reach the compared point within SECONDS.",
 )
-@click.option("--anew", "from_scratch", is_flag=True, help="Start over instead of resuming an interrupted comparison.")
+@click.option(
+    "--anew", "from_scratch", is_flag=True, help="Start over instead of resuming an interrupted comparison with the source."
+)
 @click.option("--repair", is_flag=True, help="Write the rows that differ again, and compare once more.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask for confirmation.")
 @click.option(
@@ -98,10 +100,8 @@ def diff(
 
     if watch is not None and (session.as_json or repair):
         raise click.UsageError(f"--watch cannot be combined with {'--json' if session.as_json else '--repair'}.")
-    if options["where"] and options["against"] == "log":
-        raise click.UsageError("--where cannot be combined with --against log.")
-    if repair and options["against"] == "log":
-        raise click.UsageError("--repair writes rows of the source: leave out --against log.")
+    if options["against"] == "log":
+        _refuse_options_of_sources({**options, "repair": repair, "from_scratch": from_scratch})
     pause = None if watch is None else parse_duration(watch)
     if pause is not None and not pause:
         raise click.UsageError("--watch needs a pause of at least one second.")
@@ -118,6 +118,16 @@ def diff(
         return run.watch(pause)
     diffs = run.compare()
     return run.repair(diffs, ask=not yes) if repair else run.finish(diffs)
+
+
+def _refuse_options_of_sources(options: Mapping[str, Any]) -> None:
+    """Options that mean nothing in a comparison with the event log."""
+    names = {"where": "--where", "rows_per_second": "--rate", "from_scratch": "--anew"}
+    for key, name in names.items():
+        if options[key]:
+            raise click.UsageError(f"{name} cannot be combined with --against log.")
+    if options["repair"]:
+        raise click.UsageError("--repair writes rows of the source: leave out --against log.")
 
 
 @dataclass(frozen=True)

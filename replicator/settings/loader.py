@@ -87,7 +87,7 @@ def _redact(value: Any, path: tuple[str, ...] = ()) -> Any:
         return {key: _redact(inner, (*path, key)) for key, inner in value.items()}
     if isinstance(value, list):
         return [_redact(inner, path) for inner in value]
-    return "**********" if isinstance(value, str) and is_secret(path) else value
+    return "**********" if value is not None and _is_below_secret(path) else value
 
 
 def _find_secrets(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -99,8 +99,12 @@ def _find_secrets(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _find_secrets(inner, path)
-    elif isinstance(value, str) and is_secret(path):
-        yield value
+    elif value is not None and _is_below_secret(path):
+        yield str(value)
+
+
+def _is_below_secret(path: tuple[str, ...]) -> bool:
+    return any(is_secret(path[:end]) for end in range(1, len(path) + 1))
 
 
 def load_settings(

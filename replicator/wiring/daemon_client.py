@@ -183,7 +183,7 @@ def _request_json(page: PageAddress, path: str, method: str = "GET", seconds: fl
             error = Fatal(str(refusal["error"]), next_step=str(refusal.get("next_step", "")))
             error.exit_code = ExitCode(refusal.get("code", ExitCode.RUNTIME))
         except (ValueError, KeyError, TypeError, AttributeError):
-            error = Fatal(f"the daemon answered {refused.code} {refused.reason}")
+            return None  # It is another program.
         raise error from refused
     except (URLError, HTTPException, OSError, ValueError):
         return None

@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -57,6 +59,17 @@ def test_commands_find_a_daemon_whose_port_is_taken(
             pass
         else:
             raise AssertionError("the token was shown to a stranger")
+
+
+def test_http_server_of_another_program_is_no_daemon(project: Path, run_json: Callable[..., dict[str, Any]]) -> None:
+    """It answers 404 on the configured address, while no daemon runs."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as stranger:
+        Thread(target=stranger.serve_forever, daemon=True).start()
+        try:
+            elsewhere = f"http.address=127.0.0.1:{stranger.server_port}"
+            assert run_json("status", "--set", elsewhere)["result"]["running"] is False
+        finally:
+            stranger.shutdown()
 
 
 @pytest.mark.parametrize("is_taken", [True, False])

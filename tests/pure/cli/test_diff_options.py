@@ -15,6 +15,8 @@ from replicator.cli import main
         ("--watch 1m --repair --yes", "--watch cannot be combined with --repair"),
         ("--repair --yes --against log", "leave out --against log"),
         ("--where id=1 --against log", "--where cannot be combined with --against log"),
+        ("--rate 9 --against log", "--rate cannot be combined with --against log"),
+        ("--anew --against log", "--anew cannot be combined with --against log"),
         ("--watch soon", "is not a duration"),
         ("--rate 0", "0 is not in the range"),
         ("--report missing/diff.html", "there is no folder missing"),

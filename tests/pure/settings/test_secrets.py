@@ -183,14 +183,19 @@ def test_no_output_shows_secrets(folder):
 def test_secrets_of_an_adapter_without_a_model_are_hidden(folder):
     folder.plugins = Plugins(sinks=frozenset({"warehouse"}))
     secrets = [f"{SECRET}{i}" for i in range(4)]
-    options = [f"dsn: db://u:{secrets[0]}@h/d", f"token: {secrets[1]}", f"auth: {{token: {secrets[2]}, user: ada}}"]
+    options = [
+        f"dsn: db://u:{secrets[0]}@h/d",
+        f"token: {secrets[1]}",
+        f"auth: {{token: {secrets[2]}, user: ada}}",
+        "password: {old: 47114711}",
+    ]
     sink = "\n    ".join(["sinks:\n  plain:", "kind: warehouse", *options])
     spark = f"engine: local\nspark: {{spark.hadoop.fs.s3a.secret.key: {secrets[3]}}}"
     folder.write(folder.file.read_text().replace("sinks:", sink, 1).replace("engine: local", spark, 1))
     loaded = folder.load()
-    assert SECRET not in json.dumps(loaded.to_redacted())
+    assert not any(secret in json.dumps(loaded.to_redacted()) for secret in (SECRET, "47114711"))
     assert loaded.to_redacted()["sinks"]["plain"]["auth"] == {"token": "**********", "user": "ada"}
-    assert {f"db://u:{secrets[0]}@h/d", *secrets[1:]} <= loaded.list_secrets()
+    assert {f"db://u:{secrets[0]}@h/d", *secrets[1:], "47114711"} <= loaded.list_secrets()
 
 
 PLANTED = [
