@@ -24,6 +24,7 @@ from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
 from replicator.ports.sink import CompactionResult, VacuumResult
 
 from ..apply.column_versions import rename_columns
+from ..arrow.decimals import cast_digits
 from ..sql.dialect import DELTA_RS
 from ..sql.reconcile import purged_condition
 from .commits import WRITER, Attempt, LostRace, Operation, append_nothing
@@ -131,7 +132,7 @@ def to_hours(retain: float | None) -> int | None:
 def _column_values(batch: pa.RecordBatch, column: TargetColumn) -> pa.Array:
     if column.emptied and not column.while_null:
         return pa.nulls(len(batch), column.field.type)
-    values = pc.cast(batch[column.old_name], column.field.type)
+    values = cast_digits(batch[column.old_name], column.field.type)
     values = rename_columns(values, column.renamed) if column.renamed else values
     return pc.if_else(pc.is_null(batch[column.while_null]), None, values) if column.emptied else values
 

@@ -18,6 +18,7 @@ from pyarrow import csv
 
 from replicator.domain.out_of_range import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
 
+from ..arrow.decimals import cast_digits
 from ..arrow.frame_slices import rebase_offsets, slice_items
 
 ARRAY_FORM, JSON_FORM, PLAIN_FORM = "array", "json", "plain"
@@ -165,6 +166,7 @@ PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]
     (pa.types.is_date, lambda c: date_text(c.cast(pa.date32()))),
     (pa.types.is_time, time_text),
     (pa.types.is_duration, duration_text),
+    (pa.types.is_decimal, lambda c: cast_digits(c, pa.string())),
     (is_bytes, lambda c: bytes_text(c.cast(pa.binary()))),
     (pa.types.is_float16, lambda c: c.cast(pa.float32())),
     (lambda k: pa.types.is_null(k) or _is_text(k), lambda c: c.cast(pa.string())),

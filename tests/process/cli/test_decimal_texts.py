@@ -17,7 +17,9 @@ from support.debezium_events import ID, make_change_event, make_column, make_eve
 from adapters.apply.conform import cast_column
 from adapters.arrow import decimals, masks
 from adapters.decoders.json import type_names
+from adapters.delta.table_writer import TargetColumn, _column_values
 from adapters.delta.types import to_storable
+from adapters.postgres.literals import text_column
 from adapters.transforms import expressions
 from replicator.cli import main
 from replicator.domain.plain_values import to_json_value
@@ -43,6 +45,11 @@ def format_digits(number: Decimal) -> str:
     return f"{number:.20f}"
 
 
+def rewrite_as_text(numbers: pa.ChunkedArray) -> pa.Array:
+    column = TargetColumn("v", pa.field("v", pa.string()))
+    return _column_values(pa.record_batch({"v": numbers.chunk(0)}), column)
+
+
 @pytest.mark.parametrize("kind", [WIDE, SMALL])
 def test_every_cast_to_text_has_all_digits(kind: pa.DataType) -> None:
     numbers = pa.chunked_array([pa.array([*NUMBERS, None], kind)])
@@ -53,6 +60,8 @@ def test_every_cast_to_text_has_all_digits(kind: pa.DataType) -> None:
         "a target's column": cast_column(numbers, pa.string())[0],
         "cast": expressions.cast_values(numbers, pa.string())[0],
         "expressions": masks.to_texts(numbers),
+        "rows that a wider column rewrites": rewrite_as_text(numbers),
+        "PostgreSQL": text_column(numbers.chunk(0)),
     }
     assert {name: found.to_pylist() for name, found in paths.items()} == dict.fromkeys(paths, wanted)
     assert list(type_names.to_json_values(numbers, kind)) == wanted
