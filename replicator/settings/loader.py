@@ -68,10 +68,8 @@ class Loaded:
 
     def to_redacted(self) -> dict[str, Any]:
         """The resolved settings as plain JSON data, every secret as asterisks."""
-        redacted: dict[str, Any] = _redact(
-            remove_event_store(self.settings).model_dump(mode="json", by_alias=True, exclude_none=True)
-        )
-        return redacted
+        plain = remove_event_store(self.settings).model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {key: _redact(value, (key,)) for key, value in plain.items()}
 
     def list_secrets(self) -> frozenset[str]:
         """Every secret of the settings, in clear."""

@@ -117,7 +117,7 @@ class Row(NamedTuple):
 
 
 ROWS = [
-    Row("product lines", lambda: sum(m.lines for m in read_modules()), 106_800, 78_000),
+    Row("product lines", lambda: sum(m.lines for m in read_modules()), 106_850, 78_000),
     Row("files", lambda: len(read_modules()), 450, 450),
     Row("longest function, lines", lambda: max(count_lines(n) for _, n in list_functions()), 60, 60),
     Row(
