@@ -15,7 +15,7 @@ from pathlib import Path
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from adapters.sources.kafka.options import KafkaSettings
-from adapters.sources.kafka.reader import CHUNK
+from adapters.sources.kafka.reader import MESSAGES_PER_CALL
 
 
 def settings(bootstrap: str, topic: str, *, own: bool) -> dict[str, str]:
@@ -34,7 +34,7 @@ def consume(bootstrap: str, topic: str, events: int, *, own: bool) -> dict[str, 
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     seen, began, cpu = 0, 0.0, 0.0
     while seen < events:
-        messages = consumer.consume(CHUNK, 0.05)
+        messages = consumer.consume(MESSAGES_PER_CALL, 0.05)
         if messages and not began:
             began, cpu = time.monotonic(), cpu_now()
         # The end of a partition comes as a message that is an event.

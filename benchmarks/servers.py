@@ -15,7 +15,7 @@ from adapters.stack.connect import ConnectService
 from adapters.stack.kafka import KafkaService
 from adapters.stack.layout import DATABASES, StackHome
 from adapters.stack.postgres import PostgresService
-from replicator.ports.runtime import Service
+from adapters.stack.processes import ProcessService
 
 PROJECT = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results")
@@ -78,9 +78,9 @@ def _start_own_server(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _services(home: StackHome, source: bool, connect: bool) -> Sequence[Service]:
+def _services(home: StackHome, source: bool, connect: bool) -> Sequence[ProcessService]:
     named = ("source", "target") if source else ("target",)
-    out: list[Service] = [PostgresService(home, DATABASES[name]) for name in named]
+    out: list[ProcessService] = [PostgresService(home, DATABASES[name]) for name in named]
     out.append(KafkaService(home))
     if connect:
         connectors = ("debezium-postgres", "debezium-jdbc")

@@ -13,7 +13,7 @@ from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService
 from adapters.stack.embedded import default_services
 from adapters.stack.layout import StackHome, find_free_port
-from replicator.ports.runtime import Service
+from adapters.stack.processes import ProcessService
 
 from .installed import Installed
 from .stack import PROJECT, SHIPPED, World, execute_statements
@@ -21,7 +21,7 @@ from .stack import PROJECT, SHIPPED, World, execute_statements
 MakeWorld = Callable[..., World]
 
 
-def list_services(home: StackHome) -> Sequence[Service]:
+def list_services(home: StackHome) -> Sequence[ProcessService]:
     """The default services. The connector also has an Avro converter, which Connect finds only by a scan."""
     usual = default_services(home)
     looked_for = {"plugin.discovery": "hybrid_warn"}
